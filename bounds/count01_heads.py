@@ -6,6 +6,7 @@ x on the output asks that n0 w01 (v_0 - x) + n1 (v_1 - x) + n2 (w01 / w02) (v_2 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 import sympy as sp
@@ -91,6 +92,32 @@ def separates(ratios: tuple[Number, Number], values: tuple[Number, Number, Numbe
         raise ValueError(f"ratios={ratios}: must be positive")
     least = least_w02(ratios[0], values, box)
     return least is not None and ratios[1] > least
+
+
+def separates_everything(values: Sequence[Sequence[Number]]) -> bool:
+    """Whether a head that attends uniformly separates all of N^3, by its value vectors of 0, 1, 2, BOS and "=".
+
+    With s_t = w . v_t + b the score times the normaliser is s_BOS + s_= + n0 s_0 + n1 s_1 + n2 s_2. It is positive
+    exactly where n1 > n0 if and only if it is a positive multiple of n1 - n0 + kappa with -1 < kappa <= 0. The first
+    three equations are linear in (w, b); kappa is one number on their solutions, or any.
+
+    Claim: H-1 (ours), in rationals.
+
+    >>> separates_everything([[-1], [1], [0], [0], [0]]), separates_everything([[-1], [1], [1], [0], [0]])
+    (True, False)
+    >>> separates_everything([[-1, 0], [1, 0], [0, 1], [-1, 0], [0, 0]])  # kappa = -1
+    False
+    """
+    rows = [[sp.Rational(Fraction(x)) for x in vector] + [sp.Integer(1)] for vector in values]
+    digits, due = sp.Matrix(rows[:3]), sp.Matrix([-1, 1, 0])
+    constant = sp.Matrix([rows[3]]) + sp.Matrix([rows[4]])
+    if digits.rank() < digits.row_join(due).rank():
+        return False
+    if digits.rank() < digits.col_join(constant).rank():
+        return True
+    solution, free = digits.gauss_jordan_solve(due)
+    kappa = (constant * solution.subs(dict.fromkeys(free, 0)))[0]
+    return bool(-1 < kappa <= 0)
 
 
 def latex() -> dict[str, str]:

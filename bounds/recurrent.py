@@ -30,6 +30,20 @@ def decays(m: int, s: int) -> int:
     return m * (s + 1) // 2 if s % 2 else m * s // 2 + 1
 
 
+def decays_and_neurons(m: int, s: int, p: int) -> int:
+    """The longest length to which s positive decays, p ReLU neurons that see them, and a linear readout count modulo m.
+
+    Claim: C-R23. What a neuron sees changes its sign at most s times, so the lengths fall into at most p s + 1 parts in
+    each of which every neuron is on or off. There a difference of two logits is c_0 + sum of c_i alpha_i^t, which
+    changes its sign at most s times; as it is continuous over all real t, that is at most s (p s + 1) times in all.
+    The rest is as in C-R2.
+
+    >>> [decays_and_neurons(10, 1, p) for p in (0, 1, 18, 19)]
+    [10, 11, 100, 101]
+    """
+    return decays(m, s * (p * s + 1))
+
+
 def totient(m: int) -> int:
     """Euler's phi, the degree of the m-th cyclotomic polynomial.
 

@@ -46,6 +46,32 @@ def on_code(model: str, code: Code, *, L: int, p: int | None = None, dtype: torc
     return module.fill(b_1=K / scale - top, W_2=scale[:, None] * slopes, b_2=intercepts)
 
 
+def on_frame(model: str, v: Tensor, *, L: int, p: int | None = None, dtype: torch.dtype) -> HistogramTransformer:
+    """Counts by inventory on unit vectors of low coherence M: the tokens, their scores and their neurons are all v.
+
+    Claim: A-4.4 (App. C.2): M < 1/(2L-3) for lin and lin+sftm, M < 1/sqrt(L-1) for dot and bos.
+    Shapes: v (T, d); see HistogramTransformer with p >= T.
+    Raises: NotKnown when M is not below that.
+
+    >>> module = on_frame("lin", torch.eye(4, dtype=torch.float64), L=3, dtype=torch.float32)
+    >>> module.predict(torch.tensor([2, 0, 2])).tolist()
+    [2, 1, 2]
+    """
+    T, d = v.shape
+    M = float((v @ v.T)[~torch.eye(T, dtype=torch.bool)].abs().max()) if T > 1 else 0.0
+    is_linear = CARRIER[model] == "lin"
+    most = 1 / max(1, 2 * L - 3) if is_linear else 1 / math.sqrt(max(1, L - 1))
+    formula = "1/(2 L - 3)" if is_linear else "1/sqrt(L - 1)"
+    if not most > M:
+        raise NotKnown(
+            f"d={d}: the best vectors found in {d} dimensions have coherence about {M:.4g}, and {model} with p = T "
+            f"needs less than {formula}, about {most:.4g}, on this construction. Use a larger --d, or --construction "
+            "code."
+        )
+    code = Code(CARRIER[model], v, torch.eye(d, dtype=v.dtype), v.T, gap=1.0)
+    return on_code(model, code, L=L, p=p, dtype=dtype)
+
+
 def _mix(module: HistogramTransformer, code: Code, E: Tensor, W_1: Tensor) -> Tensor:
     """Writes the mixing weights and returns the scores' matrix X as stored, over sqrt(d)."""
     carrier, root = CARRIER[module.model], math.sqrt(module.d)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from constructions.count01 import BOS, EOS, FIVE, FOUR, ONE, TOKENS, ZERO, Count01Transformer
+from constructions.count01 import BOS, EOS, FIVE, FOUR, ONE, TOKENS, TWO, ZERO, Count01Transformer
 from constructions.errors import BadInput
 
 LANE, END = 0, 1  # of the residual: where the heads write their verdict, and where 4 and 5 announce the end
@@ -24,6 +24,25 @@ def counting_pair(*, dtype: torch.dtype = torch.float64) -> Count01Transformer:
     True
     """
     return _written([{ZERO: [1.0]}, {ONE: [1.0], BOS: [-0.5]}], [[-1.0], [1.0]], dtype)
+
+
+def interval_pair(*, M: int, dtype: torch.dtype = torch.float64) -> Count01Transformer:
+    """Two heads that need each other: one separates where there are at most M - 1 2s, the other from there to 2M - 2.
+
+    Claim: H-6; D, Sec. 6.1 names it as an example without weights. Both attend uniformly and say n1 - n0, the first
+        with (n2 - M + 1/2) / M more, the second with (M - 1 - n2) / M more, each over n0 + n1 + n2 + 2. Where that is
+        in (-1, 0] the head is right; the sum is 2 (n1 - n0) - 1/(2M), which is right at all counts.
+    Shapes: d = 4, heads = 2, d_h = 1.
+    Raises: BadInput for M that is no power of two up to 2^10: shares of 1/(2M) are stored exactly.
+
+    >>> interval_pair(M=8).next_logits(torch.tensor([0, 2, 1, 2, 3, 4])).argmax().item() == FOUR
+    True
+    """
+    if isinstance(M, bool) or not isinstance(M, int) or not 2 <= M <= 1 << 10 or M & (M - 1):
+        raise BadInput(f"M={M!r}: must be a power of two from 2 to {1 << 10}")
+    few = {ZERO: [-1.0], ONE: [1.0], TWO: [1 / M], BOS: [(0.5 - M) / M]}
+    many = {ZERO: [-1.0], ONE: [1.0], TWO: [-1 / M], BOS: [(M - 1) / M]}
+    return _written([few, many], [[1.0], [1.0]], dtype)
 
 
 def uniform_head(values: Mapping[str, Sequence[float]], readout: Sequence[float]) -> Count01Transformer:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from constructions import coded_relation, planar_relation
-from constructions.coded_inventory import CARRIER, on_code
+from constructions.coded_inventory import CARRIER, on_code, on_frame
 from constructions.coded_relation import (
     derived_kappa,
     printed_softmax_code,
@@ -24,6 +24,7 @@ from constructions.frames.choice import low_coherence
 from constructions.histogram import HistogramTransformer, check_dtype, check_memory, check_sizes
 
 INVENTORY, RELATION, SOFTMAX = tuple(CARRIER), ("dot", "bos"), ("bos+sftm",)
+FRAMED = ("lin", "lin+sftm", *RELATION)
 WIDEST_BASE = 64  # up to which every base is tried
 # Printed in the document's experiments for the binary and the quarter-circle code.
 PRINTED_ALPHA, PRINTED_KAPPA = 0.01, {"binary": 200.0, "quarter-circle": 30000.0}
@@ -92,16 +93,27 @@ def coherent(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> HistogramTransformer:
-    """dot or bos with p = 1 on the frame of lowest coherence known here for T vectors in d - 1 dimensions.
+    """Counts on the frame of lowest coherence known here: with p = 1 in dot and bos, or one neuron per token.
 
-    Claim: A-4.4.
-    Raises: NotKnown when its coherence is not below 1/(2L - 3); BadInput for d < 3.
+    With p = 1 the frame has d - 1 dimensions, and M < 1/(2L - 3) is enough. With p >= T it has d: in lin and lin+sftm
+    D_ts = 1 - M_ts, so the same M is enough; in dot and bos D_ts = 1 - M_ts^2, so M < 1/sqrt(L - 1) is.
+
+    Claim: A-4.4; with p >= T as a case of W-2.
+    Raises: NotKnown when the coherence is not below that; BadInput for d < 3 with p = 1, and for 1 < p < T in lin.
 
     >>> coherent("dot", T=6, L=3, d=6).predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
+    >>> coherent("lin", T=6, L=2, d=3).predict(torch.tensor([2, 0])).tolist()
+    [1, 1]
     """
-    _check(model, RELATION, T, L, d, p, dtype)
-    d, p = T if d is None else d, 1 if p is None else p
+    _check(model, FRAMED, T, L, d, p, dtype)
+    d, p = T if d is None else d, (1 if model in RELATION else T) if p is None else p
+    if p >= T > 1 or model not in RELATION:
+        if p < T:
+            raise BadInput(
+                f"p={p}: {model} counts on a frame with p >= T (one neuron per token), got T={T}. Use --p {T}."
+            )
+        return on_frame(model, low_coherence(T, d, seed=seed, progress=progress).vectors, L=L, p=p, dtype=dtype)
     if d < 3:
         raise BadInput(f"d={d}: vectors in d - 1 dimensions and one counting direction need d >= 3. Use a larger --d.")
     H = token_codes.hadamard(T) if d == T else None

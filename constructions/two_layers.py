@@ -1,4 +1,4 @@
-"""Two layers of the histogram block (document A, App. E.8): a second one that hands on the first one's neurons."""
+"""Two layers of the histogram block (A, App. E.8): a second one that hands on neurons, and one that is needed."""
 
 from __future__ import annotations
 
@@ -102,6 +102,34 @@ def after(model: HistogramTransformer) -> TwoLayerTransformer:
         second.b_2.copy_(model.b_2)
         if model.is_softmax:
             attend_to_itself(second, smallest_neuron(model))
+    return found.eval()
+
+
+def distance(T: int, *, dtype: torch.dtype = torch.float32) -> TwoLayerTransformer:
+    """Two layers of lin with one neuron each and d = 1 that count at L = 2, where no single layer with one neuron does.
+
+    Token t is the number t. The first layer reads the own number less the other one, and keeps what is positive; the
+    second one adds both positions' results to |t - s|, which is 0 for equal tokens and 1 or more for others. Count 1
+    says |t - s| and count 2 says 1/2: the margin is 1/2 at least. All numbers are whole or halves.
+
+    Claim: W-26 (ours); W-5 rules one such layer out, for every d.
+    Raises: BadInput for T < 1, or so many tokens that the dtype does not hold their numbers.
+
+    >>> (distance(9)(torch.tensor([[3, 8], [4, 4]])).argmax(-1) + 1).tolist()
+    [[1, 1], [2, 2]]
+    """
+    most = int(2 / torch.finfo(dtype).eps)
+    if not 1 <= T <= most:
+        raise BadInput(f"T={T}: must be from 1 to {most}, up to which whole numbers are exact in {dtype}")
+    found = TwoLayerTransformer("lin", T=T, L=2, d=1, p=1, dtype=dtype)
+    swap = torch.eye(2).flip(0)
+    with torch.no_grad():
+        found.E[:, 0] = torch.arange(T, dtype=dtype)
+        found.first.A.copy_(-swap)
+        found.second.A.copy_(swap)
+        for weight in (found.first.W_1, found.first.W_2, found.second.W_1):
+            weight.fill_(1.0)
+        found.second.W_2[0, 0], found.second.b_2[1] = 1.0, 0.5
     return found.eval()
 
 

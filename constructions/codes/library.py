@@ -8,10 +8,10 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from constructions.codes.even import search_even
+from constructions.codes.kept import FOLDER, kept_sizes, path_of
 from constructions.codes.search import Code, Progress, search
 from constructions.errors import BadInput
 
-FOLDER = Path(__file__).parent
 FEW_TOKENS = 9  # up to which the equations of even shares are tried first
 
 
@@ -29,27 +29,11 @@ def find(
     """
     if L < 2:
         raise BadInput(f"L={L}: a code tells counts apart, and there is only one. Use --construction inventory.")
-    sizes = [size for size, dimensions in _kept(model, T, L) if dimensions == d]
+    sizes = [size for size, dimensions in kept_sizes(model, T, L) if dimensions == d]
     if sizes:
-        tensors = load_file(_path(FOLDER, model, min(sizes), L, d))
+        tensors = load_file(path_of(FOLDER, model, min(sizes), L, d))
         return Code(model, tensors["E"][:T], tensors["X"], tensors["W_1"][:, :T], float(tensors["gap"]))
     return _searched(model, T, L, d, seed, steps, progress)
-
-
-def smallest_kept(model: str, T: int, L: int) -> int | None:
-    """The smallest d of a code that is kept for T tokens, or for more where the first T of them are one for T.
-
-    >>> smallest_kept("dot", 15, 10), smallest_kept("dot", 33, 10)
-    (8, None)
-    """
-    return min((d for size, d in _kept(model, T, L)), default=None)
-
-
-def _kept(model: str, T: int, L: int) -> list[tuple[int, int]]:
-    """The number of tokens and d of every kept code for T tokens; in dot+sftm its scales are those of all."""
-    names = (path.stem.split("_") for path in FOLDER.glob(f"{model}_T*_L{L}_d*.safetensors"))
-    sizes = ((int(name[1][1:]), int(name[3][1:])) for name in names)
-    return [(size, d) for size, d in sizes if size == T or (size > T and model != "dot+sftm")]
 
 
 @lru_cache(maxsize=64)
@@ -73,8 +57,4 @@ def keep(code: Code, L: int, folder: Path = FOLDER) -> None:
     """
     T, d = code.E.shape
     tensors = {"E": code.E, "X": code.X, "W_1": code.W_1, "gap": code.E.new_tensor(code.gap)}
-    save_file({name: x.contiguous() for name, x in tensors.items()}, _path(folder, code.model, T, L, d))
-
-
-def _path(folder: Path, model: str, T: int, L: int, d: int) -> Path:
-    return folder / f"{model}_T{T}_L{L}_d{d}.safetensors"
+    save_file({name: x.contiguous() for name, x in tensors.items()}, path_of(folder, code.model, T, L, d))

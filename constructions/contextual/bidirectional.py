@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
 from constructions.contextual.places import EncoderWithPlaces, fitting_sizes, weights_dtype
-from constructions.contextual.transformer import BOS
 from constructions.files import naming, read_tensors, state_bytes
 
 METADATA_KEY = "weightproof.bidirectional"
@@ -35,32 +33,12 @@ class BidirectionalContextualTransformer(EncoderWithPlaces):
     """
 
     shapes = SHAPES
-    E: Tensor
-    positions: Tensor
-    W_Q: Tensor
-    W_K: Tensor
-    W_V: Tensor
-    W_O: Tensor
-    W_1: Tensor
-    b_1: Tensor
-    W_2: Tensor
-    b_2: Tensor
-    P: Tensor
-    U_Q: Tensor
-    U_K: Tensor
-    U_V: Tensor
-    W_out: Tensor
-    b_out: Tensor
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (..., R, classes) for every prompt, from strings of tokens (..., n) without BOS."""
-        tokens = torch.cat([tokens.new_full((*tokens.shape[:-1], 1), BOS), tokens], dim=-1)
-        x = self.E[tokens] + self.positions[: tokens.shape[-1]]
+        x = self.placed(tokens)
         scores = (x @ self.W_Q) @ (x @ self.W_K).transpose(-2, -1)
-        x = x + torch.softmax(scores, dim=-1) @ (x @ self.W_V) @ self.W_O
-        x = x + torch.relu(x @ self.W_1 + self.b_1) @ self.W_2 + self.b_2
-        scores = (self.P @ self.U_Q) @ (x @ self.U_K).transpose(-2, -1)
-        return torch.softmax(scores, dim=-1) @ (x @ self.U_V) @ self.W_out + self.b_out
+        return self.attended(x, scores) @ self.W_out + self.b_out
 
 
 def from_state_dict(weights: Mapping[str, Tensor]) -> BidirectionalContextualTransformer:

@@ -1,4 +1,4 @@
-"""What the encoders that know positions share: parameters by a table of shapes, sizes by a file, and properties."""
+"""What the encoders that know positions share: their parameters, sizes by a file, and all of a run but the scores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from constructions.contextual.transformer import DTYPES, TOKENS
+from constructions.contextual.transformer import BOS, DTYPES, TOKENS
 from constructions.errors import BadInput
 from constructions.layouts import hint
 
@@ -21,9 +21,20 @@ class EncoderWithPlaces(nn.Module):
 
     shapes: ClassVar[Mapping[str, tuple[str, ...]]]
     E: Tensor
-    P: Tensor
     positions: Tensor
+    W_Q: Tensor
+    W_K: Tensor
+    W_V: Tensor
+    W_O: Tensor
     W_1: Tensor
+    b_1: Tensor
+    W_2: Tensor
+    b_2: Tensor
+    P: Tensor
+    U_Q: Tensor
+    U_K: Tensor
+    U_V: Tensor
+    W_out: Tensor
     b_out: Tensor
 
     def __init__(self, *, dtype: torch.dtype = torch.float64, **sizes: int) -> None:
@@ -34,6 +45,18 @@ class EncoderWithPlaces(nn.Module):
         for name, shape in self.shapes.items():
             zeros = torch.zeros([sizes[size] for size in shape], dtype=dtype)
             self.register_parameter(name, nn.Parameter(zeros, requires_grad=False))
+
+    def placed(self, tokens: Tensor) -> Tensor:
+        """Tokens (..., n) plus positions, BOS in front (..., n + 1, d)."""
+        tokens = torch.cat([tokens.new_full((*tokens.shape[:-1], 1), BOS), tokens], dim=-1)
+        return self.E[tokens] + self.positions[: tokens.shape[-1]]
+
+    def attended(self, x: Tensor, scores: Tensor) -> Tensor:
+        """What every prompt reads (..., R, g) of the encoder's stream x (..., n, d), given its attention's scores."""
+        x = x + torch.softmax(scores, dim=-1) @ (x @ self.W_V) @ self.W_O
+        x = x + torch.relu(x @ self.W_1 + self.b_1) @ self.W_2 + self.b_2
+        scores = (self.P @ self.U_Q) @ (x @ self.U_K).transpose(-2, -1)
+        return torch.softmax(scores, dim=-1) @ (x @ self.U_V)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from constructions.contextual.places import EncoderWithPlaces, fitting_sizes, weights_dtype
-from constructions.contextual.transformer import BOS
 from constructions.errors import BadInput
 from constructions.files import naming, read_tensors, state_bytes
 
@@ -44,29 +43,13 @@ class PositionalContextualTransformer(EncoderWithPlaces):
 
     shapes = SHAPES
     has_bos = True
-    E: Tensor
-    positions: Tensor
     cosines: Tensor
     sines: Tensor
     slope: Tensor
-    W_Q: Tensor
-    W_K: Tensor
-    W_V: Tensor
-    W_O: Tensor
-    W_1: Tensor
-    b_1: Tensor
-    W_2: Tensor
-    b_2: Tensor
-    P: Tensor
-    U_Q: Tensor
-    U_K: Tensor
-    U_V: Tensor
     W_3: Tensor
     b_3: Tensor
     W_4: Tensor
     b_4: Tensor
-    W_out: Tensor
-    b_out: Tensor
 
     def __init__(self, *, dtype: torch.dtype = torch.float64, **sizes: int) -> None:
         super().__init__(dtype=dtype, **sizes)
@@ -75,17 +58,12 @@ class PositionalContextualTransformer(EncoderWithPlaces):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (..., R, classes) for every prompt, from strings of tokens (..., n) without BOS."""
-        tokens = torch.cat([tokens.new_full((*tokens.shape[:-1], 1), BOS), tokens], dim=-1)
-        n = tokens.shape[-1]
-        x = self.E[tokens] + self.positions[:n]
-        place = torch.arange(n, device=x.device)
+        x = self.placed(tokens)
+        place = torch.arange(x.shape[-2], device=x.device)
         distance = place[:, None] - place
         scores = self.rotated(x @ self.W_Q) @ self.rotated(x @ self.W_K).transpose(-2, -1)
         scores = (scores - self.slope * distance.to(x.dtype)).masked_fill(distance < 0, -torch.inf)
-        x = x + torch.softmax(scores, dim=-1) @ (x @ self.W_V) @ self.W_O
-        x = x + torch.relu(x @ self.W_1 + self.b_1) @ self.W_2 + self.b_2
-        scores = (self.P @ self.U_Q) @ (x @ self.U_K).transpose(-2, -1)
-        z = torch.softmax(scores, dim=-1) @ (x @ self.U_V)
+        z = self.attended(x, scores)
         z = z + (torch.relu(z @ self.W_3 + self.b_3) @ self.W_4 + self.b_4)
         return z @ self.W_out + self.b_out
 

@@ -81,9 +81,9 @@ class Attention(nn.Module):
         """What attention adds to the stream (..., n, d), position ids from first + 1; of `row` only, if it is given."""
         n = x.shape[-2]
         asking = x if row is None else x[..., row : row + 1, :]
-        q = self._heads(asking, self.W_Q, self.b_Q)
-        k = self._heads(x, self.W_K, self.b_K)
-        v = self._heads(x, self.W_V, self.b_V)
+        q = self.by_head(asking, self.W_Q, self.b_Q)
+        k = self.by_head(x, self.W_K, self.b_K)
+        v = self.by_head(x, self.W_V, self.b_V)
         if self.rotation is not None:
             q, k = self.rotation(q, first + (row or 0)), self.rotation(k, first)
         future = torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1)
@@ -94,7 +94,7 @@ class Attention(nn.Module):
         out = mixed.transpose(-3, -2).flatten(-2) @ self.W_O
         return out if self.b_O is None else out + self.b_O
 
-    def _heads(self, x: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
+    def by_head(self, x: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
         """x W + b with one axis for the heads: (..., n_heads, n, d_head)."""
         y = x @ W if b is None else x @ W + b
         return y.view(*y.shape[:-1], self.n_heads, self.d_head).transpose(-3, -2)

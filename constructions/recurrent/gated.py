@@ -20,6 +20,8 @@ HOLDS = {torch.bfloat16: -8.0, torch.float16: -12.0, torch.float32: -24.0, torch
 RATE = 1 / 64  # about how much of its state a unit loses at a token that it counts, in counters
 SHARP = 1.0  # the least margin, about
 MOST = 4096  # number words
+LOST = 1 / 16  # of a count, about: what a state forgets at most, where neurons read it
+EDGE = 1 / 4  # how far from a count the sawtooth of the neurons bends
 
 
 class MambaCell(nn.Module):
@@ -78,22 +80,41 @@ TABLES: dict[str, tuple[type[MambaCell | RwkvCell | DiagonalCell], tuple[str, ..
     "rwkv": (RwkvCell, ("w", "k", "v", "r")),
     "s4": (DiagonalCell, ("a", "u", "c")),
 }
+LAYER = ("layer.W", "layer.U")
 KINDS = {MambaCell: "mamba", RwkvCell: "rwkv", DiagonalCell: "s4"}
 Cell = MambaCell | RwkvCell | DiagonalCell
 
 
-class GatedModel(nn.Module):
-    """One layer of such a cell from the state 0, and logits = W y + b at every token.
+class PositionWise(nn.Module):
+    """z = ReLU(W y + U_x), token by token: p neurons that see what the recurrence says, and the token x.
 
-    Shapes: readout (classes, d); tokens (batch, n) -> logits (batch, n, classes).
+    What a block has after its recurrence, of which the residual stream shows it the token as well: channel mixing in
+    RWKV, an activation and GLU in S4. Mamba's block has nothing there; the gate of a second block is such a layer.
+    Left out: the square of RWKV's ReLU, GELU, SiLU and GLU in its place, the second matrix, which the readout is, and
+    normalisation.
+    Shapes: W (p, d), U (K, p).
     """
 
-    layers, types, activation, embedding = 1, None, "none", None
+    def __init__(self, W: Tensor, U: Tensor) -> None:
+        super().__init__()
+        self.W, self.U = nn.Parameter(W), nn.Parameter(U)
 
-    def __init__(self, cell: Cell, V: Tensor, b: Tensor) -> None:
+    def forward(self, y: Tensor, tokens: Tensor) -> Tensor:
+        return torch.relu(y @ self.W.T + self.U[tokens])
+
+
+class GatedModel(nn.Module):
+    """One layer of such a cell from the state 0, and logits = V y + b at every token, or V z + b of a layer of neurons.
+
+    Shapes: readout (classes, d or p); tokens (batch, n) -> logits (batch, n, classes).
+    """
+
+    layers, types, embedding = 1, None, None
+
+    def __init__(self, cell: Cell, V: Tensor, b: Tensor, layer: PositionWise | None = None) -> None:
         super().__init__()
         self.kind = KINDS[type(cell)]
-        self.cell = cell
+        self.cell, self.layer = cell, layer
         self.inputs, self.hidden = cell.tables()[0].shape
         self.vocabulary, self.classes = self.inputs, len(b)
         self.readout = nn.Linear(V.shape[1], len(b), dtype=V.dtype)
@@ -104,11 +125,17 @@ class GatedModel(nn.Module):
     def dtype(self) -> torch.dtype:
         return self.readout.weight.dtype
 
+    @property
+    def activation(self) -> str:
+        """That of the neurons."""
+        return "none" if self.layer is None else "relu"
+
     def step(self, h: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """The state after one more token (batch,), and what is read of it: (batch, d) each."""
+        """The state after one more token (batch,), and what the readout sees of it: (batch, d), and (batch, d or p)."""
         keep, add, read = (table[tokens] for table in self.cell.tables())
         h = keep * h + add
-        return h, read * h
+        y = read * h
+        return h, y if self.layer is None else self.layer(y, tokens)
 
     def forward(self, tokens: Tensor) -> Tensor:
         h, said = torch.zeros(len(tokens), self.hidden, dtype=self.dtype), []
@@ -142,21 +169,32 @@ def cell(kind: str, keep: np.ndarray, add: np.ndarray, read: np.ndarray, dtype: 
     return MambaCell(*map(tensor, (np.zeros(keep.shape[1]), delta, add / step, read)))
 
 
-def decays(*, kind: str, m: int, s: int, N: int, dtype: torch.dtype = torch.float64) -> GatedModel:
-    """Builds s states of one repeated token that count modulo m to N, with the rates of `diagonal.decays`.
+def _with_readout(made: Cell, readout: tuple[np.ndarray, np.ndarray], layer: PositionWise | None = None) -> GatedModel:
+    """The cell with a readout V, b in its dtype."""
+    V, b = (torch.as_tensor(x).to(made.tables()[0].dtype) for x in readout)
+    return GatedModel(made, V, b, layer)
 
-    Claim: C-R16 (ours). On one token the decay is a constant, so C-R2 bounds both kinds.
+
+def decays(*, kind: str, m: int, s: int, N: int, types: int = 1, dtype: torch.dtype = torch.float64) -> GatedModel:
+    """Builds s states a type that count it modulo m to N, with the rates of `diagonal.decays`.
+
+    Claim: C-R16, and C-R25 for more than one type (ours). On one token the decay is a constant, so C-R2 bounds both
+    kinds. At tokens of other types a state is held, as in `counters`, and not read.
     Raises: NotKnown for sizes that are not stored.
 
     >>> decays(kind="mamba", m=4, s=3, N=8)(torch.zeros(1, 8, dtype=torch.long)).argmax(-1).tolist()
     [[0, 1, 2, 3, 0, 1, 2, 3]]
+    >>> decays(kind="rwkv", m=3, s=2, N=4, types=2)(torch.tensor([[0, 1, 0, 0, 1, 0]])).argmax(-1).tolist()
+    [[0, 0, 1, 2, 1, 0]]
     """
-    rates = diagonal.decays(m=m, s=s, N=N).cell.A.diagonal().numpy()[None]
-    made = cell(kind, rates, 1 - rates, np.ones_like(rates), dtype)
-    keep, add, _ = (table[0].detach().double().numpy() for table in made.tables())
+    rates = np.tile(diagonal.decays(m=m, s=s, N=N).cell.A.diagonal().numpy(), (types, types))
+    own = np.kron(np.eye(types), np.ones(s))
+    made = cell(kind, np.where(own > 0, rates, 1.0), own * (1 - rates), own, dtype)
+    keep, add, _ = (table[0, :s].detach().double().numpy() for table in made.tables())
     h = add * (1 - keep ** np.arange(1, N + 1)[:, None]) / (1 - keep)
     V = diagonal.readout(np.concatenate([np.ones((N, 1)), h], axis=1), m)
-    return GatedModel(made, *(torch.as_tensor(x.copy()).to(dtype) for x in (V[:, 1:], V[:, 0])))
+    weights = np.tile(V[:, 1:], types), V[:, 0].copy()
+    return _with_readout(made, weights)
 
 
 def counters(*, kind: str, types: int, max_count: int, dtype: torch.dtype = torch.float64) -> GatedModel:
@@ -177,7 +215,7 @@ def counters(*, kind: str, types: int, max_count: int, dtype: torch.dtype = torc
     places = np.array([sum(keep**k for k in range(n)) * add for n in range(max_count + 1)])
     sharp = 2 * SHARP / float((places[1:] - places[:-1]).min()) ** 2
     V = np.repeat((sharp * places)[:, None], types, axis=1)
-    return GatedModel(made, *(torch.as_tensor(x).to(dtype) for x in (V, -sharp * places**2 / 2)))
+    return _with_readout(made, (V, -sharp * places**2 / 2))
 
 
 def starting(*, kind: str, task: str, M: int, dtype: torch.dtype = torch.float64) -> GatedModel:
@@ -204,7 +242,44 @@ def starting(*, kind: str, task: str, M: int, dtype: torch.dtype = torch.float64
                 tokens, dtype)  # fmt: skip
     sharp = 2 * SHARP / float((places[1:] - places[:-1]).min()) ** 2
     readout = (sharp * places[:, None], -sharp * places**2 / 2)
-    return GatedModel(made, *(torch.as_tensor(x).to(dtype) for x in readout))
+    return _with_readout(made, readout)
+
+
+def layered(
+    *, kind: str, types: int, length: int, max_count: int, m: int | None = None, dtype: torch.dtype = torch.float64
+) -> GatedModel:
+    """Builds one state a type that is about its count, and neurons that say it, up to `max_count`.
+
+    Claim: C-R22 (ours). Each token adds 1 to the state of its type, whose decay is so near to 1 that up to `length`
+    tokens lose about 1/16 at most. One neuron holds this state s of the last token's type, and class j reads
+    2 j s - j^2. Modulo m it reads a sawtooth in place of s: s - 1, less m for each multiple q m that s is beyond, as
+    two neurons say, ReLU(s - q m - 1/4) and ReLU(s - q m - 3/4). Mamba and RWKV read no state of another type; S4 reads
+    its states in the same way at every token, and has neurons for each type, which other tokens push below 0. One type
+    is modular counting.
+    Raises: BadInput for sizes beyond what is built.
+
+    >>> layered(kind="s4", types=2, length=6, max_count=6, m=3)(torch.tensor([[0, 1, 0, 0, 0, 0]])).argmax(-1).tolist()
+    [[0, 0, 1, 2, 0, 1]]
+    """
+    most = min(length, max_count)
+    starts = [] if m is None else [q * m for q in range(1, (most - 1) // m + 1)]
+    kinks = np.array([0.0, *(start + edge for start in starts for edge in (EDGE, 1 - EDGE))])
+    groups = types if kind == "s4" else 1
+    check(max(types, 2), groups * len(kinks))
+    own = np.eye(types)
+    slow = math.exp(-LOST / (length * most))
+    made = cell(kind, np.full_like(own, slow) if kind == "s4" else np.where(own > 0, slow, 1.0), own,
+                np.ones_like(own) if kind == "s4" else own, dtype)  # fmt: skip
+    W = np.repeat(np.eye(types) if groups > 1 else np.ones((1, types)), len(kinks), axis=0)
+    U = np.tile(-kinks, (types, groups))
+    U -= length * np.repeat(1 - own, len(kinks), axis=1) if groups > 1 else 0.0
+    down = np.tile([-1.0, 1.0], len(starts)) * (m or 0) / (1 - 2 * EDGE)
+    slopes, classes = np.tile(np.append(1.0, down), groups), np.arange(m or max_count + 1)
+    middle = 0.0 if m is None else (m - 1) / 2  # the smallest numbers: the classes are counted from the middle
+    j = classes - middle
+    V, b = 2 * j[:, None] * slopes, -(j**2) - (0.0 if m is None else 2 * j * (1 + middle))
+    layer = PositionWise(*(torch.as_tensor(x).to(dtype) for x in (W, U)))
+    return _with_readout(made, (V, b), layer)
 
 
 def as_bytes(model: GatedModel) -> bytes:
@@ -218,7 +293,7 @@ def as_bytes(model: GatedModel) -> bytes:
 
 
 def load(path: str | Path, *, kind: str) -> GatedModel:
-    """Reads a trained cell: a state dict of GatedModel, whose tables have a row a token.
+    """Reads a trained cell: a state dict of GatedModel, whose tables have a row a token, and its neurons, if any.
 
     Raises: BadInput for any other file, naming the first key that is missing, not expected, or of another shape.
 
@@ -231,6 +306,8 @@ def load(path: str | Path, *, kind: str) -> GatedModel:
     cell_type, names = TABLES[kind]
     must = (*(f"cell.{name}" for name in names), "readout.weight", "readout.bias")
     how = f"Save the state dict of a GatedModel with --model {kind}: {', '.join(must)}"
+    has_layer = any(key in tensors for key in LAYER)
+    must = (*must, *LAYER) if has_layer else must
     for key in (*must, *sorted(tensors)):
         if key not in tensors or key not in must:
             raise BadInput(f"{what}: {'has no' if key in must else 'also has'} {key}. {how}.")
@@ -243,9 +320,12 @@ def load(path: str | Path, *, kind: str) -> GatedModel:
     rows = tensors[f"cell.{names[1]}"]
     K, d = rows.shape if rows.dim() == 2 else (0, 0)
     of_one = {"mamba": ("cell.A",), "rwkv": (), "s4": ("cell.a", "cell.c")}[kind]
-    shapes = {key: (d,) if key in of_one else (K, d) for key in must[:-2]}
-    shapes |= {"readout.weight": (len(V), d), "readout.bias": (len(V),)}
+    p = d if not has_layer else tensors["layer.W"].shape[0]
+    shapes = {f"cell.{name}": (d,) if f"cell.{name}" in of_one else (K, d) for name in names}
+    shapes |= {"readout.weight": (len(V), p), "readout.bias": (len(V),)}
+    shapes |= {"layer.W": (p, d), "layer.U": (K, p)} if has_layer else {}
     for key, shape in shapes.items():
         if tuple(tensors[key].shape) != shape or 0 in shape:
             raise BadInput(f"{what}: {key} has shape {tuple(tensors[key].shape)}, and must have {shape}. {how}.")
-    return GatedModel(cell_type(*(tensors[f"cell.{name}"] for name in names)), V, b)
+    layer = PositionWise(*(tensors[key] for key in LAYER)) if has_layer else None
+    return GatedModel(cell_type(*(tensors[f"cell.{name}"] for name in names)), V, b, layer)

@@ -92,7 +92,7 @@ def load(path: str | Path, *, kind: str | None = None, activation: str | None = 
     """
     what = f"weights={str(path)!r}"
     tensors, header = read_tensors(path, METADATA_KEY)
-    tensors = _as_layers(tensors, what)
+    tensors = as_layers(tensors, what)
     parts = {key: match for key in tensors if (match := PART.match(key))}
     if not parts:
         odd = next((key for key in tensors if re.search(r"_l\d+_reverse$|weight_hr_l\d+$", key)), None)
@@ -140,7 +140,7 @@ def load(path: str | Path, *, kind: str | None = None, activation: str | None = 
     return model
 
 
-def _as_layers(tensors: dict[str, Tensor], what: str) -> dict[str, Tensor]:
+def as_layers(tensors: dict[str, Tensor], what: str) -> dict[str, Tensor]:
     """The same tensors, those of cells named as the layers of one network.
 
     Raises: BadInput for several cells that no list holds in order, or cells beside a network.

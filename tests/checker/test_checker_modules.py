@@ -1,5 +1,6 @@
 """Any module: its graph followed again on every input; what is true is accepted, and nothing that is false."""
 
+import base64
 import dataclasses
 import hashlib
 import json
@@ -8,10 +9,11 @@ import struct
 from unittest import mock
 
 import pytest
+import safetensors.torch
 import torch
 from models.one_layer import Encoder, Plain
 from models.selection import first
-from oracles.graph_runs import NO_PROGRAM, falsehood
+from oracles.graph_runs import NO_PROGRAM, falsehood, run
 from torch import nn
 
 from tests.planted import planted
@@ -249,6 +251,133 @@ def test_forged_programs_hold_only_where_they_are_true(name, seeds, files):
         code, answer = outcome(weights, forged)
         false = None if code else falsehood(weights, forged)
         assert false is None or false.startswith(NO_PROGRAM), (seed, path, value, answer, false)
+
+
+def whole(dtype, *numbers):
+    """A tensor that the certificate has, of the shape (n,), and of a dtype of few bytes."""
+    raw = struct.pack(f"<{len(numbers)}" + {"int8": "b", "uint8": "B", "bool": "?"}[dtype], *numbers)
+    return {"op": "stored", "data": base64.b64encode(raw).decode(), "shape": [len(numbers)], "dtype": dtype}
+
+
+def floats(*numbers, shape=None):
+    raw = base64.b64encode(struct.pack(f"<{len(numbers)}d", *numbers)).decode()
+    return {"op": "stored", "data": raw, "shape": shape or [len(numbers)], "dtype": "float64"}
+
+
+def node(op, args, dtype, shape, /, **kwargs):
+    """An operation on those before: a string of digits in `args` is how many nodes further back one stands."""
+    return {"op": f"aten.{op}", "args": args, "kwargs": kwargs, "shape": shape, "dtype": dtype}
+
+
+CAUSAL = {"is_causal": True, "scale": -1.0}
+# Operations that torch computes otherwise than it looks; what the last one gives is true, or no number.
+LIES = {
+    "a wrap in fewer bits": [
+        whole("int8", 100), node("add.Tensor", ["1", "1"], "int64", [1]), node("lt.Scalar", ["1", 0], "bool", [1]),
+    ],
+    "below 0 without a sign": [
+        whole("uint8", 1), node("neg.default", ["1"], "int64", [1]), node("gt.Scalar", ["1", 0], "bool", [1]),
+    ],
+    "a wrap in a part": [
+        whole("int8", 100, 1), node("split.Tensor", ["1", 1], None, None),
+        {"op": "getitem", "args": ["1", 0], "kwargs": {}, "shape": [1], "dtype": "int64"},
+        node("add.Tensor", ["1", "1"], "int64", [1]), node("lt.Scalar", ["1", 0], "bool", [1]),
+    ],
+    "truths that are counted": [
+        whole("bool", 1), node("add.Tensor", ["1", "1"], "int64", [1]), node("add.Tensor", ["1", "1"], "int64", [1]),
+        node("ne.Scalar", ["1", 2], "bool", [1]),
+    ],
+    "a multiple of a truth": [
+        whole("bool", 1), node("add.Tensor", ["1", "1"], "int64", [1], alpha=-1),
+        node("ne.Scalar", ["1", 0], "bool", [1]),
+    ],
+    "a cast that cuts": [
+        floats(0.5), node("_to_copy.default", ["1"], "float32", [1], dtype="int64"),
+        node("ne.Scalar", ["1", 0.5], "bool", [1]),
+    ],
+    "a constant that is cut": [
+        node("full.default", [[1], 2.5], "float64", [1], dtype="int64"), node("ne.Scalar", ["1", 2.5], "bool", [1]),
+    ],
+    "a truth that is made a number": [
+        node("full.default", [[1], True], "int64", [1]), node("add.Tensor", ["1", "1"], "int64", [1]),
+        node("ne.Scalar", ["1", 2], "bool", [1]),
+    ],
+    "a product that wraps": [
+        whole("int8", 100), node("reshape.default", ["1", [1, 1]], "int8", [1, 1]), whole("int8", 2),
+        node("matmul.default", ["2", "1"], "float32", [1]), node("lt.Scalar", ["1", 0], "bool", [1]),
+    ],
+    "places that are truths": [
+        whole("uint8", 1, 1, 1), floats(5.0, 7.0, 7.0), node("index.Tensor", ["1", ["2"]], "float64", [3]),
+        node("slice.Tensor", ["1", 0, 0, 1], "float64", [1]), node("ne.Scalar", ["1", 7], "bool", [1]),
+    ],
+    "whole numbers cut by floats": [
+        whole("int8", 3), node("hardtanh.default", ["1", -0.5, 0.5], "float64", [1]),
+        node("ne.Scalar", ["1", 0.5], "bool", [1]),
+    ],
+    "a truth beside others": [
+        whole("bool", 0), node("constant_pad_nd.default", ["1", [1, 0], 0.5], "int64", [2]),
+        node("slice.Tensor", ["1", 0, 0, 1], "int64", [1]), node("ne.Scalar", ["1", 0], "bool", [1]),
+    ],
+    "none of the axes": [
+        whole("bool", 1, 0), node("all.dims", ["1", [], True], "bool", [1]),
+        node("slice.Tensor", ["1", 0, 0, 1], "bool", [1]),
+    ],
+    "the sine of infinity": [
+        floats(float("inf")), node("sin.default", ["1"], "float64", [1]),
+    ],
+    "the cosine of infinity": [
+        floats(-float("inf")), node("cos.default", ["1"], "float64", [1]),
+    ],
+    "-inf times a scale": [
+        floats(*range(6), shape=[1, 1, 2, 3]),
+        node("scaled_dot_product_attention.default", ["1", "1", "1"], "float64", [1, 1, 2, 3], **CAUSAL),
+        node("reshape.default", ["1", [6]], "float64", [6]), node("slice.Tensor", ["1", 0, 0, 1], "float64", [1]),
+    ],
+}  # fmt: skip
+
+
+def with_lie(said, lie):
+    """The proof of a program that adds an eighth of what a lie gives to its last logit, and -50 for a truth."""
+    graph = said["program"]["graphs"][0]
+    nodes, last = [*graph["nodes"]], lie[-1]
+    output = graph["output"]
+
+    def found(x, at):
+        return {"node": at - int(x)} if isinstance(x, str) else [found(y, at) for y in x] if isinstance(x, list) else x
+
+    scale = floats(0.0, 0.0, 0.0, -50.0 if last["dtype"] == "bool" else 0.125)
+    end = [scale, node("mul.Tensor", ["2", "1"], "float64", [4]), node("add.Tensor", [output, "1"], "float64", [1, 4])]
+    for part in [*lie, *end]:
+        args = {} if "data" in part else {"args": found(part["args"], len(nodes))}
+        nodes.append({**part, **args})
+    nodes[-1]["args"][0] = {"node": output}
+    names = sorted(n["op"] for n in nodes if n["op"] not in ("stored", "tokens", "getitem"))
+    stored = sum(torch.Size(n["shape"]).numel() for n in nodes if n["op"] == "stored")
+    program_ = {**said["program"], "graphs": [{**graph, "nodes": nodes, "output": len(nodes) - 1}]}
+    parameters = {**said["parameters"], "stored_numbers": stored}
+    digest = {**said["graph"], "operations": {name: names.count(name) for name in names}}
+    return as_proof(said | {"program": program_, "parameters": parameters, "graph": digest}, 1e-9)
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_what_torch_computes_otherwise_does_not_hold(name, files):
+    weights, text = files["built, largest"]
+    said = with_lie(json.loads(text), LIES[name])
+    forged = json.dumps(said)
+    if LIES[name][-1]["dtype"] == "bool":
+        false = falsehood(weights, forged)
+        assert false is not None and not false.startswith(NO_PROGRAM), false
+    else:
+        output, _ = run(said["program"]["graphs"][0], safetensors.torch.load(weights), (1, 1, 1))
+        assert output.isnan().any()
+    assert outcome(weights, forged)[0] in (1, NOT_CHECKABLE)
+
+
+def test_a_program_with_more_that_is_true_holds(files):
+    weights, text = files["built, largest"]
+    true = [whole("int8", 50), node("add.Tensor", ["1", "1"], "int8", [1]), node("lt.Scalar", ["1", 0], "bool", [1])]
+    forged = json.dumps(with_lie(json.loads(text), true))
+    assert falsehood(weights, forged) is None and outcome(weights, forged) == (0, "PROVED")
 
 
 def test_a_fault_in_the_prover_is_found():

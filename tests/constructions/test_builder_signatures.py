@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 import pydoc
+import re
 
 import pytest
 import torch
@@ -95,10 +96,13 @@ SEEDED = (
 )
 
 
-@pytest.mark.parametrize("name", ["simplex", "coherent", "sphere", "plane", "binary", "quarter_circle"])
-def test_a_construction_refuses_the_models_it_is_not_for(name):
-    with pytest.raises(BadInput, match="model='lin'"):
-        getattr(fewer_dimensions, name)("lin", T=4, L=3)
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [*((name, "lin") for name in ("simplex", "sphere", "plane", "binary", "quarter_circle")), ("coherent", "dot+sftm")],
+)
+def test_a_construction_refuses_the_models_it_is_not_for(name, model):
+    with pytest.raises(BadInput, match=re.escape(f"model='{model}'")):
+        getattr(fewer_dimensions, name)(model, T=4, L=3)
 
 
 @pytest.mark.parametrize(

@@ -95,3 +95,16 @@ def test_the_main_job_loads_no_torch(options):
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "PROVED" in run.stdout
+
+
+@pytest.mark.parametrize("options", [["--T", "32", "--L", "10"], ["--T", "32", "--L", "10", "--coherence"]])
+def test_bounds_load_no_torch(options):
+    code = f"import sys\nfrom verify import cli\nassert cli.main({['bounds', *options]}) == 0"
+    run = subprocess.run(
+        [sys.executable, "-c", f"{code}\nassert 'torch' not in sys.modules"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "bos" in run.stdout

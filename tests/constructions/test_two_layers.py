@@ -107,3 +107,35 @@ def test_a_file_of_two_layers_is_refused_in_these_words(names, tmp_path, capsys)
     torch.save(weights, tmp_path / "two.pt")
     code, out, err = run(capsys, "histogram", "--weights", str(tmp_path / "two.pt"), "--model", "dot", "--L", "3")
     assert code == 2 and out == "" and "2 layers" in err and "verify module" in err and "--map" not in err
+
+
+@pytest.mark.parametrize(
+    ("T", "dtype"), [(1, torch.float32), (2, torch.float64), (13, torch.bfloat16), (40, torch.float32)]
+)
+def test_one_neuron_in_each_of_two_layers_counts_at_length_two(T, dtype):
+    module, strings = two_layers.distance(T, dtype=dtype), every(T, 2)
+    assert (module.d, module.p) == (1, 1)
+    with torch.no_grad():
+        logits = module(strings).double()
+    right = due(T, 2)[..., None]
+    gap = logits.gather(-1, right)[..., 0] - logits.scatter(-1, right, -torch.inf).amax(-1)
+    assert float(gap.min()) == 0.5
+    with pytest.raises(BadInput, match="T="):
+        two_layers.distance(257, dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("reading", ["real", "float32"])
+def test_distances_are_proved_and_changed_ones_judged_as_they_run(reading):
+    rng, said = random.Random(1), set()
+    for change in range(4):
+        module = two_layers.distance(4, dtype=torch.float32)
+        with torch.no_grad():
+            if change:
+                part = rng.choice(list(module.parameters())).view(-1)
+                part[rng.randrange(len(part))] += rng.choice([-1.0, 0.25, 0.75, -0.25])
+            logits, right = module(every(4, 2)).double(), due(4, 2)[..., None]
+        gap = logits.gather(-1, right)[..., 0] - logits.scatter(-1, right, -torch.inf).amax(-1)
+        found = certify(module, inputs=tokens([4] * 2), expected=counts, position=None, reading=reading)
+        assert found.verdict == ("PROVED" if bool((gap > 0).all()) else "REFUTED"), change
+        said.add(found.verdict)
+    assert said == {"PROVED", "REFUTED"}

@@ -1,12 +1,15 @@
 """Separation in closed form, against the linear programme and against enumeration; and by d_h on all of N^3."""
 
+import json
 import random
 from fractions import Fraction
+from unittest.mock import ANY
 
 import pytest
+from command import run
 from models.selection import first
 
-from bounds.count01_heads import separates
+from bounds.count01_heads import separates, separates_everything
 from constructions.count01_heads import uniform_head
 from constructions.errors import BadInput
 from verify.tasks.count01.heads.phase import decided
@@ -105,3 +108,64 @@ def test_the_builder_says_what_it_needs():
         uniform_head({"6": [1]}, [1])
     with pytest.raises(BadInput, match="length"):
         uniform_head({"0": [1, 2]}, [1])
+
+
+def heads_of_small_values(number):
+    """Value vectors of 0, 1, 2, BOS and "=", some of which are dependent, or nearly balanced."""
+    rng = random.Random(1)
+    for _ in range(number):
+        d_h = rng.randint(1, 3)
+        values = [[Fraction(rng.randint(-2, 2), 2) for _ in range(d_h)] for _ in range(5)]
+        if rng.random() < 0.5:  # on the balance point
+            values[2] = [(a + b) / 2 for a, b in zip(values[0], values[1], strict=True)]
+        yield values
+
+
+def condition_errors():
+    """How often H-1's condition and the linear programme differ, and which answers came up by d_h."""
+    wrong, seen = 0, set()
+    for values in heads_of_small_values(150):
+        stored = dict(zip(("0", "1", "2", "BOS", "="), ([float(x) for x in v] for v in values), strict=True))
+        model = uniform_head(stored, [0.0] * len(values[0]))
+        found = separability(model_numbers(model).heads[0], N3).is_separable
+        wrong += found != separates_everything(values)
+        seen.add((len(values[0]), found))
+    return wrong, seen
+
+
+def test_the_condition_on_all_counts_is_the_linear_programmes():
+    wrong, seen = condition_errors()
+    assert wrong == 0 and seen == {(d_h, answer) for d_h in (1, 2, 3) for answer in (True, False)}
+
+
+def test_a_wrong_constant_is_found(monkeypatch):
+    """Planted: the constant is BOS's alone, without that of "="."""
+    monkeypatch.setattr("bounds.count01_heads.sp.Matrix.__add__", lambda left, right: left)
+    assert condition_errors()[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ("--values=-1:1:0:-1/2:0 --law unbounded", 0, "(H-1)"),
+        ("--values=-1:1:1:0:0 --law unbounded", 1, "(H-1)"),
+        ("--values=-1:1:1:0:0 --law box:0:9:9", 1, "3 conditions"),
+        ("--values=-1,0:1,0:0,1:-1,0:0,0 --law box:0:9:9", 0, "(H-5)"),
+        ("--values=-1:1:0:0:0 --law e-lengths", 0, "from the rest\n"),
+    ],
+)
+def test_a_head_by_its_value_vectors(capsys, options, code, said):
+    assert (
+        run(capsys, "heads", *options.split())[:2] == (code, ANY) and said in run(capsys, "heads", *options.split())[1]
+    )
+    answered = json.loads(run(capsys, "heads", *options.split(), "--json")[1])
+    assert answered["verdict"] == ("PROVED", "REFUTED")[code] and answered["certificate"]
+
+
+WRONG_VALUES = ("-1:1:0", "-1:1:0:0:1/3", "-1:1:0:0:1,2", "-1:1:0:0:1e99", "-1:1:0:0:0 --construction uniform")
+
+
+@pytest.mark.parametrize("options", [f"--values={wrong}" for wrong in WRONG_VALUES])
+def test_vectors_that_make_no_head(capsys, options):
+    code, out, err = run(capsys, "heads", *options.split(), "--law", "unbounded")
+    assert code == 2 and out == "" and err.count("\n") == 1 and "--values" in err

@@ -13,8 +13,9 @@ from flint import arb_mat, ctx
 from models.selection import first
 
 from bounds.count01_heads import separates
-from constructions.count01 import Count01Transformer, load, save
-from constructions.count01_heads import counting_pair, uniform_head
+from constructions.count01 import BOS, EQUALS, ONE, TWO, ZERO, Count01Transformer, load, save
+from constructions.count01_heads import counting_pair, interval_pair, uniform_head
+from constructions.errors import BadInput
 from tests.oracles.heads import Oracle, box
 from verify.checker import heads as checker
 from verify.checker.reading import Refusal
@@ -162,6 +163,29 @@ def test_a_built_pair_separates_only_together():
     law = law_named("box:0:9:9")
     single = [separability.separability(head, law) for head in model.heads]
     assert joint(model, (0, 1), law, single).is_separable
+
+
+@pytest.mark.parametrize("M", [2, 8])
+def test_an_interval_pair_is_right_where_one_of_its_heads_is(M):
+    """By enumeration in fractions: each head's own sign, both heads' sum, and what any line makes of one head."""
+    model, low, n = interval_pair(M=M), (M - 1, 2 * M - 2), range(3 * M)
+    values = [[Fraction(float(model.E[t, 2 + h])) for t in (ZERO, ONE, TWO, BOS, EQUALS)] for h in (0, 1)]
+    for n0, n1, n2 in product(range(5), range(5), n):
+        sums = [v[0] * n0 + v[1] * n1 + v[2] * n2 + v[3] + v[4] for v in values]
+        assert (sum(sums) > 0) == (n1 > n0)
+        right = [(x > 0) == (n1 > n0) for x in sums]
+        assert right[0] or n2 > low[0]
+        assert right[1] or not low[0] <= n2 <= low[1]
+    heads = model_numbers(model).heads
+    for noise, expected in ((M - 1, [True, False]), (2 * M - 2, [False, False])):
+        law = law_named(f"box:0:{8 * M}:{noise}")
+        assert [separability.separability(head, law).is_separable for head in heads] == expected
+
+
+@pytest.mark.parametrize("M", [0, 3, True, 4096, 8.0])
+def test_an_interval_pair_of_another_size(M):
+    with pytest.raises(BadInput, match="power of two from 2 to 1024"):
+        interval_pair(M=M)
 
 
 def test_layer_norm_and_scaled_scores_are_what_torch_runs(tmp_path):

@@ -235,6 +235,12 @@ def laundered_exactly(name, shapes, calling, stride=5):
                     yield f"{name}: argument {i}, number {place}"
 
 
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_a_sine_of_infinity_is_no_number_in_many_bits(name):
+    found = exact.OPERATIONS[f"aten.{name}.default"](exact.balls(torch.tensor([torch.inf, 1.0])))
+    assert [x.is_nan() for x in found] == [True, False]
+
+
 def test_what_may_be_no_number_stays_so_in_many_bits():
     assert len(EXACT) > 50 and [message for case in EXACT for message in laundered_exactly(*case)] == []
     none, mask = arb("nan"), exact.MINUS_INFINITY

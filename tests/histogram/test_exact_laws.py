@@ -17,8 +17,8 @@ from bounds.exact_laws import (
     lin_needs_neurons,
 )
 from constructions.coded_inventory import on_code
-from constructions.codes import library
 from constructions.codes.even import search_even
+from constructions.codes.kept import smallest_kept
 from constructions.errors import BadInput
 from constructions.exact_laws import balanced, logarithmic, rational
 from constructions.fewer_dimensions import code
@@ -85,7 +85,7 @@ def test_even_shares_are_found_and_proved():
 
 
 def test_a_kept_code_of_more_tokens_is_one_of_fewer():
-    assert library.smallest_kept("dot", 15, 10) == 8 and library.smallest_kept("dot+sftm", 15, 10) is None
+    assert smallest_kept("dot", 15, 10) == 8 and smallest_kept("dot+sftm", 15, 10) is None
     assert certify(code("dot", T=15, L=10, d=8)).verdict is Verdict.PROVED
 
 

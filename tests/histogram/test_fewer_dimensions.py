@@ -26,6 +26,7 @@ from constructions.histogram import HistogramTransformer
 from constructions.planar_relation import plane
 from verify.cli import main
 from verify.frame.certificate import Verdict
+from verify.tasks.histogram.every_reading import exhaustive
 from verify.tasks.histogram.frontier.search import smallest_d
 from verify.tasks.histogram.proof import certify
 
@@ -78,6 +79,25 @@ def test_low_coherence_and_one_neuron(kind, T, L, d):
     """A-4.4 with p = 1, on a simplex and on equiangular tight frames: (28, 21) has M = 1/9 < 1/7."""
     certificate = certify(fewer_dimensions.coherent(kind, T=T, L=L, d=d))
     assert certificate.verdict is Verdict.PROVED and certificate.parameters["p"] == 1
+
+
+@pytest.mark.parametrize(("model", "T", "L", "d"), [("lin", 36, 3, 15), ("lin+sftm", 36, 3, 15), ("dot", 28, 9, 7)])
+def test_low_coherence_and_a_neuron_per_token(model, T, L, d):
+    """A-4.4 with p = T: (36, 15) has M = 1/5 < 1/3, and (28, 7) has M = 1/3 < 1/sqrt(8); L + 1 is too long for it."""
+    certificate = certify(fewer_dimensions.coherent(model, T=T, L=L, d=d, p=T))
+    assert certificate.verdict is Verdict.PROVED and certificate.parameters["p"] == T
+    with pytest.raises(NotKnown, match="coherence"):
+        fewer_dimensions.coherent(model, T=T, L=L + 1, d=d, p=T)
+
+
+@pytest.mark.parametrize(("model", "L"), [("lin", 2), ("lin+sftm", 2), ("dot", 4), ("bos", 4)])
+def test_counting_on_a_frame_by_enumeration(model, L):
+    """Six lines through the icosahedron, M = 1/sqrt(5): every sequence is run, and a wrong weight is seen."""
+    module = fewer_dimensions.coherent(model, T=6, L=L, d=3, p=6, dtype=torch.float64)
+    assert exhaustive(module).verdict is Verdict.PROVED
+    with torch.no_grad():
+        module.E[0] = module.E[1]
+    assert exhaustive(module).verdict is Verdict.REFUTED
 
 
 def test_coherence_that_is_too_large_is_not_known():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
 
+import numpy as np
 import pytest
 import torch
-from command import run
+from command import as_json, run
+from scipy.optimize import linprog
 
 from constructions.errors import BadInput
 from constructions.exact_laws import on_kernel
@@ -133,3 +135,57 @@ def test_one_dimension_is_decided_by_balance_and_planes_by_thirds():
 def test_the_command_shows_the_law(capsys):
     code, out, _ = run(capsys, "bounds", "--T", "6", "--L", "3", "--regime", "--format", "csv")
     assert code == 0 and "6,3,4,exists," in out and "2 blocks of 3 tokens, |N_ts| <= 1/5 < 1/3" in out
+
+
+BLOCKS = "1,1,1,-1,-1,-1,0,0,0:1,1,1,0,0,0,-1,-1,-1"
+
+
+def test_a_given_space_counts_or_is_ruled_out(capsys):
+    asked = ("histogram", "--model", "lin+sftm", "--T", "9", "--kernel", BLOCKS)
+    code, found = as_json(capsys, *asked, "--L", "3")
+    assert (code, found["verdict"], found["claim"], found["parameters"]["d"]) == (0, "PROVED", "W-21", 6)
+    code, found = as_json(capsys, *asked, "--L", "4")
+    assert (code, found["verdict"], found["claim"]) == (1, "REFUTED", "W-21")
+    basis = [list(map(int, row)) for row in zip(*(part.split(",") for part in BLOCKS.split(":")), strict=True)]
+    assert is_certificate(basis, 4, Uneven(found["token"], tuple(map(Fraction, found["u"]))))
+    code, out, _ = run(capsys, *asked, "--L", "4")
+    assert code == 1 and out.splitlines()[-1].startswith("REFUTED  ") and "(W-21)" in out
+
+
+def test_a_space_that_is_ruled_out_has_no_weights():
+    """By another way: no W_1 column keeps the sums of count 1 and of count 2 apart, by a linear programme over it.
+
+    The embeddings are those of U = (1, -1, 1, -1); a reading of token 0 is f on e_s, and the sums over the other slots
+    of count 1 and of count 2 lie on two sides of a threshold, one way or the other.
+    """
+    u = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
+    one = torch.ones(4, dtype=torch.float64)
+    E = torch.linalg.qr(torch.stack([one, u], dim=1), mode="complete").Q[:, 2:].numpy()
+    for L, is_possible in ((2, True), (3, False)):
+        for t in range(4):
+            others = [s for s in range(4) if s != t]
+            sums = {1: combinations_with_replacement(others, L - 1), 2: combinations_with_replacement(others, L - 2)}
+            reads = {k: [sum(E[s] for s in slots) + k * E[t] for slots in bag] for k, bag in sums.items()}
+            rows = [low - high for high in reads[1] for low in reads[2]]
+            apart = any(
+                linprog([0.0, 0.0], sign * np.array(rows), -np.ones(len(rows)), bounds=(None, None)).status == 0
+                for sign in (1, -1)
+            )
+            assert apart is is_possible
+
+
+SENSELESS = (
+    "--T 4 --kernel 1,-1",
+    "--T 4 --kernel 1,-1,1,1",
+    "--T 4 --kernel 1,-1,1,-1:2,-2,2,-2",
+    "--T 4 --d 3 --kernel 1,-1,1,-1",
+    "--T 99 --kernel 1,-1",
+    "--T 4 --kernel 1,-1,1,-1 --construction inventory",
+)
+
+
+@pytest.mark.parametrize("options", SENSELESS)
+def test_a_space_that_makes_no_sense(capsys, options):
+    code, out, err = run(capsys, "histogram", "--model", "lin", "--L", "2", *options.split())
+    assert code == 2 and out == "" and err.count("\n") == 1
+    assert run(capsys, "histogram", "--model", "dot", "--T", "4", "--L", "2", "--kernel", "1,-1,1,-1")[0] == 2

@@ -13,6 +13,7 @@ from tests.planted import planted
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.norms import is_positive_definite
 from verify.arithmetic.readings import Kernel, Rounded
 from verify.arithmetic.rounding import rounded
 from verify.counting.tasks import Task
@@ -190,7 +191,7 @@ def test_cholesky_refuses_what_is_not_definite():
         least = float(rng.choice([-1e-13, -1e-3, 0.0]))
         B = vectors_ @ np.diag(np.append(np.abs(values[1:]), least)) @ vectors_.T
         B = (B + B.T) / 2
-        assert not chain.is_positive_definite(chain.Ball(B[None], np.zeros((1, 4, 4))))[0]
+        assert not is_positive_definite(chain.Ball(B[None], np.zeros((1, 4, 4))))[0]
         C = B + np.eye(4)
-        assert chain.is_positive_definite(chain.Ball(C[None], np.zeros((1, 4, 4))))[0] == (least > -1)
-        assert not chain.is_positive_definite(chain.Ball(C[None], np.full((1, 4, 4), 2.0)))[0]
+        assert is_positive_definite(chain.Ball(C[None], np.zeros((1, 4, 4))))[0] == (least > -1)
+        assert not is_positive_definite(chain.Ball(C[None], np.full((1, 4, 4), 2.0)))[0]

@@ -106,7 +106,7 @@ def test_verdicts_agree_with_all_short_strings():
     ("right", "wrong"),
     [
         ("goes[known, x], ends[1]", "goes[known, x], ends[0]"),
-        ("low[0] = high[0] = 0.0\n    judged", "low[1] = high[1] = 0.0\n    judged"),
+        ("low[0] = high[0] = 0.0\n    for", "low[1] = high[1] = 0.0\n    for"),
     ],
 )
 def test_planted_faults_in_the_sets_lose_states(right, wrong):

@@ -12,12 +12,14 @@ import torch
 from constructions.errors import BadInput
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.readings import reading_of
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
+from verify.tasks.recurrent import chain
 from verify.tasks.recurrent.enclosures import Roundings
 from verify.tasks.recurrent.selective import Selective
 from verify.tasks.recurrent.task import Homogeneous
@@ -169,3 +171,12 @@ def test_infinite_weights_are_refused():
     model = flip(1.0, float("inf"), activation="relu")
     with pytest.raises(BadInput, match="infinity"):
         certify(Homogeneous(model, Task.of("modular", modulus=2), 3), reading_of(None), Effort(budget=2))
+
+
+def test_what_a_step_may_vary_by_is_scaled_before_it_is_squared():
+    """A step that shrinks 2^540 times: squares of 2^-560 are 0, and 2^-20 of the later ellipsoid."""
+    one = np.ones((1, 1, 1))
+    image, moved = Ball(2.0**-540 * one, 2.0**-560 * one), Ball.exact(np.zeros((1, 1)))
+    before, after = (chain.Ellipsoids(np.zeros((1, 1)), one, np.array([size])) for size in (0, -540))
+    assert chain._together(image, moved, None, before, after, one) >= 1 + 2.0**-20
+    assert chain._widened(image, np.zeros((1, 1)), before, after, one) >= 1 + 2.0**-20

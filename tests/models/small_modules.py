@@ -277,6 +277,10 @@ REFUSED = {
     "a changed flag": (lambda: Flagged(changes=True), "changes the buffer steps"),
     "random": (lambda: body(lambda self, x: x + torch.rand(D)), "is random"),
     "dropout by function": (lambda: body(lambda self, x: F.dropout(x, 0.5, training=True)), "random|dropout"),
+    "-inf times a scale": (
+        lambda: body(lambda self, x: F.scaled_dot_product_attention(x, x, x, is_causal=True, scale=-0.5)),
+        "the -inf of is_causal by the scale -0.5",
+    ),
     "a cast": (lambda: body(lambda self, x: x.half().float()), "casts a computed torch.float32 to torch.float16"),
     "scatter": (
         lambda: body(lambda self, x: x.scatter(-1, torch.zeros(1, x.shape[1], 1, dtype=torch.long), 1.0)),

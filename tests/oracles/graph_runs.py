@@ -125,7 +125,7 @@ def value(node, values, tensors, tokens):
         return None
     operation = getattr(getattr(torch.ops.aten, base), overload)
     if "dtype" in kwargs:
-        kwargs["dtype"] = torch.float64 if dtype.is_floating_point else dtype
-    if base in ("full", "scalar_tensor", "full_like") and dtype.is_floating_point:
-        return operation(*args, **{**kwargs, "dtype": dtype})
+        asked = getattr(torch, kwargs["dtype"])
+        is_rounded = base in ("full", "scalar_tensor", "full_like")
+        kwargs["dtype"] = asked if is_rounded or not asked.is_floating_point else torch.float64
     return operation(*args, **kwargs)

@@ -6,6 +6,7 @@ Attention without positions sees token counts alone, so a batch is a batch of tr
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -75,9 +76,20 @@ def initialise(model: Count01Transformer, g: torch.Generator) -> None:
 
 
 def train(
-    d: int, heads: int, d_h: int, seed: int, epochs: int, *, is_wide: bool, **options: bool
+    d: int,
+    heads: int,
+    d_h: int,
+    seed: int,
+    epochs: int,
+    *,
+    is_wide: bool,
+    after: Callable[[int, Count01Transformer], None] = lambda epoch, model: None,
+    **options: bool,
 ) -> tuple[Count01Transformer, float, float]:
-    """The model with the best validation accuracy, and its sampled validation and test accuracies."""
+    """The model with the best validation accuracy, and its sampled validation and test accuracies.
+
+    `after` is told every epoch, from 1 on, and the model as it then is.
+    """
     g = torch.Generator().manual_seed(seed)
     model = Count01Transformer(d=d, heads=heads, d_h=d_h, dtype=torch.float32, **options)
     initialise(model, g)
@@ -87,12 +99,13 @@ def train(
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0 if is_wide else 0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     best, state = -1.0, model.state_dict()
-    for _ in range(epochs):
+    for epoch in range(1, epochs + 1):
         for batch in training[torch.randperm(len(training), generator=g)].split(128 if not is_wide else 512):
             optimizer.zero_grad()
             loss_of(model, batch).backward()
             optimizer.step()
         schedule.step()
+        after(epoch, model)
         reached = accuracy(model, training[-7000:] if is_wide else validation)
         if reached >= best:
             best, state = reached, {name: W.clone() for name, W in model.state_dict().items()}
@@ -100,16 +113,29 @@ def train(
     return model, best, accuracy(model, test)
 
 
+def keeping(out: str, every: int) -> Callable[[int, Count01Transformer], None]:
+    """Writes OUT-10.safetensors, OUT-20.safetensors and so on beside OUT.safetensors; nothing where `every` is 0."""
+
+    def after(epoch: int, model: Count01Transformer) -> None:
+        if every and epoch % every == 0:
+            save(model, f"{out.removesuffix('.safetensors')}-{epoch}.safetensors")
+
+    return after
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out")
-    for name, value in (("d", 32), ("heads", 16), ("d_h", 2), ("seed", 0), ("epochs", 60)):
+    for name, value in (("d", 32), ("heads", 16), ("d_h", 2), ("seed", 0), ("epochs", 60), ("keep", 0)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--wide", action="store_true", help="train on [0, 200]^2 x [0, 200] with many close calls")
     parser.add_argument("--norm", action="store_true", help="layer norm before the attention")
     args = parser.parse_args()
     torch.set_num_threads(1)
     options = {"norm": True} if args.norm else {}
-    model, best, tested = train(args.d, args.heads, args.d_h, args.seed, args.epochs, is_wide=args.wide, **options)
+    after = keeping(args.out, args.keep)
+    model, best, tested = train(
+        args.d, args.heads, args.d_h, args.seed, args.epochs, is_wide=args.wide, after=after, **options
+    )
     save(model, args.out)
     print(f"{args.out}: seed {args.seed}, validation {best:.4f}, sampled test accuracy {tested:.4f}")

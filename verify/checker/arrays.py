@@ -153,8 +153,8 @@ def along(function: Callable[[Sequence[Any]], Sequence[Any]], x: Array, dim: int
 
 
 def product_of(x: Array, y: Array) -> Array:
-    """The matrix product over the last two axes, those before broadcast."""
-    x, y = x.as_floats(), y.as_floats()
+    """The matrix product over the last two axes, those before broadcast; of whole numbers it would wrap."""
+    require(x.kind == y.kind == FLOAT, "graph: a matrix product of whole numbers", NOT_CHECKABLE)
     require(len(x.shape) >= 2 <= len(y.shape) and x.shape[-1] == y.shape[-2], "graph: matrices do not fit")
     (m, k), n = x.shape[-2:], y.shape[-1]
     before = common([x.shape[:-2], y.shape[:-2]])

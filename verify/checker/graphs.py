@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from flint import arb, ctx
 
 from verify.checker.arrays import FLOAT, MOST_NUMBERS, TRUTH, WHOLE, Array
-from verify.checker.moves import CREATING, RANGES, as_dtype, kind_in
+from verify.checker.moves import CREATING, RANGES, as_dtype, kind_in, made_kind
 from verify.checker.operations import OPERATIONS, truths
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, Tensors, as_text, require
 
@@ -50,6 +50,7 @@ def _product(shape: Sequence[int]) -> int:
 
 DTYPES = {name for name, _ in EVERY_WORD.values()}
 NAMED = {"none", "tanh"} | DTYPES  # words that operations are called with
+OF_FIRST = ("index", "gather", "embedding", "index_select")  # whose numbers are those of their first argument
 
 
 def read_graph(found: Any, tensors: Tensors) -> TracedGraph:
@@ -119,6 +120,7 @@ class Follower:
         self.graph, self.bits = graph, bits
         self.fixed: dict[int, Any] = {}
         self.uses = [[*_uses(node.get("args")), *_uses(node.get("kwargs"))] for node in graph.nodes]
+        self.ranges = self._ranges()
         self.last_use = {j: i for i, used in enumerate(self.uses) for j in used}
         self.computed = self._computed()
 
@@ -130,6 +132,24 @@ class Follower:
             require(all(0 <= j < i for j in used), f"program: node {i} reads a later one")
             if node["op"] == "tokens" or used & found:
                 found.add(i)
+        return found
+
+    def _ranges(self) -> dict[int, tuple[int, int]]:
+        """What whole numbers a node surely holds without a wrap, whatever dtype the certificate says that it has.
+
+        An operation's dtype is that of one of its whole numbers, int64 of sums, or the one that it is asked for.
+        """
+        found: dict[int, tuple[int, int]] = {}
+        for i, node in enumerate(self.graph.nodes):
+            asked = node.get("kwargs", {}).get("dtype")
+            require(asked in (None, node["dtype"]), f"program: node {i} is asked for another dtype than it has")
+            if node["dtype"] not in (None, *RANGES):
+                continue
+            uses = self.uses[i][:1] if _base(node) in OF_FIRST else self.uses[i]
+            is_new = asked is not None or node["op"] == "stored" or _base(node) in ("sum", "cumsum")
+            own = RANGES[node["dtype"] or "int64"]
+            ranges = [own, *(found[j] for j in uses if j in found and not is_new)]
+            found[i] = max(low for low, _ in ranges), min(high for _, high in ranges)
         return found
 
     @property
@@ -178,7 +198,7 @@ class Follower:
         is_right = said[0] == as_text([*found.shape]) and kind_in(said[1]) == found.kind
         require(is_right, f"program: node {i} is no {said[1][:20]} of shape {said[0][:80]}, but {found.shape}")
         if found.kind == WHOLE:
-            low, high = RANGES[said[1]]
+            low, high = self.ranges[i]
             is_within = all(low <= min(row, default=0) and max(row, default=0) <= high for row in found.rows)
             require(is_within, f"program: whole numbers of node {i} wrap", NOT_CHECKABLE)
 
@@ -191,8 +211,7 @@ class Follower:
         if node["op"] == "getitem":
             require(isinstance(args[0], tuple) and type(args[1]) is int and args[1] >= 0, "program: no part of several")
             return args[0][args[1]]
-        namespace, _, name = node["op"].partition(".")
-        base = name.partition(".")[0]
+        namespace, base = node["op"].partition(".")[0], _base(node)
         require(namespace == "aten", f"program: {node['op'][:60]} is not known", NOT_CHECKABLE)
         if base == "_assert_tensor_metadata":
             return ()  # of shapes and dtypes: it computes nothing
@@ -201,12 +220,24 @@ class Follower:
             require(holds, "program: the module fails on an input")
             return ()
         if base in CREATING:
+            is_right = "dtype" in kwargs or kind_in(node["dtype"]) == made_kind(base, args)
+            require(is_right, f"program: node {i} has no such dtype")
             return CREATING[base](*args, dtype=node["dtype"], **_without_dtype(kwargs))
         if base == "_to_copy":
             return as_dtype(args[0], node["dtype"])
         require(base in OPERATIONS, f"program: {node['op'][:60]} is not followed", NOT_CHECKABLE)
+        if base == "index":
+            wide = [self.ranges.get(j, RANGES["int64"]) for j in self.uses[i][1:]]
+            are_wide = all(low <= RANGES["int32"][0] for low, _ in wide)
+            require(are_wide, "program: places in few bits, which torch may take for truths", NOT_CHECKABLE)
         found = OPERATIONS[base](*args, **_without_dtype(kwargs))
-        return as_dtype(found, node["dtype"]) if _is_wider(found, node["dtype"]) else found
+        may_widen = "dtype" in kwargs or base == "pow" and isinstance(args[1], float)
+        return as_dtype(found, node["dtype"]) if may_widen and _is_wider(found, node["dtype"]) else found
+
+
+def _base(node: Node) -> str:
+    """The name of an operation without its overload."""
+    return str(node["op"]).partition(".")[2].partition(".")[0]
 
 
 def _is_wider(found: Any, dtype: Any) -> bool:

@@ -55,6 +55,8 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
         return "line, states of a run that repeat", rounded.repeated
     require(method == "certified", f"a run by method {method!r} is not repeated", NOT_CHECKABLE)
     require(reading in ("real", "dtype, any order"), f"the reading {reading!r} is not checked", NOT_CHECKABLE)
+    require("sets_found" not in c, "proofs by sets of states are not checked", NOT_CHECKABLE)
+    require("neurons" not in said, "neurons after a recurrence are not checked", NOT_CHECKABLE)
     wrong = ", wrong" * (c["verdict"] == "REFUTED")
     if model in gated.KINDS:
         require(reading == "real", f"the reading {reading!r} is not checked", NOT_CHECKABLE)

@@ -9,6 +9,7 @@ from flint import arb
 
 from verify.checker.arrays import (
     FLOAT,
+    KINDS,
     TRUTH,
     WHOLE,
     Array,
@@ -86,6 +87,16 @@ CREATING: dict[str, Callable[..., Array]] = {
     "new_ones": lambda x, shape, dtype: full(shape, 1, dtype),
     "scalar_tensor": lambda number, dtype: full((), number, dtype), "arange": arange, "eye": eye,
 }  # fmt: skip
+
+
+def made_kind(base: str, args: Sequence[Any]) -> str:
+    """The kind that torch makes where no dtype is asked for."""
+    if base.endswith("_like") or base.startswith("new_"):
+        return str(args[0].kind)
+    if base in ("full", "arange"):
+        kinds = [array(x).kind for x in (args[1:2] if base == "full" else args)]
+        return next(kind for kind in KINDS if kind in kinds)
+    return FLOAT
 
 
 def as_dtype(x: Array, dtype: str) -> Array:
@@ -226,8 +237,8 @@ def padded(x: Array, pad: Sequence[int], value: Any = 0.0) -> Array:
     for k in range(len(pad) // 2):
         axis = len(x.shape) - 1 - k
         ends = [Array(x.kind, (*x.shape[:axis], n, *x.shape[axis + 1 :]), []) for n in pad[2 * k : 2 * k + 2]]
-        number = array(value if x.kind == FLOAT else int(value))
-        before, after = (expanded(number.as_floats() if x.kind == FLOAT else number, e.shape) for e in ends)
+        number = array({FLOAT: float, WHOLE: int, TRUTH: bool}[x.kind](value))
+        before, after = (expanded(number, e.shape) for e in ends)
         x = joined([before, x, after], axis)
     return x
 

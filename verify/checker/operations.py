@@ -59,7 +59,13 @@ def floats(function: Callable[..., Any]) -> OfArrays:
     return lambda *given: each(function, *given)
 
 
+def periodic(function: Callable[[arb], arb]) -> OfArrays:
+    """Sine or cosine, which of infinity is no number."""
+    return floats(lambda v: function(v) if v.is_finite() else arb("nan"))
+
+
 def plus(x: Any, y: Any, alpha: Any = 1) -> Array:
+    require(alpha == 1 or kind_of(x, y) != TRUTH, "graph: a multiple of truth values")
     return ADDED(x, y if alpha == 1 else TIMES(y, alpha))
 
 
@@ -166,6 +172,10 @@ def clamp(x: Any, least: Any = None, most: Any = None) -> Array:
     return x if most is None else SMALLER(x, most)
 
 
+def hardtanh(x: Array, least: Any = -1, most: Any = 1) -> Array:
+    return clamp(x, least, most) if x.kind == FLOAT else refuse("hardtanh of whole numbers")
+
+
 # ---- sums, extremes and norms over axes
 
 
@@ -194,6 +204,15 @@ def over(function: Callable[[Sequence[Any]], Any], x: Array, dims: Any, keepdim:
 def summed(x: Array, dims: Any = None, keepdim: bool = False) -> Array:
     kind = WHOLE if x.kind == TRUTH else x.kind
     return over(total, x, dims, keepdim, kind)
+
+
+def holding(function: Callable[[Sequence[bool]], bool]) -> OfArrays:
+    """Whether any or all numbers along axes are not 0; along none of them, unlike a sum, each by itself."""
+
+    def of_array(x: Array, dims: Any = None, keepdim: bool = False) -> Array:
+        return truths(x) if dims == [] else over(function, truths(x), dims, keepdim, TRUTH)
+
+    return of_array
 
 
 def mean(x: Array, dims: Any = None, keepdim: bool = False) -> Array:
@@ -335,6 +354,8 @@ def attention(
     if float(dropout) != 0:
         refuse("attention with dropout")
     k, v = (shared(x, q.shape[-3]) if enable_gqa else x for x in (k, v))
+    if is_causal and (mask is not None or scale is not None and not scale >= 2.0**-126):
+        refuse("attention with two masks, or a causal one, whose -inf torch multiplies by a scale that is not above 0")
     factor = 1 / arb(q.shape[-1]).sqrt() if scale is None else arb(scale)
     scores = product_of(q, transposed(k, -2, -1))
     scores = each(lambda s: s * factor, scores)
@@ -355,11 +376,11 @@ OPERATIONS: dict[str, Operation] = MOVES | {
     "add": plus, "sub": minus, "rsub": lambda x, y, alpha=1: minus(y, x, alpha), "mul": TIMES, "div": QUOTIENT,
     "neg": arithmetic(operator.neg), "abs": arithmetic(abs), "reciprocal": floats(lambda v: 1 / v),
     "maximum": LARGER, "minimum": SMALLER, "clamp": clamp, "clamp_min": clamp, "pow": power,
-    "hardtanh": lambda x, least=-1, most=1: clamp(x, least, most), "relu": lambda x: LARGER(x, 0),
+    "hardtanh": hardtanh, "relu": lambda x: LARGER(x, 0),
     "floor_divide": bitwise(operator.floordiv), "remainder": bitwise(operator.mod),
     "exp": floats(arb.exp), "expm1": floats(arb.expm1), "log": floats(arb.log), "log1p": floats(arb.log1p),
     "sqrt": floats(arb.sqrt), "rsqrt": floats(lambda v: 1 / v.sqrt()), "tanh": floats(arb.tanh),
-    "erf": floats(arb.erf), "sin": floats(arb.sin), "cos": floats(arb.cos), "sigmoid": floats(logistic),
+    "erf": floats(arb.erf), "sin": periodic(arb.sin), "cos": periodic(arb.cos), "sigmoid": floats(logistic),
     "silu": floats(lambda v: v * logistic(v)), "gelu": gelu, "softplus": softplus, "elu": elu,
     "leaky_relu": lambda x, slope=0.01: by_sign(lambda v: v, lambda v: v * arb(slope))(x),
     **{name: lambda x, y, name=name: compared(name, x, y) for name in OPPOSITE},
@@ -369,8 +390,7 @@ OPERATIONS: dict[str, Operation] = MOVES | {
     "bitwise_not": bitwise(lambda a: not a if isinstance(a, bool) else ~a),
     "where": where, "sum": summed, "mean": mean, "var": variance, "cumsum": cumulated,
     "amax": extreme("max"), "amin": extreme("min"),
-    "any": lambda x, dims=None, keepdim=False: over(any, truths(x), dims, keepdim, TRUTH),
-    "all": lambda x, dims=None, keepdim=False: over(all, truths(x), dims, keepdim, TRUTH),
+    "any": holding(any), "all": holding(all),
     "_softmax": softmax, "softmax": softmax, "_safe_softmax": lambda x, dim: along(safe_weights, x.as_floats(), dim),
     "_log_softmax": lambda x, dim, _=None: along(log_weights, x.as_floats(), dim),
     "native_layer_norm": layer_norm, "_fused_rms_norm": rms_norm,

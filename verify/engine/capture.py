@@ -304,12 +304,17 @@ def _refusal(node: torch.fx.Node, is_real: bool) -> str | None:
         dropout = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
         if dropout:
             return f"{name} with dropout has no rule"
+        is_causal = node.args[5] if len(node.args) > 5 else node.kwargs.get("is_causal", False)
+        scale = node.kwargs.get("scale")
+        if is_causal and scale is not None and not float(scale) >= LEAST_SCALE:  # type: ignore[arg-type]
+            return f"{name} multiplies the -inf of is_causal by the scale {scale}, which is no number; give a mask"
     if name == "aten.div.Tensor_mode":
         return f"{name} of computed floats has no rule"
     return _refusal_of_formats(node)
 
 
 CAST = "aten._to_copy.default"
+LEAST_SCALE = 2.0**-126  # of scores with a causal mask: a lesser one may be 0 in float32
 
 
 def _own_format(graph: torch.fx.Graph) -> torch.dtype | None:

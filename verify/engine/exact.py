@@ -183,7 +183,7 @@ MOVES = {
         *("index_select.default", "index.Tensor", "embedding.default"),
     )
 }
-ZERO = arb(0)
+ZERO, NO_NUMBER = arb(0), arb("nan")
 
 
 def move(target: Any, args: Any, kwargs: Any) -> Any:
@@ -254,8 +254,8 @@ def register_each() -> None:
         "expm1": lambda x: x.expm1(),
         "tanh": lambda x: x.tanh(),
         "erf": lambda x: x.erf(),
-        "sin": lambda x: x.sin(),
-        "cos": lambda x: x.cos(),
+        "sin": lambda x: x.sin() if x.is_finite() else NO_NUMBER,
+        "cos": lambda x: x.cos() if x.is_finite() else NO_NUMBER,
         "sigmoid": logistic,
         "silu": lambda x: x * logistic(x),
         "maximum": lambda x, y: x.max(y),
@@ -561,7 +561,7 @@ def softmax(x: Any, dim: int, empty: arb) -> Array:
 
 @operation("aten._softmax.default", "aten.softmax.int")
 def plain_softmax(x: Any, dim: int, *options: Any) -> Array:
-    return softmax(x, dim, arb("nan"))
+    return softmax(x, dim, NO_NUMBER)
 
 
 @operation("aten._safe_softmax.default")
@@ -571,7 +571,7 @@ def safe_softmax(x: Any, dim: int, *options: Any) -> Array:
 
 @operation("aten._log_softmax.default")
 def log_softmax(x: Any, dim: int, *options: Any) -> Array:
-    return each(lambda p: p.log(), softmax(x, dim, arb("nan")))
+    return each(lambda p: p.log(), softmax(x, dim, NO_NUMBER))
 
 
 @operation("aten.scaled_dot_product_attention.default")

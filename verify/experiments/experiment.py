@@ -102,7 +102,8 @@ class Experiment:
 
     `recipes` says with what each grid's models are trained, and what of that the document says; `printed` what the
     document prints, `sampling` how the sampled answers are drawn, and `laws`, by name, which inputs an exact share is a
-    share of. `seconds` is what one trial took on one core when that was measured, by grid.
+    share of. `seconds` is what one trial took on one core when that was measured, by grid. `remarks` says of all
+    results together what no row of the table says.
     """
 
     id: str
@@ -115,3 +116,4 @@ class Experiment:
     seconds: Mapping[GridSize, float]
     trials: Callable[[GridSize, int], Sequence[Trial]]
     draw: Callable[[Sequence[Result]], Figure] | None = None
+    remarks: Callable[[Sequence[Result]], Sequence[str]] | None = None

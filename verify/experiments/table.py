@@ -84,10 +84,11 @@ def missing(of: Fraction, *, up: bool) -> str:
 
 
 def news(experiment: Experiment, results: Sequence[Result]) -> list[str]:
-    """What sampling did not see: a sentence for each model whose samples are all right, and that is wrong."""
+    """What sampling did not see: each model whose samples are all right and that is wrong; the experiment's remarks."""
     found = []
     for result in (each for each in results if each.is_news):
         settings = ", ".join(f"{name} {value}" for name, value in result.settings.items())
         exact = "".join(f"; right on {share(*ends)} % of {experiment.laws[law]}" for law, ends in result.exact.items())
         found.append(f"{settings}: all {result.sampled[1]} samples right{exact}; {case_in_words(result.wrong or {})}")
-    return found or [f"In none of {len(results)} models all samples are right and the model is wrong."]
+    found = found or [f"In none of {len(results)} models all samples are right and the model is wrong."]
+    return found + (list(experiment.remarks(results)) if experiment.remarks is not None else [])

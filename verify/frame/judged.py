@@ -78,7 +78,11 @@ LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
     "RecurrentModel": {"cell": ("RNN", "LSTM", "GRU"), "embedding": ("Embedding",), "readout": ("Linear",)},
     "LinearModel": {"cell": ("LinearCell",), "readout": ("Linear",)},
     "RotationModel": {"cell": ("RotationCell",), "readout": ("Linear",)},
-    "GatedModel": {"cell": ("MambaCell", "RwkvCell", "DiagonalCell"), "readout": ("Linear",)},
+    "GatedModel": {
+        "cell": ("MambaCell", "RwkvCell", "DiagonalCell"),
+        "layer": ("PositionWise",),
+        "readout": ("Linear",),
+    },
 }
 HOME = ("constructions.", "torch.nn.modules.")
 MODULE_CLASS = "a module is judged by its class's own forward pass"

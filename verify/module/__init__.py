@@ -25,11 +25,14 @@ from verify.module.automaton import (
 from verify.module.cells import Aim
 from verify.module.inputs import Domain, strings, tokens
 from verify.module.problem import ModuleProblem
+from verify.module.recurrence import Recurrence
+from verify.module.recurrent import RecurrentProblem
 from verify.module.task import Task
 
 __all__ = [
-    "Automaton", "Domain", "ModuleProblem", "Task", "assert_proved", "certify", "compose", "count_of_last", "dyck",
-    "first_repeated", "largest", "majority", "smallest", "sorted_at", "strings", "sum_modulo", "tokens",
+    "Automaton", "Domain", "ModuleProblem", "Recurrence", "RecurrentProblem", "Task", "assert_proved", "certify",
+    "certify_recurrence", "compose", "count_of_last", "dyck", "first_repeated", "largest", "majority", "smallest",
+    "sorted_at", "strings", "sum_modulo", "tokens",
 ]  # fmt: skip
 
 
@@ -68,6 +71,36 @@ def certify(
     """
     problem = ModuleProblem(module, Task(inputs, expected, position, classes), device, resume, aim)
     return decide(problem, reading_of(reading, accumulate, rounding), method, Effort(budget, seed))
+
+
+def certify_recurrence(
+    cell: nn.Module,
+    *,
+    start: Any,
+    expected: Automaton,
+    vocabulary: Any = 1,
+    length: int | None = None,
+    method: str = CERTIFIED,
+    budget: float | Budget = 30.0,
+    seed: int = 0,
+) -> Certificate:
+    """Decides a recurrent cell, cell(state, token) -> (state, logits), on all strings of up to `length` tokens.
+
+    All lengths where it is None. `start`, `expected` and `vocabulary` are those of a `Recurrence`. The reading is real
+    arithmetic, or by the methods "exhaustive" and "sampled" the run of torch.
+    Raises: BadInput for a cell that no rule covers, naming the source line, or arguments that make no task.
+
+    >>> import torch
+    >>> class Turn(nn.Module):
+    ...     def forward(self, state, token):
+    ...         after = torch.stack([-state[1], state[0]])
+    ...         return after, torch.stack([after[0], after[1], -after[0], -after[1]])
+    >>> fourth = Automaton(0, lambda state, token: (state + 1) % 4, lambda state: state)
+    >>> certify_recurrence(Turn().eval(), start=torch.tensor([1.0, 0.0]), expected=fourth, length=100).verdict
+    <Verdict.PROVED: 'PROVED'>
+    """
+    problem = RecurrentProblem(cell, Recurrence(start, expected, vocabulary), length)
+    return decide(problem, None, method, Effort(budget, seed))
 
 
 def assert_proved(module: nn.Module, **task: Any) -> Certificate:

@@ -25,7 +25,8 @@ class Automaton:
 
     A function of tokens (N, length), as `expected` of a task is. States may be anything that can be a key. `backwards`
     reads the last token first. Few states make few cells: the largest token needs one for each token, a sum modulo P
-    needs P. `cells` lists a product's parts with one answer each, where that is known without a search.
+    needs P. `cells` lists a product's parts with one answer each, where that is known without a search. A
+    `Recurrence` does not judge an answer None.
 
     >>> import torch
     >>> is_odd = Automaton(0, lambda state, token: (state + token) % 2, lambda state: state)
@@ -35,7 +36,7 @@ class Automaton:
 
     start: Hashable
     step: Callable[[Any, int], Hashable]
-    answer: Callable[[Any], int]
+    answer: Callable[[Any], Any]
     backwards: bool = False
     _known: dict[tuple[Any, int], Hashable] = field(default_factory=dict, compare=False, repr=False)
 

@@ -144,6 +144,10 @@ class ModuleProblem:
             self._check_tokens(part)
         return found
 
+    def capture(self) -> None:
+        """Traces the module now, and not when it is first asked for."""
+        assert self.graphs
+
     def _check_tokens(self, part: Product | Listed) -> None:
         """Runs the largest token of each position, so that a token without an embedding is an error of its own."""
         rows = part.rows.amax(0).tolist() if isinstance(part, Listed) else [allowed[-1] for allowed in part.sets]

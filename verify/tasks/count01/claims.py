@@ -70,11 +70,19 @@ CLAIMS: tuple[Claim, ...] = (
         "normaliser always",
         "this project",
         "constructions.count01_heads:uniform_head",
-        "-",
+        "bounds.count01_heads:separates_everything",
         "verify.tasks.count01.heads.separability:separability",
-        "verify count01 --construction uniform",
-        checked_at="construction = uniform",
-        shown_in="W-10",
+        "verify heads --values=-1:1:0:-1/2:0 --law unbounded",
+        deep=(
+            "verify heads --values=-1,0:1,0:0,1:-1/2,0:0,0 --law unbounded",
+            "verify heads --values=-1,0,0:1,0,0:0,1,0:0,0,1:1,1,1 --law unbounded",
+        ),
+        refutes=(
+            "verify heads --values=-1:1:1:0:0 --law unbounded",
+            "verify heads --values=-1,0:1,0:0,1:-1,0:0,0 --law unbounded",
+            "verify heads --values=-1,0:1,0:0,1:1/2,0:0,0 --law unbounded",
+        ),
+        checked_at="law = unbounded",
     ),
     Claim(
         "H-2",
@@ -113,6 +121,10 @@ CLAIMS: tuple[Claim, ...] = (
         "-",
         "verify.tasks.count01.heads.joint:joint",
         "verify heads --construction counting-pair --law box:0:60:60 --extract 0,1",
+        refutes=(
+            "verify heads --values=1:0:0:0:0 --law box:0:60:60",
+            "verify heads --values=0:1:0:-1/2:0 --law box:0:60:60",
+        ),
         checked_at="law = box:0:60:60",
     ),
     Claim(
@@ -125,6 +137,27 @@ CLAIMS: tuple[Claim, ...] = (
         "-",
         "verify.tasks.count01.heads.separability:separability",
         "verify heads --construction uniform --law d-test --extract 0",
+        deep=("verify heads --values=-1,0:1,0:0,1:-1,0:0,0 --law d-test",),
+        refutes=("verify heads --values=-1:1:1:0:0 --law d-test",),
         checked_at="law = d-test",
+    ),
+    Claim(
+        "H-6",
+        "two heads, one of which separates n0, n1 and n2 <= M - 1 and the other M - 1 <= n2 <= 2M - 2, solve Count01 "
+        "for all n0, n1, n2 together, for M a power of two; neither separates a box with n2 <= 2M - 2 alone",
+        f"{COUNT01}, Sec. 6.1 (named there, built here)",
+        "constructions.count01_heads:interval_pair",
+        "-",
+        "verify.tasks.count01.heads.joint:joint",
+        "verify heads --construction interval-pair --law box:0:60:14 --extract 0,1",
+        deep=(
+            "verify heads --construction interval-pair --law box:0:60:60 --extract 0,1",
+            "verify heads --values=-1:1:1/8:-15/16:0 --law box:0:60:7",
+        ),
+        refutes=(
+            "verify heads --values=-1:1:1/8:-15/16:0 --law box:0:60:14",
+            "verify heads --values=-1:1:-1/8:7/8:0 --law box:0:60:14",
+        ),
+        checked_at="law = box:0:60:7; law = box:0:60:14; law = box:0:60:60",
     ),
 )

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 NORMAL, MASKED, SVC = STRATEGIES = ("normal", "masked", "svc")  # E's names in Table 1: all heads, one head, halving
 SIZES = {GridSize.LAPTOP: ((8, 4),), GridSize.PAPER: ((8, 4), (32, 16))}  # d, heads
-RATES = {GridSize.LAPTOP: 3e-3, GridSize.PAPER: 1e-3}
 LEARNT = 0.95  # validation accuracy at which E drops half of the heads
 ROUNDS = 40  # cutting planes of a fit that only ranks heads
 EVERY = 25  # steps between two validations
@@ -41,7 +40,7 @@ class HalvingTrial:
 
     @property
     def described(self) -> Mapping[str, Any]:
-        return {**asdict(self), "recipe": str(task.recipe(self.grid, RATES[self.grid]))}
+        return {**asdict(self), "recipe": str(task.recipe(self.grid, task.RATES[self.grid]))}
 
     @property
     def settings(self) -> dict[str, Setting]:
@@ -54,7 +53,7 @@ class HalvingTrial:
 
         g = torch.Generator().manual_seed(self.seed)
         module, (training, validation, test) = task.prepared(self.d, self.heads, g)
-        how, masks = task.recipe(self.grid, RATES[self.grid]), Masks(module, validation, self.strategy)
+        how, masks = task.recipe(self.grid, task.RATES[self.grid]), Masks(module, validation, self.strategy)
         loss = partial(task.loss, module, training, how.batch)
         record = train(module, lambda g: masks.applied(loss, g), how, self.seed, score=masks.score, every=EVERY)
         left = sum(bool(of_head.any()) for of_head in module.W_O)
@@ -125,9 +124,9 @@ def separations(module: Count01Transformer, heads: Sequence[int], strings: Tenso
 
 
 RECIPES = {
-    grid: f"{usual}; learning rate {RATES[grid]:g}. Every {EVERY} steps (ours) the model is validated, and with svc "
-    f"half of its heads are masked where more than {LEARNT:.0%} are right, as E does; of the states with the fewest "
-    "heads the best one is kept"
+    grid: f"{usual}; learning rate {task.RATES[grid]:g}. Every {EVERY} steps (ours) the model is validated, and with "
+    f"svc half of its heads are masked where more than {LEARNT:.0%} are right, as E does; of the states with the "
+    "fewest heads the best one is kept"
     for grid, usual in task.RECIPES.items()
 }
 

@@ -91,7 +91,9 @@ def check_plain(model: Count01Transformer) -> None:
     """Raises BadInput for layer norm or scaled scores, which this proof does not speak of."""
     if model.has_norm or model.scale != 1:
         what = "layer norm" if model.has_norm else f"scores divided by sqrt({model.scale})"
-        raise BadInput(f"weights: {what} is decided in the reading real on bounded counts alone; leave --precision out")
+        raise BadInput(
+            f"weights: {what} is decided in the reading real, or run by --method exhaustive; leave --precision out"
+        )
 
 
 @dataclass(frozen=True)

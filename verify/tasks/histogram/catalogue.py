@@ -32,8 +32,10 @@ CONSTRUCTIONS = {
     # fewer dimensions than tokens
     ("lin", "balanced"): ("exact_laws.balanced", "W-15"),
     ("lin", "code"): ("fewer_dimensions.code", "W-2"),
+    ("lin", "coherent"): ("fewer_dimensions.coherent", "A-4.4"),
     ("lin+sftm", "balanced"): ("exact_laws.balanced", "W-15"),
     ("lin+sftm", "code"): ("fewer_dimensions.code", "W-2"),
+    ("lin+sftm", "coherent"): ("fewer_dimensions.coherent", "A-4.4"),
     ("dot", "code"): ("fewer_dimensions.code", "W-2"),
     ("dot", "simplex"): ("fewer_dimensions.simplex", "W-4"),
     ("dot", "rational"): ("exact_laws.rational", "W-14"),

@@ -88,6 +88,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.strategies:histogram_sequences",
         "verify histogram --model dot --T 32 --L 10 --method sampled",
         Kind.SAMPLED,
+        refutes=("verify histogram --model bos --T 4 --L 3 --as-printed --method sampled",),
     ),
     Claim(
         "A-neg",
@@ -120,13 +121,18 @@ CLAIMS: tuple[Claim, ...] = (
         "dot, bos (p = T) M < 1/sqrt(L-1), the lines with p = T being cases of W-2; with Welch, "
         "d > T x^2/(T - 1 + x^2) where a ceiling is printed",
         f"{BEHRENS}, Prop. 4.4, App. C.2 (strict; evaluated at T=32, L=10 the third d is 8, not 7)",
-        "constructions.frames.choice:low_coherence, constructions.fewer_dimensions:coherent, "
-        "constructions.fewer_dimensions:code",
+        "constructions.frames.choice:low_coherence, constructions.fewer_dimensions:coherent",
         "bounds.coherent_counting:lin, bounds.coherent_counting:dot_one_neuron, bounds.coherent_counting:dot_inventory",
         "verify.tasks.histogram.proof:certify, verify.tasks.histogram.coherence:certify_coherence",
         "verify histogram --model dot --construction coherent --T 36 --L 3 --d 16",
-        deep=("verify histogram --model bos --construction coherent --T 36 --L 3 --d 16",),
-        checked_at="T = 36, L = 3, d = 16",
+        deep=(
+            "verify histogram --model bos --construction coherent --T 36 --L 3 --d 16",
+            "verify histogram --model lin --construction coherent --T 36 --L 3 --d 15",
+            "verify histogram --model lin+sftm --construction coherent --T 36 --L 3 --d 15",
+            "verify histogram --model dot --construction coherent --T 28 --L 9 --d 7 --p 28",
+            "verify histogram --model bos --construction coherent --T 28 --L 9 --d 7 --p 28",
+        ),
+        checked_at="T = 36, L = 3, d = 16; T = 36, L = 3, d = 15; T = 28, L = 9, d = 7",
     ),
     Claim(
         "A-4.5",
@@ -330,9 +336,13 @@ CLAIMS: tuple[Claim, ...] = (
         "constructions.exact_laws:on_kernel",
         "verify.tasks.histogram.kernels:decide_kernel",
         "verify.tasks.histogram.proof:certify",
-        "verify histogram --model lin+sftm --T 9 --L 3 --d 6",
-        checked_at="T = 9, L = 3, d = 6",
-        shown_in="W-15",
+        "verify histogram --model lin+sftm --T 9 --L 3 --kernel 1,1,1,-1,-1,-1,0,0,0:1,1,1,0,0,0,-1,-1,-1",
+        deep=("verify histogram --model lin --T 10 --L 2 --kernel 2,1,-1,-2,1,-1,2,-2,1,-1",),
+        refutes=(
+            "verify histogram --model lin+sftm --T 9 --L 4 --kernel 1,1,1,-1,-1,-1,0,0,0:1,1,1,0,0,0,-1,-1,-1",
+            "verify histogram --model lin --T 4 --L 3 --kernel 1,-1,1,-1",
+        ),
+        checked_at="T = 9, L = 3; T = 10, L = 2",
     ),
     Claim(
         "W-22",

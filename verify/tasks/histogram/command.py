@@ -14,6 +14,7 @@ from verify.commands.request import Request, publish
 from verify.commands.vocabulary import JUDGED, MODEL, group, option, options
 from verify.report.progress import progress_bar
 from verify.tasks.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, Sizes, check_known, chosen, storage
+from verify.tasks.histogram.given_kernel import CLAIM, RuledOut, on_kernel, print_uneven
 
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
@@ -27,7 +28,8 @@ IMPOSSIBLE = ("A-neg", "W-5", "W-6", "W-7", "W-16", "W-17", "W-18", "W-24")
 DEFAULTS = {"basis": "standard", "as_printed": False, "method": "certified", "budget": 30.0}
 ALONE = {
     "impossible": ("model", "T", "L", "d", "p", "construction", "dtype", "weights", "precision", "accumulate", "save",
-                   "law", *DEFAULTS)
+                   "law", "kernel", *DEFAULTS),
+    "kernel": ("construction", "weights", "basis", "as_printed"),
 }  # fmt: skip
 
 
@@ -43,6 +45,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         help="how it counts (default: relation where the model can and p < T, else inventory; for d < T code, "
         "simplex, sphere or plane)",
     )
+    add("--kernel", metavar="U", help="lin on embeddings that free these vectors, such as 1,-1,1,-1; more with colons")
     add("--basis", choices=("standard", "random"), default="standard", help="orthonormal token directions")
     option(parser, "dtype", choices=DTYPES, help="dtype of the stored weights (default: float32)")
     add_weights(parser)
@@ -74,6 +77,7 @@ class HistogramWish:
     weights: str | None
     as_printed: bool
     seed: int
+    kernel: str | None
 
     @classmethod
     def of(cls, args: argparse.Namespace, *, L: int | None = None, precision: str | None = None) -> HistogramWish:
@@ -85,7 +89,7 @@ class HistogramWish:
         if is_built and dtype is None and precision is not None:
             dtype = storage(precision)
         sizes = args.model, args.T, L if is_built and args.L is None else args.L, args.d, args.p
-        wish = cls(*sizes, args.construction, args.basis, dtype, args.weights, args.as_printed, args.seed)
+        wish = cls(*sizes, args.construction, args.basis, dtype, args.weights, args.as_printed, args.seed, args.kernel)
         wish._check()
         return wish
 
@@ -115,7 +119,12 @@ class HistogramWish:
         return Sizes(self.model, self.T, self.L, self.d, self.p)
 
     def chosen(self, *, quiet: bool) -> Chosen:
-        """The model, read or built."""
+        """The model, read or built.
+
+        Raises: RuledOut where no weights count on the vectors of --kernel.
+        """
+        if self.kernel is not None:
+            return Chosen(on_kernel(self.kernel, self.sizes(), self.dtype or "float32"), CLAIM, "kernel")
         with progress_bar("searching a code", quiet=quiet) as progress:
             return self._read() if self.weights is not None else self._built(progress)
 
@@ -173,6 +182,8 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         found = wish.chosen(quiet=asked.is_json)
+    except RuledOut as error:
+        return print_uneven(wish.sizes(), error.found, is_json=asked.is_json)
     except NotKnown as error:
         return _print_unknown(wish, asked, str(error))
     with progress_bar("deciding", quiet=asked.is_json) as bar:
@@ -209,7 +220,7 @@ def _check(asked: Request, law: str | None) -> None:
 def _needs_no_torch(wish: HistogramWish, asked: Request, law: str | None) -> bool:
     """Whether the weights can be built as arrays, and are to be proved in real arithmetic and not saved."""
     is_plain = asked.precision is None and asked.method == "certified" and asked.save is None and law is None
-    if wish.weights is not None or asked.report is not None or not is_plain:
+    if wish.weights is not None or wish.kernel is not None or asked.report is not None or not is_plain:
         return False
     if wish.basis != "standard" or wish.as_printed or wish.seed or wish.dtype == "bfloat16":
         return False

@@ -15,7 +15,7 @@ from fractions import Fraction
 from flint import fmpq_mat
 
 from bounds.even_readings import is_excluded, most_diagonal, quartic
-from constructions.codes import library
+from constructions.codes.kept import smallest_kept
 from constructions.errors import BadInput
 from constructions.fewer_dimensions import code
 from constructions.histogram import check_sizes
@@ -148,7 +148,7 @@ def decide_regime(T: int, L: int, d: int) -> Regime:
     if T // (m + 1) >= L:
         found, basis = block_certificate(T, m), block_space(T, m)
         return _shown(T, L, d, f"{m + 1} blocks of {T // (m + 1)} tokens", basis, found)
-    if library.smallest_kept("lin", T, L) == d:
+    if smallest_kept("lin", T, L) == d:
         kernel = kernel_of_code(T, L, d)
         decided = decide_kernel(kernel, L)
         if isinstance(decided, Even):

@@ -12,10 +12,10 @@ import torch
 from bounds.even_readings import fewest_in_the_regime
 from bounds.exact_laws import fewest_dimensions_of_one_neuron, fewest_neurons, lin_needs_dimensions, lin_needs_neurons
 from constructions import exact_laws, fewer_dimensions, inventory_counting, relation_counting
-from constructions.coded_inventory import CARRIER
-from constructions.codes import library
+from constructions.codes.kept import smallest_kept
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer, check_sizes
+from constructions.histogram_sizes import CARRIER
 from verify.frame.certificate import Verdict
 from verify.tasks.histogram.frontier.kept import kept_table
 from verify.tasks.histogram.proof import certify
@@ -118,6 +118,6 @@ def _built(model: str, T: int, L: int) -> Iterator[tuple[HistogramTransformer, s
             yield exact_laws.rational(model, T=T, L=L, dtype=double), "W-14"
         if model in ("lin", "lin+sftm") and L >= 2:
             yield exact_laws.balanced(model, T=T, L=L, dtype=double), "W-15"
-    d = library.smallest_kept(CARRIER[model], T, L) if model in CARRIER else None
+    d = smallest_kept(CARRIER[model], T, L) if model in CARRIER else None
     if d is not None and d < T - 2:
         yield fewer_dimensions.code(model, T=T, L=L, d=d, dtype=double), "W-2"

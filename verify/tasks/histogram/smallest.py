@@ -13,8 +13,8 @@ from bounds.exact_laws import (
     lin_needs_dimensions,
     lin_needs_neurons,
 )
-from constructions.coded_inventory import CARRIER
-from constructions.codes import library
+from constructions.codes.kept import smallest_kept
+from constructions.histogram_sizes import CARRIER
 from verify.tasks.histogram.frontier.kept import kept_table
 
 
@@ -92,6 +92,6 @@ def proved_dimensions(model: str, T: int, L: int, *, is_one_neuron: bool = False
         found.append(fewest_dimensions_of_blocks(T, L))
     if not is_one_neuron:
         found += [row["d"] for row in kept_table() if (row["model"], row["L"]) == (model, L) and row["T"] == T]
-        kept = library.smallest_kept(CARRIER[model], T, L)
+        kept = smallest_kept(CARRIER[model], T, L)
         found += [] if kept is None else [kept]
     return min(found)

@@ -140,7 +140,8 @@ CLAIMS: tuple[Claim, ...] = (
         "--task selective --layers 1 --pe spe",
         "--task selective --layers 1 --pe spe --no-layernorm --positions 500",
         "--task selective --layers 1 --pe sine",
-        checked_at="K = 3, C = 4, P = 20; P = 500",
+        "--task selective --layers 1 --pe ape --types 2 --max-count 3 --positions 8 --no-layernorm --precision float32",
+        checked_at="K = 3, C = 4, P = 20; P = 500; K = 2, C = 3, P = 8",
     ),
     _built(
         "C-T11",
@@ -167,5 +168,23 @@ CLAIMS: tuple[Claim, ...] = (
         "--task first-homogeneous --bos --pe rope",
         "--task first-heterogeneous --bos --length 128 --precision float32",
         checked_at="K = 10",
+    ),
+    _built(
+        "C-T13",
+        "modular, selective modular and, without BOS, selective counting as C-T3 to C-T7 and C-T10 with GELU neurons "
+        "in place of ReLUs, exact or of the tanh form: what they read times 128 where it is whole numbers, and times "
+        "64 N where it is shares, N being the longest string",
+        "curved:curved",
+        "--task modular --pe spe --activation gelu --length 30 --positions 40",
+        "--task modular --pe ape --activation gelu --length 100",
+        "--task modular --pe sine --activation gelu_tanh --length 100",
+        "--task modular --pe ape --activation gelu --length 100 --no-layernorm --precision float32",
+        "--task modular --pe nope --bos --activation gelu --length 100",
+        "--task selective-modular --pe rope --bos --activation gelu --positions 128",
+        "--task selective-modular --pe ape --activation gelu --positions 160",
+        "--task selective-modular --pe sine --activation gelu --positions 160 --no-layernorm",
+        "--task selective --pe spe --activation gelu --layers 1",
+        "--task selective --pe nope --distinct-start --activation gelu --length 100",
+        checked_at="N = 30, P = 40; N = 100; P = 128; P = 160",
     ),
 )

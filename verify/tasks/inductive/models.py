@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from constructions.decoder import Decoder
+from constructions.decoder.model import block_of
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
 from constructions.inductive import (
     alike,
@@ -24,6 +26,7 @@ from constructions.inductive import (
     unmixed,
     with_layernorm,
 )
+from constructions.inductive.curved import GELUS, STEEP, curved, steep_for
 from verify.counting.asked import Asked, Judged
 from verify.counting.tasks import FIRST, NUMBER_WORDS, SELECTIVE, STARTED
 from verify.tasks.inductive.task import Counting
@@ -96,6 +99,40 @@ def check_possible(asked: Asked) -> None:
 
 def built(asked: Asked) -> tuple[Decoder, str | None]:
     """The decoder and the claim that it comes from, None where it is as printed.
+
+    GELU neurons are those of ReLU made steep, where no construction has GELU for itself.
+    Raises: NotKnown, BadInput.
+    """
+    if asked.activation not in GELUS or has_own_gelu(asked):
+        return of_relus(asked)
+    if asked.as_printed:
+        raise BadInput("--as-printed: the document's recipe is of ReLU neurons; leave --activation out")
+    model, _ = of_relus(replace(asked, activation=None))
+    if all(block_of(model, i).mlp is None for i in range(len(model.blocks))):
+        raise BadInput(f"--activation {asked.activation}: this construction has no neurons; leave it out")
+    return curved(model, asked.activation, steepness(asked)), "C-T13"
+
+
+def has_own_gelu(asked: Asked) -> bool:
+    """Whether what was asked for is selective counting with BOS: C-T8, at any length."""
+    return asked.task.name == "selective" and asked.has_bos
+
+
+def steepness(asked: Asked) -> int:
+    """How steep GELU neurons have to be: by the length where they read shares of it.
+
+    Raises: NotKnown without an end of the length.
+    """
+    if is_by_position(asked):
+        return STEEP
+    ends = [n for n in (asked.length, None if asked.pe == "nope" else asked.room) if n is not None]
+    if not ends:
+        raise NotKnown(f"{asked.task.name} with GELU neurons: the weights hold the largest length. Give --length N.")
+    return steep_for(min(ends))
+
+
+def of_relus(asked: Asked) -> tuple[Decoder, str | None]:
+    """The decoder of ReLU neurons, or of GELU neurons where a construction has them, and its claim.
 
     Raises: NotKnown, BadInput.
     """
@@ -276,9 +313,8 @@ def check_options(asked: Asked) -> None:
     if asked.layers not in (None, layers):
         enough = "one layer is" if layers == 1 else "two layers are"
         raise BadInput(f"--layers {asked.layers}: {enough} enough here, and further ones would add 0; leave it out")
-    kinds = (None, "relu", "gelu", "gelu_tanh") if asked.task.name == "selective" and asked.has_bos else (None, "relu")
-    if asked.activation not in kinds:
-        raise BadInput(f"--activation {asked.activation}: this construction is of ReLU neurons; leave it out")
+    if asked.activation not in (None, "relu", *GELUS):
+        raise BadInput(f"--activation {asked.activation}: must be relu, gelu or gelu_tanh with --model transformer")
     has_d = asked.pe == "sine" and is_by_position(asked)
     if asked.d is not None and not has_d:
         raise BadInput(f"--d {asked.d}: this construction chooses its size; leave it out")

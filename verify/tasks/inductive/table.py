@@ -18,7 +18,6 @@ from verify.frame.decide import Effort, decide
 from verify.tasks.inductive.ceilings.laws import constant_answer, equal_prefix, proportions
 from verify.tasks.inductive.document_c import EMBEDDINGS, Reported, reported
 
-OPEN = {("selective-modular", "lstm")}  # the proof of C-R20 closes for few types, not for C's ten
 COLUMNS = (
     "task", "model", "BOS", "layers", "C, in distribution", "C, out of distribution", "proved up to", "with",
     "impossible",
@@ -28,8 +27,13 @@ LENGTHS = {"modular": 100}  # of C's tests, for transformers; all lengths elsewh
 # Of C's tests; weights for a distinct start hold a length.
 DISTINCT = {"selective": 100, "selective-modular": 128, "first-heterogeneous": 128}
 FINITE = {  # recurrent networks that have a last right length
-    ("modular", "s4"): 100, **{("selective", model): 100 for model in ("lstm", "mamba", "rwkv")},
+    **{("modular", model): 100 for model in ("s4", "mamba", "rwkv")},
+    **{("selective", model): 100 for model in ("lstm", "s4", "mamba", "rwkv")},
+    **{("selective-modular", model): 128 for model in ("s4", "mamba", "rwkv")},
 }  # fmt: skip
+NEURONS = {("modular", "mamba"), ("modular", "rwkv")}  # after the recurrence: a linear readout reaches no 100
+SECOND = {"mamba"}  # whose block has nothing after its scan, so that the neurons are a second block's
+ONE_LAYER = {("modular", "mamba"): "C-R2: not at every length"}  # of what those of a second block do
 BUDGET = 300.0  # seconds of a cell; most take less than ten
 SHALLOW = {("selective", pe) for pe in ("sine", "ape", "spe")}  # without BOS one layer does what two do, C-T10
 NOTHING = "-"
@@ -92,13 +96,15 @@ def table(entries: Mapping[TableJob, Entry] | None = None, seed: int = 0) -> Cel
         found = entries[TableJob(cell.task, cell.model, cell.has_bos, seed)]
         bound = ceiling(cell)
         is_built = found.length is not None and found.layers <= cell.layers
-        is_ruled_out = found.is_impossible and (found.claim != "C-R2" or cell.layers == 1)  # C-R2 is of one layer
-        missing += not is_built and bound is None and not is_ruled_out
+        law = (
+            found.claim if found.is_impossible else ONE_LAYER.get((cell.task, cell.model)) if cell.layers == 1 else None
+        )
+        missing += not is_built and bound is None and law is None
         rows.append([
             cell.task, cell.model, "yes" if cell.has_bos else "no", cell.layers,
             f"{cell.inside:g}", f"{cell.outside:g}",
             found.length if is_built else None, found.claim if is_built else None,
-            bound or (found.claim if is_ruled_out else None),
+            bound or law,
         ])  # fmt: skip
     return CellTable(COLUMNS, rows, missing)
 
@@ -109,8 +115,6 @@ def proved(task: str, model: str, has_bos: bool, seed: int = 0) -> Entry:
 
     Where an equal prefix rules all strings out (C-I1, C-I2) those whose first two tokens differ are proved instead.
     """
-    if (task, model) in OPEN:
-        return Entry(None, 0, NOTHING)
     found = _with_or_without_layernorm(task, model, has_bos, seed)
     if found.is_impossible and found.claim in ("C-I1", "C-I2") and task in DISTINCT:
         distinct = _with_or_without_layernorm(task, model, has_bos, seed, distinct_start=True)
@@ -130,6 +134,7 @@ def _with_or_without_layernorm(
             has_bos=has_bos,
             layers=1 if (task, model) in SHALLOW and not has_bos else None,
             has_layernorm=has_layernorm,
+            activation="relu" if (task, model) in NEURONS else None,
             positions=POSITIONS.get(task, 128),
             length=lengths.get(task) if is_transformer else FINITE.get((task, model)),
             seed=seed,
@@ -150,10 +155,12 @@ def _decided(asked: Asked) -> Entry:
         return Entry(None, 0, NOTHING)
     if not found:
         return Entry(None, 0, NOTHING)
-    name = (found.claim or "weights") + (
-        "" if asked.has_layernorm or asked.model != "transformer" else ", no LayerNorm"
-    )
-    return Entry(said(found), int(found.parameters.get("layers", 1)), name)
+    name, layers = found.claim or "weights", int(found.parameters.get("layers", 1))
+    if not asked.has_layernorm and asked.model == "transformer":
+        name += ", no LayerNorm"
+    if "neurons" in found.parameters:
+        name, layers = f"{name}, neurons", layers + (asked.model in SECOND)
+    return Entry(said(found), layers, name)
 
 
 def said(found: Certificate) -> str:

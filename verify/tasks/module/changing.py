@@ -19,8 +19,16 @@ from verify.tasks.module.task import as_bytes, problem_parts
 
 
 def load(path: str, *, weights: str | None = None) -> tuple[nn.Module, Task]:
-    """The module and the task of a task file."""
-    return problem_parts(path, weights)
+    """The module and the task of a task file.
+
+    Raises: BadInput for a recurrent cell.
+    """
+    module, task = problem_parts(path, weights)
+    if not isinstance(task, Task):
+        raise BadInput(
+            f"{path}: its task is of a recurrent cell, whose numbers are not changed; give a Task of inputs."
+        )
+    return module, task
 
 
 def changeable(module: nn.Module, task: Task) -> Changeable:

@@ -15,7 +15,7 @@ task = Task(inputs=tokens([{V}] * {n}), expected=largest)
 """
 
 
-SIZES = ((64, 8), (64, 4), (12, 30))
+SIZES = ((64, 8), (64, 4), (12, 30), (12, 4))
 FILES = {f"largest-{V}-{n}.py": task_file(V, n) for V, n in SIZES}
 COMMAND, *DEEP = (f"verify module {name} --budget 300" for name in FILES)
 
@@ -41,6 +41,24 @@ BUILDERS = ("relation_counting:dot", "relation_counting:bos", "inventory_countin
             "inventory_counting:dot_sftm", "inventory_counting:bos_sftm")  # fmt: skip
 TWO_LAYERS = {f"two-layers-{name.partition(':')[2]}.py": two_layers(name, 5, 5) for name in BUILDERS}
 
+
+def distance(T: int) -> str:
+    return f"""'''W-26: lin, two layers of one neuron, T = {T}, L = 2'''
+from constructions.two_layers import distance
+from verify.module import Task, tokens
+
+def model(weights):
+    return distance({T})
+
+def counts(t):
+    return (t[:, :, None] == t[:, None]).sum(1) - 1
+
+task = Task(inputs=tokens([{T}] * 2), expected=counts, position=None)
+"""
+
+
+DISTANCES = {f"distance-{T}.py": distance(T) for T in (32, 500)}
+
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "A-E.8",
@@ -60,6 +78,19 @@ CLAIMS: tuple[Claim, ...] = (
         checked_at="; ".join(f"file = {name}" for name in TWO_LAYERS),
     ),
     Claim(
+        "W-26",
+        "two layers of lin with one neuron each and d = 1 count at L = 2, for every T, with margin 1/2, where one "
+        "layer with one neuron does for no d (W-5)",
+        f"this project, on {BEHRENS}, App. E.8",
+        "constructions.two_layers:distance",
+        "-",
+        "verify.module:certify",
+        "verify module distance-32.py",
+        deep=("verify module distance-500.py", "verify module distance-32.py --precision float32"),
+        reads=tuple(DISTANCES.items()),
+        checked_at="file = distance-32.py; file = distance-500.py",
+    ),
+    Claim(
         "W-25",
         "one attention head without MLP and LayerNorm that weighs token t by e^(s t) says the largest of n tokens, for "
         "all n >= 2 and vocabularies V >= 2, iff e^s > n - 1; the least margin is (e^s - n + 1) / (e^s + n - 1)",
@@ -68,8 +99,8 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.largest:least_margin, bounds.largest:steepness",
         "verify.module:certify",
         COMMAND,
-        deep=tuple(DEEP),
+        deep=(*DEEP, "verify module largest-12-4.py --precision float32"),
         reads=tuple(FILES.items()),
-        checked_at="file = largest-64-8.py; file = largest-64-4.py; file = largest-12-30.py",
+        checked_at="; ".join(f"file = {name}" for name in FILES),
     ),
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import gc
 
+from constructions.errors import BadInput
 from verify.commands import request
 from verify.commands.parsing import add_weights
-from verify.commands.vocabulary import HOW, group
+from verify.commands.vocabulary import HOW, group, option
 from verify.engine.uncollected import uncollected
 
 
@@ -15,6 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("task_file", metavar="TASK.py", help="your Python file, which is imported: it defines task and model(weights)")
     add_weights(parser, "a state dict for model(weights): .pt or .safetensors, read without unpickling")
+    option(
+        parser,
+        "length",
+        type=str,
+        help="of a recurrent cell: the longest strings that are judged, or all (default: all)",
+    )
     group(parser, HOW).add_argument(
         "--device", default="cpu", choices=("cpu", "cuda"), help="where inputs are decided (default: cpu)"
     )
@@ -46,15 +53,27 @@ def run(args: argparse.Namespace) -> int:
         from verify.frame.decide import decide
         from verify.module.problem import ModuleProblem
         from verify.module.program import program
+        from verify.module.recurrence import Recurrence
+        from verify.module.recurrent import RecurrentProblem
         from verify.report.progress import progress_bar
         from verify.tasks.module.task import about, as_bytes, errors_named, look_at, problem_parts
 
         if args.resume is not None:
             made_folder(args.resume, "resume")
         reading = reading_of(asked.precision, asked.accumulate, args.rounding)
-        problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device, args.resume, args.aim)
+        module, task = problem_parts(args.task_file, args.weights)
+        problem: ModuleProblem | RecurrentProblem
+        if isinstance(task, Recurrence):
+            check_of_a_cell(args)
+            problem = RecurrentProblem(module, task, length_of(args.length))
+        else:
+            if args.length is not None:
+                raise BadInput(
+                    "--length: is for a recurrent cell, whose task is a Recurrence; inputs= says all lengths"
+                )
+            problem = ModuleProblem(module, task, args.device, args.resume, args.aim)
         with errors_named(args.task_file):
-            assert problem.graphs  # traced here, while nothing is collected
+            problem.capture()  # while nothing is collected
     gc.freeze()
     with errors_named(args.task_file), progress_bar("deciding", quiet=asked.is_json) as progress:
         effort = asked.effort(lambda share: progress(share, problem.so_far))
@@ -69,5 +88,32 @@ def run(args: argparse.Namespace) -> int:
         facts,
         look_at=look_at(problem),
         over_time=brackets,
-        only_saved=lambda: {"program": program(problem)},
+        only_saved=lambda: {} if isinstance(problem, RecurrentProblem) else {"program": program(problem)},
     )
+
+
+def check_of_a_cell(args: argparse.Namespace) -> None:
+    """Raises: BadInput for options that a recurrent cell does not have."""
+    given = {
+        "--resume": args.resume is not None,
+        "--device": args.device != "cpu",
+        "--aim": args.aim != "accuracy",
+        "--rounding": args.rounding != "any",
+    }
+    for name in (name for name, is_given in given.items() if is_given):
+        raise BadInput(f"{name}: is for inputs of a fixed length, not for a recurrent cell; drop it")
+
+
+def length_of(asked: str | None) -> int | None:
+    """The longest strings that are judged, None for all lengths.
+
+    >>> length_of("all"), length_of("12")
+    (None, 12)
+
+    Raises: BadInput for anything else.
+    """
+    if asked in (None, "all"):
+        return None
+    if asked is None or not asked.isascii() or not asked.isdigit() or len(asked) > 9 or int(asked) < 1:
+        raise BadInput(f"--length {str(asked)[:40]}: must be a whole number from 1 to {10**9 - 1}, or all")
+    return int(asked)

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from constructions.errors import BadInput
 from constructions.files import naming, read_tensors
 from verify.module.problem import ModuleProblem
+from verify.module.recurrence import Recurrence
+from verify.module.recurrent import RecurrentProblem
 from verify.module.task import Task
 from verify.report.certificate import Fact
 from verify.report.page import Case, Look, LookAt
@@ -26,7 +28,7 @@ from verify.report.page import Case, Look, LookAt
 METADATA_KEY = "weightproof.module"
 
 
-def problem_parts(path: str, weights: str | None) -> tuple[nn.Module, Task]:
+def problem_parts(path: str, weights: str | None) -> tuple[nn.Module, Task | Recurrence]:
     """The module and the task of a task file: it defines `task`, and `model(weights)` or the module itself.
 
     `weights` is a file with a state dict, read without running code; without one, model(None) is called.
@@ -34,8 +36,11 @@ def problem_parts(path: str, weights: str | None) -> tuple[nn.Module, Task]:
     """
     found = imported(path)
     task, model = getattr(found, "task", None), getattr(found, "model", None)
-    if not isinstance(task, Task):
-        raise BadInput(f"{path}: defines no `task`. Write: task = Task(inputs=tokens([...]), expected=lambda t: ...)")
+    if not isinstance(task, Task | Recurrence):
+        raise BadInput(
+            f"{path}: defines no `task`. Write: task = Task(inputs=tokens([...]), expected=lambda t: ...), or "
+            "task = Recurrence(start=..., expected=Automaton(...)) for a cell"
+        )
     if not callable(model):
         raise BadInput(f"{path}: defines no `model`. Write: def model(weights): ... return the module")
     state = None if weights is None else read_tensors(weights, METADATA_KEY)[0]
@@ -129,8 +134,10 @@ def as_bytes(module: nn.Module) -> bytes:
     return save({name: value.detach().cpu().clone().contiguous() for name, value in module.state_dict().items()})
 
 
-def look_at(problem: ModuleProblem) -> LookAt:
-    """The logits of an input as the module runs it, where one position answers."""
+def look_at(problem: ModuleProblem | RecurrentProblem) -> LookAt | None:
+    """The logits of an input as the module runs it, where one position answers; none of a cell."""
+    if isinstance(problem, RecurrentProblem):
+        return None
 
     def look(case: Case) -> Look:
         logits, classes = problem.run_one(torch.tensor(case["input"]))

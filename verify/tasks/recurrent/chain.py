@@ -29,11 +29,10 @@ import numpy as np
 
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
+from verify.arithmetic.norms import LOST, frobenius, length, spectral_norm
 from verify.arithmetic.slack import ENLARGE, OF_MANY, Array, gamma
 from verify.tasks.recurrent.enclosures import Balls, Dual, Duals, Off, Roundings
 from verify.tasks.recurrent.network import Network, nonzeros, step
-
-LOST = 2.0**-200  # far more than underflow can take away from the numbers here
 
 
 @dataclass(frozen=True)
@@ -139,8 +138,7 @@ def _widened(image: Ball, delta: Array | None, chain: Ellipsoids, after: Ellipso
     scaled = delta / after.scales[:, None]
     moved = (np.abs(inverse) @ scaled[..., None])[..., 0]
     by_size = np.sqrt((moved**2).sum(-1)) * (1 + gamma(2 * moved.shape[-1] + 12)) + LOST
-    A = _scaled(Ball.exact(inverse) @ Ball(image.mid, np.zeros_like(image.rad)), ratio)
-    varied = np.sqrt((image.rad**2).sum(-1)) * (1 + gamma(moved.shape[-1] + 8)) * ratio[:, None]
+    A, varied = _parted(image, ratio, inverse)
     found, D = (alone + by_size) * ENLARGE, (scaled + varied + LOST) * ENLARGE
     for weights in (D, D * np.sqrt((inverse**2).sum(-2))):
         K = _columns(inverse, D, weights)
@@ -152,9 +150,7 @@ def _together(
     image: Ball, moved: Ball, delta: Array | None, chain: Ellipsoids, after: Ellipsoids, inverse: Array
 ) -> Array:
     """The largest |M (f(P_t) - P_(t+1)) + M J L e + M d|, all three bounded together."""
-    ratio, N = np.ldexp(1.0, chain.exponents - after.exponents), inverse.shape[-1]
-    A = _scaled(Ball.exact(inverse) @ Ball(image.mid, np.zeros_like(image.rad)), ratio)
-    varied = np.sqrt((image.rad**2).sum(-1)) * (1 + gamma(N + 8)) * ratio[:, None]
+    A, varied = _parted(image, np.ldexp(1.0, chain.exponents - after.exponents), inverse)
     D = ((0.0 if delta is None else delta / after.scales[:, None]) + varied + LOST) * ENLARGE
     found, columns = np.full(len(inverse), np.inf), np.sqrt((inverse**2).sum(-2))
     far = length(moved)
@@ -165,6 +161,15 @@ def _together(
         whole = Ball(*(np.concatenate(sides, axis=-1) for sides in ((K.mid, k.mid), (K.rad, k.rad))))
         found = np.minimum(found, spectral_norm(_beside(A, whole, _best_q(A.mid, whole.mid))))
     return np.where(np.isfinite(D).all(-1), found, np.inf)
+
+
+def _parted(image: Ball, ratio: Array, inverse: Array) -> tuple[Ball, Array]:
+    """M A, and the lengths of the rows of R, where J L = A + R and `image` is J L, both times the ratio of the scales.
+
+    The rows are scaled before they are squared, so that what underflows there is far below LOST in the result.
+    """
+    lengths = np.sqrt(((image.rad * ratio[:, None, None]) ** 2).sum(-1)) * (1 + gamma(inverse.shape[-1] + 8))
+    return _scaled(Ball.exact(inverse) @ Ball(image.mid, np.zeros_like(image.rad)), ratio), lengths
 
 
 def _scaled(x: Ball, factor: Array) -> Ball:
@@ -239,63 +244,6 @@ def rows(net: Network, x: Ball) -> list[Ball]:
 
 def joined(parts: Sequence[Ball]) -> Ball:
     return Ball(np.concatenate([x.mid for x in parts], axis=-1), np.concatenate([x.rad for x in parts], axis=-1))
-
-
-def length(x: Ball) -> Array:
-    """An upper bound on the l2 norm along the last axis."""
-    n = x.mid.shape[-1]
-    norm: Array = np.sqrt((x.magnitude**2).sum(-1)) * (1 + gamma(n + 8)) + LOST
-    return norm
-
-
-def frobenius(x: Ball) -> Array:
-    """An upper bound on the Frobenius norm of the last two axes."""
-    n = x.mid.shape[-1] * x.mid.shape[-2]
-    norm: Array = np.sqrt((x.magnitude**2).sum((-1, -2))) * (1 + gamma(n + 8)) + LOST
-    return norm
-
-
-def spectral_norm(G: Ball) -> Array:
-    """An upper bound on the l2 norm of matrices (T, M, N).
-
-    nu bounds the norm of the midpoints where nu^2 I - G^T G is positive definite (by `is_positive_definite`);
-    elsewhere their Frobenius norm does. Radii add their Frobenius norm.
-    """
-    N = G.mid.shape[-1]
-    whole = frobenius(Ball(G.mid, np.zeros_like(G.mid)))
-    radii = frobenius(Ball(G.rad, np.zeros_like(G.rad)))
-    scale = np.where((whole > 0) & np.isfinite(whole), whole, 1.0)
-    mid = Ball(G.mid, np.zeros_like(G.mid)) / Ball.exact(scale)[:, None, None]
-    gram = Ball(np.swapaxes(mid.mid, -1, -2), np.swapaxes(mid.rad, -1, -2)) @ mid
-    gram = Ball(np.where(np.isfinite(gram.mid), gram.mid, 0.0), gram.rad)
-    nu = np.sqrt(np.maximum(np.linalg.eigvalsh(gram.mid)[:, -1], 0.0)) * (1 + 2.0**-24) + OF_MANY
-    square = (Ball.exact(nu) * Ball.exact(nu))[:, None, None]
-    target = Ball.exact(np.broadcast_to(np.eye(N), gram.mid.shape)) * square
-    is_bound = is_positive_definite(target - gram)
-    norm = np.where(is_bound, nu * scale * ENLARGE, whole)
-    return np.where(np.isfinite(whole) & np.isfinite(radii), norm + radii, np.inf) * ENLARGE
-
-
-def is_positive_definite(A: Ball) -> np.ndarray:
-    """Whether all symmetric matrices within the balls (T, N, N) are shown to be positive definite.
-
-    Cholesky's factorisation of B in floats, in any order of its sums, is exact for B + D with |D| <= gamma(N+1) /
-    (1 - gamma(N+1)) trace(B) (Demmel; Rump, BIT 46, 2006). So if it runs for A - c I, c beyond that bound and the norm
-    of the radii, then A is positive definite.
-    """
-    N = A.mid.shape[-1]
-    trace = np.abs(A.mid).sum((-1, -2))
-    c = 8 * gamma(N + 8) * trace + frobenius(Ball(A.rad, np.zeros_like(A.rad))) * ENLARGE + LOST
-    shifted = A.mid - c[:, None, None] * np.eye(N)
-    shifted = (shifted + np.swapaxes(shifted, -1, -2)) / 2  # rounded; within gamma(8) of the trace
-    found = np.zeros(len(A.mid), dtype=bool)
-    for t, B in enumerate(shifted):
-        if np.isfinite(B).all():
-            try:
-                found[t] = bool(np.isfinite(np.linalg.cholesky(B)).all())
-            except np.linalg.LinAlgError:
-                found[t] = False
-    return found
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""Networks whose steps are rational: linear ones and ReLUs, run in exact fractions until a state comes again."""
+"""Networks whose steps are rational, linear ones and ReLUs: in fractions until a state comes again or is steady."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeGuard
 
@@ -16,9 +16,11 @@ from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.stored import check_finite, matrix
 from verify.frame.clock import Budget
 from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion
+from verify.tasks.recurrent.steady import MOST_POWER, Steady, Until, kept
 
 MOST_BITS = 1 << 12  # of a number of the state: beyond it exact runs are too slow
 MOST_REPEATS = 100_000
+MOST_TURNS = 4  # multiples of the modulus that are tried as a turn
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,27 @@ class Exact:
         inputs = [W_x * matrix(row[:, None]) + given for row in tokens]
         return cls(matrix(cell["weight_hh_l0"]), inputs, V, b, True)
 
+    def read(self, h: fmpq_mat, token: int) -> fmpq_mat:
+        """What the units read in a step."""
+        return self.moved(h) + self.B[token]
+
+    def moved(self, e: fmpq_mat) -> fmpq_mat:
+        """By how much that changes where the state changes by e."""
+        found: fmpq_mat = self.A * e
+        return found
+
     def step(self, h: fmpq_mat, token: int) -> fmpq_mat:
-        after = self.A * h + self.B[token]
-        if not self.is_relu:
-            return after
-        return fmpq_mat(after.nrows(), 1, [x if x > 0 else fmpq(0) for row in after.tolist() for x in row])
+        after = self.read(h, token)
+        return after if not self.is_relu else kept(after, [x > 0 for x in after.entries()])
 
     def logits(self, h: fmpq_mat) -> list[fmpq]:
-        return [x for row in (self.V * h + self.b).tolist() for x in row]
+        found: list[fmpq] = (self.V * h + self.b).entries()
+        return found
+
+    def shown(self, e: fmpq_mat) -> list[fmpq]:
+        """By how much the logits change where the state changes by e."""
+        found: list[fmpq] = (self.V * e).entries()
+        return found
 
 
 def is_rational(
@@ -67,39 +82,95 @@ def is_rational(
     return isinstance(model, LinearModel) or (model.kind == "rnn" and model.activation == "relu" and model.layers == 1)
 
 
-def run(
-    model: RecurrentModel | LinearModel, line: OrbitQuestion, length: int | None, budget: float | Budget
-) -> OrbitOutcome:
-    """Right after each of 1..length tokens, or at every length (None), where a state must come again."""
-    net, until = Exact.of(model), Budget.of(budget).deadline()
-    h = fmpq_mat(net.A.nrows(), 1)
-    least: Fraction | None = None
-    tightest, seen = 0, dict[tuple[tuple[str, ...], int], int]()
-    steps = length if length is not None else MOST_REPEATS
-    for t in range(1, steps + 1):
-        h = net.step(h, line.at(t - 1))
-        logits, right = net.logits(h), line.expected(t)
+@dataclass
+class Run:
+    """The state after t tokens, all of which are answered right, by the margin `least` after `tightest` of them."""
+
+    net: Exact
+    line: OrbitQuestion
+    h: fmpq_mat
+    t: int = 0
+    least: float = float("inf")
+    tightest: int = 0
+
+    def take(self, low: float, t: int) -> None:
+        if low < self.least:
+            self.least, self.tightest = low, t
+
+    def step(self) -> OrbitOutcome | None:
+        """One token more; what is known, where its answer is wrong."""
+        self.h = self.net.step(self.h, self.line.at(self.t))
+        self.t += 1
+        logits, right = self.net.logits(self.h), self.line.expected(self.t)
         others = [(x, j) for j, x in enumerate(logits) if j != right]
         best, place = max(others) if others else (logits[right] - 1, right)
         gap = logits[right] - best
         margin = Fraction(int(gap.p), int(gap.q))
         if margin <= 0:
-            return OrbitOutcome(t - 1, _margin(least), tightest, t, min(0.0, float_at_least(margin)), place)
-        if least is None or margin < least:
-            least, tightest = margin, t
-        entries = [x for row in h.tolist() for x in row]
-        if length is None and t > line.settled and t >= len(line.leading):
-            key = (tuple(str(x) for x in entries), t % line.period)
+            return self._wrong(min(0.0, float_at_least(margin)), place)
+        self.take(float_at_most(margin), self.t)
+        return None
+
+    def _wrong(self, by: float, other: int | None) -> OrbitOutcome:
+        return OrbitOutcome(self.t - 1, self.least, self.tightest, self.t, by, other)
+
+    def leap(self, length: int | None) -> OrbitOutcome | None:
+        """Many turns at once where they change the state steadily; what is known, where that decides it."""
+        for turns in range(1, MOST_TURNS + 1):
+            k = turns * self.line.period
+            if length is not None and self.t + k > length:
+                break
+            due = [self.line.expected(self.t + 1 + r) for r in range(k)]
+            found = Steady.of(self.net, self.h, self.line.token, due)
+            until = None if found is None else found.followed()
+            if found is not None and until is not None and until.turn != 0:
+                return self._leapt(found, until, k, length)
+        return None
+
+    def _leapt(self, found: Steady, until: Until, k: int, length: int | None) -> OrbitOutcome | None:
+        start, (n, r) = self.t, until.tightest
+        self.take(until.least, start + k * n + r + 1)
+        last = None if until.turn is None else start + k * until.turn + until.step
+        if last is None or (length is not None and last >= length):
+            tightest = self.tightest if length is None else min(self.tightest, length)
+            return OrbitOutcome(None, self.least, tightest, turn=k, is_steady=True)
+        assert until.turn is not None
+        if until.is_wrong:
+            self.t = last + 1
+            return replace(self._wrong(until.wrong_by, until.other), turn=k, is_steady=True)
+        s = found.sum(until.turn) if until.turn < MOST_POWER or found.factor == 1 else None
+        if s is not None:
+            self.h, self.t = found.x + found.e * s, last
+        return None
+
+
+def run(
+    model: RecurrentModel | LinearModel, line: OrbitQuestion, length: int | None, budget: float | Budget
+) -> OrbitOutcome:
+    """Right after each of 1..length tokens, or at every length (None).
+
+    For that a state must come again, or each turn change it steadily.
+    """
+    net, until = Exact.of(model), Budget.of(budget).deadline()
+    on = Run(net, line, fmpq_mat(net.A.nrows(), 1))
+    seen = dict[tuple[tuple[str, ...], int], int]()
+    settled = max(line.settled + 1, len(line.leading))
+    look = settled + line.period
+    for _ in range(MOST_REPEATS if length is None else length):
+        found = on.step()
+        if found is None and length == on.t:
+            return OrbitOutcome(None, on.least, on.tightest)
+        if found is None and on.t >= look:
+            look, found = 2 * on.t, on.leap(length)
+        if found is not None:
+            return found
+        entries = on.h.entries()
+        if length is None and on.t >= settled:
+            key = (tuple(str(x) for x in entries), on.t % line.period)
             if key in seen:
-                return OrbitOutcome(None, _margin(least), tightest, facts={"repeats": [seen[key], t]})
-            seen[key] = t
-        if until.is_up() or max(int(x.q).bit_length() for x in entries) > MOST_BITS:
+                return OrbitOutcome(None, on.least, on.tightest, facts={"repeats": [seen[key], on.t]})
+            seen[key] = on.t
+        if until.is_up() or max(max(int(x.p).bit_length(), int(x.q).bit_length()) for x in entries) > MOST_BITS:
             reason = "time is up" if until.is_up() else "fractions grow too long"
-            return OrbitOutcome(t, _margin(least), tightest, reason=f"{reason} after {t} tokens")
-    if length is None:
-        return OrbitOutcome(steps, _margin(least), tightest, reason="no state has come again")
-    return OrbitOutcome(None, _margin(least), tightest)
-
-
-def _margin(least: Fraction | None) -> float:
-    return float("inf") if least is None else float_at_most(least)
+            return OrbitOutcome(on.t, on.least, on.tightest, reason=f"{reason} after {on.t} tokens")
+    return OrbitOutcome(on.t, on.least, on.tightest, reason="no state has come again")

@@ -2,60 +2,177 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Protocol
 
+import numpy as np
+import torch
 from flint import arb, ctx
 
+from constructions.errors import BadInput
 from constructions.recurrent.gated import DiagonalCell, GatedModel, MambaCell
+from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.formats import Format
+from verify.arithmetic.rounding import rounded
+from verify.arithmetic.softmax import ULPS
+from verify.arithmetic.stored import finite
 from verify.frame.clock import Budget
+from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.precise import Followed, bounds
 from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion, outcome
 
 BITS = 400
+LONG = 1000  # tokens; longer lines are taken as orbits, where no neurons come after the decays
 MOST_STEPS = 200_000
+LINEAR = 19  # below it torch's softplus is that of the formula
 
 Tables = tuple[list[list[arb]], list[list[arb]], list[list[arb]]]
 
 
-def in_balls(model: GatedModel) -> Tables:
+def formula(model: GatedModel) -> str:
+    """What such a network computes, in a line."""
+    said = "V (r(x) h) + b" if model.layer is None else "V ReLU(W (r(x) h) + U(x)) + b"
+    return f"h' = f(x) h + a(x) from the state 0, a {model.kind.upper()}-like cell; logits = {said}"
+
+
+def neurons(model: object) -> dict[str, object]:
+    """How many neurons there are after gated decays, as a certificate has it; nothing for other networks."""
+    if not isinstance(model, GatedModel) or model.layer is None:
+        return {}
+    return {"neurons": len(model.layer.W)}
+
+
+class TableNumbers(Protocol):
+    """How the tables of a cell are computed from stored numbers."""
+
+    def stored(self, x: float) -> arb: ...
+
+    def result(self, x: arb) -> arb:
+        """All that a sum or product may be computed as, whose exact value is in x."""
+
+    def exp(self, x: arb) -> arb: ...
+
+    def softplus(self, x: arb) -> arb: ...
+
+
+class ExactTables:
+    """Tables in real arithmetic."""
+
+    def stored(self, x: float) -> arb:
+        return arb(x)
+
+    def result(self, x: arb) -> arb:
+        return x
+
+    def exp(self, x: arb) -> arb:
+        return x.exp()
+
+    def softplus(self, x: arb) -> arb:
+        return x.exp().log1p()
+
+
+@dataclass(frozen=True)
+class RoundedTables:
+    """Tables that a format computes: exp and softplus within 2 units in the last place, all else rounded."""
+
+    at: RoundedArithmetic
+
+    def stored(self, x: float) -> arb:
+        """A subnormal number may be read as zero."""
+        return arb(x).union(arb(0)) if float(self.at.flush_loss(np.asarray(x))) > 0 else arb(x)
+
+    def result(self, x: arb) -> arb:
+        return self._off(x, float(self.at.growth(2)))
+
+    def exp(self, x: arb) -> arb:
+        return self._off(x.exp(), ULPS * self.at.stored.u)
+
+    def softplus(self, x: arb) -> arb:
+        """Beyond 20 torch takes x itself, which may be off by more than units in the last place."""
+        near = self._off(x.exp().log1p(), ULPS * self.at.stored.u)
+        return near if x < LINEAR else near.union(x)
+
+    def _off(self, x: arb, relative: float) -> arb:
+        """Zero stays zero; beyond the largest number nothing is known."""
+        if x == 0:
+            return x
+        off = x * arb(1, relative) + arb(0, float(self.at.underflow(2)))
+        return off if abs(off) < self.at.stored.largest else arb(0, float("inf"))
+
+
+EXACTLY = ExactTables()
+
+
+def stored_in(model: GatedModel, fmt: Format) -> GatedModel:
+    """The network with every stored number rounded once.
+
+    Raises: BadInput where one of them overflows, or is not finite.
+    """
+    found = deepcopy(model).double()
+    for name, value in found.named_parameters():
+        near = torch.from_numpy(rounded(finite(name, value), fmt))
+        if not bool(near.isfinite().all()):
+            raise BadInput(f"precision={fmt.name}: {name} overflows. Use a wider format.")
+        value.data = near
+    return found
+
+
+def in_balls(model: GatedModel, on: TableNumbers = EXACTLY) -> Tables:
     """What each token keeps, adds and reads of each state, [token][state], from the stored numbers."""
-    cell = {name: value.double().tolist() for name, value in model.cell.named_parameters()}
+    cell: dict[str, list[list[arb]]] = {
+        name: [[on.stored(x) for x in row] for row in value.double().reshape(-1, model.hidden).tolist()]
+        for name, value in model.cell.named_parameters()
+    }
     if isinstance(model.cell, DiagonalCell):
-        kept, seen = ([arb(x) for x in cell[name]] for name in ("a", "c"))
-        return [kept] * model.inputs, [[arb(x) for x in row] for row in cell["u"]], [seen] * model.inputs
+        return cell["a"] * model.inputs, cell["u"], cell["c"] * model.inputs
     if isinstance(model.cell, MambaCell):
-        step = [[_softplus(arb(x)) for x in row] for row in cell["delta"]]
-        A = [arb(x).exp() for x in cell["A"]]
-        keep = [[(-s * a).exp() for s, a in zip(row, A, strict=True)] for row in step]
-        add = [[s * arb(x) for s, x in zip(*rows, strict=True)] for rows in zip(step, cell["B"], strict=True)]
-        return keep, add, [[arb(x) for x in row] for row in cell["C"]]
-    keep = [[(-arb(x).exp()).exp() for x in row] for row in cell["w"]]
-    add = [[arb(x) * arb(y) for x, y in zip(*rows, strict=True)] for rows in zip(cell["k"], cell["v"], strict=True)]
-    return keep, add, [[arb(x) for x in row] for row in cell["r"]]
+        step = [[on.softplus(x) for x in row] for row in cell["delta"]]
+        A = [on.exp(x) for x in cell["A"][0]]
+        keep = [[on.exp(-on.result(s * a)) for s, a in zip(row, A, strict=True)] for row in step]
+        return keep, _products(step, cell["B"], on), cell["C"]
+    keep = [[on.exp(-on.exp(x)) for x in row] for row in cell["w"]]
+    return keep, _products(cell["k"], cell["v"], on), cell["r"]
 
 
-def _softplus(x: arb) -> arb:
-    return x.exp().log1p()
+def _products(x: list[list[arb]], y: list[list[arb]], on: TableNumbers) -> list[list[arb]]:
+    """Entry by entry."""
+    return [[on.result(a * b) for a, b in zip(*rows, strict=True)] for rows in zip(x, y, strict=True)]
 
 
-def run(model: GatedModel, line: OrbitQuestion, length: int | None, budget: float | Budget) -> OrbitOutcome:
-    """Right after each of 1..length tokens; without a length until a wrong one is found."""
-    until = Budget.of(budget).deadline()
+def _relu(x: arb) -> arb:
+    return x.max(0)
+
+
+def network(model: GatedModel, at: RoundedArithmetic | None = None) -> Network:
+    """The same cell as the other proofs take it; computed as `at` says, None for real arithmetic."""
+    held = model if at is None else stored_in(model, at.stored)
+    with ctx.workprec(BITS):
+        return Network.of_gated(held, in_balls(held, EXACTLY if at is None else RoundedTables(at)))
+
+
+def run(model: GatedModel, line: OrbitQuestion, length: int | None, budget: float | Budget) -> OrbitOutcome | None:
+    """Right after each of 1..length tokens? None where the first LONG do not tell, and there are no neurons."""
+    until, most = Budget.of(budget).deadline(), LONG if model.layer is None else MOST_STEPS
     with ctx.workprec(BITS):
         keep, add, read = in_balls(model)
         V = [[arb(x) for x in row] for row in model.readout.weight.double().tolist()]
         b = [arb(x) for x in model.readout.bias.double().tolist()]
+        layer = None if model.layer is None else [part.double().tolist() for part in (model.layer.W, model.layer.U)]
         h, found = [arb(0)] * model.hidden, Followed()
-        for t in range(1, (MOST_STEPS if length is None else length) + 1):
+        for t in range(1, min(length or most, most) + 1):
             x = line.at(t - 1)
             h = [f * c + a for f, c, a in zip(keep[x], h, add[x], strict=True)]
             y = [r * c for r, c in zip(read[x], h, strict=True)]
+            if layer is not None:
+                y = [_relu(sum((w * z for w, z in zip(row, y, strict=True)), arb(u)))
+                     for row, u in zip(layer[0], layer[1][x], strict=True)]  # fmt: skip
             logits = [sum((v * z for v, z in zip(row, y, strict=True)), c) for row, c in zip(V, b, strict=True)]
             right = line.expected(t)
             if not found.take(t, *bounds([(logits[right] - x, j) for j, x in enumerate(logits) if j != right])):
                 return outcome(found)
             if until.is_up():
                 return outcome(found, f"time is up after {t} tokens")
-        if length is None:
-            return outcome(found, "it is right as far as it was followed")
-        return replace(outcome(found), right_to=None)
+        if length is not None and length <= most:
+            return replace(outcome(found), right_to=None)
+        return None if model.layer is None else outcome(found, "it is right as far as it was followed")

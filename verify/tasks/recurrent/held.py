@@ -47,9 +47,9 @@ class WrongString(NamedTuple):
 
 
 def fits(model: RecurrentModel | GatedModel) -> bool:
-    """Whether it is of this shape: one unit for each one-hot token, and in an LSTM no recurrent weights."""
+    """Whether it is of this shape: one unit for each one-hot token, in an LSTM no recurrent weights, and no neurons."""
     if isinstance(model, GatedModel):
-        return model.hidden == model.inputs > 1
+        return model.hidden == model.inputs > 1 and model.layer is None
     if model.kind != "lstm" or model.layers != 1 or model.embedding is not None:
         return False
     return model.hidden == model.inputs > 1 and not bool(dict(model.cell.named_parameters())["weight_hh_l0"].any())

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from verify.arithmetic.margins import margins_of
+from verify.arithmetic.norms import LOST
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.blocks import BlockProof
-from verify.tasks.recurrent.chain import LOST, Ellipsoids, Rules, derivative, excess, margins
+from verify.tasks.recurrent.chain import Ellipsoids, Rules, derivative, excess, margins
 from verify.tasks.recurrent.network import float_step
 from verify.tasks.recurrent.search import jacobians, noise
 from verify.tasks.recurrent.sets import Trained

@@ -6,15 +6,20 @@ import torch
 
 from bounds.recurrent import decays, one_unit
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
-from constructions.recurrent import counters, diagonal, gated, holding, linear, selective
+from constructions.recurrent import counters, diagonal, gated, holding, linear, selective, stacked
 from constructions.recurrent.model import ACTIVATIONS, KINDS, RecurrentModel, as_bytes, load
 from verify.counting.asked import Asked, Judged
-from verify.counting.tasks import SELECTIVE
+from verify.counting.tasks import SELECTIVE, Task
+from verify.module.automaton import Automaton
+from verify.module.recurrence import Recurrence
+from verify.module.recurrent import RecurrentProblem
 from verify.tasks.recurrent.selective import Selective
 from verify.tasks.recurrent.task import Homogeneous
 
+NEURONS = "Add --activation relu, for neurons after the recurrence."
 Counter = RecurrentModel | linear.LinearModel | linear.RotationModel | gated.GatedModel
 GATED = ("mamba", "rwkv")
+CELLS = (*KINDS, "mingru")  # which may have layers round them
 
 
 def judged(asked: Asked) -> Judged:
@@ -22,18 +27,31 @@ def judged(asked: Asked) -> Judged:
 
     Raises: ProvedImpossible where no weights can do it, NotKnown where no construction is known, BadInput otherwise.
     """
-    if asked.activation is not None and (asked.model != "rnn" or asked.activation not in ACTIVATIONS):
-        raise BadInput(f"--activation {asked.activation}: --model rnn has tanh or relu, others have none; drop it")
-    if asked.weights is None and asked.model in ("rnn", "lstm", *GATED) and asked.task.name in SELECTIVE:
+    is_of_a_head = asked.weights is not None and asked.model in CELLS and stacked.is_stacked_file(asked.weights)
+    has = ACTIVATIONS if asked.model == "rnn" else ("relu",) if asked.model in gated.TABLES else ()
+    if asked.activation not in (None, *has) and not is_of_a_head:
+        raise BadInput(
+            f"--activation {asked.activation}: --model rnn has tanh or relu, s4, mamba, rwkv may have neurons (relu), "
+            "others have none; drop it"
+        )
+    if asked.weights is None and asked.model in ("rnn", "lstm", *gated.TABLES) and asked.task.name in SELECTIVE:
         return selective_counter(asked)
     if asked.weights is None:
         model, claim = built(asked)
         return Judged(Homogeneous(model, asked.task, asked.length, claim, by_length=asked.by_length), bytes_of(model))
     if asked.model not in (*KINDS, *gated.TABLES):
-        raise BadInput(f"--weights: reads {', '.join((*KINDS, *gated.TABLES))}; --model {asked.model} is built only")
+        how = "has a key to_hidden_and_gate.weight" if asked.model == "mingru" else "is built only"
+        raise BadInput(f"--weights: reads {', '.join((*CELLS, *gated.TABLES))}; --model {asked.model} {how}")
     if asked.d is not None or asked.layers is not None:
         raise BadInput("--weights: the file holds the numbers; drop --d and --layers")
+    if asked.activation is not None and asked.model in gated.TABLES:
+        raise BadInput("--weights: the file says whether there are neurons; drop --activation")
     loaded: RecurrentModel | gated.GatedModel
+    if is_of_a_head:
+        if asked.by_length:
+            raise BadInput("--by-length: RNN, LSTM and GRU with one linear readout are followed; drop it")
+        whole = stacked.load(asked.weights, kind=asked.model, activation=asked.activation)
+        return Judged(as_a_cell(whole, asked.task, asked.length), stacked.as_bytes(whole))
     if asked.model in gated.TABLES:
         loaded = gated.load(asked.weights, kind=asked.model)
     else:
@@ -43,6 +61,55 @@ def judged(asked: Asked) -> Judged:
     if not asked.task.is_homogeneous:
         raise NotKnown(f"task={asked.task.name}: no proof is known for trained networks on all strings")
     return Judged(Homogeneous(loaded, asked.task, asked.length, by_length=asked.by_length), bytes_of(loaded))
+
+
+def as_a_cell(model: stacked.StackedModel, task: Task, length: int | None) -> RecurrentProblem:
+    """A network with a projection, LayerNorm or a head of several layers, as a cell on all strings of a task.
+
+    Raises: NotKnown for a task whose inputs are not all strings over its tokens, BadInput for other sizes.
+    """
+    if task.name not in ("modular", "vanilla", "first-homogeneous", *SELECTIVE) or task.has_distinct_start:
+        raise NotKnown(f"task={task.name}: no proof is known for networks with a projection, LayerNorm or an MLP head")
+    if model.vocabulary not in ({1, task.vocabulary} if task.vocabulary == 1 else {task.vocabulary}):
+        raise BadInput(f"weights: reads {model.vocabulary} tokens, and {task.name} has {task.vocabulary}.")
+    if model.classes < task.classes:
+        raise BadInput(f"weights: the head has {model.classes} classes, and {task.name} has {task.classes} answers.")
+    said = {
+        "task": task.name,
+        **task.parameters(),
+        "model": f"stacked {model.kind}",
+        "units": model.hidden,
+        "layers": model.layers,
+        "activation": model.activation,
+        "dtype": str(model.dtype).removeprefix("torch."),
+    }
+    kind = "minGRU" if model.kind == "mingru" else f"torch's {model.kind.upper()}"
+    unit = ", tanh units" if model.kind == "rnn" else ""
+    assumed = f"{kind} from the state 0{unit}; an input is a string of tokens"
+    eps = f"; LayerNorm's eps is {stacked.EPS:g}" if model.norm is not None else ""
+    given = Recurrence(model.start, expected(task), task.vocabulary)
+    return RecurrentProblem(model, given, task.longest(length), task="inductive", said=said, assumed=(assumed + eps,))
+
+
+def expected(task: Task) -> Automaton:
+    """The right classes of a task on all strings over its tokens: counts of each token, as far as they matter."""
+    m, most = task.m, task.C if task.C is not None else task.M
+
+    def step(state: tuple[tuple[int, ...], int], token: int) -> tuple[tuple[int, ...], int]:
+        counts = list(state[0])
+        n = counts[token] + 1
+        counts[token] = n % m if m is not None else min(n, 2 if most is None else most + 1)
+        return tuple(counts), token
+
+    def answer(state: tuple[tuple[int, ...], int]) -> int | None:
+        n = state[0][state[1]]
+        if m is not None:
+            return (n - 1) % m
+        if most is None:  # the first token, and no other
+            return int(n == 1)
+        return n if n <= most else None
+
+    return Automaton(((0,) * task.vocabulary, 0), step, answer)
 
 
 def bytes_of(model: Counter) -> bytes:
@@ -61,7 +128,11 @@ def built(asked: Asked) -> tuple[Counter, str]:
         return holding.starting(asked.task.name, M=asked.task.M or 0, dtype=dtype), "C-R19"
     if asked.model == "rnn" and asked.activation in ("relu", None) and asked.task.name in counters.ADDED:
         return counters.adder(asked.task.name, M=asked.task.M or 0, dtype=dtype), "C-R12"
-    if asked.model in (*GATED, "s4") and asked.task.name in counters.ADDED:
+    if asked.model in gated.TABLES and asked.activation is not None and asked.task.name == "modular":
+        return layered(asked), "C-R22"
+    if asked.model in gated.TABLES and asked.activation is not None:
+        raise NotKnown(f"task={asked.task.name}: no construction is known with neurons; drop --activation")
+    if asked.model in gated.TABLES and asked.task.name in counters.ADDED:
         return gated.starting(kind=asked.model, task=asked.task.name, M=asked.task.M or 0, dtype=dtype), "C-R21"
     if asked.task.name != "modular" or m is None:
         raise NotKnown(f"task={asked.task.name}: no construction is known for --model {asked.model}; give --weights")
@@ -78,6 +149,8 @@ def built(asked: Asked) -> tuple[Counter, str]:
         return diagonal.decays(m=m, s=s, N=decays(m, s), dtype=dtype), "C-R13"
     elif asked.model in GATED:
         s = states(m, d, asked.length)
+        if d is None and (m, s) not in diagonal.stored_rates():
+            raise NotKnown(f"--length {asked.length}: no rates of {s} states are known for modulus={m}. {NEURONS}")
         return gated.decays(kind=asked.model, m=m, s=s, N=decays(m, s), dtype=dtype), "C-R16"
     elif asked.model == "lstm":
         found, claim = holding.rings(types=1, m=m, dtype=dtype), "C-R20"
@@ -104,23 +177,57 @@ def states(m: int, d: int | None, length: int | None) -> int:
     return s
 
 
+def layered(asked: Asked) -> gated.GatedModel:
+    """One state a type, and neurons after the recurrence, which count up to a length."""
+    task = asked.task
+    if asked.length is None and asked.model in GATED and task.name == "modular":
+        limit = "s positive decays and p neurons after them count modulo m no further than s(ps + 1) decays"
+        raise ProvedImpossible("C-R23", f"{limit}. Give --length.")
+    if asked.length is None:
+        raise NotKnown(f"--model {asked.model}: neurons after its recurrence count up to a length. Give --length.")
+    most = asked.length if task.C is None else min(task.C, asked.length)
+    found = gated.layered(
+        kind=asked.model, types=task.K or 1, length=asked.length, max_count=task.C or most, m=task.m,
+        dtype=getattr(torch, asked.dtype),
+    )  # fmt: skip
+    if asked.d not in (None, found.hidden):
+        raise NotKnown(f"--d {asked.d}: the construction has {found.hidden} states; leave --d out")
+    return found
+
+
+def decays_of_types(asked: Asked) -> gated.GatedModel:
+    """As few positive decays a type as count it modulo m up to C, with a linear readout."""
+    task, s = asked.task, 1
+    assert task.m is not None and task.C is not None and task.K is not None
+    if asked.length is None:
+        raise NotKnown(f"--model {asked.model}: its states count in all strings up to a length. Give --length.")
+    while decays(task.m, s) < task.C:
+        s += 1
+    if (task.m, s) not in diagonal.stored_rates():
+        raise NotKnown(f"--max-count {task.C}: no rates of {s} states are known for modulus={task.m}. {NEURONS}")
+    selective.check(task.K, task.K * s)
+    dtype = getattr(torch, asked.dtype)
+    return gated.decays(kind=asked.model, m=task.m, s=s, N=task.C, types=task.K, dtype=dtype)
+
+
 def selective_counter(asked: Asked) -> Judged:
-    """Thermometers of tanh units, rings of ReLUs for counts modulo m, or units that add and hold."""
+    """Thermometers of tanh units, rings of ReLUs for counts modulo m, units that add and hold, or decays."""
     task, dtype = asked.task, getattr(torch, asked.dtype)
     assert task.K is not None
     wanted: str | None = None
     model: RecurrentModel | gated.GatedModel
     if asked.model == "lstm" and task.m is not None:
         model, claim = holding.rings(types=task.K, m=task.m, dtype=dtype), "C-R20"
-    elif asked.model != "rnn":
-        if task.m is not None:
-            raise NotKnown(f"task={task.name}: no construction is known for --model {asked.model}; use --model rnn")
+    elif asked.model == "lstm":
         assert task.C is not None
-        if asked.model == "lstm":
-            claim, model = "C-R10", holding.counters(types=task.K, max_count=task.C, dtype=dtype)
-        else:
-            model = gated.counters(kind=asked.model, types=task.K, max_count=task.C, dtype=dtype)
-            claim = "C-R17"
+        claim, model = "C-R10", holding.counters(types=task.K, max_count=task.C, dtype=dtype)
+    elif asked.model == "s4" or (asked.model in GATED and asked.activation is not None):
+        wanted, model, claim = "relu", layered(asked), "C-R22"
+    elif asked.model in GATED and task.m is not None:
+        model, claim = decays_of_types(asked), "C-R25"
+    elif asked.model in GATED:
+        assert task.C is not None
+        model, claim = gated.counters(kind=asked.model, types=task.K, max_count=task.C, dtype=dtype), "C-R17"
     elif task.m is not None:
         wanted, model, claim = "relu", selective.rings(types=task.K, m=task.m, dtype=dtype), "C-R9"
     elif asked.activation == "relu":

@@ -62,6 +62,8 @@ class Network:
     V: Array
     b: Array
     tables: tuple[tuple[BallVector, ...], ...] = ()  # of gated decays: what each token keeps, adds and reads
+    W: Array | None = None  # of neurons after gated decays, and what each token adds to them
+    U: tuple[Array, ...] = ()
 
     @classmethod
     def of(cls, model: RecurrentModel) -> Network:
@@ -87,11 +89,20 @@ class Network:
 
     @classmethod
     def of_gated(cls, model: GatedModel, tables: Sequence[Sequence[Sequence[arb]]]) -> Network:
-        """h' = f(x) h + a(x), and y = r(x) h, which is read; the tables are f, a and r of each token."""
+        """h' = f(x) h + a(x), and y = r(x) h, or neurons of y, which is read; tables are f, a and r of each token.
+
+        All vectors get the length of the longest: further states stay 0, and further neurons are 0.
+        """
         state = {name: finite(name, value) for name, value in model.state_dict().items()}
-        known = tuple(tuple(map(BallVector.of, table)) for table in zip(*tables, strict=True))
         tokens, V, b = np.zeros((model.inputs, 0)), state["readout.weight"], state["readout.bias"]
-        return cls("gated", "none", (), tokens, V, b, known)
+        size = max(model.hidden, V.shape[1])
+        longer = [[[*row, *[arb(0)] * (size - len(row))] for row in table] for table in tables]
+        known = tuple(tuple(map(BallVector.of, table)) for table in zip(*longer, strict=True))
+        V = _padded(V, len(V), size)
+        if model.layer is None:
+            return cls("gated", "none", (), tokens, V, b, known)
+        U = _padded(state["layer.U"], model.inputs, size)
+        return cls("gated", "none", (), tokens, V, b, known, _padded(state["layer.W"], size, size), tuple(U))
 
     @property
     def hidden(self) -> int:
@@ -127,6 +138,11 @@ class Network:
 
         layers = tuple(RecurrentLayer(to(a.W_x), to(a.W_h), to(a.b_x), to(a.b_h)) for a in self.layers)
         return replace(self, layers=layers, tokens=to(self.tokens), V=to(self.V), b=to(self.b))
+
+
+def _padded(x: Array, rows: int, columns: int) -> Array:
+    """The matrix with further rows and columns of zeros."""
+    return np.pad(x, ((0, rows - x.shape[0]), (0, columns - x.shape[1])))
 
 
 class CellNumbers(Protocol):
@@ -168,7 +184,10 @@ def step(net: Network, state: Sequence[Any], token: int, on: CellNumbers) -> Sta
     if net.kind == "gated":
         keep, add, read = map(on.known, net.tables[token])
         h = on.add(on.multiply(keep, state[1]), add)
-        return [on.multiply(read, h), h]
+        y = on.multiply(read, h)
+        if net.W is not None:
+            y = on.relu(on.linear(net.W, y, net.U[token], nonzeros(net.W, net.U[token])))
+        return [y, h]
     after: State = []
     x: Any = net.tokens[token]
     for k, layer in enumerate(net.layers):

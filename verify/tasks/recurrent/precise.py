@@ -59,6 +59,7 @@ class Digits(Entrywise):
 
     def __init__(self, net: Network) -> None:
         pairs = [(W, b) for layer in net.layers for W, b in ((layer.W_x, layer.b_x), (layer.W_h, layer.b_h))]
+        pairs += [(net.W, u) for u in net.U if net.W is not None]
         self.exactly = {(id(W), id(b)): (stored(W), stored(b).entries()) for W, b in (*pairs, (net.V, net.b))}
         self.net, self.readouts = net, dict[int, tuple[list[int], arb_mat, list[arb]]]()
 

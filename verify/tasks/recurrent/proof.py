@@ -32,6 +32,8 @@ NUMBERS_AT_A_TIME = 1 << 19  # of the matrices of a chunk: 4 MiB, and a look at 
 RATES = (0.5, 0.25, 0.75, 0.1, 0.9)  # between the cycle's own rate and 1
 GROWTHS_REAL = (1 + 2.0**-13, 1 + 2.0**-18, 1 + 2.0**-8)
 GROWTHS_ROUNDED = (1.3, 1.0, 1.05, 2.0, 4.0)
+GROWTHS_FINE = (1.3, 1 + 2.0**-8, 1 + 2.0**-13, *GROWTHS_ROUNDED[1:])  # where little is rounded
+FINE = 24  # bits
 SLACKS = (1.05, 1.1, 1.03)  # of rings that are no larger than rounding makes them
 MOST_DOUBLINGS = 60
 BEYOND = 2  # times as far as where a float64 run is first wrong: its rounding may have brought that about too early
@@ -89,6 +91,7 @@ class OrbitOutcome:
     reason: str | None = None
     bits: int | None = None  # of the balls, where these were followed
     turn: int | None = None  # steps of a turn, where many turns were followed at once
+    is_steady: bool = False  # each of these turns changes the state by one vector, times a power
     facts: dict[str, object] | None = None
 
 
@@ -159,7 +162,7 @@ def walk(
 def best_walk(net: Network, line: OrbitQuestion, steps: int, rules: Rules, until: Deadline) -> Followed:
     """The walk that comes furthest, over several growths of the enclosures."""
     best: Followed | None = None
-    for growth in GROWTHS_REAL if rules.at is None else GROWTHS_ROUNDED:
+    for growth in _growths(rules):
         found = walk(net, line, steps, rules, growth, until)
         if best is None or found.right_to > best.right_to or found.wrong_at is not None:
             best = found
@@ -167,6 +170,13 @@ def best_walk(net: Network, line: OrbitQuestion, steps: int, rules: Rules, until
             break
     assert best is not None
     return best
+
+
+def _growths(rules: Rules) -> tuple[float, ...]:
+    """By how much enclosures grow a step, in the order in which it is tried."""
+    if rules.at is None:
+        return GROWTHS_REAL
+    return GROWTHS_FINE if rules.at.stored.p >= FINE else GROWTHS_ROUNDED
 
 
 def finite(net: Network, line: OrbitQuestion, length: int, rules: Rules, budget: float | Budget) -> OrbitOutcome:
@@ -330,7 +340,7 @@ def _entered(
     entry = _float_entry(ring, states, start, 1 + len(line.leading) + line.settled)
     if on_ring is None or entry is None:
         return None
-    for growth in GROWTHS_REAL if rules.at is None else GROWTHS_ROUNDED:
+    for growth in _growths(rules):
         target = Target(ring, start, entry)
         found = walk(net, line, entry + PATIENCE * k, rules, growth, until, target)
         if found.wrong_at is not None:

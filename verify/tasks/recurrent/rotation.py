@@ -2,7 +2,8 @@
 
 From 0, h_t = c - c e^(i omega t) with c = 1/(1 - e^(i omega)). A difference of two logits is E + rho cos(theta - psi)
 at the angle theta = omega t, above 0 within w = acos(-E/rho) of psi. Along t = r, r + m, r + 2m, ... theta moves by
-epsilon = m omega - 2 pi each time, so that each difference leaves its arc once, at a t that is known.
+epsilon = m omega - 2 pi k each time, k being the nearest number of circles. So each difference leaves its arc once, at
+a t that is known.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ def _count(model: RotationModel, m: int, length: int | None) -> Counted | None:
     b = [arb(x) for x in model.readout.bias.double().tolist()]
     turn = acb(0, omega).exp()
     centre = 1 / (1 - turn)
-    epsilon, two_pi = m * omega - 2 * arb.pi(), 2 * arb.pi()
+    two_pi = 2 * arb.pi()
+    turns = (m * omega / two_pi + arb(0.5)).floor().unique_fmpz()
+    if turns is None:
+        return None
+    epsilon = m * omega - two_pi * arb(turns)
 
     def margin(t: int, right: int, j: int) -> arb:
         h = centre - centre * acb(0, omega * t).exp()

@@ -9,7 +9,6 @@ from itertools import product
 
 import numpy as np
 import torch
-from flint import ctx
 
 from constructions.errors import BadInput
 from constructions.recurrent.gated import GatedModel
@@ -32,18 +31,20 @@ from verify.frame.decide import (
     first_in_order,
     is_wrong_in_its_ball,
 )
-from verify.tasks.recurrent import held, merged, sets
+from verify.tasks.recurrent import gated, held, merged, separate, sets
 from verify.tasks.recurrent.assumed import assumptions, rounded_in
 from verify.tasks.recurrent.blocks import BlockProof, Rings, Thermometer
-from verify.tasks.recurrent.gated import BITS, in_balls
+from verify.tasks.recurrent.counted import CountedStrings
 from verify.tasks.recurrent.judged import check_recurrent
 from verify.tasks.recurrent.network import Network
 
 ARGUMENT = "block invariants: each token maps the units of each type from one count's box into the next one's"
 ARGUMENT_HELD = "each unit adds at its type's tokens and holds at others: what it is lies between two known numbers"
 ARGUMENT_EXACT = "all states of the units of each type, in exact integers"
+ARGUMENT_SEPARATE = "block invariants: sets of states of the units of each type, that each token maps into each other"
 ARGUMENT_SETS = "sets of states, one for all counts and the last tokens, that each token maps into each other"
 ARGUMENT_MERGED = "ellipsoids round states, one for all that lie close together, that each token maps into each other"
+ARGUMENT_COUNTED = "each state lies between two numbers, which the count of the last token's type and the length fix"
 ARGUMENT_STRINGS = "boxes round the states after each string"
 ARGUMENT_STRING = "one string, run in balls"
 RIGHT = "right means: after every token that is judged, the class of the right answer has strictly the largest logit"
@@ -88,6 +89,7 @@ class Selective:
             "model": self.model.kind,
             "units": self.model.hidden,
             "layers": self.model.layers,
+            **gated.neurons(self.model),
             **({"activation": self.model.activation} if self.model.kind == "rnn" else {}),
             "length": "all" if self.length is None else self.length,
             "dtype": str(self.model.dtype).removeprefix("torch."),
@@ -101,11 +103,11 @@ class Selective:
         check_not_accumulated(reading, "selective counting by recurrent networks")
         kind = self.model.kind.upper()
         network = f"torch's {kind} from the state 0, tokens are one-hot; logits = W h + b of the last layer"
-        if isinstance(self.model, GatedModel):
-            network = f"h' = f(x) h + a(x) from the state 0, a {kind}-like cell; logits = W (r(x) h) + b"
+        network = gated.formula(self.model) if isinstance(self.model, GatedModel) else network
         for_ever = ("one token at a time; tanh is at most 1; the readout's sums in any order",)
         more = for_ever if self.length is None else ()
-        return assumptions(reading, network, run="CPU", more=more, functions="tanh is", right=RIGHT)
+        functions = "exp and softplus are" if isinstance(self.model, GatedModel) else "tanh is"
+        return assumptions(reading, network, run="CPU", more=more, functions=functions, right=RIGHT)
 
     def facts(self) -> dict[str, object]:
         return {"length": "all" if self.length is None else self.length}
@@ -116,27 +118,42 @@ class Selective:
         if isinstance(reading, Real) and held.fits(self.model) and self.which.m is None:
             found = self._held()
             return self._trained(reading, effort) if found is None else found
-        argument, proof = self._proof(reading)
+        if isinstance(self.model, GatedModel) and self.length is not None:
+            return self._counted(self.model, self.length, reading, effort)
+        argument, proof = self._proof(reading, effort)
         if proof.reason is not None:
-            if isinstance(self.model, GatedModel) and not isinstance(reading, Real):
-                return Finding.open(argument, proof.reason)
             return self._trained(reading, effort)
-        return Finding.proved(argument, proof.margin, extra={"invariant_found": proof.facts})
+        fact = "sets_found" if argument is ARGUMENT_SEPARATE else "invariant_found"
+        return Finding.proved(argument, proof.margin, extra={fact: proof.facts})
 
-    def _network(self) -> Network:
+    def _counted(self, model: GatedModel, length: int, reading: Reading, effort: Effort) -> Finding:
+        """Gated decays up to a length, by counts; where that stays open as any network."""
+        counted = CountedStrings.of(model, self.which, self._at(reading))
+        proof = counted.prove(length, effort.deadline(1 / 4))
+        if proof.reason is None:
+            return Finding.proved(ARGUMENT_COUNTED, proof.margin, extra={"sets_found": proof.facts})
+        right_to = counted.longest(length, effort.deadline(1 / 4))
+        found = self._trained(reading, replace(effort, budget=replace(effort.limit, seconds=effort.seconds / 2)))
+        if found.reason is None or right_to <= int(str(found.extra["right_to"])):
+            return found
+        return Finding.open(
+            ARGUMENT_COUNTED, f"right up to length {right_to}; {proof.reason}", extra={"right_to": right_to}
+        )
+
+    def _at(self, reading: Reading) -> RoundedArithmetic | None:
+        """How numbers are computed; None for real arithmetic."""
+        return RoundedArithmetic.of(reading.format) if isinstance(reading, Rounded) else None
+
+    def _network(self, at: RoundedArithmetic | None) -> Network:
         if isinstance(self.model, RecurrentModel):
-            return Network.of(self.model)
-        with ctx.workprec(BITS):
-            return Network.of_gated(self.model, in_balls(self.model))
+            return Network.of(self.model) if at is None else Network.of(self.model).rounded(at.stored)
+        return gated.network(self.model, at)
 
     def _trained(self, reading: Reading, effort: Effort) -> Finding:
         """A network of any shape: a wrong string, sets of states that close, or all strings up to a length."""
-        net, at = self._network(), None
+        at = self._at(reading)
         third, half, most, all_of_it = (effort.deadline(share) for share in (1 / 3, 1 / 2, 2 / 3, 1))
-        if isinstance(reading, Rounded):
-            at = RoundedArithmetic.of(reading.format)
-            net = net.rounded(at.stored)
-        trained = sets.Trained(net, self.which, at)
+        trained = sets.Trained(self._network(at), self.which, at)
         refuted = self._wrong(trained, sets.wrong_string(trained, self.length, third), third) if at is None else None
         if refuted is not None:
             return refuted
@@ -213,7 +230,7 @@ class Selective:
         }
         return Finding.refuted(ARGUMENT_HELD, Failure(case, wrong.margin), extra={"right_to": right_to})
 
-    def _proof(self, reading: Reading) -> tuple[str, BlockProof]:
+    def _proof(self, reading: Reading, effort: Effort) -> tuple[str, BlockProof]:
         """The proof that goes with the network's shape; it is of all lengths, whatever length is asked for."""
         if isinstance(self.model, GatedModel):
             return ARGUMENT, BlockProof(None, "no proof is known for a network of this shape")
@@ -230,7 +247,7 @@ class Selective:
         C = self.which.C
         if is_plain and net.activation == "tanh" and self.which.m is None and C and net.hidden == 2 * self.K * C + 1:
             return ARGUMENT, Thermometer(net, self.K, C, at).prove()
-        return ARGUMENT, BlockProof(None, "no proof is known for a network of this shape")
+        return ARGUMENT_SEPARATE, separate.prove(net, self.which, at, effort.deadline(1 / 3))
 
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
         return OneRun()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from flint import arb, ctx
@@ -42,13 +43,15 @@ Ends = tuple[Array, Array]
 class Trained:
     """A network on a selective task; computed as `at` says, None for real arithmetic.
 
-    Where it `is_periodic`, all counts are judged, modulo m, and not only those up to C.
+    Where it `is_periodic`, all counts are judged, modulo m, and not only those up to C. Only the first `types` tokens
+    are counted where they are given, and then for ever.
     """
 
     net: Network
     task: Task
     at: RoundedArithmetic | None
     is_periodic: bool = False
+    types: int | None = None
 
     @property
     def K(self) -> int:
@@ -56,6 +59,8 @@ class Trained:
 
     def counted(self, counts: tuple[int, ...], token: int) -> tuple[int, ...]:
         """The counts after one more token: modulo m, or at most C + 1, which is not judged."""
+        if token >= len(counts):
+            return counts
         n = counts[token] + 1
         n = n % (self.task.m or 1) if self.is_periodic else min(n, (self.task.C or 0) + 1)
         return (*counts[:token], n, *counts[token + 1 :])
@@ -69,7 +74,7 @@ class Trained:
 
     def is_over(self, counts: tuple[int, ...]) -> bool:
         """Whether no later answer is judged."""
-        return not self.is_periodic and min(counts) > (self.task.C or 0)
+        return not self.is_periodic and self.types is None and min(counts) > (self.task.C or 0)
 
     def step(self, ends: Ends, token: int) -> Ends:
         """The ends of all computed states (S, size) after one more token."""
@@ -101,6 +106,14 @@ class Trained:
         return found
 
 
+class ClosedSets(NamedTuple):
+    """Cases, the start first, and boxes of states (cases, size) that every token maps into each other."""
+
+    cases: list[Key]
+    low: Array
+    high: Array
+
+
 def closed(trained: Trained, until: Deadline) -> BlockProof:
     """Boxes for every case that are mapped into each other and right, over windows of more and more last tokens."""
     reason = "no sets of states are shown to be mapped into each other"
@@ -108,16 +121,32 @@ def closed(trained: Trained, until: Deadline) -> BlockProof:
         keys = _keys(trained, window)
         if keys is None or until.is_up():
             break
-        proof = _closed(trained, window, keys, until)
-        if proof.reason is None:
-            return proof
-        reason = proof.reason
+        found = _closed(trained, window, keys, until)
+        if isinstance(found, ClosedSets):
+            margin = _margin(trained, found)
+            if margin > 0:
+                return BlockProof(margin, None, {"window": window, "sets": len(found.cases)})
+            found = "sets of states are mapped into each other, and do not separate the logits"
+        reason = found
     return BlockProof(None, reason)
+
+
+def last_token(trained: Trained, until: Deadline) -> ClosedSets | str:
+    """Boxes for all counts and the last token, or why there are none."""
+    keys = _keys(trained, 1)
+    return "the counts are too many" if keys is None else _closed(trained, 1, keys, until)
+
+
+def _margin(trained: Trained, found: ClosedSets) -> float:
+    """The least margin of all boxes whose answer is judged."""
+    judged = [(i, c) for i, (n, w) in enumerate(found.cases) if w and (c := trained.due(n, w[-1])) is not None]
+    places, right = (np.array(x, dtype=int) for x in zip(*judged, strict=True))
+    return float(trained.margins((found.low[places], found.high[places]), right).min())
 
 
 def _keys(trained: Trained, window: int) -> dict[Key, int] | None:
     """All cases that strings lead to, the start first; None where they are too many."""
-    start: Key = ((0,) * trained.K, ())
+    start: Key = ((0,) * (trained.K if trained.types is None else trained.types), ())
     keys, queue = {start: 0}, [start]
     for key in queue:
         for x in range(trained.K) if not trained.is_over(key[0]) else ():
@@ -134,28 +163,23 @@ def _next(trained: Trained, key: Key, token: int, window: int) -> Key:
     return trained.counted(key[0], token), (*key[1], token)[-window:]
 
 
-def _closed(trained: Trained, window: int, keys: dict[Key, int], until: Deadline) -> BlockProof:
+def _closed(trained: Trained, window: int, keys: dict[Key, int], until: Deadline) -> ClosedSets | str:
     cases, size = list(keys), trained.net.size
     goes = np.array([[keys.get(_next(trained, key, x, window), -1) for x in range(trained.K)] for key in cases])
     is_live = np.array([not trained.is_over(key[0]) for key in cases])
     low, high = np.full((len(cases), size), np.inf), np.full((len(cases), size), -np.inf)
     low[0] = high[0] = 0.0
-    judged = [(i, c) for i, (n, w) in enumerate(cases) if w and (c := trained.due(n, w[-1])) is not None]
-    places, right = (np.array(x, dtype=int) for x in zip(*judged, strict=True))
     for number in range(ROUNDS):
         known = np.flatnonzero(is_live & (low[:, 0] <= high[:, 0]))
         grown_low, grown_high = low.copy(), high.copy()
         for x in range(trained.K):
             ends = trained.step((low[known], high[known]), x)
             if not (np.isfinite(ends[0]).all() and np.isfinite(ends[1]).all()):
-                return BlockProof(None, "the sets of states grow without bound")
+                return "the sets of states grow without bound"
             np.minimum.at(grown_low, goes[known, x], ends[0])
             np.maximum.at(grown_high, goes[known, x], ends[1])
         if (grown_low >= low).all() and (grown_high <= high).all() and (low[:, 0] <= high[:, 0]).all():
-            margin = float(trained.margins((low[places], high[places]), right).min())
-            if not margin > 0:
-                return BlockProof(None, "sets of states are mapped into each other, and do not separate the logits")
-            return BlockProof(margin, None, {"window": window, "sets": len(cases)})
+            return ClosedSets(cases, low, high)
         more = np.where(np.isfinite(grown_high), (grown_high - grown_low) * WIDER + LEAST_WIDER, 0.0)
         changed = (grown_low < low) | (grown_high > high)
         wider = more * (number > window + sum(cases[-1][0]))
@@ -164,7 +188,7 @@ def _closed(trained: Trained, window: int, keys: dict[Key, int], until: Deadline
         low[0] = high[0] = 0.0
         if until.is_up():
             break
-    return BlockProof(None, "the sets of states do not close")
+    return "the sets of states do not close"
 
 
 def up_to(trained: Trained, length: int | None, until: Deadline) -> tuple[int, float]:

@@ -41,6 +41,7 @@ TERMS = 66  # of a step's series when it is checked
 DEAD = 2.0**-70  # coordinates that a segment does not follow are at most this
 GUARD = 2.0**-44  # half the width of boxes beyond the polynomials
 LEAST_TURNS = 32  # of a segment that is worth its polynomials
+EVENLY = 2.0**40  # turns that are tried at most where a state grows evenly
 WALKED = 32  # turns that are walked where no segment is found
 MOST_WALKED = 256
 MOST_PIECES = 64  # of a segment, for a tube that grows
@@ -118,13 +119,17 @@ class Creeping:
         return None
 
     def _guess(self) -> int:
-        """About so many turns until what changes has changed by as much as it is, or its rate has."""
+        """About so many turns until what changes has changed by 1, or its rate by as much as it is.
+
+        Where the former takes few turns, the latter alone: a sum that grows evenly may be large.
+        """
         states = [self.x]
         for _ in range(2):
             states.append(points(self.net, self.token, self.k, states[-1])[0][-1])
         speed = max(float(abs(b - a)) for a, b in zip(*states[:2], strict=True))
         change = max(float(abs(a - 2 * b + c)) for a, b, c in zip(*states, strict=True))
-        return int(min(1 / max(speed, 2.0**-60), speed / max(change, speed * 2.0**-60, 2.0**-200)))
+        far, evenly = 1 / max(speed, 2.0**-60), speed / max(change, speed * 2.0**-60, 2.0**-200)
+        return int(min(far, evenly) if far >= LEAST_TURNS else min(evenly, EVENLY))
 
     def follow(self, segment: Segment, until: Deadline) -> int | None:
         """Goes along a segment as far as its tube is narrow; how many turns, None where an answer is not right."""

@@ -22,11 +22,12 @@ from verify.counting.lengths import as_json as as_counts
 from verify.counting.lengths import counted
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
-from verify.frame.clock import Budget
+from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
 from verify.tasks.recurrent import exact, gated, rotation
 from verify.tasks.recurrent.assumed import assumptions, rounded_in
 from verify.tasks.recurrent.chain import Rules
+from verify.tasks.recurrent.gated import formula, neurons
 from verify.tasks.recurrent.invariant import as_json
 from verify.tasks.recurrent.judged import check_recurrent
 from verify.tasks.recurrent.network import Network
@@ -39,11 +40,13 @@ ARGUMENT_FINITE = "ellipsoids round the states of every step"
 ARGUMENT_PRECISE = "balls of {} bits round the state after every token"
 ARGUMENT_SLOW = "tubes round polynomials of the number of turns, a turn being {} tokens"
 ARGUMENT_EXACT = "states in exact fractions, until one comes again or the length is reached"
+ARGUMENT_STEADY = "exact fractions, until each turn of {} tokens changes the state by one vector, times a power"
 ARGUMENT_ROTATION = "each difference of two logits is a cosine of the state's angle, which moves evenly"
 ARGUMENT_GATED = "balls round the states of every step"
 ARGUMENT_REPEATED = "the run until its state repeats"
 RIGHT = "right means: after every token, the class of the right answer has strictly the largest logit"
 AGREES = 1e-6  # beyond float64's rounding of the runs that are compared
+LONGEST_TRACED = 32
 LONGEST_SHOWN = 10_000  # tokens that a counterexample spells out
 
 
@@ -100,6 +103,7 @@ class Homogeneous:
             "model": model.kind,
             "units": model.hidden,
             "layers": model.layers,
+            **neurons(model),
             **activation,
             "length": "all" if self.longest is None else self.longest,
             "dtype": str(model.dtype).removeprefix("torch."),
@@ -121,7 +125,7 @@ class Homogeneous:
         if isinstance(self.model, RotationModel):
             network = "h' = e^(i omega) h + 1 from the state 0; logits = W (Re h, Im h) + b"
         if isinstance(self.model, GatedModel):
-            network = f"h' = f h + a from the state 0, a {self.model.kind.upper()}-like cell; logits = W (r h) + b"
+            network = formula(self.model)
         run, functions = "CPU, one token at a time", "tanh and sigmoid are"
         return assumptions(reading, network, run=run, functions=functions, right=RIGHT)
 
@@ -188,10 +192,17 @@ class Homogeneous:
         return self._over_lines(decided, reading, effort)
 
     def _gated(self, model: GatedModel, reading: Reading, effort: Effort) -> Finding:
-        """In balls, token by token."""
+        """In balls, token by token, and as an orbit where that is long."""
         if not isinstance(reading, Real):
             raise BadInput("precision: gated decays are proved in real arithmetic, or run by --method exhaustive")
-        return self._over_lines(lambda line, n: gated.run(model, line, n, effort.budget), reading, effort)
+
+        def decided(line: OrbitQuestion, length: int | None) -> OrbitOutcome:
+            found = gated.run(model, line, length, effort.budget)
+            if found is not None:
+                return found
+            return in_time(gated.network(model), line, length, Rules(), effort)
+
+        return self._over_lines(decided, reading, effort)
 
     def _worst(self, reading: Reading, effort: Effort, is_exact: bool) -> Finding:
         """Decides every line, in fractions or by ellipsoids, and returns the first wrong one, or the worst."""
@@ -199,19 +210,12 @@ class Homogeneous:
         assert not isinstance(model, RotationModel | GatedModel)
         if is_exact:
             return self._over_lines(lambda line, n: exact.run(model, line, n, effort.budget), reading, effort)
-        if isinstance(model, LinearModel) and not isinstance(reading, Real):
-            raise BadInput("precision: linear recurrences are proved in real arithmetic, or run by --method exhaustive")
-        net, rules = Network.of_linear(model) if isinstance(model, LinearModel) else Network.of(model), Rules()
+        net, rules = network_of(model), Rules()
         if isinstance(reading, Rounded):
             rules = Rules(at := RoundedArithmetic.of(reading.format, reading.accumulate))
             net = net.rounded(at.stored)
 
-        def decided(line: OrbitQuestion, length: int | None) -> OrbitOutcome:
-            if length is None:
-                return for_ever(net, line, rules, effort.budget)
-            return finite(net, line, length, rules, effort.budget)
-
-        return self._over_lines(decided, reading, effort)
+        return self._over_lines(lambda line, n: in_time(net, line, n, rules, effort), reading, effort)
 
     def _over_lines(self, decided: Decided, reading: Reading, effort: Effort) -> Finding:
         worst: Finding | None = None
@@ -247,8 +251,11 @@ class Homogeneous:
     def _finding(self, outcome: OrbitOutcome, tokens: tuple[int, ...]) -> Finding:
         argument = ARGUMENT_FOR_EVER if self.longest is None else ARGUMENT_FINITE
         argument = ARGUMENT_ROTATION if isinstance(self.model, RotationModel) else argument
-        argument = ARGUMENT_GATED if isinstance(self.model, GatedModel) else argument
-        if outcome.turn is not None:
+        is_short = outcome.invariant is None and outcome.reason is None
+        argument = ARGUMENT_GATED if isinstance(self.model, GatedModel) and is_short else argument
+        if outcome.is_steady:
+            argument = ARGUMENT_STEADY.format(outcome.turn)
+        elif outcome.turn is not None:
             argument = ARGUMENT_SLOW.format(outcome.turn)
         elif outcome.bits is not None:
             argument = ARGUMENT_PRECISE.format(outcome.bits)
@@ -373,7 +380,10 @@ class Homogeneous:
         return len(item)
 
     def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        """By tracing the module; a long line takes minutes to trace, and is followed in balls of the stored numbers."""
         tokens = item[: answer + 1]
+        if len(tokens) > LONGEST_TRACED and isinstance(self.model, RecurrentModel | LinearModel):
+            return answers(network_of(self.model), self._line(tokens), len(tokens), Deadline.never())[-1] is False
         return is_wrong_in_its_ball(self.model, self._read(tokens), self._due(tokens, len(tokens)))
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
@@ -384,6 +394,18 @@ class Homogeneous:
         margin = float(margins_of(logits, right))
         case = self._case(tokens, len(tokens), None if np.isnan(logits).any() else int(logits.argmax()))
         return Failure(case, margin if np.isfinite(margin) else None)
+
+
+def network_of(model: RecurrentModel | LinearModel) -> Network:
+    """The stored numbers of a network."""
+    return Network.of_linear(model) if isinstance(model, LinearModel) else Network.of(model)
+
+
+def in_time(net: Network, line: OrbitQuestion, length: int | None, rules: Rules, effort: Effort) -> OrbitOutcome:
+    """Right up to a length, or at every one (None)?"""
+    if length is None:
+        return for_ever(net, line, rules, effort.budget)
+    return finite(net, line, length, rules, effort.budget)
 
 
 def _rank(found: Finding) -> tuple[int, float]:

@@ -122,6 +122,9 @@ class Analytic(Entrywise):
         matrix, constant = self._on.exactly[id(W), id(b)]
         return self.add(self._product(matrix, x), constant)
 
+    def known(self, x: BallVector) -> list[arb]:
+        return self._on.known(x)
+
     def relu(self, x: Sequence[Any]) -> list[Any]:
         return [a if next(self._signs) else a * 0 for a in x]
 

@@ -8,7 +8,8 @@
 | phase | one-dimensional heads in closed form |
 | extract | a smaller model from the heads that separate |
 | dissect | everything about one file, as a certificate |
-| drawing, ratios | the figures |
+| many, fitted | many heads at once, and their classifiers |
+| drawing, distributions, ratios, random_heads, checkpoints | the figures |
 
 The laws, the stored numbers and the tables stand in `count01/layer_norm`, which Count01's own proof needs as well.
 """

@@ -129,7 +129,7 @@ def _are_equal(differences: Differences, heads: Sequence[int], n: Triple, m: Tri
     """Whether two scores are equal, shown exactly; only heads that matter are compared."""
     if n == m:
         return True
-    acting = [h for h in heads if len({tuple(sorted(d.terms.items())) for d in differences.deltas[h]}) > 1]
+    acting = differences.acting(heads)
     if not acting:
         return True
     if len(acting) > 1 or not differences.model.heads[acting[0]].is_rational:

@@ -23,17 +23,21 @@ if TYPE_CHECKING:
     from verify.tasks.count01.heads.dissect import HeadsQuestion
     from verify.tasks.count01.layer_norm.laws import Law
 
-CONSTRUCTIONS = ("documents", "uniform", "counting-pair")
+CONSTRUCTIONS = ("documents", "uniform", "counting-pair", "interval-pair")
+PAIRS = {"counting-pair": "H-4", "interval-pair": "H-6"}  # the claim that both heads together are a case of
+INTERVAL = 8  # 2s in each head's interval
 LAWS = "d-test, d-val, d-train, e-lengths, box:LO:HI:M or unbounded"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", metavar="FILE", nargs="?", help="a state_dict (.safetensors or .pt)")
-    add("--construction", choices=CONSTRUCTIONS, help="a built model instead of FILE (documents: N = 10)")
+    add("--construction", choices=CONSTRUCTIONS, help="a built model instead of FILE (documents: N = 10; "
+        "interval-pair: 8 2s each)")  # fmt: skip
     add("--ratios", metavar="W01,W02", help="a one-dimensional head with these attention ratios instead of FILE; W02 "
         "may be inf, BOS and = get no attention; needs --values")  # fmt: skip
-    add("--values", metavar="V0,V1,V2", help="with --ratios: its values of 0, 1 and 2, as fractions")
+    add("--values", metavar="V0,V1,V2", help="with --ratios: its values of 0, 1 and 2, as fractions; without, a head "
+        "of uniform attention: its vectors of 0, 1, 2, BOS and =, as -1,0:1,0:0,1:-1/2,0:0,0")  # fmt: skip
     add("--law", required=True, metavar="LAW", help=f"the inputs and how likely they are: {LAWS}")
     add_map(parser, "file")
     option(parser, "labels")
@@ -108,6 +112,8 @@ class Source:
             return count01.load(self.file)
         if self.construction == "counting-pair":
             return count01_heads.counting_pair()
+        if self.construction == "interval-pair":
+            return count01_heads.interval_pair(M=INTERVAL)
         if self.construction == "uniform":
             return count01.uniform(labels=self.labels)
         return count01.documents(10, labels=self.labels)
@@ -127,8 +133,8 @@ class Ratios:
         """Raises: BadInput for options that do not go together, no box, and ratios that are not positive."""
         from verify.tasks.count01.layer_norm.laws import law_named
 
-        if args.ratios is None or args.values is None or args.file or args.construction:
-            raise BadInput("--ratios W01,W02 and --values V0,V1,V2: go together, and without FILE and --construction")
+        if args.values is None or args.file or args.construction:
+            raise BadInput("--ratios W01,W02: goes with --values V0,V1,V2, and without FILE and --construction")
         law = law_named(args.law)
         if not law.is_uniform or law.low == law.high:
             raise BadInput(f"--law {args.law}: --ratios takes a box with LO < HI, such as box:0:200:200")
@@ -149,13 +155,19 @@ class Ratios:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.ratios is not None or args.values is not None:
+    if args.ratios is None and args.values is not None:
+        from verify.tasks.count01.heads import vectors
+
+        if args.file or args.construction:
+            raise BadInput("--values: is a head by itself; leave FILE and --construction out")
+        return vectors.decide(vectors.Vectors.parsed(args.values, args.law), is_json=args.json)
+    if args.ratios is not None:
         return decide_ratios(Ratios.of(args), is_json=args.json)
     request, source = HeadsRequest.of(args), Source.of(args)
     model = source.model()
     if request.extracted is not None:
-        is_pair = source.construction == "counting-pair" and len(request.extracted) == 2
-        claim = "H-4" if is_pair else "H-5" if len(request.extracted) == 1 else None
+        single = "H-5" if len(request.extracted) == 1 else None
+        claim = PAIRS.get(source.construction or "") if len(request.extracted) == 2 else single
         return extract(request, model, request.extracted, claim)
     return show(request, model)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
-from verify.commands.options import AddKind, fractions
+from verify.commands.options import AddKind, check_least, fractions
 from verify.commands.parsing import add_map
-from verify.commands.vocabulary import option
+from verify.commands.vocabulary import JUDGED, MODEL, group, option
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,19 +33,50 @@ def add_kinds(add_kind: AddKind) -> None:
         kind.add_argument("--law", default="d-test", help="see verify heads (default: d-test)")
     option(groups, "labels")
     option(groups, "seed")
+    several = add_kind(
+        "checkpoints", "several Count01 models: their heads' separation accuracies, and their own accuracy"
+    )
+    several.add_argument("files", metavar="FILE", nargs="+", help="state_dicts (.safetensors or .pt), in their order")
+    several.add_argument("--law", default="d-test", help="a box, see verify heads (default: d-test)")
+    option(several, "labels")
+    option(several, "seed")
+    _add_random(add_kind("random-heads", "the separation accuracy of heads whose weights are drawn at random"))
     ratios = add_kind("ratios", "which attention ratios (w01, w02) separate, and the best threshold's accuracy")
     ratios.add_argument("--values", required=True, metavar="V0,V1,V2", help="the head's values of 0, 1 and 2")
     ratios.add_argument("--law", default="d-test", help="a box, see verify heads (default: d-test)")
 
 
+def _add_random(kind: argparse.ArgumentParser) -> None:
+    add = group(kind, MODEL).add_argument
+    add("--init", default="torch", metavar="NAME", help="torch, thesis (E, Sec. 2.7) or gpt2 (default: torch)")
+    add("--norm", action="store_true", help="with LayerNorm before the attention")
+    option(kind, "d", default=32, help="embedding size (default: 32)")
+    option(kind, "heads", default=16, help="attention heads of each model (default: 16)")
+    add = group(kind, JUDGED).add_argument
+    add("--count", type=int, default=10_000, metavar="N", help="heads that are drawn (default: 10000)")
+    add("--law", default="d-test", help="a box, see verify heads (default: d-test)")
+    add(
+        "--strength", type=float, default=1000.0, metavar="C", help="of the classifier's hinge loss (default: D's 1000)"
+    )
+    option(kind, "seed")
+
+
 def draw(args: argparse.Namespace) -> Figure:
-    """The heads of a model, or the attention ratios that separate."""
+    """The heads of a model or of several, heads drawn at random, or the attention ratios that separate."""
     if args.kind == "heads":
         return _heads(args.file, args.law, args.labels, args.head, svc=args.svc)
     if args.kind == "contributions":
         return _contributions(args.file, args.law)
     if args.kind == "subsets":
         return _subsets(args.file, args.law, args.labels, args.seed)
+    if args.kind == "checkpoints":
+        return _checkpoints(args.files, args.law, args.labels, args.seed)
+    if args.kind == "random-heads":
+        from verify.tasks.count01.heads.random_heads import Initialisation, random_heads
+
+        check_least(args, 0, "seed")
+        how = Initialisation(args.init, args.d, args.heads, args.norm)
+        return random_heads(how, args.count, args.law, args.seed, args.strength)
     from verify.tasks.count01.heads.ratios import ratios
     from verify.tasks.count01.layer_norm.laws import law_named
 
@@ -65,6 +97,13 @@ def _subsets(file: str, named: str, labels: str, seed: int) -> Figure:
     from verify.tasks.count01.layer_norm.laws import law_named
 
     return subsets(load(file), bounded(law_named(named)), labels, seed)
+
+
+def _checkpoints(files: Sequence[str], named: str, labels: str, seed: int) -> Figure:
+    from constructions.count01 import load
+    from verify.tasks.count01.heads.checkpoints import checkpoints
+
+    return checkpoints([load(file) for file in files], named, labels, seed)
 
 
 def bounded(law: Law) -> Law:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Generic, TypeVar
 
@@ -134,6 +135,7 @@ class Differences:
         constant = model.constant[EQUALS]
         self.constant = constant[expected] - (constant[rival] if rival is not None else 0)
         self._lines: dict[tuple[int, int], tuple[list[arb], list[arb]]] = {}
+        self._exact: dict[int, tuple[list[Combination], list[Combination]]] = {}
         self._corners, self._kept = corners(counts), Kept[Column]()
 
     def column(self, h: int) -> Column:
@@ -203,7 +205,7 @@ class Differences:
 
     def is_tie(self, heads: Sequence[int], n: Triple) -> bool:
         """Whether the score is exactly zero, by expanding the heads' common denominator; False if not looked for."""
-        acting = [h for h in heads if len({tuple(sorted(d.terms.items())) for d in self.deltas[h]}) > 1]
+        acting = self.acting(heads)
         if len(acting) > EXPANDED_HEADS or not all(self.model.heads[h].is_rational for h in heads):
             return False
         flat = sum((self.deltas[h][0].value for h in heads if h not in acting), self.constant)
@@ -213,8 +215,19 @@ class Differences:
             numerator, denominator = numerator * D + denominator * N, denominator * D
         return numerator.is_zero
 
+    def acting(self, heads: Sequence[int]) -> list[int]:
+        """The heads whose share depends on the triple: not all tokens add the same."""
+        return [h for h in heads if not self._is_flat[h]]
+
+    @cached_property
+    def _is_flat(self) -> list[bool]:
+        return [len({tuple(sorted(d.terms.items())) for d in deltas}) == 1 for deltas in self.deltas]
+
     def fraction(self, h: int, n: Triple) -> tuple[Combination, Combination]:
         """One head's numerator and normaliser on one triple, exactly."""
-        head, counts = self.model.heads[h], (1, *n, 1)
-        w = [head.exact_weight(t, EQUALS) * k for t, k in zip(SEEN, counts, strict=True)]
-        return total(x * d.value for x, d in zip(w, self.deltas[h], strict=True)), total(w)
+        if h not in self._exact:
+            w = [self.model.heads[h].exact_weight(t, EQUALS) for t in SEEN]
+            self._exact[h] = w, [x * d.value for x, d in zip(w, self.deltas[h], strict=True)]
+        counts, (weights, terms) = (1, *n, 1), self._exact[h]
+        numerator = total(x * k for x, k in zip(terms, counts, strict=True))
+        return numerator, total(w * k for w, k in zip(weights, counts, strict=True))

@@ -1,0 +1,52 @@
+"""The same decoder with GELU in place of ReLU: neurons so steep that between two counts they are one or the other."""
+
+from __future__ import annotations
+
+import torch
+
+from constructions.decoder import Decoder
+from constructions.decoder.model import block_of
+from constructions.errors import BadInput
+
+GELUS = ("gelu", "gelu_tanh")
+STEEP = 128  # of neurons that read whole numbers, up to 1/8: 16 from a kink on, GELU is ReLU up to 1e-50
+STEEPER = 64  # times the length, of neurons that read a whole number's share of it
+
+
+def curved(model: Decoder, activation: str, steep: float) -> Decoder:
+    """Makes a decoder of ReLU neurons one of GELU neurons: what they read times `steep`, what they say over it.
+
+    GELU(steep z) / steep differs from ReLU(z) by |z| Phi(-steep |z|) < 0.17 / steep, and by next to nothing from
+    16 / steep on. Where z is a whole number less a kink between two, or at one, 128 is steep enough; where it is such a
+    number's share of n tokens, so is a multiple of n, and the weights hold the largest n.
+    Claim: C-T13 (ours; C trains GPT-2's block, whose neurons are GELUs).
+    Raises: BadInput for another activation, a `steep` that is no power of two, or a decoder without ReLU neurons.
+
+    >>> from constructions.inductive import spe
+    >>> model = curved(spe(task="modular", N=8, m=3), "gelu", STEEP)
+    >>> model(torch.zeros(1, 8, dtype=int), shift=5).argmax(-1).tolist()
+    [[0, 1, 2, 0, 1, 2, 0, 1]]
+    """
+    if activation not in GELUS:
+        raise BadInput(f"activation={activation!r}: must be one of {', '.join(GELUS)}")
+    if not (steep >= 1 and float(steep).is_integer() and int(steep).bit_count() == 1):
+        raise BadInput(f"steep={steep}: must be a power of two, 1 or more, so that no weight is rounded")
+    mlps = [mlp for i in range(len(model.blocks)) if (mlp := block_of(model, i).mlp) is not None]
+    if not mlps or any(mlp.activation != "relu" for mlp in mlps):
+        raise BadInput("model: must have ReLU neurons, which are made GELUs; this one has none, or others")
+    with torch.no_grad():
+        for mlp in mlps:
+            mlp.W_in.mul_(steep)
+            mlp.b_in.mul_(steep)
+            mlp.W_out.div_(steep)
+            mlp.activation = activation
+    return model
+
+
+def steep_for(length: int) -> int:
+    """The steepness for shares of up to `length` tokens: the power of two at STEEPER times it, or the next.
+
+    >>> steep_for(100), steep_for(128)
+    (8192, 8192)
+    """
+    return 1 << (STEEPER * max(1, length) - 1).bit_length()

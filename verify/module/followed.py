@@ -1,0 +1,245 @@
+"""A recurrent cell on strings, length by length: one token as a point in balls of many bits, several tokens in boxes.
+
+The states of one token are points: only rounding makes balls round them wider, and more bits make them narrower. All
+strings over several tokens are followed in boxes of float64; where a margin stays open there, that string is followed
+from its first token in balls of many bits, and its box is narrow again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from flint import arb, ctx
+
+from verify.arithmetic.exact_reals import float_above, float_below
+from verify.arithmetic.slack import ENLARGE, LOST, Array, U
+from verify.engine.exact import MINUS_INFINITY, Undecidable
+from verify.frame.clock import Deadline
+from verify.module.recurrence import Precise, StepGraph
+
+BITS = (128, 512, 2048)
+LONGEST = 10**9  # tokens: no run is longer
+MOST_STRINGS = 1 << 17  # of one length
+BEAM, LONGEST_TRIED = 256, 200
+Tokens = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Margin:
+    """Between what the right logit less the largest other lies, and which other that is where it is wrong.
+
+    `state` are the balls of all numbers of the state there, `bits` what they have.
+    """
+
+    low: float = -float("inf")
+    high: float = float("inf")
+    rival: int | None = None
+    state: Precise | None = None
+    bits: int = 0
+
+
+@dataclass
+class Known:
+    """Right on all strings of up to `right_to` tokens, with what margin where; a wrong string, or why no more is known.
+
+    `rival` is the class that is above the right one there; `is_first` says that all shorter strings are right.
+    `bits` are those of the balls of one token.
+    """
+
+    right_to: int = 0
+    margin: float = float("inf")
+    tightest: Tokens = ()
+    wrong: Tokens | None = None
+    wrong_by: float | None = None
+    rival: int | None = None
+    is_first: bool = False
+    bits: int | None = None
+    stuck: str | None = None
+
+    def fail(self, margin: Margin, string: Tokens, is_first: bool = True) -> None:
+        """Adds a string that is wrong by a margin."""
+        self.wrong, self.wrong_by, self.rival, self.is_first = string, margin.high, margin.rival, is_first
+
+
+def margin(logits: Sequence[Any], right: int) -> Margin:
+    """The margin of logits in balls; nothing is known where one is no number.
+
+    >>> margin([arb(1), arb(3)], 0)
+    Margin(low=-2.0, high=-2.0, rival=1, state=None, bits=0)
+    """
+    if logits[right] is MINUS_INFINITY:
+        return Margin()
+    gaps = [(logits[right] - x, i) for i, x in enumerate(logits) if i != right and x is not MINUS_INFINITY]
+    if not all(gap.is_finite() for gap, _ in gaps):
+        return Margin()
+    low, high = (min((end(gap) for gap, _ in gaps), default=1.0) for end in (float_below, float_above))
+    wrong = [(float_above(gap), i) for gap, i in gaps if gap <= 0]
+    return Margin(low, high, min(wrong)[1] if wrong else None)
+
+
+def one_token(graph: StepGraph, steps: int, until: Deadline) -> Known:
+    """Follows the only token of a vocabulary for so many steps, with more bits where the sign of a margin is open."""
+    best = Known(stuck="an operation of the cell has no balls of many bits")
+    if not graph.has_digits:
+        return best
+    for bits in BITS:
+        with ctx.workprec(bits):
+            found = _one_token(graph, steps, until, Known(bits=bits))
+        if found.stuck is None or found.right_to >= best.right_to:
+            best = found
+        if found.stuck is None or until.is_up():
+            break
+    return best
+
+
+def _one_token(graph: StepGraph, steps: int, until: Deadline, found: Known) -> Known:
+    (token,), task = graph.task.vocabulary, graph.task
+    state, place, tightest = graph.precise_start(), task.expected.start, 0
+    for t in range(1, steps + 1):
+        if until.is_up():
+            found.stuck = f"time is up after {t - 1} tokens"
+            break
+        try:
+            state, logits = graph.precise(state, token)
+        except Undecidable:
+            found.stuck = f"a comparison in the cell stays open after {t} tokens"
+            break
+        place = task.expected.after(place, token)
+        due = task.due(place, graph.classes)
+        here = Margin(float("inf")) if due is None else margin(logits, due)
+        if here.high <= 0:
+            found.fail(here, (token,) * t)
+            break
+        if not here.low > 0:
+            found.stuck = f"the margin after {t} tokens may have either sign"
+            break
+        found.right_to, tightest = t, t if here.low < found.margin else tightest
+        found.margin = min(found.margin, here.low)
+    found.tightest = (token,) * tightest
+    return found
+
+
+def after(graph: StepGraph, string: Sequence[int]) -> tuple[Precise, list[Any]]:
+    """The state and the logits after a string, in balls of as many bits as the context has."""
+    state, logits = graph.precise_start(), list[Any]()
+    for token in string:
+        state, logits = graph.precise(state, token)
+    return state, logits
+
+
+def precisely(graph: StepGraph, string: Sequence[int], due: int) -> Margin:
+    """The margin after a string, in balls of as many bits as show its sign."""
+    found = Margin()
+    for bits in BITS if graph.has_digits else ():
+        with ctx.workprec(bits):
+            try:
+                state, logits = after(graph, string)
+            except Undecidable:
+                continue
+            found = replace(margin(logits, due), state=state, bits=bits)
+        if found.low > 0 or found.high <= 0:
+            break
+    return found
+
+
+def box_of(state: Precise) -> tuple[Array, Array]:
+    """Floats and how far the numbers in the balls may be from them."""
+    mid = np.array([float(x) for x in state])
+    return mid, np.array([float_above(abs(x - arb(m))) for x, m in zip(state, mid.tolist(), strict=True)])
+
+
+def gaps(mid: Array, rad: Array, due: np.ndarray[Any, Any]) -> Array:
+    """A lower bound on each row's margin, logits (N, classes) in balls: four roundings of the numbers that go in."""
+    rows = np.arange(len(due))
+    size = np.abs(mid) + rad
+    with np.errstate(invalid="ignore"):
+        low = mid[rows, due][:, None] - mid - rad[rows, due][:, None] - rad
+        low = low - (8 * U * ENLARGE * (size + size[rows, due][:, None]) + LOST)
+    low[rows, due] = np.inf
+    low = low.min(1)
+    return np.where(np.isnan(low), -np.inf, low)
+
+
+def all_strings(graph: StepGraph, length: int | None, most: int, until: Deadline) -> Known:
+    """Follows all strings, as many as `most` of one length: the first wrong one, or up to what length all are right."""
+    task, found = graph.task, Known()
+    strings, places = np.zeros((1, 0), dtype=np.int64), [task.expected.start]
+    mid, rad = graph.first[None], np.zeros((1, graph.size))
+    for n in range(1, (LONGEST if length is None else length) + 1):
+        if len(strings) * len(task.vocabulary) > most:
+            found.stuck = f"there are {len(task.vocabulary)}^{n} strings of {n} tokens"
+            return found
+        tokens = np.repeat(task.vocabulary, len(strings))
+        K = len(task.vocabulary)
+        strings = np.concatenate([np.tile(strings, (K, 1)), tokens[:, None]], axis=1)
+        places = [task.expected.after(place, x) for x in task.vocabulary for place in places]
+        mid, rad = graph.enclosed(np.tile(mid, (K, 1)), np.tile(rad, (K, 1)), tokens.tolist())
+        labels = [task.due(place, graph.classes) for place in places]
+        judged = np.flatnonzero([label is not None for label in labels])
+        due = np.array([label or 0 for label in labels])
+        low = np.full(len(strings), np.inf)
+        low[judged] = gaps(mid[judged, graph.size :], rad[judged, graph.size :], due[judged])
+        mid, rad = mid[:, : graph.size].copy(), rad[:, : graph.size].copy()
+        for row in np.flatnonzero(~(low > 0)):
+            string = tuple(strings[row].tolist())
+            if until.is_up():
+                found.stuck = f"time is up at length {n}"
+                return found
+            here = precisely(graph, string, int(due[row]))
+            if here.high <= 0:
+                found.fail(here, string)
+                return found
+            if not here.low > 0 or here.state is None:
+                found.stuck = f"the margin after {list(string)} may have either sign"
+                return found
+            low[row], (mid[row], rad[row]) = here.low, box_of(here.state)
+        found.right_to, tightest = n, int(low.argmin())
+        if low[tightest] < found.margin:
+            found.margin, found.tightest = float(low[tightest]), tuple(strings[tightest].tolist())
+        if until.is_up() and n != length:
+            found.stuck = f"time is up at length {n}"
+            return found
+    return found
+
+
+def wrong_string(graph: StepGraph, length: int | None, until: Deadline) -> Known | None:
+    """A string that is shown to be wrong, met by a beam of those with the least margins."""
+    task = graph.task
+    beam: list[tuple[Tokens, Any]] = [((), task.expected.start)]
+    states: Array = graph.first[None]
+    for _ in range(min(length or LONGEST_TRIED, LONGEST_TRIED)):
+        if until.is_up():
+            return None
+        K, n = len(task.vocabulary), len(beam)
+        grown = [((*s, x), task.expected.after(q, x)) for x in task.vocabulary for s, q in beam]
+        tokens = np.repeat(task.vocabulary, n).tolist()
+        out, _ = graph.enclosed(np.tile(states, (K, 1)), np.zeros((K * n, graph.size)), tokens)
+        worst = np.full(len(grown), np.inf)
+        for row, (string, place) in enumerate(grown):
+            due = task.due(place, graph.classes)
+            if due is None:
+                continue
+            logits = out[row, graph.size :]
+            worst[row] = logits[due] - np.delete(logits, due).max()
+            if not worst[row] > 0:
+                here = precisely(graph, string, due)
+                if here.high <= 0:
+                    found = Known()
+                    found.fail(here, string, is_first=False)
+                    return found
+        kept = _spread(worst, [place for _, place in grown])
+        beam, states = [grown[i] for i in kept], out[kept, : graph.size]
+    return None
+
+
+def _spread(worst: Array, places: Sequence[Any]) -> list[int]:
+    """Rows with the least margins, some of each state of the automaton."""
+    each, taken, kept = max(2, BEAM // len(set(places))), dict[Any, int](), list[int]()
+    for i in np.argsort(worst, kind="stable").tolist():
+        taken[places[i]] = taken.get(places[i], 0) + 1
+        if taken[places[i]] <= each and len(kept) < BEAM:
+            kept.append(i)
+    return kept
