@@ -60,6 +60,7 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
     wrong = ", wrong" * (c["verdict"] == "REFUTED")
     if model in gated.KINDS:
         require(reading == "real", f"the reading {reading!r} is not checked", NOT_CHECKABLE)
+        require("invariant" not in c, "invariants of such cells are not checked", NOT_CHECKABLE)
         return ("strings" if task in SELECTIVE else "line") + wrong, gated.decide
     if task in SELECTIVE:
         is_found = model == "lstm" or "invariant_found" in c and not wrong

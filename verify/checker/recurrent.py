@@ -290,9 +290,16 @@ def margins(net: StoredNetwork, h: Vector, right: int) -> list[arb]:
 
 
 def follow(
-    net: StoredNetwork, steps: int, due: Callable[[int], int | None], margin: arb, last: int | None = None
+    net: StoredNetwork,
+    steps: int,
+    due: Callable[[int], int | None],
+    margin: arb,
+    is_told: Callable[[Vector], bool] | None = None,
 ) -> Vector:
-    """The state after so many tokens; the right class wins by `margin` after each, but for the `last` one."""
+    """The state after so many tokens; the right class wins by `margin` after each.
+
+    With `is_told`, not after the last one, whose state is then known so well that this says yes.
+    """
     work = steps * net.hidden**2 * len(net.layers)
     require(steps <= MOST_STEPS and work <= MOST_WORK, f"{steps} steps are too many to follow", NOT_CHECKABLE)
     reason = ""
@@ -304,7 +311,10 @@ def follow(
                 if max(v.rad() for v in state.value) > 2.0**-30:
                     reason = f"the state after {t} tokens is not known well enough with {bits} bits"
                     break
-                if t != last:
+                if is_told is not None and t == steps:
+                    if not is_told(state.value):
+                        reason = f"the margin at length {t} is not known well enough with {bits} bits"
+                else:
                     right = due(t)
                     require(right is not None, f"length {t}: has no right class")
                     found = margins(net, state.value[net.read : net.read + net.hidden], right or 0)
@@ -345,16 +355,24 @@ def refuted(net: StoredNetwork, c: dict[str, Any], due: Callable[[int], int | No
     require(right is not None, "counterexample: has no right class")
     said = 1 if c["parameters"].get("modulus") else 0
     require(case.get("expected") == (right or 0) + said, "counterexample: another answer is expected")
-    h = follow(net, n, due, arb(2.0**-1000), n)[net.read : net.read + net.hidden]
     predicted = case.get("predicted")
     require(type(predicted) is int and 0 <= predicted - said < len(net.b), "counterexample: predicts no class")
     require(predicted - said != right, "counterexample: predicts the right class")
     place = predicted - said - int(predicted - said > (right or 0))
-    found = margins(net, h, right or 0)
+
+    def gaps_of(state: Vector) -> list[arb]:
+        return margins(net, state[net.read : net.read + net.hidden], right or 0)
+
+    def is_told(state: Vector) -> bool:
+        worst = gaps_of(state)[place]
+        return bool(worst <= arb(margin)) or bool(worst > arb(margin))
+
+    state = follow(net, n, due, arb(2.0**-1000), is_told)
+    with ctx.workprec(BITS[-1]):
+        found = gaps_of(state)
     worst = found[place]
     require(bool(worst <= arb(margin)), f"counterexample: the margin at length {n} is {worst}, not at most {margin}")
-    values = iter(found)
-    gaps = {j: next(values) for j in range(len(net.b)) if j != right}
+    gaps = dict(zip((j for j in range(len(net.b)) if j != right), found, strict=True))
     predicts(gaps, predicted - said, [(*net.V.tolist()[j], net.b[j]) for j in range(len(net.b))])
 
 
