@@ -27,6 +27,7 @@ class BidirectionalContextualTransformer(EncoderWithPlaces):
         W_2 (p, d); b_2 (d,); P (R, d); U_Q, U_K (d, f); U_V (d, g); W_out (g, classes); b_out (classes,).
     Raises: BadInput for a size below one.
 
+    >>> import torch
     >>> sizes = dict(tokens=5, places=5, d=8, e=2, h=1, p=3, R=2, f=2, g=1, classes=4)
     >>> BidirectionalContextualTransformer(**sizes)(torch.tensor([[1, 2, 1, 3]])).shape
     torch.Size([1, 2, 4])

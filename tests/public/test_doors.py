@@ -131,7 +131,8 @@ def another_torch(module, patch):
     fake = types.ModuleType("torch")
     fake.__dict__.update(vars(torch))
     fake.relu = fake.softmax = lambda x, *args, **options: x
-    used = sys.modules[next(cls for cls in type(module).__mro__ if "forward" in vars(cls)).__module__]
+    homes = (sys.modules[cls.__module__] for cls in type(module).__mro__)
+    used = next(home for home in homes if "torch" in vars(home))  # where the run's own functions are called
     patch.setattr(used, "torch", fake)
     return module
 

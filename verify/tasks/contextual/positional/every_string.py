@@ -157,6 +157,7 @@ class Walk:
         self.to_seen = torch.tensor(to_seen.mid)
         self.readout = {name: torch.tensor(W[name].mid) for name in READOUT}
         self.radius = self._radius(w, v, (before, to_hidden), (seen, to_seen))
+        self.reference = self._of_bos()[:, :M]
 
     @property
     def bos(self) -> int:
@@ -197,10 +198,13 @@ class Walk:
 
     def _begun(self) -> Prefixes:
         """BOS alone: its weight is 1 for every prompt."""
-        out = self._out(self.bos, self.mixed[self.bos, self.bos][None])
-        self.reference = out[:, : self.M]
+        out = self._of_bos()
         weights = self._weights(out)
         return Prefixes(torch.zeros(1, 0, dtype=torch.long), weights, weights[:, :, None] * out[:, None, self.M :])
+
+    def _of_bos(self) -> Tensor:
+        """Scores and values (1, M + g) of BOS, which attends to itself."""
+        return self._out(self.bos, self.mixed[self.bos, self.bos][None])
 
     def _weights(self, out: Tensor) -> Tensor:
         return elementary.exp(out[:, : self.M] - self.reference)

@@ -32,7 +32,8 @@ LAWS = "d-test, d-val, d-train, e-lengths, box:LO:HI:M or unbounded"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("file", metavar="FILE", nargs="?", help="a state_dict (.safetensors or .pt)")
-    add("--construction", choices=CONSTRUCTIONS, help="a built model instead of FILE (documents: N = 10; "
+    add("--construction", choices=CONSTRUCTIONS, metavar="MODEL", help=f"{', '.join(CONSTRUCTIONS)}: "
+        "a built model instead of FILE (documents: N = 10; "
         "interval-pair: 8 2s each)")  # fmt: skip
     add("--ratios", metavar="W01,W02", help="a one-dimensional head with these attention ratios instead of FILE; W02 "
         "may be inf, BOS and = get no attention; needs --values")  # fmt: skip
