@@ -182,6 +182,19 @@ def test_an_interval_pair_is_right_where_one_of_its_heads_is(M):
         assert [separability.separability(head, law).is_separable for head in heads] == expected
 
 
+@pytest.mark.parametrize(
+    "model, noise, alone",
+    [("counting-pair", 9, [False, False]), ("interval-pair", 7, [True, False]), ("interval-pair", 14, [False, False])],
+)
+def test_an_extraction_says_which_head_separates_alone(model, noise, alone, capsys):
+    line = ["heads", "--construction", model, "--law", f"box:0:60:{noise}", "--extract", "0,1"]
+    assert main([*line, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["separable_alone"] == alone
+    assert main(line) == 0
+    said = ", ".join(f"head {h} {'separates' if yes else 'does not separate'}" for h, yes in enumerate(alone))
+    assert f"alone     {said}" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("M", [0, 3, True, 4096, 8.0])
 def test_an_interval_pair_of_another_size(M):
     with pytest.raises(BadInput, match="power of two from 2 to 1024"):

@@ -266,17 +266,22 @@ def extract(request: HeadsRequest, model: Count01Transformer, heads: tuple[int, 
     """
     from verify.tasks.count01.heads.dissect import check_subset
     from verify.tasks.count01.heads.extract import extract as extracted
+    from verify.tasks.count01.heads.separability import separability
+    from verify.tasks.count01.layer_norm.numbers import model_numbers
 
     started = time.perf_counter()
     check_subset("--extract", heads, model.heads)
     law = request.question.law
     found = extracted(model, heads, law, request.question.labels)
     right = found.inputs - found.wrong
+    numbers = model_numbers(model)
+    alone = {h: separability(numbers.heads[h], law).is_separable for h in heads} if len(heads) > 1 else {}
     data = identity(request, found.model) | {
         "task": "heads, extracted",
         "claim": claim,
         "verdict": "PROVED" if found.is_proved else "REFUTED",
         "extracted": list(heads),
+        "separable_alone": [alone[h] for h in heads if alone],
         "law": law.name,
         "law_text": str(law),
         "labels": request.question.labels,
@@ -293,5 +298,8 @@ def extract(request: HeadsRequest, model: Count01Transformer, heads: tuple[int, 
         ended = "" if found.wrong_syntax == 0 else f", EOS missed after {found.wrong_syntax} answers"
         print(f"model     {found.model.extra_repr()}, from heads {','.join(map(str, heads))}")
         print(f"law       {law.name}: {law}")
+        if alone:
+            said = {True: "separates", False: "does not separate", None: "is not decided"}
+            print("alone     " + ", ".join(f"head {h} {said[alone[h]]}" for h in heads))
         print(f"{data['verdict']}  {found.wrong} of {found.inputs} triples answered wrongly after ={ended}{shown}")
     return 0 if found.is_proved else 1
