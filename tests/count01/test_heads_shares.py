@@ -28,6 +28,7 @@ def numbers(name):
     return model_numbers(load(str(MODELS / f"{name}.safetensors")))
 
 
+@pytest.mark.deep
 def test_every_triple_of_the_documents_test_box_agrees():
     model, oracle, law = numbers("a4_s1"), Oracle(MODELS / "a4_s1.safetensors"), law_named("d-test")
     triples = box(151, 200, 200)

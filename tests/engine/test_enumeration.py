@@ -162,7 +162,7 @@ KINDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", first(2, KINDS))
+@pytest.mark.parametrize("kind", first(1, KINDS))
 def test_runs_in_float64_are_within_the_radius(kind):
     model = Layers(**kind).double().eval()
     assert is_held(model) and max(model.radius) < 1e-4
@@ -176,7 +176,7 @@ def test_runs_in_float64_are_within_the_radius(kind):
     assert float((~low.isnan()).double().mean()) > 0.8
 
 
-@pytest.mark.parametrize("kind", first(2, KINDS))
+@pytest.mark.parametrize("kind", first(1, KINDS))
 def test_runs_in_float32_are_within_the_radius(kind):
     model = Layers(**kind).float().eval()
     try:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from models.selection import every, first
+from models.selection import first
 from oracles.histogram import all_wrong_pairs, exactly_right, smallest, weights_of
 
 from constructions import inventory_counting, relation_counting
@@ -40,7 +40,7 @@ def assert_refuted(module):
     return certificate
 
 
-@pytest.mark.parametrize("build", every(2, BUILDERS), ids=ids)
+@pytest.mark.parametrize("build", first(1, BUILDERS), ids=ids)
 @pytest.mark.parametrize("k", first(1, [4, 0, 9]))
 def test_an_intercept_beyond_the_margin(build, k):
     """Raising one class by twice the largest margin makes it win at a neighbouring count."""

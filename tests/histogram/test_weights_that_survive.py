@@ -42,7 +42,8 @@ def test_fewer_bits_suffice(build, enough):
     assert ours <= enough and ours < printed
 
 
-@pytest.mark.parametrize("name", first(1, ["bfloat16", "float16"]))
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
 def test_dot_with_one_neuron_passes_sixteen_bits_where_the_printed_weights_fail(name):
     assert verdict(relation_counting.dot(**SIZES), name) is Verdict.PROVED
     printed = certify(relation_counting.dot(**SIZES, as_printed=True), fmt=FORMATS[name], budget=5)

@@ -114,6 +114,7 @@ def test_planted_faults_are_caught(says, wrongly):
             check_enclosures(seed)
 
 
+@pytest.mark.deep
 def test_command(capsys):
     sizes = ("--task", "selective", "--bos", "--types", "2", "--max-count", "3", "--activation")
     assert run(capsys, "inductive", *sizes, "gelu", "--length", "10000")[0] == 0

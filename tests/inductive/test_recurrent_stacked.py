@@ -124,7 +124,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(
-    ("shape", "seeds"), first(2, [(s, range(1)) for s in SHAPES] + [(s, range(1, 20)) for s in SHAPES])
+    ("shape", "seeds"), first(1, [(s, range(1)) for s in SHAPES] + [(s, range(1, 20)) for s in SHAPES])
 )
 def test_verdicts_agree_with_sixty_digits(shape, seeds):
     task, seen = Task.of("first-homogeneous"), []

@@ -121,7 +121,7 @@ MODELS = {
 
 @pytest.mark.parametrize("models", first(1, [2, 4]))
 @pytest.mark.parametrize("norm", [False, True])
-@pytest.mark.parametrize("name", every(2, MODELS))
+@pytest.mark.parametrize("name", every(3, MODELS))
 def test_scaled_layers_have_the_verdict_of_their_function(name, norm, models, no_door):
     task, build = MODELS[name]
     base, rng, seen = build(norm), random.Random(f"{name}{norm}"), collections.Counter()

@@ -99,7 +99,7 @@ def contradictions(seed, count):
     return found
 
 
-@pytest.mark.parametrize("seed", every(3, range(6)))
+@pytest.mark.parametrize("seed", every(6, range(6)))
 def test_counts_are_those_of_brute_force(seed, monkeypatch):
     monkeypatch.setattr(cells, "RUN", [1, 4, 16][seed % 3])
     assert contradictions(seed, 10) == []

@@ -15,6 +15,7 @@ import json
 import re
 import tokenize
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import networkx
@@ -53,6 +54,11 @@ def module_of(path: Path) -> str:
 
 def imports() -> networkx.DiGraph:
     """Which file imports which, imports inside functions and for annotations among them."""
+    return _imports().copy()
+
+
+@cache
+def _imports() -> networkx.DiGraph:
     modules = {module_of(path): path for path in files()}
     graph = networkx.DiGraph()
     graph.add_nodes_from(modules)

@@ -101,7 +101,7 @@ class Stepped(nn.Module):
 
     def __init__(self, cell: nn.Module, task: Recurrence) -> None:
         super().__init__()
-        self.cell, self.task, self.training = cell, task, cell.training
+        self.cell, self.task, self.training = cell, task, False  # the cell's own mode is looked at
         for i, part in enumerate(task.start):
             self.register_parameter(f"state_{i}", nn.Parameter(part, requires_grad=False))
 
