@@ -1,6 +1,7 @@
 """Tests that cannot fail are none: loops over what may be empty, chains of `is`, reasons that are true, no assert."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,14 @@ ALLOWED = {
 EXPECTED = {"raises", "warns", "importorskip", "fail"}  # of pytest
 
 
+@cache
+def walked(node):
+    """A node and all below it: every rule reads them."""
+    return list(ast.walk(node))
+
+
 def functions(tree):
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [node for node in walked(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
 def those_of(tree):
@@ -28,7 +35,7 @@ def those_of(tree):
 
 def called(node):
     """The last names of all that is called, and of the functions that are handed on."""
-    for part in ast.walk(node):
+    for part in walked(node):
         if isinstance(part, ast.Call):
             yield part.func.attr if isinstance(part.func, ast.Attribute) else getattr(part.func, "id", "")
 
@@ -50,7 +57,7 @@ def asserting(trees):
 
 
 def has_assert(node):
-    return any(isinstance(part, ast.Assert | ast.Raise) for part in ast.walk(node)) or any(
+    return any(isinstance(part, ast.Assert | ast.Raise) for part in walked(node)) or any(
         name in EXPECTED or name.startswith("assert_") for name in called(node)
     )
 
@@ -64,10 +71,10 @@ def without_an_assert(tree, helpers):
 def names_of(tree):
     """What each name is bound to, anywhere in a file."""
     found = {}
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Assign):
             for target in node.targets:
-                for name in ast.walk(target):
+                for name in walked(target):
                     if isinstance(name, ast.Name):
                         found.setdefault(name.id, []).append(node.value)
     return found
@@ -96,22 +103,22 @@ def may_be_empty(node, names):
 
 def asserted(function, but):
     """The names that asserts of a function speak of, those within a node left out."""
-    inside = set(ast.walk(but))
-    for node in ast.walk(function):
+    inside = set(walked(but))
+    for node in walked(function):
         if isinstance(node, ast.Assert) and node not in inside:
-            yield from (name.id for name in ast.walk(node.test) if isinstance(name, ast.Name))
+            yield from (name.id for name in walked(node.test) if isinstance(name, ast.Name))
 
 
 def loops_over_nothing(tree):
     """Loops that assert, and asserts of `all`, over what is listed and of which no other assert says anything."""
     names = names_of(tree)
     for function in functions(tree):
-        for node in ast.walk(function):
+        for node in walked(function):
             over = []
-            if isinstance(node, ast.For) and any(isinstance(part, ast.Assert) for part in ast.walk(node)):
+            if isinstance(node, ast.For) and any(isinstance(part, ast.Assert) for part in walked(node)):
                 over = [node.iter]
             if isinstance(node, ast.Assert):
-                over = [loop.iter for part in ast.walk(node.test) if is_all(part) for loop in loops_of(part)]
+                over = [loop.iter for part in walked(node.test) if is_all(part) for loop in loops_of(part)]
                 spoken = {ast.unparse(x) for x in getattr(node.test, "values", [])}  # assert found and all(...)
                 over = [x for x in over if ast.unparse(x) not in spoken]
             for x in over:
@@ -129,7 +136,7 @@ def loops_of(call):
 
 
 def chains(tree):
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Compare) and len(node.ops) > 1:
             is_odd = not all(isinstance(op, ast.Is) for op in node.ops)
             if is_odd and any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
@@ -137,7 +144,7 @@ def chains(tree):
 
 
 def always_true(tree):
-    for node in ast.walk(tree):
+    for node in walked(tree):
         if isinstance(node, ast.Assert):
             test = node.test
             ends = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) else [test]

@@ -78,7 +78,7 @@ def judge(seed):
     return found.verdict
 
 
-@pytest.mark.parametrize("seeds", first(1, [range(3), *(range(i, i + 6) for i in range(3, 603, 6))]), ids=str)
+@pytest.mark.parametrize("seeds", first(1, [range(4), *(range(i, i + 6) for i in range(4, 604, 6))]), ids=str)
 def test_every_verdict_is_that_of_every_string(seeds):
     verdicts = [judge(seed) for seed in seeds]
     assert {Verdict.PROVED, Verdict.REFUTED} <= set(verdicts)
