@@ -20,7 +20,7 @@ from verify.arithmetic.contract import STORED, Contract, constant_bits
 from verify.arithmetic.evaluation import ORDERS, rounded_model
 from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.frame.decide import Effort, Failure, Finding, OneRun, Ran, Run, first_in_order
+from verify.frame.decide import Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, no_reading
 from verify.frame.judged import check_judged
 from verify.tasks.parity import proof, rounded
 
