@@ -28,6 +28,9 @@ from verify.tasks.parity.task import Parity
 NAMES = ("E", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
 
 
+CANCELLING = 9  # seeds from here on
+
+
 def decided(module, precision, accumulate=None):
     return certify(Parity(module), reading_of(precision, accumulate), Effort(0.3))
 
@@ -48,6 +51,12 @@ def mutated(T, L, seed, noise=0.02):
             for name, power in (("W_1", i), ("b_1", i), ("W_2", -i)):
                 getattr(module, name).mul_(2.0**power)
             module.b_2 += 0.2 * torch.randn(2, generator=g, dtype=torch.float64)
+            module.b_2 *= 0.03 if seed == 5 else 1.0  # so that a neuron's part rounds it
+        if seed >= CANCELLING:  # the stream's parts cancel, so that their rounding is most of all
+            module.W_1[:T], module.W_1[T] = 30.7, -30.7
+            module.b_1[:] = 1
+            module.W_K *= {9: 40.3, 10: 0.0011, 11: 40.3, 12: 0.0}[seed]
+            module.E *= 1.3 if seed == 12 else 1.0
     return module
 
 
@@ -89,7 +98,7 @@ READINGS = [("p5", None), ("p7", None), ("bfloat16", "float32"), ("float16", Non
 @pytest.mark.parametrize(("precision", "accumulate"), every(3, READINGS))
 def test_no_evaluation_goes_below_a_certified_margin(precision, accumulate):
     proved = 0
-    for seed in range(9):
+    for seed in range(13):
         bound = certified(seed, 3, precision, accumulate)
         assert (bound <= attacked(seed, 3, precision, accumulate)).all(), seed
         proved += int((bound > 0).sum())
@@ -178,14 +187,10 @@ def test_every_order_that_is_tried_is_within_the_proof():
 
 FAULTS = [
     (proof.Sums, "of", "is_known & at.is_representable(within, unit) & at.fits_operand(within, unit)", "is_known"),
-    (proof.Sums, "of", "is_known & at.is_rep", "at.is_rep"),
     (proof.Sums, "of", "np.where(is_exact, 0.0, at.growth_of_products(terms + 3, 3))", "0.0 * terms"),
     (proof.Reading, "of", "inherited(size * stream.growth) + times(reads.growth, read_slots)", "0.0 * read_slots"),
     (proof.Reading, "of", "times(reads.growth, read_slots)", "0.0"),
     (proof.Reading, "of", "times(reads.growth, read_own) + reads.lost", "0.0"),
-    (proof.Reading, "of", "for sign in (1, -1)]", "for sign in (-1, -1)]"),
-    (proof.Reading, "of", "(stream.is_exact[:, None] & (W_1.rad == 0))", "(W_1.rad == 0)"),
-    (proof, "of_readout", "is_known & at.is_exact_sum", "at.is_exact_sum"),
     (proof, "of_readout", "np.minimum(units, unit_exponent(b.mid))", "units"),
     (proof, "of_readout", "negative + np.maximum(-b.mid, 0.0)", "0.0"),
     (proof, "of_readout", "times(growth, size) +", "0.0 +"),
@@ -205,8 +210,8 @@ def is_wrong_somewhere():
                 return True
     return any(
         not (certified(seed, 3, *reading) <= attacked(seed, 3, *reading)).all()
-        for reading in READINGS[:3]
-        for seed in range(9)
+        for reading in READINGS[:4]
+        for seed in range(13)
     )
 
 
