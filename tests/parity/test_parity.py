@@ -163,7 +163,7 @@ def test_the_command(capsys, tmp_path):
 @pytest.mark.parametrize(
     "argv",
     [("--T", "3"), ("--T", "0", "--L", "3"), ("--T", "3", "--L", "-1"), ("--weights", "nothing.pt"),
-     ("--T", "3", "--L", "3", "--precision", "float32"), ("--T", "30", "--L", "30", "--method", "exhaustive")],
+     ("--T", "3", "--L", "3", "--precision", "s6"), ("--T", "30", "--L", "30", "--method", "exhaustive")],
 )  # fmt: skip
 def test_bad_input_is_one_line(capsys, argv):
     code, out, err = run(capsys, "parity", *argv)

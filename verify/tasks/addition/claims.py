@@ -41,13 +41,19 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "W-E4.3",
         "two layers of one head, 3 + 2 neurons and d = n + 8 add n-digit numbers with a margin of about 1/2 that does "
-        "not fall with n: all weights are integers and halves",
+        "not fall with n: all weights are integers and halves, and rounding to float32 or float64 in any order takes "
+        "less than 0.001 of it",
         "this project",
         "constructions.addition:two_layers",
         "-",
         "verify.tasks.addition.task:DigitAddition",
         "verify addition --digits 30 --layers 2",
-        deep=("verify addition --digits 100 --layers 2",),
+        deep=(
+            "verify addition --digits 100 --layers 2",
+            "verify addition --digits 30 --layers 2 --precision float32",
+            "verify addition --digits 30 --layers 2 --precision float64",
+            "verify addition --digits 100 --layers 2 --precision float32",
+        ),
         checked_at="n = 30; n = 100",
     ),
 )

@@ -5,6 +5,9 @@ function of the column's sum up to what leaks from other columns, an interval. I
 depend on its class: K stops a carry, P passes it on, G makes one. The head's output is built up column by column, as
 an interval for each carry: adding a key of score t and value v to a sum of weights D moves the output o to
 o + p (v - o), p = 1 / (1 + D e^-t), which is monotone in o, v and p; log D is kept instead of D.
+
+In a dtype all is what any order computes. A computed softmax is the exact one of scores that are off by what its
+argument and its exponential round, times factors near 1 for each key (`Blurred`).
 """
 
 from __future__ import annotations
@@ -18,15 +21,18 @@ from flint import arb, fmpq
 from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer, Layer
 from verify.arithmetic import softmax
-from verify.arithmetic.balls import Ball, relu
+from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.balls import Ball, ends, relu
 from verify.arithmetic.exact_reals import float_above, float_below
-from verify.arithmetic.slack import LOST, OF_FEW, Array, U
+from verify.arithmetic.slack import INFLATION, LOST, OF_FEW, Array, U
+from verify.arithmetic.softmax import ULPS
 from verify.arithmetic.stored import numbers
 from verify.tasks.addition.columns import CLASSES, sums_of
 from verify.tasks.addition.proof import ColumnCell
-from verify.tasks.addition.readout import Box, Readout
+from verify.tasks.addition.readout import Box, Overflows, Readout, slack
 from verify.tasks.addition.shares import Unfit, exactly
 
+REAL = RoundedArithmetic.real()
 Interval = tuple[float, float]
 FAR = 40.5  # a difference of scores that floats subtract, off by less than a half
 
@@ -85,10 +91,45 @@ def _log_sum(x: float, y: float) -> Interval:
     return _ends(arb(top) + (1 + (arb(rest) - arb(top)).exp()).log())
 
 
-def margins(model: AdderTransformer, sums: Digits) -> dict[ColumnCell, fmpq]:
+@dataclass(frozen=True)
+class Blurred:
+    """How a computed softmax average of values differs from the exact one: nothing in real arithmetic.
+
+    Proof. The maximum m is one number for the whole row. The computed score less m is off by a rounding of at most the
+    row's spread, and exp is within ULPS u of its value, or 2 tiny where that is subnormal: so a key weighs what a score
+    within `of_scores` gives it, and 2 tiny at most besides; a score that is m itself gives exactly 1. In the sum of L
+    weights k of which are large, k - 1 additions round, and a small one costs at most 8 times itself (`small_sum`). So
+    do the L products, which are each divided, multiplied and added. Together that is a factor of `growth` for each key
+    and 24 times the small ones' share, of the largest value's size; and 2 tiny for each key over a total of at least 1.
+    """
+
+    at: RoundedArithmetic
+    keys: int
+
+    def of_scores(self, spread: float) -> float:
+        """By how much a score is as good as off, in a row whose scores differ by at most `spread`."""
+        if not self.at.rounds:
+            return 0.0
+        return float(self.at.growth(1, 1) * spread + 2 * ULPS * self.at.stored.u + self.at.stored.tiny) * INFLATION
+
+    def of_average(self, large: int, small: float, size: float) -> float:
+        """How far the computed average of values of at most a size is off, `small` being the share of all other keys.
+
+        Raises: Overflows where that is no number of the format.
+        """
+        if not self.at.rounds:
+            return 0.0
+        growth = float(self.at.growth_of_products(2 * large + 10, 8))
+        if not (growth <= 0.25 and small <= 2.0**-8 and 4 * size * self.keys <= self.at.stored.largest):
+            raise Overflows("a softmax is rounded too much, or its sums may overflow")
+        lost = 16 * self.keys * self.at.stored.tiny + float(self.at.underflow(4 * self.keys))
+        return ((growth + 24 * small) * size + 2 * lost * (1 + size)) * INFLATION
+
+
+def margins(model: AdderTransformer, sums: Digits, at: RoundedArithmetic = REAL) -> dict[ColumnCell, fmpq]:
     """A lower bound on the margin of every cell of a model of two layers, cells of all columns but the last in one.
 
-    Raises: Unfit where layer 1 does not attend by position, or later weights read digits.
+    Raises: Unfit where layer 1 does not attend by position, or later weights read digits; Overflows.
     """
     if len(model.blocks) != 2 or not model.has_skip:
         raise Unfit("the induction over columns is for two layers with a skip connection")
@@ -96,9 +137,25 @@ def margins(model: AdderTransformer, sums: Digits) -> dict[ColumnCell, fmpq]:
     if len(second.W_Q) != 1 or second.W_V.shape[2] != 1:
         raise Unfit("layer 2 has more than one head of one value")
     _check_digits_are_read_once(model, sums)
-    streams = _after_layer_1(model, sums)
-    mixes = _outputs(model, sums, streams)
-    return _decided(model, sums, streams, mixes)
+    if at.rounds:
+        _check_embeddings_are_exact(model, sums)
+    streams = _after_layer_1(model, sums, at)
+    mixes = _outputs(model, sums, streams, at)
+    return _decided(model, sums, streams, mixes, at)
+
+
+def _check_embeddings_are_exact(model: AdderTransformer, sums: Digits) -> None:
+    """Raises Unfit where an embedding and a position meet, or layer 1 has more than one head of one value."""
+    E, X = numbers(model.E), numbers(model.positions)
+    is_digit = np.ones(sums.length, dtype=bool)
+    is_digit[[sums.n, 2 * sums.n + 1]] = False
+    meets = (E[: sums.B] != 0).any(0) & (X[is_digit] != 0).any(0)
+    for position, token in ((sums.n, sums.plus), (2 * sums.n + 1, sums.equals)):
+        meets |= (E[token] != 0) & (X[position] != 0)
+    if meets.any():
+        raise Unfit("an embedding and a position meet in a direction, and their sum is rounded")
+    if model.blocks[0].W_V.shape[0] != 1 or model.blocks[0].W_V.shape[2] != 1:
+        raise Unfit("layer 1 has more than one head of one value, which is not decided in a dtype")
 
 
 def _check_digits_are_read_once(model: AdderTransformer, sums: Digits) -> None:
@@ -123,7 +180,7 @@ class Streams:
     anywhere: Ball
 
 
-def _after_layer_1(model: AdderTransformer, sums: Digits) -> Streams:
+def _after_layer_1(model: AdderTransformer, sums: Digits, at: RoundedArithmetic) -> Streams:
     layer, E, X = model.blocks[0], numbers(model.E), numbers(model.positions)
     L, B, n = sums.length, sums.B, sums.n
     own = Ball.exact(X)
@@ -135,38 +192,41 @@ def _after_layer_1(model: AdderTransformer, sums: Digits) -> Streams:
     written = np.nonzero((numbers(layer.W_O) != 0).any((0, 1)))[0]
     if len(written) != 1:
         raise Unfit("layer 1 writes several directions")
-    seen = np.tril(np.ones((L, L), dtype=bool))
+    seen, blurred = np.tril(np.ones((L, L), dtype=bool)), Blurred(at, L)
+    off = np.zeros(L)  # of what a query reads, by rounding
     is_digit = np.ones(L, dtype=bool)
     is_digit[[n, 2 * n + 1]] = False
     for W_Q, W_K, W_V, W_O in zip(*map(numbers, (layer.W_Q, layer.W_K, layer.W_V, layer.W_O)), strict=True):
-        scores = (own @ Ball.exact(W_Q)) @ (own @ Ball.exact(W_K)).T
-        weights = softmax.weights(scores, seen)
+        scores = at.product(at.product(own, Ball.exact(W_Q)), at.product(own, Ball.exact(W_K)).T)
+        weights = softmax.weights(_blurred(scores, seen, blurred), seen)
         total = weights @ Ball.exact(np.ones((L, 1)))
         shares = weights / total
-        V = Ball.exact(W_V) @ Ball.exact(W_O[:, written])
-        of_token = digits @ V  # (B, 1)
-        of_place = own @ V  # (L, 1)
-        values = Ball(of_place.mid, of_place.rad)
-        each = Ball(values.mid + 0 * of_token.mid.T, values.rad + 0 * of_token.mid.T)
-        each = Ball(*(np.where(is_digit[:, None], x, y) for x, y in zip(
-            *((s.mid, s.rad) for s in (each + Ball(of_token.mid.T, of_token.rad.T), each)), strict=True)))  # fmt: skip
+        if at.rounds:
+            x, rad = (own_part[:, None] + is_digit[:, None, None] * part  # (L, B, d), exact: they never meet
+                      for own_part, part in ((own.mid, digits.mid), (own.rad, digits.rad)))  # fmt: skip
+            found = at.product(Ball(x.reshape(L * B, -1), rad.reshape(L * B, -1)), Ball.exact(W_V))
+            each = Ball(found.mid.reshape(L, B), found.rad.reshape(L, B))
+        else:
+            each = _values(own, digits, Ball.exact(W_V) @ Ball.exact(W_O[:, written]), is_digit)
         terms = Ball(shares.mid[:, :, None], shares.rad[:, :, None]) * Ball(each.mid[None], each.rad[None])
         low, high = low + terms.lower, high + terms.upper
-    slack = 4 * L * U * np.maximum(np.abs(low), np.abs(high)).max(2).sum(1)  # of the float64 sums below
+        if at.rounds:
+            off += _off_averages(shares, each, seen, blurred)
+    loose = off + 4 * L * U * np.maximum(np.abs(low), np.abs(high)).max(2).sum(1)  # of the float64 sums below
     base_low, base_high = low.min(2), high.max(2)
 
     def alone(q: int) -> tuple[Array, Array]:
         """By the own token, where it is a digit: all other tokens may be anything."""
         rest = np.arange(L) != q
         return (
-            low[q, q] + base_low[q, rest].sum() - slack[q],
-            high[q, q] + base_high[q, rest].sum() + slack[q],
+            low[q, q] + base_low[q, rest].sum() - loose[q],
+            high[q, q] + base_high[q, rest].sum() + loose[q],
         )
 
     def attended(q: int, column: int | None) -> tuple[Array, Array]:
         rest = np.ones(L, dtype=bool)
         if column is None:
-            return np.full(2 * B - 1, base_low[q].sum() - slack[q]), np.full(2 * B - 1, base_high[q].sum() + slack[q])
+            return np.full(2 * B - 1, base_low[q].sum() - loose[q]), np.full(2 * B - 1, base_high[q].sum() + loose[q])
         places = [sums.first(column), sums.second(column)]
         rest[places] = False
         pair_low = low[q, places[0]][:, None] + low[q, places[1]][None, :]
@@ -174,15 +234,17 @@ def _after_layer_1(model: AdderTransformer, sums: Digits) -> Streams:
         total = np.add.outer(np.arange(B), np.arange(B))
         ends = [(pair_low[total == s].min(), pair_high[total == s].max()) for s in range(2 * B - 1)]
         lows, highs = np.array(ends).T
-        return lows + base_low[q, rest].sum() - slack[q], highs + base_high[q, rest].sum() + slack[q]
+        return lows + base_low[q, rest].sum() - loose[q], highs + base_high[q, rest].sum() + loose[q]
 
-    def stream(q: int, ends: tuple[Array, Array]) -> Ball:
-        read = Ball.between(*ends)
+    def stream(q: int, read_ends: tuple[Array, Array]) -> Ball:
+        read = Ball.between(*read_ends)
+        if at.rounds:
+            read = at.product(read[:, None], Ball.exact(numbers(layer.W_O)[0][:, written]))[:, 0]
         x = Ball(np.repeat(own.mid[q : q + 1], len(read.mid), 0), np.repeat(own.rad[q : q + 1], len(read.mid), 0))
         lane = int(written[0])
-        added = Ball(x.mid[:, lane], x.rad[:, lane]) + read
+        added = at.sum_of(x[:, [lane]], read[:, None])[:, 0] if at.rounds else x[:, lane] + read
         x.mid[:, lane], x.rad[:, lane] = added.mid, added.rad
-        return _after_neurons(x, layer)
+        return _after_neurons(x, layer, at)
 
     at_second = [stream(sums.second(j), attended(sums.second(j), j)) for j in range(n)]
     at_query = [stream(sums.query(i), attended(sums.query(i), i if i < n else None)) for i in range(n + 1)]
@@ -196,19 +258,61 @@ def _after_layer_1(model: AdderTransformer, sums: Digits) -> Streams:
     )
 
 
-def _after_neurons(x: Ball, layer: Layer) -> Ball:
-    hidden = relu(x @ Ball.exact(numbers(layer.W_1)) + Ball.exact(numbers(layer.b_1)))
-    return x + hidden @ Ball.exact(numbers(layer.W_2))
+def _values(own: Ball, digits: Ball, V: Ball, is_digit: np.ndarray) -> Ball:
+    """What layer 1 reads of each position (L, B), with each digit where one stands."""
+    of_token, values = digits @ V, own @ V  # (B, 1), (L, 1)
+    each = Ball(values.mid + 0 * of_token.mid.T, values.rad + 0 * of_token.mid.T)
+    more = each + Ball(of_token.mid.T, of_token.rad.T)
+    return Ball(np.where(is_digit[:, None], more.mid, each.mid), np.where(is_digit[:, None], more.rad, each.rad))
 
 
-def _outputs(model: AdderTransformer, sums: Digits, streams: Streams) -> dict[tuple[int, int], Interval]:
+def _blurred(scores: Ball, seen: np.ndarray, blurred: Blurred) -> Ball:
+    """Scores whose exact softmax has a computed one's weights: those that are surely the maximum stay as they are."""
+    low, high = (np.where(seen, end, np.nan) for end in ends(scores))
+    top = np.nanmax(high, 1)
+    spread = (top - np.nanmin(low, 1)) * INFLATION
+    off = np.array([blurred.of_scores(float(x)) for x in spread])[:, None]
+    is_top = (scores.rad == 0) & (scores.mid == top[:, None])
+    return Ball(scores.mid, scores.rad + np.where(is_top, 0.0, off))
+
+
+def _off_averages(shares: Ball, values: Ball, seen: np.ndarray, blurred: Blurred) -> Array:
+    """How far each query's computed average of the largest values of the keys that it sees is off."""
+    most, size = np.where(seen, shares.upper, 0.0), float(values.magnitude.max())
+    is_large = most > 2.0 ** -(blurred.at.stored.p + 8)
+    small = np.where(is_large, 0.0, most).sum(1) * INFLATION
+    pairs = zip(is_large.sum(1).tolist(), small.tolist(), strict=True)
+    return np.array([blurred.of_average(large, rest, size) for large, rest in pairs])
+
+
+def _after_neurons(x: Ball, layer: Layer, at: RoundedArithmetic) -> Ball:
+    W_1, b_1, W_2 = (Ball.exact(numbers(W)) for W in (layer.W_1, layer.b_1, layer.W_2))
+    if not at.rounds:
+        return x + relu(x @ W_1 + b_1) @ W_2
+    out = at.product_and(relu(at.product_and(x, W_1, b_1[None])), W_2, x)
+    if not np.isfinite(out.rad).all():
+        raise Overflows("a sum of layer 1 may overflow")
+    return out
+
+
+def _outputs(
+    model: AdderTransformer, sums: Digits, streams: Streams, at: RoundedArithmetic
+) -> dict[tuple[int, int], Interval]:
     """The output of layer 2's head where the answer of a column is due, by column and carry into it."""
     layer = model.blocks[1]
     W_Q, W_K, W_V = (Ball.exact(numbers(W)[0]) for W in (layer.W_Q, layer.W_K, layer.W_V))
-    queries = streams.query.hull(1) @ W_Q
+    queries = at.product(streams.query.hull(1), W_Q)
     kinds = [streams.second[:, sums_of(kind, sums.B)].hull(1) for kind in CLASSES]
-    by_kind = [(queries @ (x @ W_K).T, x @ W_V) for x in kinds]
-    anywhere = (queries @ (streams.anywhere @ W_K).T, streams.anywhere @ W_V)
+    by_kind = [(at.product(queries, at.product(x, W_K).T), at.product(x, W_V)) for x in kinds]
+    anywhere = (at.product(queries, at.product(streams.anywhere, W_K).T), at.product(streams.anywhere, W_V))
+    scores = [x for x, _ in (*by_kind, anywhere)]
+    if not all(np.isfinite(x.rad).all() for pair in (*by_kind, anywhere) for x in pair):
+        raise Overflows("a score or a value of layer 2 may overflow")
+    spread = max(float(x.upper.max()) for x in scores) - min(float(x.lower.min()) for x in scores)
+    blurred, size = Blurred(at, sums.length), max(float(x.magnitude.max()) for _, x in (*by_kind, anywhere))
+    score_off, off = blurred.of_scores(spread * INFLATION), blurred.of_average(sums.length, 0.0, size)
+    by_kind = [(Ball(x.mid, x.rad + score_off), v) for x, v in by_kind]
+    anywhere = Ball(anywhere[0].mid, anywhere[0].rad + score_off), anywhere[1]
     out = {}
     for i in range(sums.n + 1):
         below = {sums.second(j) for j in range(i)}
@@ -227,7 +331,8 @@ def _outputs(model: AdderTransformer, sums: Digits, streams: Streams) -> dict[tu
             states = after
         for carry, state in enumerate(states):
             if state is not None:
-                out[i, carry] = state.output
+                low, high = state.output
+                out[i, carry] = low - off * INFLATION, high + off * INFLATION
     return out
 
 
@@ -250,7 +355,11 @@ def _interval(x: Ball, index: tuple[int, ...]) -> Interval:
 
 
 def _decided(
-    model: AdderTransformer, sums: Digits, streams: Streams, outputs: dict[tuple[int, int], Interval]
+    model: AdderTransformer,
+    sums: Digits,
+    streams: Streams,
+    outputs: dict[tuple[int, int], Interval],
+    at: RoundedArithmetic,
 ) -> dict[ColumnCell, fmpq]:
     """The least margin by sum and carry, over all columns at once, and of the leading column."""
     layer, B = model.blocks[1], sums.B
@@ -261,6 +370,7 @@ def _decided(
     read = (numbers(layer.W_1) != 0).any(1) | (numbers(model.W_out) != 0).any(1)
     lanes = tuple(int(x) for x in np.nonzero(read)[0])
     readout = Readout.of(model, lanes, [fmpq(0)] * len(read), layer)
+    unread = [exactly(x) for x in streams.query.magnitude.max((0, 1))]  # no weight reads them, and they may overflow
     found = {}
     for columns in (range(sums.n), range(sums.n, sums.n + 1)):
         for s in range(2 * B - 1) if columns[0] < sums.n else (0,):
@@ -269,14 +379,15 @@ def _decided(
                 for i in columns:
                     if (i, carry) in outputs:
                         x = streams.query[i, s]
-                        written = (Ball.between(*(np.array([end]) for end in outputs[i, carry])) @ gain)[0]
-                        total = Ball(x.mid[lane[0]], x.rad[lane[0]]) + written
+                        written = at.product(Ball.between(*(np.array([[end]]) for end in outputs[i, carry])), gain)
+                        total = at.sum_of(x[None][:, lane], written)[0]
                         mid, rad = x.mid.copy(), x.rad.copy()
-                        mid[lane[0]], rad[lane[0]] = total.mid, total.rad
+                        mid[lane[0]], rad[lane[0]] = total.mid[0], total.rad[0]
                         boxes.append((Ball(mid, rad).lower, Ball(mid, rad).upper))
                 if boxes:
                     lows, highs = (np.array(ends) for ends in zip(*boxes, strict=True))
                     box: Box = [(exactly(lows[:, k].min()), exactly(highs[:, k].max())) for k in lanes]
                     right = carry if columns[0] == sums.n else (s + carry) % B
-                    found[ColumnCell(columns[-1], s, carry, sums.equals)] = readout.least_margin(box, right)
+                    loss = slack(model, readout, lanes, unread, box, right, at, layer) if at.rounds else None
+                    found[ColumnCell(columns[-1], s, carry, sums.equals)] = readout.least_margin(box, right, loss)
     return found

@@ -145,12 +145,14 @@ def slack(
     box: Box,
     right: int,
     arithmetic: RoundedArithmetic,
+    layer: Layer | None = None,
 ) -> list[fmpq]:
     """By how much rounding of neurons, stream and readout can lower (logit of `right`) - (logit of c), on a box.
 
+    The neurons are those of a layer, the first where none is given.
     Raises: Overflows where a sum may leave the format.
     """
-    layer = model.blocks[0]
+    layer = layer or model.blocks[0]
     W_1, b_1, W_2 = numbers(layer.W_1), numbers(layer.b_1), numbers(layer.W_2)
     W_out, b_out = numbers(model.W_out), numbers(model.b_out)
     x = np.array([float(abs(e)) for e in embedded])

@@ -14,19 +14,22 @@ import torch
 from torch import Tensor
 
 from constructions.constant_bits.run import constant_bit
-from constructions.errors import BadInput
 from constructions.parity import ParityTransformer
-from verify.arithmetic.contract import STORED, constant_bits
+from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.contract import STORED, Contract, constant_bits
+from verify.arithmetic.evaluation import ORDERS, rounded_model
 from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame.decide import Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, no_reading
 from verify.frame.judged import check_judged
-from verify.tasks.parity import proof
+from verify.tasks.parity import proof, rounded
 
 Tokens = tuple[int, ...]
 BATCH = 4096
 MOST_BAGS = 1024  # of open cells, each decided in rational arithmetic
+MOST_RUNS = 64  # inputs of open cells, each run in several orders, in search of a wrong one
 ARGUMENT = "cells of token and own count, in balls"
+ROUNDED_ARGUMENT = "cells of token and own count, in balls of what any order computes"
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Parity:
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         right = "right means: the logit of the count's parity is strictly the larger one"
         if isinstance(reading, Rounded):
-            raise no_reading(reading, self.task, "real, or sN")
+            return *Contract().text(reading.format, reading.accumulate), right
         if isinstance(reading, ConstantBits):
             return constant_bits(reading.s), right
         if isinstance(reading, Kernel):
@@ -67,8 +70,10 @@ class Parity:
         return model, STORED, right
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
+        if isinstance(reading, Rounded):
+            return self._prove_rounded(reading, effort)
         if not isinstance(reading, Real):
-            raise BadInput("method=certified: parity is proved in real arithmetic. Use --method exhaustive or sampled.")
+            raise no_reading(reading, self.task, "real, or a float format; sN goes with --method exhaustive")
         T, L = self.module.T, self.module.L
         margins = proof.margins(proof.Stored.of(self.module), L)
         open_ = [(t, k + 1) for t, k in np.argwhere(~(margins > 0)).tolist()]
@@ -80,11 +85,44 @@ class Parity:
             if are_few:
                 margins[t, k - 1] = float_at_most(least)
         if (margins > 0).all():
-            t, k = (int(i) for i in np.unravel_index(int(margins.argmin()), margins.shape))
-            telling = next(proof.vertices(T, L, t, k + 1)), 0
-            tightest = {"token": t, "count": k + 1}
-            return Finding.proved(ARGUMENT, float(margins.min()), tightest=tightest, telling=(telling,))
+            return self._proved(ARGUMENT, margins)
         return Finding.open(ARGUMENT, f"{len(open_)} of {margins.size} pairs of a token and its count stay open")
+
+    def _proved(self, argument: str, margins: np.ndarray) -> Finding:
+        t, k = (int(i) for i in np.unravel_index(int(margins.argmin()), margins.shape))
+        telling = next(proof.vertices(self.module.T, self.module.L, t, k + 1)), 0
+        tightest = {"token": t, "count": k + 1}
+        return Finding.proved(argument, float(margins.min()), tightest=tightest, telling=(telling,))
+
+    def _prove_rounded(self, reading: Rounded, effort: Effort) -> Finding:
+        """The same cells, with all that any order computes; where some stay open, runs of theirs, least counts first."""
+        T, L, at = self.module.T, self.module.L, RoundedArithmetic.of(reading.format, reading.accumulate)
+        model = rounded_model(self.module, reading.format)
+        if reason := proof.unfit(model, at):
+            return Finding.open(ROUNDED_ARGUMENT, reason)
+        margins = proof.margins(proof.Stored.of(model), L, at)
+        open_ = sorted((k + 1, t) for t, k in np.argwhere(~(margins > 0)).tolist())
+        if not open_:
+            return self._proved(ROUNDED_ARGUMENT, margins)
+        deadline = effort.deadline()
+        inputs = (tokens for k, t in open_ for tokens in proof.vertices(T, L, t, k))
+        for tokens in itertools.islice(inputs, MOST_RUNS):
+            if deadline.is_up():
+                break
+            failure = self._rounded_failure(tokens, 0, reading)
+            if failure is not None:
+                return Finding.refuted(ROUNDED_ARGUMENT, failure)
+        k, t = open_[0]
+        cells = f"{len(open_)} of {margins.size} pairs of a token and its count"
+        reason = f"{cells}: rounding may decide them, from token {t} at count {k} on; no order tried is wrong"
+        return Finding.open(ROUNDED_ARGUMENT, reason)
+
+    def _rounded_failure(self, tokens: Tokens, position: int, reading: Rounded) -> Failure | None:
+        for run in rounded.runs(self.module, tokens, position, reading):
+            if not run.margin > 0:
+                found = self._found(tokens, position, run.margin)
+                return Failure({**found, "order": run.order}, run.margin if run.margin == run.margin else None)
+        return None
 
     def _least(self, inputs: Iterator[Tokens]) -> tuple[Fraction, Tokens | None]:
         """The least exact margin at the first position, or an input that is wrong there."""
@@ -96,6 +134,8 @@ class Parity:
         return min(found), None
 
     def look(self, item: Tokens, answer: int, reading: Reading) -> OneRun:
+        if isinstance(reading, Rounded):
+            return OneRun(at_most=next(rounded.runs(self.module, item, answer, reading, ORDERS[:1])).margin)
         return OneRun(at_most=float_at_least(proof.exact_margin(self.module, item, answer)))
 
     def facts(self) -> dict[str, object]:
@@ -139,16 +179,19 @@ class Parity:
             else self._margins(torch.tensor([wrong]), reading)[0].tolist()
         )
         position = answer if not margins[answer] > 0 else next(i for i, margin in enumerate(margins) if not margin > 0)
-        margin, expected = margins[position], wrong.count(wrong[position]) % 2
-        found = {
+        margin, found = margins[position], self._found(wrong, position, margins[position])
+        at_least = float_at_least(margin) if isinstance(margin, Fraction) else margin if margin == margin else None
+        return Failure(found, at_least, str(margin) if exact else None)
+
+    def _found(self, wrong: Tokens, position: int, margin: float | Fraction) -> dict[str, Any]:
+        expected = wrong.count(wrong[position]) % 2
+        return {
             "input": list(wrong),
             "position": position,
             "expected": expected,
             "predicted": 1 - expected if margin == margin else None,
             "is_tie": margin == 0,
         }
-        at_least = float_at_least(margin) if isinstance(margin, Fraction) else margin if margin == margin else None
-        return Failure(found, at_least, str(margin) if exact else None)
 
     def _margins(self, tokens: Tensor, reading: Reading) -> np.ndarray:
         run: Callable[[Tensor], Tensor] = self.module
