@@ -181,8 +181,8 @@ def ceiling(cell: Reported) -> str | None:
     if cell.has_bos or cell.model not in ("nope", "rope"):
         return None
     if cell.task in FIRST:
-        equal = "" if cell.task == "first-homogeneous" else " of strings that begin with two equal tokens"
-        return f"C-I1: not beyond length 1{equal}"
+        equal = "not beyond length 1" if cell.task == "first-homogeneous" else "not where two equal tokens begin"
+        return f"C-I1: {equal}"
     if cell.task == "succession":
         return f"C-I1: in and out of distribution at most {_either_half(None)} of a^n"
     if cell.task == "modular":
