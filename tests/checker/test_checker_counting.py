@@ -12,7 +12,7 @@ from oracles.forged import falsehood
 from test_checker_real import outcome
 
 from constructions.decoder.model import Decoder, initialised
-from constructions.inductive import as_bytes, load, selective, started, succession
+from constructions.inductive import ape, as_bytes, load, selective, started, succession
 from tests.planted import planted
 from verify.checker.reading import NOT_CHECKABLE
 from verify.counting.tasks import Task
@@ -96,6 +96,18 @@ def test_what_is_beyond_it_is_not_checkable():
     ):
         assert certificate.verdict.value != "UNKNOWN"
         assert outcome(weights, certificate.to_json())[0] == NOT_CHECKABLE
+
+
+def test_the_number_that_all_stands_for_is_compared():
+    """Where a table of positions ends the lengths: another number, and one beside a length that is a number."""
+    certificate, weights = found(ape(task="modular", N=5, m=2, positions=7), task="modular", modulus=2)
+    said = json.loads(certificate.to_json())
+    assert (said["verdict"], said["length"], said["longest"]) == ("PROVED", "all", 7)
+    for lie, code in (({}, 0), ({"longest": 6}, 1), ({"longest": 8}, 1), ({"length": 6, "longest": 6}, 1)):
+        text = json.dumps(said | lie)
+        assert (outcome(weights, text)[0], falsehood(weights, text) is None) == (code, code == 0), lie
+    without = {name: value for name, value in said.items() if name != "longest"}
+    assert outcome(weights, json.dumps(without))[0] == 0
 
 
 def test_metadata_that_lie_are_refused():

@@ -9,9 +9,10 @@ import pytest
 from models.selection import first
 
 from tests.some import some
-from verify.claims import CLAIMS, Kind
+from verify.claims import CLAIMS, Ending, Kind
 from verify.claims.claim import Claim
 from verify.claims.running import commands
+from verify.claims.running import run as run_command
 from verify.cli import build_parser, in_new_words
 from verify.commands.parsing import parsed
 
@@ -23,8 +24,29 @@ OPTIONS = {  # a letter of a sentence, and the options that it may stand for
     "B": ("base",), "C": ("max_count",), "K": ("types", "K"), "L": ("L",), "M": ("vocabulary",),
     "N": ("length", "built_for", "N"), "P": ("positions", "P"), "R": ("regions",), "T": ("T",),
     "construction": ("construction",), "d": ("d",), "file": ("file", "task_file"), "law": ("law",), "m": ("modulus",),
-    "n": ("digits",), "p": ("p",), "pe": ("pe",), "s": ("d",),
+    "n": ("digits",), "p": ("p",), "pe": ("pe",), "s": ("d",), "best": ("best",), "lookahead": ("lookahead",),
 }  # fmt: skip
+# What the sentence of a whole claim says of its sizes, and those sizes, each group of one command. The rest names none.
+STATED = {
+    "A-C.3.2": ("T=32, L=10 with d = 6", "T = 32, L = 10, d = 6"),
+    "W-8": (
+        "T = 3 for 2 <= L <= 10 ... L = 2 for 3 <= T <= 8",
+        "; ".join([*(f"T = 3, L = {L}, d = 2" for L in range(2, 11)), *(f"T = {T}, L = 2" for T in range(3, 9))]),
+    ),
+    "W-20": (
+        "T = 7, L = 50 with d = 4 ... T = 5 and L = 10, 30, 50 with d = 3",
+        "T = 7, L = 50, d = 4; " + "; ".join(f"T = 5, L = {L}, d = 3" for L in (10, 30, 50)),
+    ),
+    "E-4": ("five digits with k = 5", "n = 5, lookahead = 5"),
+    "W-E4.6": ("P = 113 and K = 1..6", "best = 4; best = 6"),
+    "W-E4.9": ("P = 2 and 3", "P = 2; P = 3"),
+    "B-2.1+2.2": (
+        "N = 512, R = 4 ... N = 4096, R = 32 ... N = 100000, R = 32",
+        "N = 512, R = 4; N = 4096, R = 32; N = 100000, R = 32",
+    ),
+    "C-R3": ("m = 3..12", "; ".join(f"m = {m}" for m in range(3, 13))),
+    "C-R4": ("modulo 110", "m = 110"),
+}
 
 
 def typed(command):
@@ -76,6 +98,48 @@ def test_a_changed_size_is_found(name):
         planted = replace(claim, checked_at=re.sub(rf"(?<= = ){re.escape(old)}\b", f"{old}7", claim.checked_at))
         assert unshown(planted), planted.checked_at
     assert unshown(replace(claim, command="verify parity --T 3 --L 2", deep=(), refutes=()))
+
+
+def as_stated(claim: Claim) -> bool:
+    """Whether a whole claim's sentence has the sizes of STATED, and for each group of them there is a command."""
+    words, sizes = STATED[claim.id]
+    pattern = "(?!\\d).*".join(re.escape(part) for part in words.split(" ... ")) + r"(?!\d)"
+    return re.search(pattern, claim.statement) is not None and not unshown(replace(claim, checked_at=sizes))
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_a_changed_size_of_a_whole_claim_is_found(name):
+    """Planted: each number of the sentence in turn; and of each group of sizes all commands are left out."""
+    claim = next(claim for claim in CLAIMS if claim.id == name)
+    assert name in WHOLE and as_stated(claim)
+    for part in STATED[name][0].split(" ... "):
+        for place in re.finditer(r"\d+", part):
+            wrong = f"{part[: place.end()]}7{part[place.end() :]}"
+            assert not as_stated(replace(claim, statement=claim.statement.replace(part, wrong))), wrong
+    for sizes in some(groups(replace(claim, checked_at=STATED[name][1]))):
+        others = [line for line in (claim.command, *claim.deep) if not shows(typed(line), sizes)]
+        assert not as_stated(replace(claim, command="verify parity --T 3 --L 2", deep=tuple(others), refutes=())), sizes
+
+
+PLANTED = {  # of each kind a wrong size, or the command of another sentence, and how it then ends
+    Kind.BUILT: ("E-4", "--lookahead 5", "--lookahead 4", Ending("REFUTED", 1)),
+    Kind.SEARCHED: ("W-8", "--d 2", "--d 1", Ending("no verdict", 2)),
+    Kind.IMPOSSIBLE: ("W-9", "--impossible W-9", "--construction uniform", Ending("PROVED", 0)),
+    Kind.SAMPLED: ("A-D", "--model dot", "--model bos --as-printed", Ending("REFUTED", 1)),
+    Kind.THEOREM: ("K-W-10", "uniform_solves", "staircase_adds", Ending("PROVED", 0)),
+}
+
+
+@pytest.mark.parametrize("kind", first(1, PLANTED))
+def test_a_command_of_a_wrong_size_is_not_as_promised(kind):
+    """Of a theorem the ending is the promised one, and the claim's id is not printed."""
+    name, right, wrong, ends = PLANTED[kind]
+    claim = next(claim for claim in CLAIMS if claim.id == name)
+    assert claim.kind is kind and right in claim.command
+    if claim.why_not:
+        pytest.skip(claim.why_not)
+    done = run_command(claim, claim.command.replace(right, wrong))
+    assert done.ending == ends and not done.is_as_promised, done
 
 
 def test_a_step_is_shown_in_a_claim_of_the_registry():

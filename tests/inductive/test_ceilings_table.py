@@ -43,11 +43,12 @@ def test_without_weights_a_cell_is_open_unless_there_is_a_ceiling(empty_table):
     assert [row[:4] for row in ceilings if row[1] == "mamba"] == [["modular", "mamba", "no", 1]]  # C-R2
     assert {(row[0], row[1], row[2]) for row in ceilings if row[1] != "mamba"} == {
         (task, pe, "no")
-        for task in ("succession", "modular", "selective", "selective-modular")
+        for task in ("succession", "modular", "selective", "selective-modular", "first-homogeneous")
         for pe in ("nope", "rope")
-    }
+    } | {("first-heterogeneous", "nope", "no")}
     markdown = render(empty_table.columns, empty_table.rows, "markdown")
-    assert "| modular | rope | no | 4 | 11.8 | 11.8 | - | - | C-I1: at most 11.77 % |" in markdown
+    bound = "C-I1: in and out of distribution at most 11.77 %"
+    assert f"| modular | rope | no | 4 | 11.8 | 11.8 | - | - | {bound} |" in markdown
     assert r"11.77 \%" in render(empty_table.columns, empty_table.rows, "latex")
 
 
@@ -157,12 +158,16 @@ def test_a_distinct_start_is_proved_where_an_equal_one_is_impossible(monkeypatch
 
 
 def test_every_ceiling_stands_beside_the_figure_that_it_bounds(empty_table):
-    """C's figure in distribution has its own column, which no ceiling in distribution lies below but by erratum C-4."""
-    place = empty_table.columns.index("C, in distribution")
-    bounds = [(float(row[place]), row[-1]) for row in empty_table.rows if row[-1] and "in distribution" in row[-1]]
-    assert len(bounds) == 10
-    for figure, bound in bounds:
-        assert figure <= float(bound.split("at most ")[1].split(" %")[0]) + 0.05
+    """A ceiling says of which column it is, and no figure there is above it but 12.0, by erratum C-6."""
+    inside, outside = (empty_table.columns.index(f"C, {part} distribution") for part in ("in", "out of"))
+    bounds = [row for row in empty_table.rows if "at most" in (row[-1] or "")]
+    assert len(bounds) == 20 and sum("in and out of" in row[-1] for row in bounds) == 10
+    above = []
+    for row in bounds:
+        words, ceiling = row[-1].split(": ")[1].split(" %")[0].split(" at most ")
+        figures = {"in distribution": [row[inside]], "in and out of distribution": [row[inside], row[outside]]}[words]
+        above += [row[:4] for figure in figures if float(figure) > float(ceiling) + 0.05]
+    assert above == [["modular", "nope", "no", 2]]
 
 
 def test_workers_belong_to_the_table(capsys):
@@ -183,7 +188,8 @@ def test_no_figure_of_c_is_above_its_ceiling_but_the_one_of_the_errata():
         (cell.task, cell.model, cell.layers)
         for cell in reported()
         if (bound := module.ceiling(cell)) is not None
-        and max(cell.inside, cell.outside if "in distribution" not in bound else 0)
+        and "at most" in bound
+        and max(cell.inside, cell.outside if "out of distribution" in bound else 0)
         > float(bound.split("at most ")[1].split(" %")[0]) + 0.05
     ]
     assert above == [("modular", "nope", 2)]  # 12.0: erratum C-6

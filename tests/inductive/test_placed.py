@@ -153,7 +153,8 @@ def test_command(capsys):
     sizes = ("inductive", "--task", "selective", "--layers", "1", "--types", "3", "--max-count", "3")
     for pe in EMBEDDINGS:
         code, found = as_json(capsys, *sizes, "--pe", pe, "--positions", "12")
-        assert code == 0 and found["claim"] == "C-T10" and found["length"] == "all"
+        assert code == 0 and found["claim"] == "C-T10"
+        assert (found["length"], found["longest"]) == ("all", 12)
         assert found["parameters"]["layers"] == 1 and found["parameters"]["neurons"] == 15
     code, found = as_json(capsys, *sizes, "--pe", "ape", "--positions", "6", "--precision", "float32")
     assert code == 0 and "short string" in found["argument"]

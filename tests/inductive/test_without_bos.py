@@ -225,7 +225,8 @@ def test_command(capsys, tmp_path):
     path = str(tmp_path / "m.safetensors")
     sizes = ("--task", "selective", "--types", "3", "--max-count", "3")
     code, found = as_json(capsys, "inductive", *sizes, "--pe", "ape", "--layers", "2", "--positions", "12")
-    assert code == 0 and found["claim"] == "C-T7" and found["length"] == "all"
+    assert code == 0 and found["claim"] == "C-T7"
+    assert (found["length"], found["longest"]) == ("all", 12)
     assert found["parameters"]["layers"] == 2 and "distinct_start" not in found["parameters"]
     short = ("--pe", "nope", "--distinct-start", "--length", "9")
     assert run(capsys, "inductive", *sizes, *short, "--save", path)[0] == 0

@@ -765,6 +765,7 @@ def transformer(tensors, about, c):
     length = c["length"]
     say(length == "all" and M is None and room is not None or type(length) is int and length > 0, "length")
     most = room if length == "all" else length + started
+    say("longest" not in c or length == "all" and c["longest"] == room, "longest")
     say(M is None or length <= M - (name == "shifted"), "length")
     number = 0
     for n in range(1, min(most, 6) + 1):

@@ -41,6 +41,8 @@ def check(weights: bytes, c: dict[str, Any]) -> tuple[str, list[str]]:
         _refute(model, task, c)
         return verdict, trusted
     longest = _longest(model, task, c["length"])
+    names_it = "longest" not in c or c["length"] == "all" and c["longest"] == longest
+    require(names_it, "longest: is not what the table of positions holds")
     require(c["margin"] is not None and c["margin"] > 0, "margin: must be above zero")
     rooms = [None] if model.positions is None else range(model.positions - model.bos, 0, -1)
     inputs = work = 0

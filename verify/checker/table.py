@@ -330,6 +330,7 @@ COUNTING: Table = _real("counting", **dict.fromkeys(["name", "model", "pe", "dty
     },
     "parameters.distinct_start?": Field("flag", "the statement that is decided, by counting.check"),
     "length": Field("whole | text", "the statement that is decided, by counting.check"),
+    "longest?": Field("whole", "the number that the length all stands for, by counting.check"),
     "margin": Field("number | null", "a bound, shown by counting.check"),
     "margin_scaled?": Field("number", "a bound, shown by counting.check"),
     "decided_by?": _trusted("anything", "decided_by", "how the prover came to it"),
@@ -341,7 +342,7 @@ COUNTING: Table = _real("counting", **dict.fromkeys(["name", "model", "pe", "dty
     "tightest.start": _trusted("whole | null", "tightest", LEAST),
     "tightest.margin": _trusted("number", "tightest", LEAST),
 }
-COUNTING_WRONG: Table = COUNTING | {
+COUNTING_WRONG: Table = {name: field for name, field in COUNTING.items() if name != "longest?"} | {
     "tightest": NULL,
     "margin": _trusted("number | null", "margin", "what torch computes there; that it is not above zero is compared"),
     "length": _trusted("whole | null", "length", "how long inputs may be that are all right"),

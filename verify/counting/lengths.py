@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
+
+from verify.counting.tasks import STARTED
 
 SHOWN = 12  # runs of lengths that a report prints
 
@@ -41,6 +43,24 @@ def as_json(counts: Sequence[Counts]) -> dict[str, Any]:
         runs.append({"first": places[0], "last": places[-1], **names})
     wrong = next((n for n, count in enumerate(counts, 1) if count[1]), None)
     return {"by_length": runs, "first_wrong_length": wrong}
+
+
+def proved_in_words(extra: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:
+    """Says which lengths a proof is of; a table of positions ends them, and BOS and a leading number word take places.
+
+    >>> proved_in_words({"length": "all", "longest": 127}, {"name": "selective", "positions": 128, "bos": True})
+    '1 to 127, at every shift with shift + length + 1 <= 128'
+    >>> proved_in_words({"length": 30}, {}), proved_in_words({"length": "all"}, {})
+    ('1 to 30', 'all')
+    """
+    longest = extra.get("longest", extra["length"])
+    if longest == "all":
+        return "all"
+    if "positions" not in parameters:
+        return f"1 to {longest}"
+    before = bool(parameters["bos"]) + (parameters["name"] in STARTED)
+    places = f"shift + length{f' + {before}' * (before > 0)}"
+    return f"1 to {longest}, at every shift with {places} <= {parameters['positions']}"
 
 
 def in_words(extra: dict[str, Any]) -> list[tuple[str, str]]:

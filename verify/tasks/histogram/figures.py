@@ -39,6 +39,7 @@ def add_kinds(add_kind: AddKind) -> None:
     for kind in (parameters, phase):
         option(kind, "T", default=32, help="alphabet size (default: 32)")
         option(kind, "L", default=10, help="sequence length (default: 10)")
+    option(phase, "layers", default=1, choices=(1, 2), help="1, or 2 beside what one layer does (default: 1)")
 
 
 def draw(args: argparse.Namespace) -> Figure:
@@ -61,9 +62,9 @@ def draw(args: argparse.Namespace) -> Figure:
 
         return singular_values(HistogramWish.of(args).chosen(quiet=False).module)
     if args.kind == "phase":
-        from verify.tasks.histogram.drawings.phase import phase
+        from verify.tasks.histogram.drawings.phase import phase, phase_of_two
 
-        return phase(args.T, args.L)
+        return phase_of_two(args.T, args.L) if args.layers == 2 else phase(args.T, args.L)
     if args.kind == "parameters":
         from verify.tasks.histogram.drawings.parameters import parameters
 

@@ -16,8 +16,10 @@ from constructions.codes.kept import smallest_kept
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer, check_sizes
 from constructions.histogram_sizes import CARRIER
+from constructions.two_layers import after, distance
 from verify.frame.certificate import Verdict
 from verify.tasks.histogram.frontier.kept import kept_table
+from verify.tasks.histogram.handed_on import counts_as_one_layer, is_right_on_pairs
 from verify.tasks.histogram.proof import certify
 
 INVENTORY = {
@@ -67,11 +69,48 @@ def corners(model: str, T: int, L: int) -> tuple[Corner, ...]:
     for row in kept_table():
         if (row["model"], row["T"], row["L"]) == (model, T, L):
             found.append(Corner(row["d"], row["p"], "W-2"))
+    return _smallest(found)
+
+
+def excluded_of_two(model: str, T: int, L: int) -> tuple[Excluded, ...]:
+    """The sizes that are proved too small for two layers: one neuron in lin+sftm (docs/histogram.md has the proof).
+
+    >>> excluded_of_two("lin+sftm", 2, 2)
+    (Excluded(d=None, p=1, claim='monotone readings', is_for_all_weights=True),)
+    """
+    check_sizes(model, T=T, L=L, d=1, p=1)
+    is_monotone = model == "lin+sftm" and T >= 2 and L >= 2
+    return (Excluded(None, 1, "monotone readings"),) if is_monotone else ()
+
+
+def _smallest(found: list[Corner]) -> tuple[Corner, ...]:
+    """Those that no other one is below in both sizes; of equal sizes the first."""
     return tuple(
         corner
         for corner in sorted({(c.d, c.p): c for c in reversed(found)}.values(), key=lambda c: (c.p, c.d))
         if not any(c.d <= corner.d and c.p <= corner.p and (c.d, c.p) != (corner.d, corner.p) for c in found)
     )
+
+
+@lru_cache(maxsize=64)
+def corners_of_two(model: str, T: int, L: int) -> tuple[Corner, ...]:
+    """The smallest sizes for which two layers are proved: what hands on one layer's neurons, and W-26's at L = 2.
+
+    Claim: A-E.8, with p <= d, and p >= T for two softmaxes of scores; W-26, by all T^2 sequences.
+    Raises: BadInput for sizes that make no sense.
+
+    >>> corners_of_two("dot", 8, 4), corners_of_two("lin", 8, 2)
+    ((Corner(d=7, p=1, claim='A-E.8'),), (Corner(d=1, p=1, claim='W-26'),))
+    """
+    check_sizes(model, T=T, L=L, d=1, p=1)
+    found = []
+    for one, _ in _built(model, T, L):
+        with suppress(BadInput):  # where a second layer cannot hand on its neurons
+            if counts_as_one_layer(after(one)):
+                found.append(Corner(one.d, one.p, "A-E.8"))
+    if model == "lin" and L == 2 and is_right_on_pairs(distance(T, dtype=torch.float64)):
+        found.append(Corner(1, 1, "W-26"))
+    return _smallest(found)
 
 
 def excluded(model: str, T: int, L: int) -> tuple[Excluded, ...]:

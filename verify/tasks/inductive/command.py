@@ -90,14 +90,16 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("--workers: prove the cells of a table; add --table, or drop it")
     request, asked = shared.Request.of(args), parsed(args)
     from verify.counting.asked import judge_of
-    from verify.counting.lengths import in_words
+    from verify.counting.lengths import in_words, proved_in_words
 
     try:
         judged = judge_of(asked.model)(asked)
     except NotKnown as error:
         return shared.print_unknown(str(error), request.is_json)
     certificate = shared.decided(request, judged.problem)
-    return shared.publish(request, certificate, judged.weights, [*judged.facts, *in_words(certificate.extra)])
+    extra = certificate.extra
+    lengths = [("lengths", proved_in_words(extra, certificate.parameters))] if certificate and "length" in extra else []
+    return shared.publish(request, certificate, judged.weights, [*judged.facts, *lengths, *in_words(extra)])
 
 
 def parsed(args: argparse.Namespace) -> Asked:

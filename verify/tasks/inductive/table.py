@@ -12,7 +12,7 @@ from constructions.errors import BadInput, NotKnown, ProvedImpossible
 from verify.arithmetic.outward import above
 from verify.arithmetic.readings import Real
 from verify.counting.asked import Asked, judge_of
-from verify.counting.tasks import SELECTIVE, Task
+from verify.counting.tasks import FIRST, SELECTIVE, Task
 from verify.frame.certificate import Certificate
 from verify.frame.decide import Effort, decide
 from verify.tasks.inductive.ceilings.laws import constant_answer, equal_prefix, proportions
@@ -158,16 +158,16 @@ def _decided(asked: Asked) -> Entry:
     name, layers = found.claim or "weights", int(found.parameters.get("layers", 1))
     if not asked.has_layernorm and asked.model == "transformer":
         name += ", no LayerNorm"
-    if "neurons" in found.parameters:
+    if asked.model != "transformer" and "neurons" in found.parameters:
         name, layers = f"{name}, neurons", layers + (asked.model in SECOND)
     return Entry(said(found), layers, name)
 
 
 def said(found: Certificate) -> str:
     """The length that is proved, and of which strings: a table of positions ends all of them, and some start alike."""
-    length, room = str(found.extra["length"]), found.parameters.get("positions")
-    if length == "all" and room is not None:
-        length = f"all at {room} positions"
+    length = str(found.extra["length"])
+    if "longest" in found.extra:
+        length = f"all at {found.parameters['positions']} positions"
     return f"{length}, first two tokens different" if found.parameters.get("distinct_start") else length
 
 
@@ -176,14 +176,17 @@ def ceiling(cell: Reported) -> str | None:
     """The claim, and the exact ceiling in percent, of what no weights exceed; None where nothing is known.
 
     >>> ceiling(next(c for c in reported() if c.task == "modular"))
-    'C-I1: at most 11.77 %'
+    'C-I1: in and out of distribution at most 11.77 %'
     """
     if cell.has_bos or cell.model not in ("nope", "rope"):
         return None
+    if cell.task in FIRST:
+        equal = "not beyond length 1" if cell.task == "first-homogeneous" else "not where two equal tokens begin"
+        return f"C-I1: {equal}"
     if cell.task == "succession":
-        return f"C-I1: at most {_percent(constant_answer(range(51, 101)))} of a^n"
+        return f"C-I1: in and out of distribution at most {_either_half(None)} of a^n"
     if cell.task == "modular":
-        return f"C-I1: at most {_percent(constant_answer(t % 10 for t in range(51)))}"
+        return f"C-I1: in and out of distribution at most {_either_half(10)}"
     if cell.task not in SELECTIVE:
         return None
     m = 4 if cell.task == "selective-modular" else None
@@ -192,6 +195,17 @@ def ceiling(cell: Reported) -> str | None:
     if cell.model == "nope" and cell.layers == 1:
         claim, share = "C-I3", proportions(10, 10, n, 1, m)
     return f"{claim}: in distribution at most {_percent(share)}"
+
+
+def _either_half(modulus: int | None) -> str:
+    """The best constant answer's largest share, in percent, from length 1 on or from 51 on, of 50 lengths, as C states,
+    or of 51, as its figures say (erratum C-6).
+
+    >>> _either_half(10), _either_half(None)
+    ('11.77 %', '2 %')
+    """
+    halves = (range(first, first + number) for first in (1, 51) for number in (50, 51))
+    return _percent(max(constant_answer(n % modulus if modulus else n for n in half) for half in halves))
 
 
 def _percent(share: Fraction) -> str:

@@ -107,13 +107,13 @@ class Counting:
         return Runs(self.module, Task.of("first-homogeneous") if is_one else self.wanted, self.length, self.room)
 
     @property
-    def proved_length(self) -> int | str:
-        """What a proof reports: "all" where no longer input exists, the number where number words end it."""
-        if self.wanted.M is not None:
-            assert self.longest is not None
-            return self.longest
-        room = None if self.room is None else self.room - self.module.has_bos
-        return "all" if self.longest == room else int(self.longest or 0)
+    def proved_lengths(self) -> dict[str, object]:
+        """What a proof reports: `length` is "all" where no longer input exists, the number where number words end it.
+        Where a table of positions ends it, `longest` is the number that "all" stands for."""
+        if self.longest is None:
+            return {"length": "all"}
+        is_all = self.wanted.M is None and self.room is not None and self.longest == self.room - self.module.has_bos
+        return {"length": "all", "longest": self.longest} if is_all else {"length": self.longest}
 
     def parameters(self, reading: Reading) -> dict[str, object]:
         m, block = self.module, block_of(self.module, 0)
@@ -226,7 +226,7 @@ class Counting:
             least,
             tightest=tightest,
             telling=tuple((item, place) for _, item, place in telling.values()),
-            extra=extra | {"length": self.proved_length},
+            extra=extra | self.proved_lengths,
         )
 
     def _described(self, shift: int, line: Line, place: int) -> dict[str, object]:
@@ -240,7 +240,7 @@ class Counting:
         if found.reason is not None:
             return self._boxes(found.reason, reading, effort)
         assert found.margin_scaled is not None
-        extra = {"length": self.proved_length, "margin_scaled": found.margin_scaled}
+        extra = self.proved_lengths | {"margin_scaled": found.margin_scaled}
         margin = None if self.longest is None else found.margin_scaled / (self.longest + 1) * (1 - OF_FEW)
         return Finding.proved(cells.ARGUMENT, margin, extra=extra)
 
@@ -255,7 +255,7 @@ class Counting:
             "margin_scaled": found.margin_scaled if found.length else None,
         }
         if found.length == self.longest:
-            return Finding.proved(proof.ARGUMENT, found.margin, extra=extra | {"length": self.proved_length})
+            return Finding.proved(proof.ARGUMENT, found.margin, extra=extra | self.proved_lengths)
         short = self._short(reason, reading, effort)
         if short.verdict is not Verdict.UNKNOWN or short.extra["length"] >= found.length:
             return short
@@ -288,7 +288,7 @@ class Counting:
             done = n
             effort.progress(n / (self.longest or DRAWN_LENGTH))
         if done == self.longest:
-            return Finding.proved(SHORT, least, extra={"length": self.proved_length})
+            return Finding.proved(SHORT, least, extra=self.proved_lengths)
         return Finding.open(SHORT, f"{reason}; every string up to length {done} is right", extra={"length": done})
 
     def _bounds_of(self, strings: list[tuple[int, ...]], shift: int, reading: Real | Rounded) -> tuple[Tensor, Tensor]:
