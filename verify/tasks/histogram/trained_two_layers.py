@@ -173,8 +173,8 @@ def drawing(results: Sequence[Result]) -> Figure:
     """The exact shares of each model by its size, of one layer above and of two below."""
     from verify.figures.experiments import heat_maps
 
-    shown = [
-        replace(found, settings={**found.settings, "size": "d={d}, p={p}".format(**found.settings)})
-        for found in results
-    ]
-    return heat_maps(shown, panel="layers", x="size", y="model", law=UNIFORM)
+    words, sized = {1: "one layer", 2: "two layers"}, []
+    for of in results:
+        more = {"size": "d={d}, p={p}".format(**of.settings), "layers": words[int(of.settings["layers"])]}
+        sized.append(replace(of, settings={**of.settings, **more}))
+    return heat_maps(sized, panel="layers", x="size", y="model", law=UNIFORM)
