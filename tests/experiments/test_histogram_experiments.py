@@ -138,8 +138,9 @@ def test_two_layers_less_one():
     found = [result("lin", 1, seed, share, layers) for layers, seed, share in
              ((1, 0, HALF), (1, 1, HALF), (2, 0, Fraction(3, 4)), (2, 1, Fraction(1, 3)))]  # fmt: skip
     assert trained_two_layers.gained(found).rows == (("lin", 1, 2, "50", "54.1666", "+4.17"),)
-    (line,) = trained_two_layers.compared(found)
-    assert line.startswith("Of 2 sizes and seeds") and "at 1, and on fewer at 1" in line
+    first, second = trained_two_layers.compared(found)
+    assert first.startswith("seed 0: two layers are right on more pairs than one layer in 1 of 1 comparisons")
+    assert "fewer in 0; PROVED are 0 models" in first and "in 0 of 1 comparisons, and on fewer in 1; " in second
     open_share = [found[0], result("lin", 1, 0, (HALF, Fraction(1)), 2)]
     assert trained_two_layers.gained(open_share).rows == (("lin", 1, 2, "50", "50 to 100", None),)
     assert trained_two_layers.drawing(found).axes[0].get_title() == "one layer"
