@@ -24,10 +24,12 @@ def test_all_groups_of_the_kept_models_heads():
     """The group of all heads, that of none, and by size the least and the largest single head."""
     given = Oracle(KEPT)
     assert given.heads == 16 and "norm_weight" in given.W
-    due = np.where(TRIPLES[:, 1] > TRIPLES[:, 0], FOUR, FIVE)
+    more = TRIPLES[:, 1] > TRIPLES[:, 0]
 
     def accuracy(heads):
-        return float((given.logits(TRIPLES, heads).argmax(1) == due).mean())
+        """The learned accuracy compares the logits of 4 and 5 alone."""
+        logits = given.logits(TRIPLES, heads)
+        return float(((logits[:, FOUR] > logits[:, FIVE]) == more).mean())
 
     figure = subsets(load(KEPT), law_named(BOX), "majority-ones")
     learned, auc, separable = figure.axes
