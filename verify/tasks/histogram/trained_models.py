@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from constructions.histogram import HistogramTransformer
     from constructions.training import Recipe
+    from constructions.two_layers import TwoLayerTransformer
     from verify.tasks.histogram.confusion import Confusion
 
 EMBEDDINGS = ("E", "e_BOS")
@@ -103,7 +104,7 @@ def initialised(trial: HistogramTrial) -> HistogramTransformer:
     return module
 
 
-def initialise(module: HistogramTransformer, seed: int) -> None:
+def initialise(module: HistogramTransformer | TwoLayerTransformer, seed: int) -> None:
     """Normal entries of scale 1 for embeddings, 1 / sqrt(inputs) for all else; A does not say its own."""
     import torch
 
@@ -122,7 +123,7 @@ def drawn(T: int, L: int, n: int, g: torch.Generator) -> tuple[Tensor, Tensor]:
     return x, (x[:, :, None] == x[:, None, :]).sum(-1) - 1
 
 
-def loss(module: HistogramTransformer, batch: int, g: torch.Generator) -> Tensor:
+def loss(module: HistogramTransformer | TwoLayerTransformer, batch: int, g: torch.Generator) -> Tensor:
     """Cross-entropy on fresh sequences."""
     import torch
 
@@ -130,7 +131,7 @@ def loss(module: HistogramTransformer, batch: int, g: torch.Generator) -> Tensor
     return torch.nn.functional.cross_entropy(module(x).flatten(0, 1), due.flatten())
 
 
-def sampled(module: HistogramTransformer, seed: int) -> tuple[int, int]:
+def sampled(module: HistogramTransformer | TwoLayerTransformer, seed: int) -> tuple[int, int]:
     """Right positions of A's 3,000 sequences, as the module runs."""
     import torch
 

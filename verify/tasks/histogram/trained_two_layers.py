@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor, nn
 
+    from constructions.histogram import HistogramTransformer
     from constructions.training import Recipe
+    from constructions.two_layers import TwoLayerTransformer
 
 LAYERS = (1, 2)
 ALPHABET = {GridSize.LAPTOP: (6, 4), GridSize.PAPER: (32, 10)}  # T, L
@@ -75,14 +77,14 @@ def recipe(grid: GridSize) -> Recipe:
     return usual if grid is GridSize.PAPER else replace(usual, steps=1200, batch=128)
 
 
-def initialised(trial: LayersTrial) -> nn.Module:
+def initialised(trial: LayersTrial) -> HistogramTransformer | TwoLayerTransformer:
     """The model before its training, drawn as those of one layer are."""
     from constructions.histogram import HistogramTransformer
     from constructions.two_layers import TwoLayerTransformer
 
     T, L = ALPHABET[trial.grid]
     kind = HistogramTransformer if trial.layers == 1 else TwoLayerTransformer
-    module = kind(trial.model, T=T, L=L, d=trial.d, p=trial.p)
+    module: HistogramTransformer | TwoLayerTransformer = kind(trial.model, T=T, L=L, d=trial.d, p=trial.p)
     one_layer.initialise(module, trial.seed)
     return module.requires_grad_(True)
 
