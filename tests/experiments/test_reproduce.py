@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,18 @@ def test_the_list_names_every_experiment_and_what_it_takes(capsys):
     assert all(row["models"] > 0 and row["about, on one core"] for row in found)
     code, out, _ = run(capsys, "reproduce", "list", "--grid", "paper", "--format", "csv")
     assert code == 0 and 'A-Fig-1,"A, Fig. 1' in out and "5880" in out  # 6 models, 14 x 14 sizes, 5 seeds
+    assert run(capsys, "reproduce", "LIST", "--json") == run(capsys, "reproduce", "--json")
+
+
+def test_a_figure_of_the_same_models_names_the_experiment(tmp_path, capsys, monkeypatch):
+    known = {each.id: each for each in reproduce.every()}
+    also = [name for each in known.values() for name in each.also]
+    assert len(set(also)) == len(also) and not set(also) & set(known) and "A-Fig-10" in known["A-Fig-1"].also
+    reproduced = []
+    monkeypatch.setattr(reproduce, "reproduced", lambda asked, experiment: reproduced.append(experiment.id) or [])
+    for names in (("A-Fig-10",), ("A-Fig-1", "A-Fig-10", "A-Fig-2")):
+        assert run(capsys, "reproduce", *names, "--out", str(tmp_path), "--json")[0] == 0
+    assert reproduced == ["A-Fig-1", "A-Fig-1"]
 
 
 @pytest.mark.parametrize(
@@ -151,10 +164,15 @@ def test_news_is_what_samples_miss():
     unknown = Result({"d": 3}, (10, 10), Verdict.UNKNOWN)
     missed = Result({"d": 4}, (10, 10), Verdict.REFUTED, {"all": (1 - Fraction(1, 10**12),) * 2}, {"input": [3]})
     assert news(experiment, [seen, proved, unknown]) == [
-        "In none of 3 models all samples are right and the model is wrong."
+        "Of 3 models, none has all its samples right and is wrong elsewhere."
     ]
     (line,) = news(experiment, [seen, proved, unknown, missed])
     assert line.startswith("d 4: all 10 samples right; right on 100 - 1.0e-10 % of all inputs; input [3]")
+    parts = replace(experiment, laws={"all": "all inputs", "separable": "{} % of its heads separate"})
+    (line,) = news(
+        parts, [replace(missed, exact=missed.exact | {"separable": (Fraction(1, 4),) * 2, "no law": (1, 1)})]
+    )
+    assert "of all inputs; 25 % of its heads separate; input [3]" in line
     shown = [dict(zip(columns(experiment, [seen]), row, strict=True)) for row in rows(experiment, [seen, unknown])]
     assert [row["exact, all"] for row in shown] == ["50", None] and shown[0]["sampled"] == "90"
 

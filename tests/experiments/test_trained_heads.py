@@ -91,9 +91,9 @@ def test_heads_are_counted_one_by_one():
     assert trained_heads.of_heads([perfect, unknown], {}, 10).verdict is Verdict.UNKNOWN
     row = [trained_heads.of_heads([each], {"d": 2, "heads": 1}, 10) for each in (good, perfect, bad)]
     (line,) = trained_heads.counted([*row, found])
-    assert (
-        line.startswith("d 2, one head: of 3 heads 2 are right on at least 98 % of the triples (2 on")
-        and "1 on all; 2" in line
+    assert line.startswith(
+        "d = 2, 3 heads that were trained alone: the classifiers of 2 are right on at least 98 % of all triples (the "
+        "samples say this of 2), and those of 1 on all of them. The outputs of 2 can be separated"
     )
 
 

@@ -17,7 +17,7 @@ from verify.tasks.addition.modular import experiments as modular
 from verify.tasks.contextual import experiments as contextual
 from verify.tasks.count01 import halving
 from verify.tasks.count01 import noisy_majority as count01
-from verify.tasks.histogram import experiments as histogram
+from verify.tasks.histogram import trained_models as histogram
 from verify.tasks.recurrent import experiments as recurrent
 
 

@@ -11,7 +11,7 @@ from constructions.histogram import MODELS, HistogramTransformer
 from constructions.training import Recipe, train
 from tests.oracles.histogram import forward, weights_of
 from verify.tasks.histogram import training
-from verify.tasks.histogram.experiments import initialise
+from verify.tasks.histogram.trained_models import initialise
 
 T, L, P = 8, 5, 32
 STEPS = (300, 400, 600, 800, 1200, 2000)

@@ -16,7 +16,7 @@ from typing import Any
 
 from verify.commands.reproduce import every
 from verify.experiments.experiment import Experiment, GridSize, Result
-from verify.experiments.table import columns, news, rows
+from verify.experiments.table import columns, in_a_heading, news, rows
 from verify.report.tables import render
 
 DOCS = Path(__file__).parents[2] / "docs" / "experiments"
@@ -81,8 +81,10 @@ def page(experiment: Experiment, results: list[Result], about: dict[str, Any]) -
     seconds = about["cpu_seconds"]  # None: some of its models were kept without their time
     took = "" if seconds is None else f", {seconds} seconds of CPU for training and deciding"
     of_what = f"torch {versions['torch']}, numpy {versions['numpy']} and Python {versions['python']}"
-    laws = "; ".join(f"*exact, {name}*: of {law}" for name, law in experiment.laws.items())
+    laws = "; ".join(f"*exact, {name}*: {in_a_heading(law)}" for name, law in experiment.laws.items())
     found = "\n".join(f"* {line.rstrip('.')}." for line in news(experiment, results))
+    of = experiment.summary(results) if experiment.summary is not None else None
+    summary = "" if of is None else f"\n{render(of.columns, of.rows, 'markdown')}"
     return f"""# {experiment.id}: {experiment.question}
 
 Reproduces {experiment.source}. `{command}`, run on {about["date"]} with {of_what}: {len(results)} models{took}.
@@ -98,7 +100,7 @@ Reproduces {experiment.source}. `{command}`, run on {about["date"]} with {of_wha
 **What sampling did not see.**
 
 {found}
-
+{summary}
 {render(columns(experiment, results), rows(experiment, results), "markdown")}"""
 
 

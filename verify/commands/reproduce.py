@@ -73,16 +73,16 @@ class Reproduction:
 
         check_least(args, 1, "seeds")
         check_report(args.report)
-        known = {experiment.id: experiment for experiment in every()}
+        known = {name: experiment for experiment in every() for name in (experiment.id, *experiment.also)}
         for name in args.ids:
-            if name not in (*known, LIST):
+            if name not in known and name.lower() != LIST:
                 raise BadInput(f"{name}: no experiment has this name. Name some of {', '.join(known)}.")
-        chosen = [known[name] for name in dict.fromkeys(args.ids) if name != LIST]
+        chosen = {known[name].id: known[name] for name in args.ids if name in known}
         if args.report is not None and len(chosen) != 1:
             raise BadInput(f"--report {args.report}: is the page of one experiment; {len(chosen)} are named.")
         seeds = args.seeds or SEEDS[args.grid]
         return cls(
-            tuple(chosen),
+            tuple(chosen.values()),
             GridSize(args.grid),
             seeds,
             _folder(args.out, args.resume),
@@ -180,6 +180,9 @@ def _write_tables(place: Path, experiment: Experiment, results: Sequence[Result]
     files = {"table.json": as_json(_record(experiment, results)) + "\n"}
     for ending, form in (("md", "markdown"), ("csv", "csv")):
         files[f"table.{ending}"] = render(columns(experiment, results), rows(experiment, results), form)
+        if experiment.summary is not None:
+            of = experiment.summary(results)
+            files[f"summary.{ending}"] = render(of.columns, of.rows, form)
     for name, text in files.items():
         write_whole(place / name, text.encode(), "out")
     written = list(files)
@@ -243,6 +246,9 @@ def _said(asked: Reproduction, experiment: Experiment, results: Sequence[Result]
         f"trained by {experiment.recipes[asked.grid]}",
         table.rstrip("\n"),
     ]
+    if experiment.summary is not None:
+        of = experiment.summary(results)
+        said.append(render(of.columns, of.rows, asked.form).rstrip("\n"))
     said += [f"printed: {experiment.printed}", "What sampling did not see:", *news(experiment, results)]
     return "\n".join(said) + "\n"
 

@@ -29,7 +29,7 @@ class Result:
 
     `sampled` is right answers of how many, drawn as the document draws them and run in the model's dtype; `exact` is
     the share of right answers in real arithmetic, at least and at most, by the name of a law; `wrong` is an input with
-    a wrong answer.
+    a wrong answer. `shown` holds plain values that only the figure and the remarks need.
     """
 
     settings: Mapping[str, Setting]
@@ -37,6 +37,7 @@ class Result:
     verdict: Verdict
     exact: Mapping[str, tuple[Fraction, Fraction]] = field(default_factory=dict)
     wrong: Mapping[str, Any] | None = None
+    shown: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_proved(self) -> bool:
@@ -49,12 +50,14 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; fractions are strings."""
+        more = {"shown": dict(self.shown)} if self.shown else {}
         return {
             "settings": dict(self.settings),
             "sampled": list(self.sampled),
             "verdict": self.verdict.value,
             "exact": {law: [str(low), str(high)] for law, (low, high) in self.exact.items()},
             "wrong": None if self.wrong is None else dict(self.wrong),
+            **more,
         }
 
     @classmethod
@@ -68,7 +71,9 @@ class Result:
         """
         right, of = map(int, said["sampled"])
         exact = {law: (Fraction(low), Fraction(high)) for law, (low, high) in said["exact"].items()}
-        return cls(dict(said["settings"]), (right, of), Verdict(said["verdict"]), exact, said["wrong"])
+        return cls(
+            dict(said["settings"]), (right, of), Verdict(said["verdict"]), exact, said["wrong"], said.get("shown", {})
+        )
 
 
 @dataclass(frozen=True)
@@ -97,13 +102,22 @@ class Trial(Protocol):
 
 
 @dataclass(frozen=True)
+class Summary:
+    """A second table of an experiment, of groups of its models."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Setting | None, ...], ...]
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A figure or table of a document.
 
     `recipes` says with what each grid's models are trained, and what of that the document says; `printed` what the
     document prints, `sampling` how the sampled answers are drawn, and `laws`, by name, which inputs an exact share is a
-    share of. `seconds` is what one trial took on one core when that was measured, by grid. `remarks` says of all
-    results together what no row of the table says.
+    share of; a share of something else has a sentence there, with {} for its number. `seconds` is what one trial took
+    on one core when that was measured, by grid. `remarks` says of all results together what no row of the table says.
+    `also` are figures that show nothing but these models, too: their names name this experiment.
     """
 
     id: str
@@ -117,3 +131,5 @@ class Experiment:
     trials: Callable[[GridSize, int], Sequence[Trial]]
     draw: Callable[[Sequence[Result]], Figure] | None = None
     remarks: Callable[[Sequence[Result]], Sequence[str]] | None = None
+    summary: Callable[[Sequence[Result]], Summary] | None = None
+    also: tuple[str, ...] = ()

@@ -88,7 +88,26 @@ def news(experiment: Experiment, results: Sequence[Result]) -> list[str]:
     found = []
     for result in (each for each in results if each.is_news):
         settings = ", ".join(f"{name} {value}" for name, value in result.settings.items())
-        exact = "".join(f"; right on {share(*ends)} % of {experiment.laws[law]}" for law, ends in result.exact.items())
+        laws = {name: text for name, text in experiment.laws.items() if name in result.exact}
+        exact = "".join(f"; {in_a_sentence(text, share(*result.exact[name]))}" for name, text in laws.items())
         found.append(f"{settings}: all {result.sampled[1]} samples right{exact}; {case_in_words(result.wrong or {})}")
-    found = found or [f"In none of {len(results)} models all samples are right and the model is wrong."]
+    found = found or [f"Of {len(results)} models, none has all its samples right and is wrong elsewhere."]
     return found + (list(experiment.remarks(results)) if experiment.remarks is not None else [])
+
+
+def in_a_sentence(text: str, of: str) -> str:
+    """A law's share, said of one model: its own sentence where it has one.
+
+    >>> in_a_sentence("all pairs", "50"), in_a_sentence("{} % of its heads separate", "25")
+    ('right on 50 % of all pairs', '25 % of its heads separate')
+    """
+    return text.format(of) if "{}" in text else f"right on {of} % of {text}"
+
+
+def in_a_heading(text: str) -> str:
+    """What a law's share is a share of, or of which number its sentence speaks.
+
+    >>> in_a_heading("all pairs"), in_a_heading("{} % of its heads separate")
+    ('of all pairs', 'x where x % of its heads separate')
+    """
+    return f"x where {text.format('x')}" if "{}" in text else f"of {text}"

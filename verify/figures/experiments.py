@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -114,4 +114,29 @@ def accuracies(results: Sequence[Result], *, by: str, laws: Sequence[str]) -> Fi
             place.set_xticklabels([str(group) for group in groups])
         figure.supxlabel(by)
         figure.supylabel("right answers in %, exact; filled: PROVED")
+    return figure
+
+
+def courses(models: Sequence[tuple[str, Mapping[str, Any]]]) -> Figure:
+    """One panel for each model: right answers on validation samples by step, dashed lines where heads are halved.
+
+    Marks at a halving are the exact shares before and after it. A model is its title and what was kept of its course.
+    """
+    with style():
+        figure, axes = new_figure(5.2, 1.8 * len(models) + 0.6, nrows=len(models), squeeze=False, sharex=True)
+        for place, (title, kept) in zip(axes.flat, models, strict=True):
+            steps = [step for step, _, _ in kept["course"]]
+            place.plot(steps, [100 * right / kept["of"] for _, right, _ in kept["course"]], color=GREY, linewidth=1)
+            for each in kept["halvings"]:
+                place.axvline(each["step"], linestyle="--", color=GREY, linewidth=0.8)
+                for side, mark in (("before", "v"), ("after", "^")):
+                    if each[side] is not None:
+                        place.plot(each["step"], 100 * float(Fraction(each[side])), mark, color=BLUE, markersize=5)
+            place.set(title=title, ylim=(-3, 103), yticks=(0, 25, 50, 75, 100))
+        axes[0][0].plot([], [], color=GREY, label="sampled, validation")
+        for side, mark in (("before", "v"), ("after", "^")):
+            axes[0][0].plot([], [], mark, color=BLUE, label=f"exact, {side} a halving")
+        axes[0][0].legend(fontsize=6, loc="lower right")
+        figure.supxlabel("step")
+        figure.supylabel("right answers in %")
     return figure

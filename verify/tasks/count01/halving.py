@@ -60,13 +60,28 @@ class HalvingTrial:
         return task.decided(module, test, self.settings, {**record.to_dict(), "heads left": left})
 
 
+@dataclass(frozen=True)
+class Halving:
+    """A model before half of its heads are masked, and what is masked then: `heads` act before it, `kept` after it."""
+
+    validation: int
+    heads: tuple[int, ...]
+    kept: tuple[int, ...]
+
+
 @dataclass
 class Masks:
-    """The heads of a model that still act; the output matrices of the others are zero."""
+    """The heads of a model that still act; the output matrices of the others are zero.
+
+    `course` has every validation: its accuracy, and how many heads act. `at_halving` sees each halving before it is
+    made.
+    """
 
     module: Count01Transformer
     validation: Tensor
     strategy: str
+    at_halving: Callable[[Halving], None] | None = None
+    course: list[tuple[float, int]] = field(init=False, default_factory=list)
     kept: list[int] = field(init=False)
     halvings: int = field(init=False, default=0)
 
@@ -94,10 +109,13 @@ class Masks:
         self.apply()
         reached = task.share(self.module, self.validation)
         found = 2 * self.halvings + reached
+        self.course.append((reached, len(self.kept)))
         if self.strategy == SVC and reached > LEARNT and len(self.kept) > 1:
             of = separations(self.module, self.kept, self.validation)
-            best = sorted(self.kept, key=lambda h: -of[h])[: len(self.kept) // 2]
-            self.kept, self.halvings = sorted(best), self.halvings + 1
+            best = sorted(sorted(self.kept, key=lambda h: -of[h])[: len(self.kept) // 2])
+            if self.at_halving is not None:
+                self.at_halving(Halving(len(self.course), tuple(self.kept), tuple(best)))
+            self.kept, self.halvings = best, self.halvings + 1
         return found
 
 

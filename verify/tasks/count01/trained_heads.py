@@ -176,9 +176,10 @@ def counted(results: Sequence[Result]) -> list[str]:
         seen = sum(Fraction(*found.sampled) >= SUCCESSFUL for found in row)
         by = {name: sum(found.exact[name][0] == 1 for found in row) for name in ("successful", "perfect", "separable")}
         lines.append(
-            f"d {d}, one head: of {len(row)} heads {by['successful']} are right on at least 98 % of the triples "
-            f"({seen} on at least 98 % of the samples), {by['perfect']} on all; {by['separable']} could be by another "
-            "line"
+            f"d = {d}, {len(row)} heads that were trained alone: the classifiers of {by['successful']} are right on at "
+            f"least 98 % of all triples (the samples say this of {seen}), and those of {by['perfect']} on all of them. "
+            f"The outputs of {by['separable']} can be separated on all triples by some line, which training the "
+            "classifier need not find"
         )
     return lines
 

@@ -1,153 +1,22 @@
-"""Document A's experiments: trained histogram models over the sizes d and p, with exact accuracies."""
+"""Document A's experiments: its trained models over the sizes d and p, their confusion, and two layers of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
-from verify.tasks.histogram.catalogue import MODELS
+from verify.experiments.experiment import Experiment, GridSize, Result, Setting, Summary
+from verify.tasks.histogram import trained_confusion, trained_two_layers
+from verify.tasks.histogram.trained_models import OWN, SAMPLES, UNIFORM, recipe, trials
 
 if TYPE_CHECKING:
-    import torch
     from matplotlib.figure import Figure
-    from torch import Tensor
 
-    from constructions.histogram import HistogramTransformer
-    from constructions.training import Recipe
-
-EMBEDDINGS = ("E", "e_BOS")
-UNIFORM, OWN = "uniform", "document's"
-SAMPLES = 3000  # sequences that A takes an accuracy from
-SIZES = {GridSize.LAPTOP: (1, 2, 4, 8, 12), GridSize.PAPER: (1, 2, 3, 4, 6, 8, 12, 16, 23, 32, 45, 64, 91, 128)}
-ALPHABET = {GridSize.LAPTOP: (8, 5), GridSize.PAPER: (32, 10)}  # T, L
-BUDGET = {GridSize.LAPTOP: 20.0, GridSize.PAPER: 60.0}  # seconds for a verdict
+SIZE = ("model", "d", "p")  # settings that tell sizes apart
 LAWS = {UNIFORM: "all (sequence, position) pairs", OWN: "the pairs as App. D draws them (models without positions)"}
-
-
-@dataclass(frozen=True)
-class HistogramTrial:
-    """One model of one size; with `is_frozen` its embeddings stay as they are drawn (A, Fig. 12)."""
-
-    grid: GridSize
-    model: str
-    d: int
-    p: int
-    seed: int
-    is_frozen: bool = False
-
-    @property
-    def name(self) -> str:
-        embeddings = "_frozen" if self.is_frozen else ""
-        return f"{self.model}_d{self.d}_p{self.p}{embeddings}_s{self.seed}"
-
-    @property
-    def described(self) -> Mapping[str, Any]:
-        T, L = ALPHABET[self.grid]
-        return {**asdict(self), "T": T, "L": L, "recipe": str(recipe(self.grid))}
-
-    @property
-    def settings(self) -> dict[str, Setting]:
-        embeddings = {"embeddings": "frozen" if self.is_frozen else "learned"}
-        return {"model": self.model, "d": self.d, "p": self.p, **embeddings, "seed": self.seed}
-
-    def run(self) -> DecidedModel:
-        from constructions import checkpoint
-        from constructions.training import train
-        from verify.frame.decide import Effort
-        from verify.tasks.histogram.confusion import confusion
-        from verify.tasks.histogram.proof import certify
-        from verify.tasks.histogram.stored import StoredModel
-
-        module = initialised(self)
-        how = recipe(self.grid)
-        training = train(module, partial(loss, module, how.batch), how, self.seed)
-        found = certify(module, budget=BUDGET[self.grid])
-        wrong = (Fraction(0), Fraction(0)) if found else found.error_share or (Fraction(0), Fraction(1))
-        exact = {UNIFORM: (1 - wrong[1], 1 - wrong[0])}
-        if not module.is_linear:
-            exact[OWN] = confusion(StoredModel.of(module), "partitions", Effort(BUDGET[self.grid])).accuracy
-        result = Result(self.settings, sampled(module, self.seed), found.verdict, exact, found.counterexample)
-        construction = f"trained, {training.steps} steps, seed {self.seed}"
-        return DecidedModel(
-            result, checkpoint.as_bytes(module, claim=None, construction=construction), training.to_dict()
-        )
-
-
-def recipe(grid: GridSize) -> Recipe:
-    """A's own where it is affordable, and one of ours, which learns in fewer steps, where it is not."""
-    from constructions.training import ONE_CYCLE, Recipe
-
-    if grid is GridSize.PAPER:
-        return Recipe("Adam", lr=1e-3, steps=500 * 10_000 // 32, batch=32)
-    return Recipe("Adam", lr=5e-3, steps=3000, batch=256, schedule=ONE_CYCLE)
-
-
-def initialised(trial: HistogramTrial) -> HistogramTransformer:
-    """The model before its training."""
-    from constructions.histogram import HistogramTransformer
-
-    T, L = ALPHABET[trial.grid]
-    module = HistogramTransformer(trial.model, T=T, L=L, d=trial.d, p=trial.p)
-    initialise(module, trial.seed)
-    for name, W in module.named_parameters():
-        W.requires_grad_(not (name in EMBEDDINGS and trial.is_frozen))
-    return module
-
-
-def initialise(module: HistogramTransformer, seed: int) -> None:
-    """Normal entries of scale 1 for embeddings, 1 / sqrt(inputs) for all else; A does not say its own."""
-    import torch
-
-    g = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, W in module.named_parameters():
-            scale = 1.0 if name in EMBEDDINGS else float(W.shape[0]) ** -0.5
-            W.copy_(torch.randn(W.shape, generator=g) * scale)
-
-
-def drawn(T: int, L: int, n: int, g: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Sequences of A's law (App. D), and the class of every position."""
-    from constructions.partition_sampler import sample
-
-    x = sample(T, L, n, g)
-    return x, (x[:, :, None] == x[:, None, :]).sum(-1) - 1
-
-
-def loss(module: HistogramTransformer, batch: int, g: torch.Generator) -> Tensor:
-    """Cross-entropy on fresh sequences."""
-    import torch
-
-    x, due = drawn(module.T, module.L, batch, g)
-    return torch.nn.functional.cross_entropy(module(x).flatten(0, 1), due.flatten())
-
-
-def sampled(module: HistogramTransformer, seed: int) -> tuple[int, int]:
-    """Right positions of A's 3,000 sequences, as the module runs."""
-    import torch
-
-    x, due = drawn(module.T, module.L, SAMPLES, torch.Generator().manual_seed(seed + 10**6))
-    with torch.no_grad():
-        return int((module(x).argmax(-1) == due).sum()), due.numel()
-
-
-def trials(grid: GridSize, seeds: int, models: Sequence[str] = MODELS, is_frozen: bool = False) -> list[HistogramTrial]:
-    """Every model at every pair of sizes."""
-    combined = product(models, SIZES[grid], SIZES[grid], range(seeds))
-    return [HistogramTrial(grid, model, d, p, seed, is_frozen) for model, d, p, seed in combined]
-
-
-def drawing(results: Sequence[Result]) -> Figure:
-    """One panel for each model, its exact shares over d and p."""
-    from verify.figures.experiments import heat_maps
-
-    return heat_maps(results, panel="model", x="p", y="d", law=UNIFORM)
-
-
 RECIPES = {
     GridSize.LAPTOP: "ours, which learns in fewer steps: {}; T = 8, L = 5, so that every share is exact",
     GridSize.PAPER: "A's own (Sec. 3): {}; T = 32, L = 10; A does not say how weights are drawn at first",
@@ -155,25 +24,68 @@ RECIPES = {
 SAMPLING = f"{SAMPLES} sequences of App. D, as A takes them (Sec. 3); positions are counted"
 
 
+def drawing(results: Sequence[Result]) -> Figure:
+    """One panel for each model, its exact shares over d and p: the mean of the seeds, and below it the best one."""
+    from verify.figures.experiments import heat_maps
+
+    seeds = len({found.settings["seed"] for found in results})
+    best = [] if seeds == 1 else [replace(found, settings=named(found, f"best of {seeds}")) for found in bests(results)]
+    return heat_maps([*results, *best], panel="model", x="p", y="d", law=UNIFORM)
+
+
+def named(found: Result, more: str) -> dict[str, Setting]:
+    return {**found.settings, "model": f"{found.settings['model']}, {more}"}
+
+
+def sizes(results: Sequence[Result]) -> dict[tuple[Setting, ...], list[Result]]:
+    """The results by model, d and p."""
+    found: dict[tuple[Setting, ...], list[Result]] = {}
+    for result in results:
+        found.setdefault(tuple(result.settings[name] for name in SIZE), []).append(result)
+    return found
+
+
+def bests(results: Sequence[Result]) -> list[Result]:
+    """Of each size the model that is right most often at least, the first of equal ones."""
+    return [max(group, key=lambda found: found.exact[UNIFORM][0]) for group in sizes(results).values()]
+
+
+def mean_and_best(results: Sequence[Result]) -> Summary:
+    """Of each size the mean of the exact shares (Fig. 1), and the best one (Fig. 10)."""
+    from verify.experiments.table import share
+
+    rows = []
+    for size, group in sizes(results).items():
+        of = [found.exact[UNIFORM] for found in group]
+        means = [sum(ends, Fraction(0)) / len(of) for ends in zip(*of, strict=True)]
+        rows.append(
+            (*size, len(group), share(means[0], means[1]), share(*(max(ends) for ends in zip(*of, strict=True))))
+        )
+    return Summary((*SIZE, "models", f"mean, exact, {UNIFORM}", f"best, exact, {UNIFORM}"), tuple(rows))
+
+
 def recipes() -> dict[GridSize, str]:
     return {grid: text.format(recipe(grid)) for grid, text in RECIPES.items()}
 
 
 def experiments() -> tuple[Experiment, ...]:
-    """Figures 1 and 12."""
+    """Figures 1, 5, 12 and 20, and what the same models show."""
     return (
         Experiment(
             "A-Fig-1",
-            "A, Fig. 1 (and Fig. 2, the same models by their parameters)",
+            "A, Fig. 1 (and Fig. 2, the same models by their parameters, and Fig. 10, the best of the seeds)",
             "At which sizes d and p does a trained model count, and is what looks like 100 % right everywhere?",
             "Colours for mean accuracies of 5 runs at T = 32, L = 10; a white star where one run has 100 %; bos and "
-            "bos+sftm reach (close to) 100 % whenever d > T.",
+            "bos+sftm reach (close to) 100 % whenever d > T. Fig. 10 has the best accuracy that one of the 5 runs had "
+            "at any time; here it is the best one at the end of the runs.",
             SAMPLING,
             LAWS,
             recipes(),
             {GridSize.LAPTOP: 6.0, GridSize.PAPER: 900.0},
             trials,
             drawing,
+            summary=mean_and_best,
+            also=("A-Fig-2", "A-Fig-10"),
         ),
         Experiment(
             "A-Fig-12",
@@ -186,5 +98,43 @@ def experiments() -> tuple[Experiment, ...]:
             {GridSize.LAPTOP: 6.0, GridSize.PAPER: 900.0},
             partial(trials, is_frozen=True),
             drawing,
+        ),
+        Experiment(
+            "A-Fig-5",
+            "A, Fig. 5",
+            "What does a trained dot of small d answer at each true count?",
+            "Confusion matrices of trained dot models at T = 32, L = 10, p = 32 by d: models with smaller d tend to "
+            "overcount (Sec. 4.2). Below them the overlaps of equal and of different embeddings.",
+            SAMPLING,
+            LAWS
+            | {
+                trained_confusion.TOO_MANY: "on {} % of the pairs as App. D draws them it answers too large a count",
+                trained_confusion.TOO_FEW: "on {} % of these pairs it answers too small a count",
+            },
+            {grid: f"{text}; p = T. On a laptop these are A-Fig-1's models" for grid, text in recipes().items()},
+            {GridSize.LAPTOP: 6.0, GridSize.PAPER: 900.0},
+            trained_confusion.trials,
+            trained_confusion.drawing,
+            trained_confusion.overcounted,
+        ),
+        Experiment(
+            "A-Fig-20",
+            "A, Fig. 20 and 21 (App. E.8)",
+            "Does a second layer make a trained model count more often?",
+            "Differences in colour at T = 32, L = 10: two layers are generally better, and slightly extend the sizes "
+            "at which perfect models are found; the general picture does not change.",
+            SAMPLING,
+            {UNIFORM: LAWS[UNIFORM]},
+            {
+                GridSize.LAPTOP: f"{trained_two_layers.recipe(GridSize.LAPTOP)} (ours); T = 6, L = 4, so that every "
+                "sequence is decided; layers of the same d and p, as A has them",
+                GridSize.PAPER: recipes()[GridSize.PAPER],
+            },
+            {GridSize.LAPTOP: 8.0, GridSize.PAPER: 2000.0},
+            trained_two_layers.trials,
+            trained_two_layers.drawing,
+            trained_two_layers.compared,
+            trained_two_layers.gained,
+            also=("A-Fig-21",),
         ),
     )

@@ -38,7 +38,7 @@ def course(args: argparse.Namespace) -> Course:
     from verify.changes.until_proved import Course
     from verify.tasks.histogram.changing import changeable
     from verify.tasks.histogram.every_reading import problem
-    from verify.tasks.histogram.experiments import initialise
+    from verify.tasks.histogram.trained_models import initialise
 
     d, p = args.d or args.T, args.p or 2 * args.T
     check_sizes(args.model, T=args.T, L=args.L, d=d, p=p)
