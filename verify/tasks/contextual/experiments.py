@@ -43,7 +43,11 @@ class PositionTrial:
 
     @property
     def described(self) -> Mapping[str, Any]:
-        return {**asdict(self), "recipe": str(recipe(self.grid))}
+        return {**asdict(self), "recipe": str(self.how)}
+
+    @property
+    def how(self) -> Recipe:
+        return recipe(self.grid)
 
     @property
     def settings(self) -> dict[str, Setting]:
@@ -55,8 +59,7 @@ class PositionTrial:
         from constructions.training import train
 
         module, (N, M) = initialised(self), SIZES[self.grid]
-        how = recipe(self.grid)
-        training = train(module, partial(loss, module, N, M, how.batch), how, self.seed)
+        training = train(module, partial(loss, module, N, M, self.how.batch), self.how, self.seed)
         result = judged(self, module.requires_grad_(False), N, M)
         return DecidedModel(result, as_bytes(module), training.to_dict())
 
@@ -138,7 +141,16 @@ def judged(trial: PositionTrial, module: PositionalContextualTransformer, N: int
     shorter, fewer = decide(module, SHORT[trial.grid], M), decide(module, N, M - 1)
     exact = {law: (s.right, s.right + s.open) for law, s in zip(LEARNT, (found.whole, *found.shares), strict=True)}
     exact |= {law: (s.right, s.right + s.open) for law, s in ((SHORTER, shorter.whole), (FEWER, fewer.whole))}
-    return Result(trial.settings, sampled, verdict(found), exact, wrong_string(module, found))
+    return Result(trial.settings, sampled, verdict(found), exact, wrong_string(module, found), numbers(trial.grid))
+
+
+def numbers(grid: GridSize) -> dict[str, int]:
+    """How many answers each law has: of every string, those of its regions that are asked for."""
+    from verify.tasks.contextual.accuracy import RandomStrings
+
+    N, M = SIZES[grid]
+    whole, shorter, fewer = (RandomStrings(*of).number() for of in ((N, M), (SHORT[grid], M), (N, M - 1)))
+    return {**dict(zip(LEARNT, (M * whole, whole, whole), strict=True)), SHORTER: M * shorter, FEWER: (M - 1) * fewer}
 
 
 def proved_or_unknown(module: PositionalContextualTransformer) -> Verdict:
@@ -182,27 +194,42 @@ def drawing(results: Sequence[Result]) -> Figure:
     return accuracies(results, by="positions", laws=("region 1", "region 2", SHORTER, FEWER))
 
 
-def experiments() -> tuple[Experiment, ...]:
-    """Fig. 2 and what the same models do on other strings, Fig. 3, 4 and 22 to 24."""
+def laws() -> dict[str, str]:
+    """What the exact shares are shares of."""
     N, M = SIZES[GridSize.LAPTOP]
     of = f"strings of {N} tokens with {M} regions"
-    laws = {
+    return {
         "both regions": f"all pairs of a region and one of the {of}",
         "region 1": f"all {of}, the first region",
         "region 2": f"all {of}, the second region",
         SHORTER: f"all pairs of a region and a string of {SHORT[GridSize.LAPTOP]} tokens with {M} regions",
         FEWER: f"all strings of {N} tokens with {M - 1} region, that region",
     }
-    sizes = {
-        grid: f"{SIZES[grid][0]} tokens, {SIZES[grid][1]} regions, {WIDTHS[grid][0]} coordinates, heads of "
-        f"{WIDTHS[grid][1]} and {WIDTHS[grid][2]} neurons without LayerNorm"
+
+
+def recipes(by: Mapping[GridSize, Recipe]) -> dict[GridSize, str]:
+    """What is trained, in words."""
+    whose = {
+        GridSize.LAPTOP: "ours, as B prints no hyperparameters",
+        GridSize.PAPER: "B's length and regions, the rest ours, as B prints no hyperparameters",
+    }
+    return {
+        grid: f"{whose[grid]}: {by[grid]}; {SIZES[grid][0]} tokens, {SIZES[grid][1]} regions, {WIDTHS[grid][0]} "
+        f"coordinates, heads of {WIDTHS[grid][1]} and {WIDTHS[grid][2]} neurons without LayerNorm"
         for grid in GridSize
     }
-    recipes = {
-        GridSize.LAPTOP: f"ours, as B prints no hyperparameters: {recipe(GridSize.LAPTOP)}; {sizes[GridSize.LAPTOP]}",
-        GridSize.PAPER: f"B's length and regions, the rest ours, as B prints no hyperparameters: "
-        f"{recipe(GridSize.PAPER)}; {sizes[GridSize.PAPER]}",
-    }
+
+
+SAMPLING = (
+    f"{SAMPLES} strings of the length and number of regions trained on, digits from fair coins, as B draws them, and "
+    "delimiters at uniform places, as B does not say; answers of all regions are counted"
+)
+
+
+def experiments() -> tuple[Experiment, ...]:
+    """Fig. 2 and what the same models do on other strings, Fig. 3, 4 and 22 to 24; and models trained for longer."""
+    from verify.tasks.contextual.longer import experiment
+
     return (
         Experiment(
             "B-Fig-2",
@@ -211,12 +238,12 @@ def experiments() -> tuple[Experiment, ...]:
             "Which position codes learn to count regions, and what do they do on other strings?",
             "Points between chance and almost 100 % for each region: NoPE and RoPE best, AbsPE below, ALiBi better as "
             "its exponent gets smaller; on shorter strings or fewer regions some stay, others drop to chance.",
-            f"{SAMPLES} strings of the length and number of regions trained on, digits from fair coins, as B draws "
-            "them, and delimiters at uniform places, as B does not say; answers of all regions are counted",
-            laws,
-            recipes,
+            SAMPLING,
+            laws(),
+            recipes({grid: recipe(grid) for grid in GridSize}),
             {GridSize.LAPTOP: 15.0, GridSize.PAPER: 7200.0},
             trials,
             drawing,
         ),
+        experiment(),
     )
