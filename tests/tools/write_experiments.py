@@ -48,9 +48,9 @@ document draws them.
 FINDINGS = """
 ## All samples right, and wrong
 
-{said}. The input is the first wrong one of its task: the shortest
-string of equal tokens, or of types, at its least shift (C), the first string in the order of tokens (B), the first counts
-(n0, n1, n2) in their order (D, E). Shares are of the inputs that the experiment's page names.
+{said}. The input is the first wrong one of its task: the
+shortest string, at its least shift (C), the first string in the order of tokens (B), the first counts (n0, n1, n2) in
+their order (D, E). Shares are of the inputs that the experiment's page names.
 
 """
 
@@ -122,7 +122,9 @@ def index(found: list[tuple[Experiment, list[Result], dict[str, Any]]]) -> str:
         name = f"[{experiment.id}]({experiment.id}.md)"
         lines.append((name, experiment.source, len(results), len(perfect), proved, wrong))
     tree = "\n".join(experiment.id for experiment, *_ in found)
-    return f"{INTRODUCTION}{render(head, lines, 'markdown')}\n{findings(found)}\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
+    return (
+        f"{INTRODUCTION}{render(head, lines, 'markdown')}\n{findings(found)}\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
+    )
 
 
 def findings(found: list[tuple[Experiment, list[Result], dict[str, Any]]]) -> str:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from verify.experiments.experiment import Experiment, Result
-from verify.frame.certificate import Verdict, in_words
+from verify.frame.certificate import in_words
 
 LONGEST_SHOWN = 12  # tokens of an input
 SCALE = 10**4  # of a share in per cent
@@ -86,6 +86,7 @@ def missing(of: Fraction, *, up: bool) -> str:
 def wrong_in_words(result: Result) -> str:
     """How many answers of the first law with a wrong one are wrong, or which share of them in per cent.
 
+    >>> from verify.frame.certificate import Verdict
     >>> of = {"near": (Fraction(1), Fraction(1)), "far": (Fraction(3, 4), Fraction(3, 4))}
     >>> wrong_in_words(Result({}, (9, 9), Verdict.REFUTED, of, {}, {"far": 8})), wrong_in_words(
     ...     Result({}, (9, 9), Verdict.REFUTED, of, {}))

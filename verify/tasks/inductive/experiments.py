@@ -10,7 +10,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
-from verify.frame.certificate import Certificate, Verdict
+from verify.frame.certificate import Certificate
 from verify.tasks.inductive.document_c import EMBEDDINGS, reported
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from verify.tasks.inductive.trained import Course
 
 STRINGS = 200  # of each length that are sampled
+EVERY = 100  # steps between two states of which the better one is kept
 MOST = 20_000  # strings of one length that are all run
 BUDGET = 60.0  # seconds for a verdict where strings are too many
 TRAINED, TESTED, FIRST = "trained", "tested", "first token"
@@ -38,7 +39,7 @@ class Sizes:
     trained: int
     tested: int
     positions: int
-    of: Mapping[str, int]
+    of: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class DecoderTrial:
         from verify.tasks.inductive.trained import trained
 
         course, model = self.course, blank(self)
-        training = trained(model, course, recipe(self.grid, self.task), self.seed)
+        training = trained(model, course, recipe(self.grid, self.task), self.seed, EVERY)
         about = {"task": course.task.name, **course.task.parameters()}
         return DecidedModel(judged(self, model), as_bytes(model, about), training.to_dict())
 
@@ -207,7 +208,7 @@ def by_strings(trial: DecoderTrial, model: Decoder, sampled: tuple[int, int]) ->
         right, wrong, total = (sum(counts[of]) for counts in (found.right, found.wrong, found.total))
         exact[name] = Fraction(right, total), 1 - Fraction(wrong, total)
         inputs[name] = total
-    if "first-heterogeneous" != trial.task:
+    if trial.task != "first-heterogeneous":
         del exact[FIRST], inputs[FIRST]
     return Result(trial.settings, sampled, found.verdict, exact, found.counterexample, inputs)
 
@@ -287,14 +288,14 @@ def in_words(grid: GridSize, tasks: Sequence[str], shape: str = "") -> str:
         if grid is GridSize.PAPER
         else "ours, in C's block with GELU and LayerNorm"
     )
-    kept = f"of every {EVERY_WORD} steps those weights are kept that answer most samples of both lengths"
+    kept = f"of every {EVERY} steps those weights are kept that answer most samples of both lengths"
     return f"{whose}: {shape}, each string at a random shift; {'. '.join(parts)}. As C does, {kept}"
 
 
-EVERY_WORD = 100  # steps; that of verify.tasks.inductive.trained, which loads torch
 SAMPLING = (
-    f"{STRINGS} strings of the length trained on, and {STRINGS} of that of the test, of which answers beyond the length "
-    "trained on are counted; each at a random shift, as C tests"
+    f"{STRINGS} strings of the length trained on, and {STRINGS} of that of the test, of which answers beyond the "
+    "length trained on are counted; each at a random shift at which it fits, as C tests, so that shorter "
+    "strings at larger shifts are never drawn"
 )
 LAWS = {
     TRAINED: "all strings, starts and shifts of the lengths trained on, their last answer",
@@ -340,8 +341,8 @@ def table_a4() -> Experiment:
         "C-Table-A4",
         "C, Table A4, one layer",
         "What does BOS add to decoders without positions in the stream?",
-        "Trained / tested, in per cent: without BOS 2.0/0.0 (succession) and 11.8/11.8 (modular) for NoPE and RoPE; with "
-        "it 100/0.0, and 100/10.1 (NoPE) and 100/27.8 (RoPE).",
+        "Trained / tested, in per cent: without BOS 2.0/0.0 (succession) and 11.8/11.8 (modular) for NoPE and RoPE; "
+        "with it 100/0.0, and 100/10.1 (NoPE) and 100/27.8 (RoPE).",
         SAMPLING,
         {TRAINED: f"{LAWS[TRAINED]}, in succession those of equal tokens alone", TESTED: LAWS[TESTED]},
         {grid: in_words(grid, tasks) for grid in GridSize},
@@ -358,8 +359,8 @@ def table_a5() -> Experiment:
         "C-Table-A5",
         "C, Table A5",
         "Which position codes tell the first of equal tokens?",
-        "The first token's answer alone, with 32 and with 4 coordinates: 100 % for SinePE, APE and SPE, 0 % for NoPE and "
-        "RoPE, in and out of distribution.",
+        "The first token's answer alone, with 32 and with 4 coordinates: 100 % for SinePE, APE and SPE, 0 % for NoPE "
+        "and RoPE, in and out of distribution.",
         f"{SAMPLING}; all answers are counted, as the first one alone is right where every answer is *first*",
         LAWS,
         {grid: in_words(grid, ["first-homogeneous"], of) for grid in GridSize},
@@ -392,8 +393,8 @@ def table_a7() -> Experiment:
         "C-Table-A7",
         "C, Table A7, rows with BOS",
         "Do decoders with BOS count each type of token in every string?",
-        "Trained / tested, in per cent, the best of five seeds: the column *C prints*. All but RoPE generalise, with one "
-        "layer and with two.",
+        "Trained / tested, in per cent, the best of five seeds: the column *C prints*. All but RoPE generalise, with "
+        "one layer and with two.",
         SAMPLING,
         OVER_TYPES,
         {grid: in_words(grid, ["selective"]) for grid in GridSize},

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 IGNORED = -100  # class of a position that is not judged
 SCORED = 16  # strings of each length, for the best state
-EVERY = 100  # steps between two scores
 STD = 0.1  # of the first weights
 
 
@@ -116,8 +115,8 @@ def shifted_run(model: Decoder, strings: Tensor, shifts: Tensor) -> Tensor:
     return logits[:, int(model.has_bos) :]
 
 
-def trained(model: Decoder, course: Course, recipe: Recipe, seed: int) -> Training:
-    """Trains a decoder in place: the state is kept that answers most of both lengths, as C keeps the best checkpoint."""
+def trained(model: Decoder, course: Course, recipe: Recipe, seed: int, every: int) -> Training:
+    """Trains a decoder in place, and keeps, of every so many steps, the state that answers most of both lengths."""
     from constructions.training import train
 
     initialised(model, seed=seed, std=STD)
@@ -131,6 +130,6 @@ def trained(model: Decoder, course: Course, recipe: Recipe, seed: int) -> Traini
         right, of = course.answered(model, SCORED, torch.Generator().manual_seed(seed + 1))
         return right / of
 
-    found = train(model.train(), loss, recipe, seed, score=score, every=EVERY)
+    found = train(model.train(), loss, recipe, seed, score=score, every=every)
     model.eval().requires_grad_(False)
     return found
