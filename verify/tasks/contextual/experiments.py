@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ CODES = (("nope", 0.0), ("ape", 0.0), ("rope", 0.0), ("alibi", 0.05), ("alibi", 
 SIZES = {GridSize.LAPTOP: (12, 2), GridSize.PAPER: (512, 4)}  # B's own are 512 tokens and 4 regions
 SHORT = {GridSize.LAPTOP: 8, GridSize.PAPER: 300}  # B's Fig. 3
 WIDTHS = {GridSize.LAPTOP: (16, 16, 32), GridSize.PAPER: (64, 64, 256)}  # of the stream, the heads, the hidden layer
+LEAST_SLOPE = 0.05
+LONGER = {GridSize.LAPTOP: 6000, GridSize.PAPER: 100_000}  # steps
 SAMPLES = 4000
 BUDGET = 60.0  # seconds for a verdict where strings are too many
 LEARNT = ("both regions", "region 1", "region 2")
@@ -183,6 +185,36 @@ def wrong_string(module: PositionalContextualTransformer, found: Decided) -> Map
     return {"input": f"{written(tokens)} (region {prompt + 1})", "expected": due, "predicted": said}
 
 
+@dataclass(frozen=True)
+class LongerTrial(PositionTrial):
+    """One model of one position code, trained for longer than those of Fig. 2."""
+
+    @property
+    def how(self) -> Recipe:
+        return longer_recipe(self.grid)
+
+
+def longer_recipe(grid: GridSize) -> Recipe:
+    """The other one with more steps."""
+    return replace(recipe(grid), steps=LONGER[grid])
+
+
+def longer_trials(grid: GridSize, seeds: int) -> list[LongerTrial]:
+    """B's four codes, ALiBi with the least slope, and every seed of each."""
+    codes = (each for each in CODES if each[1] in (0.0, LEAST_SLOPE))
+    return [LongerTrial(grid, pe, slope, seed) for pe, slope in codes for seed in range(seeds)]
+
+
+def remarks(results: Sequence[Result]) -> list[str]:
+    """Which models keep what they learnt on other strings, as the three solutions of Fig. 5 do or do not."""
+    found = []
+    for name, other in (("shorter strings", SHORTER), ("fewer regions", FEWER)):
+        pairs = [(r.exact[LEARNT[0]][0], r.exact[other][1]) for r in results if r.exact]
+        kept = sum(after >= before for before, after in pairs)
+        found.append(f"On {name} {kept} of {len(pairs)} models are right on no smaller share than on those trained on")
+    return found
+
+
 def trials(grid: GridSize, seeds: int) -> list[PositionTrial]:
     """Every code, and every seed of it."""
     return [PositionTrial(grid, pe, slope, seed) for pe, slope in CODES for seed in range(seeds)]
@@ -228,8 +260,6 @@ SAMPLING = (
 
 def experiments() -> tuple[Experiment, ...]:
     """Fig. 2 and what the same models do on other strings, Fig. 3, 4 and 22 to 24; and models trained for longer."""
-    from verify.tasks.contextual.longer import experiment
-
     return (
         Experiment(
             "B-Fig-2",
@@ -245,5 +275,23 @@ def experiments() -> tuple[Experiment, ...]:
             trials,
             drawing,
         ),
-        experiment(),
+        longer_trained(),
+    )
+
+
+def longer_trained() -> Experiment:
+    """Fig. 5: solutions that are alike on the strings they learn from, and not on others."""
+    return Experiment(
+        "B-Fig-5",
+        "B, Fig. 5 (models of close to 100 % accuracy, on their own strings, shorter ones, and fewer regions)",
+        "Which strings are wrong where all samples are right, and which other ones?",
+        "Three models with good predictions on their own strings: one keeps them on shorter strings and on fewer "
+        "regions, one on shorter strings alone, one on fewer regions alone.",
+        SAMPLING,
+        laws(),
+        recipes({grid: longer_recipe(grid) for grid in GridSize}),
+        {GridSize.LAPTOP: 35.0, GridSize.PAPER: 36_000.0},
+        longer_trials,
+        drawing,
+        remarks,
     )

@@ -29,7 +29,7 @@ ROWS = (
     ("succession", (2, 4)), ("helper", (2, 4)), ("helper-shifted", (1, 2, 4)), ("shifted", (1, 2, 4)),
     ("modular", (1, 2, 4)), ("selective", (1, 2, 4)), ("selective-modular", (2, 4)),
 )  # fmt: skip
-SMALL_ROWS = tuple((task, (1, 2)) for task in ("shifted", "modular", "selective"))
+SMALL_ROWS = tuple((task, (1, 2)) for task in ("shifted", "modular"))
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,6 @@ class DecoderTrial:
     def settings(self) -> dict[str, Setting]:
         every: dict[str, Setting] = {
             "task": self.task,
-            "BOS": "yes" if self.bos else "no",
             "layers": self.layers,
             "d": self.d,
             "positions": self.pe,
@@ -213,52 +212,37 @@ def by_strings(trial: DecoderTrial, model: Decoder, sampled: tuple[int, int]) ->
     return Result(trial.settings, sampled, found.verdict, exact, found.counterexample, inputs)
 
 
-def decoders(grid: GridSize, seeds: int, rows: Sequence[tuple[str, tuple[int, ...]]], *, bos: Sequence[bool],
-             embeddings: Sequence[str], shown: tuple[str, ...]) -> list[DecoderTrial]:  # fmt: skip
-    """Every task, depth and embedding, and every seed of it."""
+def decoders(grid: GridSize, seeds: int, rows: Sequence[tuple[str, tuple[int, ...]]], embeddings: Sequence[str],
+             shown: tuple[str, ...]) -> list[DecoderTrial]:  # fmt: skip
+    """Every task, depth and embedding, and every seed of it, without BOS."""
     shape = SHAPES[grid]
     return [
-        DecoderTrial(grid, task, pe, n, has_bos, shape.d, shape.heads, shape.neurons, seed, shown)
+        DecoderTrial(grid, task, pe, n, False, shape.d, shape.heads, shape.neurons, seed, shown)
         for task, layers in rows
-        for has_bos, n, pe, seed in product(bos, layers, embeddings, range(seeds))
+        for n, pe, seed in product(layers, embeddings, range(seeds))
     ]
 
 
 SHOWN = ("task", "layers", "positions", "C prints", "seed")
+SHOWN_OF_FIRST = ("d", "positions", "C prints", "seed")
 
 
 def trials(grid: GridSize, seeds: int) -> list[DecoderTrial]:
     """Table 2."""
     rows = ROWS if grid is GridSize.PAPER else SMALL_ROWS
-    return decoders(grid, seeds, rows, bos=(False,), embeddings=EMBEDDINGS, shown=SHOWN)
-
-
-def trials_with_bos(grid: GridSize, seeds: int) -> list[DecoderTrial]:
-    """Table A4: with BOS and without."""
-    layers = (1, 2, 4) if grid is GridSize.PAPER else (1,)
-    rows = [(task, layers) for task in ("succession", "modular")]
-    shown = ("task", "BOS", *SHOWN[1:])
-    return decoders(grid, seeds, rows, bos=(False, True), embeddings=("nope", "rope"), shown=shown)
+    return decoders(grid, seeds, rows, EMBEDDINGS, SHOWN)
 
 
 def trials_of_first_tokens(grid: GridSize, seeds: int) -> list[DecoderTrial]:
     """Table A5: one layer and one head, d = 32 and 4, on both grids."""
-    of = decoders(grid, seeds, [("first-homogeneous", (1,))], bos=(False,), embeddings=EMBEDDINGS,
-                  shown=("d", "positions", "C prints", "seed"))  # fmt: skip
+    of = decoders(grid, seeds, [("first-homogeneous", (1,))], EMBEDDINGS, SHOWN_OF_FIRST)
     return [replace(trial, d=d, heads=1, neurons=4 * d) for d in (32, 4) for trial in of]
 
 
 def trials_of_strings(grid: GridSize, seeds: int) -> list[DecoderTrial]:
-    """Table A6: one layer, one head, d = 4, no positions; two models of each seed's kind differ by the seed alone."""
-    of = decoders(grid, seeds, [("first-heterogeneous", (1,))], bos=(False,), embeddings=("nope",),
-                  shown=("d", "positions", "C prints", "seed"))  # fmt: skip
+    """Table A6: one layer, one head, d = 4 and no positions, on both grids."""
+    of = decoders(grid, seeds, [("first-heterogeneous", (1,))], ("nope",), SHOWN_OF_FIRST)
     return [replace(trial, d=4, heads=1, neurons=16) for trial in of]
-
-
-def trials_of_selective(grid: GridSize, seeds: int) -> list[DecoderTrial]:
-    """Table A7, its rows with BOS; those without are Table 2's."""
-    rows = [("selective", (1, 2) if grid is GridSize.PAPER else (1,))]
-    return decoders(grid, seeds, rows, bos=(True,), embeddings=EMBEDDINGS, shown=SHOWN)
 
 
 def grids(law: str, results: Sequence[Result], *, panel: str, y: str) -> Figure:
@@ -308,22 +292,19 @@ OVER_TYPES = {
 
 
 def experiments() -> tuple[Experiment, ...]:
-    """Tables 2, A4, A5, A6 and A7."""
-    return table_2(), table_a4(), table_a5(), table_a6(), table_a7()
+    """Tables 2, A5 and A6."""
+    return table_2(), table_a5(), table_a6()
 
 
 def table_2() -> Experiment:
     return Experiment(
         "C-Table-2",
-        "C, Table 2, one and two layers: shifted start, modular and selective",
+        "C, Table 2, one and two layers: shifted start and modular",
         "Which decoders count beyond the lengths that they were trained on, by task and position code?",
         "Trained / tested, in per cent, the best of five seeds: the column *C prints*. With two layers shifted start "
-        "is generalised best by RoPE, modular by SinePE and APE, selective by NoPE.",
+        "is generalised best by RoPE, modular by SinePE and APE.",
         SAMPLING,
-        {
-            TRAINED: f"{LAWS[TRAINED]}; selective: {OVER_TYPES[TRAINED]}",
-            TESTED: f"{LAWS[TESTED]}; selective: {OVER_TYPES[TESTED]}",
-        },
+        LAWS,
         {
             GridSize.LAPTOP: in_words(GridSize.LAPTOP, [task for task, _ in SMALL_ROWS]),
             GridSize.PAPER: in_words(GridSize.PAPER, [task for task, _ in ROWS]),
@@ -331,24 +312,6 @@ def table_2() -> Experiment:
         {GridSize.LAPTOP: 20.0, GridSize.PAPER: 500_000.0},
         trials,
         partial(grids, TESTED, panel="task", y="layers"),
-        remarks,
-    )
-
-
-def table_a4() -> Experiment:
-    tasks = ("succession", "modular")
-    return Experiment(
-        "C-Table-A4",
-        "C, Table A4, one layer",
-        "What does BOS add to decoders without positions in the stream?",
-        "Trained / tested, in per cent: without BOS 2.0/0.0 (succession) and 11.8/11.8 (modular) for NoPE and RoPE; "
-        "with it 100/0.0, and 100/10.1 (NoPE) and 100/27.8 (RoPE).",
-        SAMPLING,
-        {TRAINED: f"{LAWS[TRAINED]}, in succession those of equal tokens alone", TESTED: LAWS[TESTED]},
-        {grid: in_words(grid, tasks) for grid in GridSize},
-        {GridSize.LAPTOP: 20.0, GridSize.PAPER: 500_000.0},
-        trials_with_bos,
-        partial(grids, TRAINED, panel="task", y="BOS"),
         remarks,
     )
 
@@ -384,23 +347,6 @@ def table_a6() -> Experiment:
         {GridSize.LAPTOP: 15.0, GridSize.PAPER: 50_000.0},
         trials_of_strings,
         partial(points, laws=(TRAINED, TESTED, FIRST)),
-        remarks,
-    )
-
-
-def table_a7() -> Experiment:
-    return Experiment(
-        "C-Table-A7",
-        "C, Table A7, rows with BOS",
-        "Do decoders with BOS count each type of token in every string?",
-        "Trained / tested, in per cent, the best of five seeds: the column *C prints*. All but RoPE generalise, with "
-        "one layer and with two.",
-        SAMPLING,
-        OVER_TYPES,
-        {grid: in_words(grid, ["selective"]) for grid in GridSize},
-        {GridSize.LAPTOP: 30.0, GridSize.PAPER: 500_000.0},
-        trials_of_selective,
-        partial(grids, TESTED, panel="task", y="layers"),
         remarks,
     )
 
