@@ -12,7 +12,7 @@ from constructions.errors import BadInput
 from constructions.inductive import load
 from constructions.training import Recipe, train
 from verify.counting.tasks import Line, Task
-from verify.experiments.experiment import GridSize, Verdict
+from verify.experiments.experiment import GridSize, Result, Verdict
 from verify.tasks.inductive import experiments, tested
 from verify.tasks.inductive.tested import every_string
 from verify.tasks.inductive.trained import IGNORED, Course, shifted_run
@@ -192,3 +192,15 @@ def test_the_document_s_figures_stand_beside_the_models():
     assert first[4, "spe"] == first[32, "ape"] == "100/100" and first[4, "rope"] == "0/0"
     paper = experiments.trials(GridSize.PAPER, 5)
     assert len(paper) == 5 * 5 * 18 and {each.d for each in paper} == {1024}
+
+
+def test_a_second_seed_is_compared_with_the_first():
+    def results(*shares):
+        share = [Fraction(each) for each in shares]
+        exact = [{"trained": (each, each), "tested": (Fraction(0), Fraction(1))} for each in share]
+        return [Result({"d": 4, "seed": i}, (1, 2), Verdict.REFUTED, each, {}) for i, each in enumerate(exact)]
+
+    assert experiments.remarks(results("1"))[1].startswith("One seed")
+    learnt, trained, tested = experiments.remarks(results("1", "0.8"))
+    assert learnt.startswith("1 of 2") and "in 1 of 1 kinds of models: d 4" in trained and "in 0 of 1" in tested
+    assert "in 0 of 1" in experiments.remarks(results("0.95", "0.9"))[1]
