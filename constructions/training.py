@@ -21,7 +21,8 @@ CONSTANT, ONE_CYCLE, COSINE = SCHEDULES = ("constant", "one-cycle", "cosine")
 class Recipe:
     """How a module is trained: everything but the data and the seed.
 
-    `stop` ends the training as soon as the loss of a step is below it, `clip` bounds the norm of a gradient.
+    `stop` ends the training as soon as the loss of a step is below it, `clip` bounds the norm of a gradient, and over
+    the first `warmup` steps of a constant schedule the rate grows linearly.
     """
 
     optimizer: str
@@ -33,6 +34,7 @@ class Recipe:
     schedule: str = CONSTANT
     clip: float | None = None
     stop: float | None = None
+    warmup: int = 0
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS or self.schedule not in SCHEDULES:
@@ -40,6 +42,8 @@ class Recipe:
             raise BadInput(f"optimizer={self.optimizer!r}, schedule={self.schedule!r}: must be of {known}")
         if self.steps < 1 or self.batch < 1:
             raise BadInput(f"steps={self.steps}, batch={self.batch}: must be at least 1")
+        if self.warmup < 0 or (self.warmup and self.schedule != CONSTANT):
+            raise BadInput(f"warmup={self.warmup}: must be at least 0, and 0 with a {self.schedule} schedule")
 
     def started(self, module: nn.Module) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler | None]:
         """The optimizer of a module's parameters that learn, and what changes its rate."""
@@ -50,6 +54,8 @@ class Recipe:
             return optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=self.lr, total_steps=self.steps)
         if self.schedule == COSINE:
             return optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
+        if self.warmup:
+            return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: min(1.0, (i + 1) / self.warmup))
         return optimizer, None
 
     def slower(self, times: float) -> Recipe:
@@ -65,6 +71,7 @@ class Recipe:
         words = [self.optimizer, f"learning rate {self.lr:g}", f"{self.steps} steps of {self.batch}"]
         words += [f"weight decay {self.weight_decay:g}"] if self.weight_decay else []
         words += [f"{self.schedule} schedule"] if self.schedule != CONSTANT else []
+        words += [f"linear warmup of {self.warmup} steps"] if self.warmup else []
         words += [f"gradients clipped at {self.clip:g}"] if self.clip is not None else []
         return ", ".join(words + ([f"until the loss is below {self.stop:g}"] if self.stop is not None else []))
 

@@ -211,3 +211,12 @@ def test_masked_heads_stay_masked(tmp_path, monkeypatch, strategy, left):
         each.logits_at_counts(count01.counts_of(n, EQUALS), EQUALS) for each in (module, with_heads(module, acting))
     ]
     assert torch.allclose(*logits, atol=1e-5)
+
+
+def test_longer_training_is_more_steps_and_another_trial():
+    usual = contextual.PositionTrial(GridSize.LAPTOP, "rope", 0.0, 0)
+    longer = next(each for each in contextual.longer_trials(GridSize.LAPTOP, 1) if each.pe == "rope")
+    assert longer.how == dataclasses.replace(usual.how, steps=6000) and longer.described != usual.described
+    assert {each.pe for each in contextual.longer_trials(GridSize.LAPTOP, 1)} == {"nope", "ape", "rope", "alibi"}
+    whole, first, second, shorter, fewer = contextual.numbers(GridSize.LAPTOP).values()
+    assert whole == first + second == 2 * 126_720 and shorter == 2 * 70 * 2**4 and fewer == 66 * 2**10

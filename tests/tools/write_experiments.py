@@ -16,7 +16,7 @@ from typing import Any
 
 from verify.commands.reproduce import every
 from verify.experiments.experiment import Experiment, GridSize, Result
-from verify.experiments.table import columns, in_a_heading, news, rows
+from verify.experiments.table import case_in_words, columns, in_a_heading, news, rows, wrong_in_words
 from verify.report.tables import render
 
 DOCS = Path(__file__).parents[2] / "docs" / "experiments"
@@ -41,6 +41,16 @@ hyperparameters.
 What is exact: the share of all inputs of a law that the stored numbers answer rightly in real arithmetic, a bracket
 where the time for a verdict ended. What is sampled: answers of the module as torch runs it, on inputs drawn as the
 document draws them.
+
+"""
+
+
+FINDINGS = """
+## All samples right, and wrong
+
+{said}. The input is the first wrong one of its task: the
+shortest string, at its least shift (C), the first string in the order of tokens (B), the first counts (n0, n1, n2) in
+their order (D, E). Shares are of the inputs that the experiment's page names.
 
 """
 
@@ -114,7 +124,29 @@ def index(found: list[tuple[Experiment, list[Result], dict[str, Any]]]) -> str:
         name = f"[{experiment.id}]({experiment.id}.md)"
         lines.append((name, experiment.source, len(results), len(perfect), proved, wrong))
     tree = "\n".join(experiment.id for experiment, *_ in found)
-    return f"{INTRODUCTION}{render(head, lines, 'markdown')}\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
+    return (
+        f"{INTRODUCTION}{render(head, lines, 'markdown')}\n{findings(found)}\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
+    )
+
+
+def findings(found: list[tuple[Experiment, list[Result], dict[str, Any]]]) -> str:
+    """What no sample showed: every model whose samples are all right, and that is wrong on an input of its task."""
+    head = ("experiment", "model", "samples, all right", "wrong", "a wrong input")
+    lines = [
+        (
+            f"[{experiment.id}]({experiment.id}.md)",
+            ", ".join(f"{name} {value}" for name, value in result.settings.items()),
+            result.sampled[1],
+            wrong_in_words(result),
+            case_in_words(result.wrong or {}),
+        )
+        for experiment, results, _ in found
+        for result in results
+        if result.is_news
+    ]
+    models = sum(len(results) for _, results, _ in found)
+    said = f"Of {models} models {len(lines)} have all samples right, and are wrong on an input of their task"
+    return f"{FINDINGS.format(said=said)}{render(head, lines, 'markdown')}"
 
 
 def pages() -> dict[str, str]:

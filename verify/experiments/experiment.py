@@ -29,7 +29,8 @@ class Result:
 
     `sampled` is right answers of how many, drawn as the document draws them and run in the model's dtype; `exact` is
     the share of right answers in real arithmetic, at least and at most, by the name of a law; `wrong` is an input with
-    a wrong answer. `shown` holds plain values that only the figure and the remarks need.
+    a wrong answer; `inputs` says how many answers a law has, where they are counted. `shown` holds plain values that
+    only the figure and the remarks need.
     """
 
     settings: Mapping[str, Setting]
@@ -37,6 +38,7 @@ class Result:
     verdict: Verdict
     exact: Mapping[str, tuple[Fraction, Fraction]] = field(default_factory=dict)
     wrong: Mapping[str, Any] | None = None
+    inputs: Mapping[str, int] = field(default_factory=dict)
     shown: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -48,6 +50,19 @@ class Result:
         """Whether all sampled answers are right, and the model is wrong nevertheless."""
         return self.sampled[0] == self.sampled[1] and self.verdict is Verdict.REFUTED
 
+    def wrong_of(self, law: str) -> tuple[int, int] | None:
+        """How many of a law's answers are wrong, None where they are not counted or some are open.
+
+        >>> share = Fraction(2, 3)
+        >>> Result({}, (1, 1), Verdict.REFUTED, {"all": (share, share)}, None, {"all": 6}).wrong_of("all")
+        (2, 6)
+        """
+        if law not in self.exact or law not in self.inputs or self.exact[law][0] != self.exact[law][1]:
+            return None
+        found = (1 - self.exact[law][0]) * self.inputs[law]
+        assert found.denominator == 1, (law, self.exact[law], self.inputs[law])
+        return int(found), self.inputs[law]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values; fractions are strings."""
         more = {"shown": dict(self.shown)} if self.shown else {}
@@ -57,6 +72,7 @@ class Result:
             "verdict": self.verdict.value,
             "exact": {law: [str(low), str(high)] for law, (low, high) in self.exact.items()},
             "wrong": None if self.wrong is None else dict(self.wrong),
+            **({"inputs": {law: str(number) for law, number in self.inputs.items()}} if self.inputs else {}),
             **more,
         }
 
@@ -71,9 +87,9 @@ class Result:
         """
         right, of = map(int, said["sampled"])
         exact = {law: (Fraction(low), Fraction(high)) for law, (low, high) in said["exact"].items()}
-        return cls(
-            dict(said["settings"]), (right, of), Verdict(said["verdict"]), exact, said["wrong"], said.get("shown", {})
-        )
+        inputs = {law: int(number) for law, number in said.get("inputs", {}).items()}
+        verdict, shown = Verdict(said["verdict"]), said.get("shown", {})
+        return cls(dict(said["settings"]), (right, of), verdict, exact, said["wrong"], inputs, shown)
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,24 @@ def missing(of: Fraction, *, up: bool) -> str:
         return f"{Decimal(of.numerator) / Decimal(of.denominator):.1e}"
 
 
+def wrong_in_words(result: Result) -> str:
+    """How many answers of the first law with a wrong one are wrong, or which share of them in per cent.
+
+    >>> from verify.frame.certificate import Verdict
+    >>> of = {"near": (Fraction(1), Fraction(1)), "far": (Fraction(3, 4), Fraction(3, 4))}
+    >>> wrong_in_words(Result({}, (9, 9), Verdict.REFUTED, of, {}, {"far": 8})), wrong_in_words(
+    ...     Result({}, (9, 9), Verdict.REFUTED, of, {}))
+    ('2 of 8 (far)', '25 % (far)')
+    """
+    for law, (low, high) in result.exact.items():
+        if (counted := result.wrong_of(law)) is not None and counted[0]:
+            return f"{counted[0]} of {counted[1]} ({law})"
+        if low < 1 and law not in result.inputs:
+            ends = [f"{float(100 * end):.3g}" for end in dict.fromkeys((1 - high, 1 - low))]
+            return f"{' to '.join(ends)} % ({law})"
+    return "an input beyond those of the shares"
+
+
 def news(experiment: Experiment, results: Sequence[Result]) -> list[str]:
     """What sampling did not see: each model whose samples are all right and that is wrong; the experiment's remarks."""
     found = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ CODES = (("nope", 0.0), ("ape", 0.0), ("rope", 0.0), ("alibi", 0.05), ("alibi", 
 SIZES = {GridSize.LAPTOP: (12, 2), GridSize.PAPER: (512, 4)}  # B's own are 512 tokens and 4 regions
 SHORT = {GridSize.LAPTOP: 8, GridSize.PAPER: 300}  # B's Fig. 3
 WIDTHS = {GridSize.LAPTOP: (16, 16, 32), GridSize.PAPER: (64, 64, 256)}  # of the stream, the heads, the hidden layer
+LEAST_SLOPE = 0.05
+LONGER = {GridSize.LAPTOP: 6000, GridSize.PAPER: 100_000}  # steps
 SAMPLES = 4000
 BUDGET = 60.0  # seconds for a verdict where strings are too many
 LEARNT = ("both regions", "region 1", "region 2")
@@ -43,7 +45,11 @@ class PositionTrial:
 
     @property
     def described(self) -> Mapping[str, Any]:
-        return {**asdict(self), "recipe": str(recipe(self.grid))}
+        return {**asdict(self), "recipe": str(self.how)}
+
+    @property
+    def how(self) -> Recipe:
+        return recipe(self.grid)
 
     @property
     def settings(self) -> dict[str, Setting]:
@@ -55,8 +61,7 @@ class PositionTrial:
         from constructions.training import train
 
         module, (N, M) = initialised(self), SIZES[self.grid]
-        how = recipe(self.grid)
-        training = train(module, partial(loss, module, N, M, how.batch), how, self.seed)
+        training = train(module, partial(loss, module, N, M, self.how.batch), self.how, self.seed)
         result = judged(self, module.requires_grad_(False), N, M)
         return DecidedModel(result, as_bytes(module), training.to_dict())
 
@@ -138,7 +143,16 @@ def judged(trial: PositionTrial, module: PositionalContextualTransformer, N: int
     shorter, fewer = decide(module, SHORT[trial.grid], M), decide(module, N, M - 1)
     exact = {law: (s.right, s.right + s.open) for law, s in zip(LEARNT, (found.whole, *found.shares), strict=True)}
     exact |= {law: (s.right, s.right + s.open) for law, s in ((SHORTER, shorter.whole), (FEWER, fewer.whole))}
-    return Result(trial.settings, sampled, verdict(found), exact, wrong_string(module, found))
+    return Result(trial.settings, sampled, verdict(found), exact, wrong_string(module, found), numbers(trial.grid))
+
+
+def numbers(grid: GridSize) -> dict[str, int]:
+    """How many answers each law has: of every string, those of its regions that are asked for."""
+    from verify.tasks.contextual.accuracy import RandomStrings
+
+    N, M = SIZES[grid]
+    whole, shorter, fewer = (RandomStrings(*of).number() for of in ((N, M), (SHORT[grid], M), (N, M - 1)))
+    return {**dict(zip(LEARNT, (M * whole, whole, whole), strict=True)), SHORTER: M * shorter, FEWER: (M - 1) * fewer}
 
 
 def proved_or_unknown(module: PositionalContextualTransformer) -> Verdict:
@@ -171,6 +185,36 @@ def wrong_string(module: PositionalContextualTransformer, found: Decided) -> Map
     return {"input": f"{written(tokens)} (region {prompt + 1})", "expected": due, "predicted": said}
 
 
+@dataclass(frozen=True)
+class LongerTrial(PositionTrial):
+    """One model of one position code, trained for longer than those of Fig. 2."""
+
+    @property
+    def how(self) -> Recipe:
+        return longer_recipe(self.grid)
+
+
+def longer_recipe(grid: GridSize) -> Recipe:
+    """The other one with more steps."""
+    return replace(recipe(grid), steps=LONGER[grid])
+
+
+def longer_trials(grid: GridSize, seeds: int) -> list[LongerTrial]:
+    """B's four codes, ALiBi with the least slope, and every seed of each."""
+    codes = (each for each in CODES if each[1] in (0.0, LEAST_SLOPE))
+    return [LongerTrial(grid, pe, slope, seed) for pe, slope in codes for seed in range(seeds)]
+
+
+def remarks(results: Sequence[Result]) -> list[str]:
+    """Which models keep what they learnt on other strings, as the three solutions of Fig. 5 do or do not."""
+    found = []
+    for name, other in (("shorter strings", SHORTER), ("fewer regions", FEWER)):
+        pairs = [(r.exact[LEARNT[0]][0], r.exact[other][1]) for r in results if r.exact]
+        kept = sum(after >= before for before, after in pairs)
+        found.append(f"On {name} {kept} of {len(pairs)} models are right on no smaller share than on those trained on")
+    return found
+
+
 def trials(grid: GridSize, seeds: int) -> list[PositionTrial]:
     """Every code, and every seed of it."""
     return [PositionTrial(grid, pe, slope, seed) for pe, slope in CODES for seed in range(seeds)]
@@ -182,27 +226,40 @@ def drawing(results: Sequence[Result]) -> Figure:
     return accuracies(results, by="positions", laws=("region 1", "region 2", SHORTER, FEWER))
 
 
-def experiments() -> tuple[Experiment, ...]:
-    """Fig. 2 and what the same models do on other strings, Fig. 3, 4 and 22 to 24."""
+def laws() -> dict[str, str]:
+    """What the exact shares are shares of."""
     N, M = SIZES[GridSize.LAPTOP]
     of = f"strings of {N} tokens with {M} regions"
-    laws = {
+    return {
         "both regions": f"all pairs of a region and one of the {of}",
         "region 1": f"all {of}, the first region",
         "region 2": f"all {of}, the second region",
         SHORTER: f"all pairs of a region and a string of {SHORT[GridSize.LAPTOP]} tokens with {M} regions",
         FEWER: f"all strings of {N} tokens with {M - 1} region, that region",
     }
-    sizes = {
-        grid: f"{SIZES[grid][0]} tokens, {SIZES[grid][1]} regions, {WIDTHS[grid][0]} coordinates, heads of "
-        f"{WIDTHS[grid][1]} and {WIDTHS[grid][2]} neurons without LayerNorm"
+
+
+def recipes(by: Mapping[GridSize, Recipe]) -> dict[GridSize, str]:
+    """What is trained, in words."""
+    whose = {
+        GridSize.LAPTOP: "ours, as B prints no hyperparameters",
+        GridSize.PAPER: "B's length and regions, the rest ours, as B prints no hyperparameters",
+    }
+    return {
+        grid: f"{whose[grid]}: {by[grid]}; {SIZES[grid][0]} tokens, {SIZES[grid][1]} regions, {WIDTHS[grid][0]} "
+        f"coordinates, heads of {WIDTHS[grid][1]} and {WIDTHS[grid][2]} neurons without LayerNorm"
         for grid in GridSize
     }
-    recipes = {
-        GridSize.LAPTOP: f"ours, as B prints no hyperparameters: {recipe(GridSize.LAPTOP)}; {sizes[GridSize.LAPTOP]}",
-        GridSize.PAPER: f"B's length and regions, the rest ours, as B prints no hyperparameters: "
-        f"{recipe(GridSize.PAPER)}; {sizes[GridSize.PAPER]}",
-    }
+
+
+SAMPLING = (
+    f"{SAMPLES} strings of the length and number of regions trained on, digits from fair coins, as B draws them, and "
+    "delimiters at uniform places, as B does not say; answers of all regions are counted"
+)
+
+
+def experiments() -> tuple[Experiment, ...]:
+    """Fig. 2 and what the same models do on other strings, Fig. 3, 4 and 22 to 24; and models trained for longer."""
     return (
         Experiment(
             "B-Fig-2",
@@ -211,12 +268,30 @@ def experiments() -> tuple[Experiment, ...]:
             "Which position codes learn to count regions, and what do they do on other strings?",
             "Points between chance and almost 100 % for each region: NoPE and RoPE best, AbsPE below, ALiBi better as "
             "its exponent gets smaller; on shorter strings or fewer regions some stay, others drop to chance.",
-            f"{SAMPLES} strings of the length and number of regions trained on, digits from fair coins, as B draws "
-            "them, and delimiters at uniform places, as B does not say; answers of all regions are counted",
-            laws,
-            recipes,
+            SAMPLING,
+            laws(),
+            recipes({grid: recipe(grid) for grid in GridSize}),
             {GridSize.LAPTOP: 15.0, GridSize.PAPER: 7200.0},
             trials,
             drawing,
         ),
+        longer_trained(),
+    )
+
+
+def longer_trained() -> Experiment:
+    """Fig. 5: solutions that are alike on the strings they learn from, and not on others."""
+    return Experiment(
+        "B-Fig-5",
+        "B, Fig. 5 (models of close to 100 % accuracy, on their own strings, shorter ones, and fewer regions)",
+        "Which strings are wrong where all samples are right, and which other ones?",
+        "Three models with good predictions on their own strings: one keeps them on shorter strings and on fewer "
+        "regions, one on shorter strings alone, one on fewer regions alone.",
+        SAMPLING,
+        laws(),
+        recipes({grid: longer_recipe(grid) for grid in GridSize}),
+        {GridSize.LAPTOP: 35.0, GridSize.PAPER: 36_000.0},
+        longer_trials,
+        drawing,
+        remarks,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -17,9 +17,11 @@ class Share:
     """Counts of inputs that are right and wrong at their last token, for each range of lengths.
 
     C's accuracy, every input (shift, start, length) alike: exact where none is open, else between two fractions.
+    `is_counted` says of which lines.
     """
 
     ranges: Mapping[str, range]
+    is_counted: Callable[[Line], bool] = lambda line: True
     counted: dict[str, list[int]] = field(default_factory=dict)
 
     def add(self, lines: list[Line], right: Tensor, wrong: Tensor, times: Tensor) -> None:
@@ -29,7 +31,8 @@ class Share:
         """
         place = torch.arange(right.shape[1])
         length = place - torch.tensor([[line.leading - 1] for line in lines])
-        exists = place < torch.tensor([[len(line.tokens)] for line in lines])
+        ends = [len(line.tokens) if self.is_counted(line) else 0 for line in lines]
+        exists = place < torch.tensor(ends)[:, None]
         for name, part in self.ranges.items():
             here = exists & (length >= part.start) & (length < part.stop)
             found = [int(((here & known).sum(0) * times).sum()) for known in (right, wrong, torch.ones_like(right))]

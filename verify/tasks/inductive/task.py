@@ -181,7 +181,7 @@ class Counting:
         least, tightest = float("inf"), None
         by: dict[str, int] = {}
         telling: dict[str, tuple[float, Item, int]] = {}
-        share = Share(lengths(self.wanted.name))
+        share = self.share()
         wrong: tuple[int, int, int, Line, int] | None = None
         opened: tuple[int, int, int] | None = None  # length, shift, start
         for found in bounds:
@@ -228,6 +228,10 @@ class Counting:
             telling=tuple((item, place) for _, item, place in telling.values()),
             extra=extra | self.proved_lengths,
         )
+
+    def share(self) -> Share:
+        """What counts right and wrong answers: at C's lengths, of every line."""
+        return Share(lengths(self.wanted.name))
 
     def _described(self, shift: int, line: Line, place: int) -> dict[str, object]:
         return {

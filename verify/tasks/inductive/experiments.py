@@ -1,0 +1,380 @@
+"""Document C's decoders: trained in small, and decided on every input at its two lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
+from verify.frame.certificate import Certificate
+from verify.tasks.inductive.document_c import EMBEDDINGS, reported
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from constructions.decoder import Decoder
+    from constructions.training import Recipe
+    from verify.tasks.inductive.trained import Course
+
+FAR, LEARNT = Fraction(1, 10), Fraction(99, 100)  # of a share: that seeds differ by, and that a model has learnt
+STRINGS = 200  # of each length that are sampled
+EVERY = 100  # steps between two states of which the better one is kept
+MOST = 20_000  # strings of one length that are all run
+BUDGET = 60.0  # seconds for a verdict where strings are too many
+TRAINED, TESTED, FIRST = "trained", "tested", "first token"
+ROWS = (
+    ("succession", (2, 4)), ("helper", (2, 4)), ("helper-shifted", (1, 2, 4)), ("shifted", (1, 2, 4)),
+    ("modular", (1, 2, 4)), ("selective", (1, 2, 4)), ("selective-modular", (2, 4)),
+)  # fmt: skip
+SMALL_ROWS = tuple((task, (1, 2)) for task in ("shifted", "modular"))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of one kind of strings: the lengths of training and test, positions, and the task's own sizes."""
+
+    trained: int
+    tested: int
+    positions: int
+    of: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of one grid's decoders."""
+
+    d: int
+    heads: int
+    neurons: int
+
+
+SHAPES = {GridSize.LAPTOP: Shape(64, 4, 128), GridSize.PAPER: Shape(1024, 8, 4096)}
+BY_COUNT, TYPES = ("modular", "succession", "first-homogeneous"), ("selective", "selective-modular")
+
+
+def sizes_of(grid: GridSize, task: str) -> Sizes:
+    """C's, or on a laptop those that are decided in seconds: C's where a shift has one line or two, and shorter ones
+    where it has one for each start, or all strings over types."""
+    if grid is GridSize.PAPER:
+        tested = 128 if task in ("first-homogeneous", "first-heterogeneous", "selective-modular") else 100
+        return Sizes(64 if task == "selective-modular" else 50, tested, 160, {})
+    if task in TYPES:
+        return Sizes(5, 10, 13, {"types": 2, "max_count": 10, **({"modulus": 3} if task != "selective" else {})})
+    if task == "first-heterogeneous":
+        return Sizes(4, 8, 13, {"types": 3})
+    if task == "first-homogeneous":
+        return Sizes(50, 128, 132, {})
+    if task in BY_COUNT:
+        return Sizes(50, 100, 105, {})
+    return Sizes(20, 40, 44, {"vocabulary": 40})
+
+
+@dataclass(frozen=True)
+class DecoderTrial:
+    """One decoder of one table; `shown` are the settings that its table tells apart."""
+
+    grid: GridSize
+    task: str
+    pe: str
+    layers: int
+    bos: bool
+    d: int
+    heads: int
+    neurons: int
+    seed: int
+    shown: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.task}_{self.pe}{'_bos' if self.bos else ''}_l{self.layers}_d{self.d}_s{self.seed}"
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        sizes = asdict(sizes_of(self.grid, self.task))
+        return {**asdict(self), "shown": list(self.shown), "sizes": sizes, "recipe": str(recipe(self.grid, self.task))}
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        every: dict[str, Setting] = {
+            "task": self.task,
+            "layers": self.layers,
+            "d": self.d,
+            "positions": self.pe,
+            "C prints": self.printed,
+            "seed": self.seed,
+        }
+        return {name: value for name, value in every.items() if name in self.shown}
+
+    @property
+    def printed(self) -> str:
+        """C's accuracies, trained / tested, in per cent."""
+        of = (self.task, self.pe, self.layers, self.bos)
+        found = (c for c in reported() if (c.task, c.model, c.layers, c.has_bos) == of)
+        return next((f"{cell.inside:g}/{cell.outside:g}" for cell in found), "-")
+
+    @property
+    def course(self) -> Course:
+        from verify.counting.tasks import Task
+        from verify.tasks.inductive.trained import Course
+
+        sizes = sizes_of(self.grid, self.task)
+        return Course(Task.of(self.task, **sizes.of), sizes.trained, sizes.tested, sizes.positions)
+
+    def run(self) -> DecidedModel:
+        from constructions.inductive import as_bytes
+        from verify.tasks.inductive.trained import trained
+
+        course, model = self.course, blank(self)
+        training = trained(model, course, recipe(self.grid, self.task), self.seed, EVERY)
+        about = {"task": course.task.name, **course.task.parameters()}
+        return DecidedModel(judged(self, model), as_bytes(model, about), training.to_dict())
+
+
+def recipe(grid: GridSize, task: str) -> Recipe:
+    """C's rate, warmup, batch and steps (footnote 1, Sec. 3.3), or ours, which learns in seconds."""
+    from constructions.training import Recipe
+
+    if grid is GridSize.PAPER:
+        return Recipe("AdamW", lr=1e-4, steps=312_500, batch=32, warmup=3000)
+    lr, steps, batch = {
+        "first-homogeneous": (1e-2, 2000, 4), "first-heterogeneous": (3e-2, 6000, 16), "selective": (3e-3, 1500, 32)
+    }.get(task, (3e-3, 1000, 4))  # fmt: skip
+    return Recipe("AdamW", lr=lr, steps=steps, batch=batch, schedule="one-cycle", clip=1.0)
+
+
+def blank(trial: DecoderTrial) -> Decoder:
+    """The decoder of a trial, with weights of 0."""
+    import torch
+
+    from constructions.decoder import Decoder
+
+    task = trial.course.task
+    return Decoder(
+        vocabulary=task.vocabulary, d=trial.d, n_heads=trial.heads, n_layers=trial.layers, d_mlp=trial.neurons,
+        classes=task.classes, positions=trial.course.positions, pe=trial.pe, bos=trial.bos, dtype=torch.float32,
+    )  # fmt: skip
+
+
+def judged(trial: DecoderTrial, model: Decoder) -> Result:
+    """What is found of a trained decoder: samples, and the verdict on every input up to the length of the test."""
+    import torch
+
+    course = trial.course
+    sampled = course.answered(model, STRINGS, torch.Generator().manual_seed(trial.seed + 1000))
+    if course.task.is_homogeneous:
+        return by_lines(trial, model, sampled)
+    assert course.task.K is not None
+    if course.task.K**course.tested <= MOST:
+        return by_strings(trial, model, sampled)
+    found = certified(model, course)
+    return Result(trial.settings, sampled, found.verdict, {}, found.counterexample)
+
+
+def certified(model: Decoder, course: Course) -> Certificate:
+    """The verdict of `verify inductive` on every input up to the length of the test, at every shift."""
+    from verify.frame.decide import Effort, certify
+    from verify.tasks.inductive.task import Counting
+
+    return certify(Counting(model, course.task, course.tested), effort=Effort(BUDGET))
+
+
+def by_lines(trial: DecoderTrial, model: Decoder, sampled: tuple[int, int]) -> Result:
+    """The result where all inputs are prefixes of few lines; shares are of strings of the token that is counted."""
+    from verify.frame.decide import Effort, certify
+    from verify.tasks.inductive.tested import Tested, number_of_inputs
+
+    problem = Tested(model, trial.course.task, trial.course.tested, course=trial.course)
+    found = certify(problem, effort=Effort(BUDGET))
+    exact, inputs = {}, {}
+    for name, part in trial.course.ranges.items():
+        low, high = found.extra["accuracy"][f"{part.start}..{part.stop - 1}"]
+        exact[name] = Fraction(low), Fraction(high)
+        inputs[name] = number_of_inputs(problem, part)
+    return Result(trial.settings, sampled, found.verdict, exact, found.counterexample, inputs)
+
+
+def by_strings(trial: DecoderTrial, model: Decoder, sampled: tuple[int, int]) -> Result:
+    """The result where inputs are all strings over types, each run once at every shift."""
+    from verify.tasks.inductive.tested import every_string
+
+    found = every_string(model, trial.course)
+    exact, inputs = {}, {}
+    for name, part in (*trial.course.ranges.items(), (FIRST, range(1, 2))):
+        of = slice(part.start - 1, part.stop - 1)
+        right, wrong, total = (sum(counts[of]) for counts in (found.right, found.wrong, found.total))
+        exact[name] = Fraction(right, total), 1 - Fraction(wrong, total)
+        inputs[name] = total
+    if trial.task != "first-heterogeneous":
+        del exact[FIRST], inputs[FIRST]
+    return Result(trial.settings, sampled, found.verdict, exact, found.counterexample, inputs)
+
+
+def decoders(grid: GridSize, seeds: int, rows: Sequence[tuple[str, tuple[int, ...]]], embeddings: Sequence[str],
+             shown: tuple[str, ...]) -> list[DecoderTrial]:  # fmt: skip
+    """Every task, depth and embedding, and every seed of it, without BOS."""
+    shape = SHAPES[grid]
+    return [
+        DecoderTrial(grid, task, pe, n, False, shape.d, shape.heads, shape.neurons, seed, shown)
+        for task, layers in rows
+        for n, pe, seed in product(layers, embeddings, range(seeds))
+    ]
+
+
+SHOWN = ("task", "layers", "positions", "C prints", "seed")
+SHOWN_OF_FIRST = ("d", "positions", "C prints", "seed")
+
+
+def trials(grid: GridSize, seeds: int) -> list[DecoderTrial]:
+    """Table 2."""
+    rows = ROWS if grid is GridSize.PAPER else SMALL_ROWS
+    return decoders(grid, seeds, rows, EMBEDDINGS, SHOWN)
+
+
+def trials_of_first_tokens(grid: GridSize, seeds: int) -> list[DecoderTrial]:
+    """Table A5: one layer and one head; d = 32, and C's other size, 4, where there is time for it."""
+    sizes = (32, 4) if grid is GridSize.PAPER else (32,)
+    of = decoders(grid, seeds, [("first-homogeneous", (1,))], EMBEDDINGS, SHOWN_OF_FIRST)
+    return [replace(trial, d=d, heads=1, neurons=4 * d) for d in sizes for trial in of]
+
+
+def trials_of_strings(grid: GridSize, seeds: int) -> list[DecoderTrial]:
+    """Table A6: one layer, one head, d = 4 and no positions, on both grids."""
+    of = decoders(grid, seeds, [("first-heterogeneous", (1,))], ("nope",), SHOWN_OF_FIRST)
+    return [replace(trial, d=4, heads=1, neurons=16) for trial in of]
+
+
+def grids(law: str, results: Sequence[Result], *, panel: str, y: str) -> Figure:
+    from verify.figures.experiments import heat_maps
+
+    return heat_maps(results, panel=panel, x="positions", y=y, law=law)
+
+
+def points(results: Sequence[Result], *, laws: Sequence[str]) -> Figure:
+    from verify.figures.experiments import accuracies
+
+    return accuracies(results, by="positions", laws=laws)
+
+
+def in_words(grid: GridSize, tasks: Sequence[str], shape: str = "") -> str:
+    """What is trained, and with what of that C prints."""
+    parts = []
+    for task in tasks:
+        sizes = sizes_of(grid, task)
+        own = "".join(f", {name.replace('_', ' ')} {size}" for name, size in sizes.of.items())
+        length = f"lengths to {sizes.trained}, tested to {sizes.tested}, {sizes.positions} positions{own}"
+        parts.append(f"{task}: {length}; {recipe(grid, task)}")
+    of = SHAPES[grid]
+    shape = shape or f"{of.d} coordinates, {of.heads} heads, {of.neurons} neurons a layer"
+    whose = (
+        "C's block, rate, warmup, batch, steps and lengths (footnote 1, Sec. 3); the optimizer is ours"
+        if grid is GridSize.PAPER
+        else "ours, in C's block with GELU and LayerNorm"
+    )
+    kept = f"of every {EVERY} steps those weights are kept that answer most samples of both lengths"
+    return f"{whose}: {shape}, each string at a random shift; {'. '.join(parts)}. As C does, {kept}"
+
+
+SAMPLING = (
+    f"{STRINGS} strings of the length trained on, and {STRINGS} of that of the test, of which answers beyond the "
+    "length trained on are counted; each at a random shift at which it fits, as C tests, so that shorter "
+    "strings at larger shifts are never drawn"
+)
+LAWS = {
+    TRAINED: "all strings, starts and shifts of the lengths trained on, their last answer",
+    TESTED: "all of the lengths beyond them, to that of the test",
+}
+OVER_TYPES = {
+    TRAINED: "all answers at lengths trained on, to strings of the length of the test at every shift at which they fit",
+    TESTED: "all answers beyond them, to the same strings",
+}
+
+
+def experiments() -> tuple[Experiment, ...]:
+    """Tables 2, A5 and A6."""
+    return table_2(), table_a5(), table_a6()
+
+
+def table_2() -> Experiment:
+    return Experiment(
+        "C-Table-2",
+        "C, Table 2, one and two layers: shifted start and modular",
+        "Which decoders count beyond the lengths that they were trained on, by task and position code?",
+        "Trained / tested, in per cent, the best of five seeds: the column *C prints*. With two layers shifted start "
+        "is generalised best by RoPE, modular by SinePE and APE.",
+        SAMPLING,
+        LAWS,
+        {
+            GridSize.LAPTOP: in_words(GridSize.LAPTOP, [task for task, _ in SMALL_ROWS]),
+            GridSize.PAPER: in_words(GridSize.PAPER, [task for task, _ in ROWS]),
+        },
+        {GridSize.LAPTOP: 20.0, GridSize.PAPER: 500_000.0},
+        trials,
+        partial(grids, TESTED, panel="task", y="layers"),
+        remarks,
+    )
+
+
+def table_a5() -> Experiment:
+    of = "one layer, one head, 32 coordinates (or 4, --grid paper) and four times as many neurons"
+    return Experiment(
+        "C-Table-A5",
+        "C, Table A5",
+        "Which position codes tell the first of equal tokens?",
+        "The first token's answer alone, with 32 and with 4 coordinates: 100 % for SinePE, APE and SPE, 0 % for NoPE "
+        "and RoPE, in and out of distribution.",
+        f"{SAMPLING}; all answers are counted, as the first one alone is right where every answer is *first*",
+        LAWS,
+        {grid: in_words(grid, ["first-homogeneous"], of) for grid in GridSize},
+        {GridSize.LAPTOP: 10.0, GridSize.PAPER: 50_000.0},
+        trials_of_first_tokens,
+        partial(points, laws=(TRAINED, TESTED)),
+        remarks,
+    )
+
+
+def table_a6() -> Experiment:
+    of = "one layer, one head, 4 coordinates and 16 neurons"
+    return Experiment(
+        "C-Table-A6",
+        "C, Table A6, with causal masking",
+        "Does a decoder without positions tell the first token of any string?",
+        "The first token's answer alone: 100 % in and out of distribution.",
+        f"{SAMPLING}; all answers are counted, as the first one alone is right where every answer is *first*",
+        {**OVER_TYPES, FIRST: "the first answers alone, as C scores them"},
+        {grid: in_words(grid, ["first-heterogeneous"], of) for grid in GridSize},
+        {GridSize.LAPTOP: 15.0, GridSize.PAPER: 50_000.0},
+        trials_of_strings,
+        partial(points, laws=(TRAINED, TESTED, FIRST)),
+        remarks,
+    )
+
+
+def remarks(results: Sequence[Result]) -> list[str]:
+    """How many models learnt what they were shown, and whose exact shares differ much by the seed."""
+    kinds: dict[str, list[Result]] = {}
+    for result in results:
+        kinds.setdefault(", ".join(f"{k} {v}" for k, v in result.settings.items() if k != "seed"), []).append(result)
+    learnt = sum(result.exact[TRAINED][0] >= LEARNT for result in results if TRAINED in result.exact)
+    found = [
+        f"{learnt} of {len(results)} models are right on {100 * LEARNT} % or more of the lengths trained on, where C "
+        "trains for 312,500 steps or twice as many"
+    ]
+    of_several = {kind: group for kind, group in kinds.items() if len(group) > 1}
+    if not of_several:
+        return [*found, "One seed was run, so that nothing is said of others"]
+    for law in (TRAINED, TESTED):
+        far = [kind for kind, group in of_several.items() if spread(group, law) > FAR]
+        words = f": {'; '.join(far)}" if far else ""
+        found.append(f"Shares *{law}* differ by more than 10 points between seeds in {len(far)} of {len(of_several)} "
+                     f"kinds of models{words}")  # fmt: skip
+    return found
+
+
+def spread(group: Sequence[Result], law: str) -> Fraction:
+    """The difference between the largest and the smallest share, at least."""
+    ends = [result.exact[law] for result in group if law in result.exact]
+    return max((low for low, _ in ends), default=Fraction(0)) - min((high for _, high in ends), default=Fraction(0))

@@ -1,0 +1,89 @@
+"""A trained decoder at document C's two lengths: which share of its inputs is right, and how many there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from constructions.decoder import Decoder
+from verify.arithmetic.readings import Real
+from verify.counting.tasks import Line, Tokens
+from verify.frame.certificate import Verdict
+from verify.frame.decide import Item
+from verify.tasks.inductive.share import Share
+from verify.tasks.inductive.task import Counting
+from verify.tasks.inductive.trained import Course
+
+
+@dataclass(frozen=True)
+class Tested(Counting):
+    """Counting whose shares are those of a course: of lines of the token that it teaches to count, at its lengths."""
+
+    course: Course = field(kw_only=True)
+
+    def share(self) -> Share:
+        return Share(self.course.ranges, self.is_counted)
+
+    def is_counted(self, line: Line) -> bool:
+        """Whether a line ends with the token that is counted, and not with a helper or number words."""
+        return line.tokens[-1] == self.course.main
+
+
+def number_of_inputs(problem: Tested, part: range) -> int:
+    """How many inputs of these lengths a share is of: every line and shift.
+
+    >>> from verify.counting.tasks import Task
+    >>> model = Decoder(vocabulary=1, d=2, classes=10, positions=5, pe="ape")
+    >>> task = Task.of("modular")
+    >>> number_of_inputs(Tested(model, task, 4, course=Course(task, 2, 4, 5)), range(3, 5))
+    5
+    """
+    found = 0
+    for shift in problem.runs.shifts:
+        lengths = (len(each.tokens) - each.leading for each in problem.runs.lines(shift) if problem.is_counted(each))
+        found += sum(len(range(part.start, min(part.stop, length + 1))) for length in lengths)
+    return found
+
+
+@dataclass(frozen=True)
+class EveryString:
+    """What is known of the answers at each place, over all strings and shifts, and the first one that is wrong."""
+
+    right: list[int]
+    wrong: list[int]
+    total: list[int]
+    counterexample: dict[str, Any] | None
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.counterexample is not None:
+            return Verdict.REFUTED
+        return Verdict.PROVED if self.right == self.total else Verdict.UNKNOWN
+
+
+def every_string(model: Decoder, course: Course) -> EveryString:
+    """Runs every string of the length of the test at every shift at which it fits, in balls.
+
+    A decoder is causal, so that each answer is that of all strings that begin alike; the counterexample is the shortest
+    beginning, at its least shift. It is the smallest one where nothing is left open.
+    """
+    problem, N = Counting(model, course.task, course.tested), course.tested
+    strings = list(course.task.strings(N))
+    right, wrong, total = ([0] * N for _ in range(3))
+    first: tuple[int, int, Tokens] | None = None  # length, shift, string
+    room = N if problem.room is None else problem.room - model.has_bos
+    for shift in range(room - N + 1):
+        low, high = problem.runs.of_strings(strings, shift, Real())
+        is_judged, is_wrong = torch.isfinite(low) | torch.isnan(low), high <= 0
+        for counts, known in ((right, is_judged & (low > 0)), (wrong, is_wrong), (total, is_judged)):
+            counts[:] = [a + b for a, b in zip(counts, known.sum(0).tolist(), strict=True)]
+        for row, place in torch.nonzero(is_wrong).tolist():
+            case = place + 1, shift, strings[row][: place + 1]
+            first = case if first is None else min(first, case)
+    if first is None:
+        return EveryString(right, wrong, total, None)
+    length, shift, string = first
+    item: Item = (shift, *string)
+    return EveryString(right, wrong, total, problem.replay(item, length - 1, Real()).counterexample)
