@@ -50,7 +50,7 @@ LONGEST_TRACED = 32
 LONGEST_SHOWN = 10_000  # tokens that a counterexample spells out
 
 
-Decided = Callable[[OrbitQuestion, int | None], OrbitOutcome]
+Decided = Callable[[OrbitQuestion, int | None, Effort], OrbitOutcome]
 
 
 @dataclass
@@ -136,9 +136,9 @@ class Homogeneous:
         if not self.by_length:
             return self._decided(reading, effort)
         net = self._followed(reading)
-        half = replace(effort, budget=replace(effort.limit, seconds=effort.seconds / 2))
-        found = self._decided(reading, half)
-        return replace(found, extra=found.extra | self._shares(net, half))
+        until = effort.deadline()
+        found = self._decided(reading, effort.share(1 / 2))
+        return replace(found, extra=found.extra | self._shares(net, effort.left(until)))
 
     def _followed(self, reading: Reading) -> Network:
         """The network whose answers are counted length by length.
@@ -168,9 +168,10 @@ class Homogeneous:
         if isinstance(self.model, GatedModel):
             return self._gated(self.model, reading, effort)
         is_exact = isinstance(reading, Real) and exact.is_rational(self.model)
-        worst = self._worst(reading, effort, is_exact)
+        until = effort.deadline()
+        worst = self._worst(reading, effort.share(1 / 2) if is_exact else effort, is_exact)
         if is_exact and worst.verdict is Verdict.UNKNOWN:
-            return self._worst(reading, effort, False)  # long fractions, but perhaps a cycle, or an orbit that creeps
+            return self._worst(reading, effort.left(until), False)  # perhaps a cycle, or an orbit that creeps
         return worst
 
     def _rotated(self, reading: Reading, effort: Effort) -> Finding:
@@ -180,7 +181,7 @@ class Homogeneous:
         model, m = self.model, self.which.m
         assert isinstance(model, RotationModel)
 
-        def decided(line: OrbitQuestion, length: int | None) -> OrbitOutcome:
+        def decided(line: OrbitQuestion, length: int | None, effort: Effort) -> OrbitOutcome:
             found = rotation.count(model, m, length)
             if found is None:
                 return OrbitOutcome(0, float("inf"), 0, reason="the sign of a margin is not known with 400 bits")
@@ -196,11 +197,12 @@ class Homogeneous:
         if not isinstance(reading, Real):
             raise BadInput("precision: gated decays are proved in real arithmetic, or run by --method exhaustive")
 
-        def decided(line: OrbitQuestion, length: int | None) -> OrbitOutcome:
+        def decided(line: OrbitQuestion, length: int | None, effort: Effort) -> OrbitOutcome:
+            until = effort.deadline()
             found = gated.run(model, line, length, effort.budget)
             if found is not None:
                 return found
-            return in_time(gated.network(model), line, length, Rules(), effort)
+            return in_time(gated.network(model), line, length, Rules(), effort.left(until))
 
         return self._over_lines(decided, reading, effort)
 
@@ -209,18 +211,21 @@ class Homogeneous:
         model = self.model
         assert not isinstance(model, RotationModel | GatedModel)
         if is_exact:
-            return self._over_lines(lambda line, n: exact.run(model, line, n, effort.budget), reading, effort)
+            return self._over_lines(lambda line, n, own: exact.run(model, line, n, own.budget), reading, effort)
         net, rules = network_of(model), Rules()
         if isinstance(reading, Rounded):
             rules = Rules(at := RoundedArithmetic.of(reading.format, reading.accumulate))
             net = net.rounded(at.stored)
 
-        return self._over_lines(lambda line, n: in_time(net, line, n, rules, effort), reading, effort)
+        return self._over_lines(lambda line, n, own: in_time(net, line, n, rules, own), reading, effort)
 
     def _over_lines(self, decided: Decided, reading: Reading, effort: Effort) -> Finding:
+        """The first wrong line, or the worst; each has an equal part of what is left of the budget."""
         worst: Finding | None = None
+        until = effort.deadline()
         for number, tokens in enumerate(self.lines):
-            outcome = decided(self._line(tokens), None if self.longest is None else len(tokens))
+            own = effort if len(self.lines) == 1 else effort.left(until).share(1 / (len(self.lines) - number))
+            outcome = decided(self._line(tokens), None if self.longest is None else len(tokens), own)
             found = self._finding(outcome, tokens)
             effort.progress((number + 1) / len(self.lines))
             if outcome.wrong_at is not None:
