@@ -94,6 +94,8 @@ class OrbitOutcome:
     turn: int | None = None  # steps of a turn, where many turns were followed at once
     is_steady: bool = False  # each of these turns changes the state by one vector, times a power
     facts: dict[str, object] | None = None
+    argument: str | None = None  # in a few words, where it is not that of the reading
+    evaluation: str | None = None  # which run is wrong, where others of the reading may be right
 
 
 def taken(walked: Followed, found: EllipsoidMargins, holds: np.ndarray, first: int) -> bool:
