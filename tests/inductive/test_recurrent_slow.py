@@ -226,5 +226,5 @@ def test_polynomials_that_go_astray_are_found():
 def test_a_fixed_point_that_is_none_proves_nothing():
     """The limit's tube is checked by what a whole turn does to its centre."""
     model = swinging(**FAR["10^6"])  # its limit is wrong
-    with mock.patch.object(slow.Creeping, "_fixed", lambda self: self.x):
+    with mock.patch.object(slow.Creeping, "_fixed", lambda self, until: self.x):
         assert crept(model).wrong_at == truth("10^6")

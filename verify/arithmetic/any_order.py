@@ -176,6 +176,28 @@ class RoundedArithmetic:
             unit, is_known = np.minimum(unit, unit_exponent(term.mid)), is_known & (term.rad == 0)
         return self._computed(real, _Terms(size, terms, unit, hard, is_known))
 
+    def rows(self, W: Array, x: Ball, *added: Array) -> Ball:
+        """Every computed value of W x + a + b + .., each row (R, k) of W a sum of its own, of stored numbers W, a, b.
+
+        A product with a weight 0 is no term of a row, whatever its other factor is, if that is finite.
+        """
+        x = self.as_operand(x)
+        real = (Ball(W, np.zeros_like(W)) @ x[:, None])[:, 0]
+        size = absolute_product(np.abs(W), x.magnitude[:, None])[:, 0]
+        is_term = (W != 0) & (x.magnitude > 0)
+        hard = (is_term & ~is_power_of_two(W) & (~is_power_of_two(x.mid) | (x.rad > 0))).any(1)
+        unit = np.where(is_term, unit_exponent(W) + unit_exponent(x.mid), NO_UNIT).min(1)
+        terms, is_known = is_term.sum(1).astype(float), ~(is_term & (x.rad > 0)).any(1)
+        for a in added:
+            real, size = real + Ball(a, np.zeros_like(a)), (size + np.abs(a)) * INFLATION
+            unit, terms = np.minimum(unit, unit_exponent(a)), terms + (a != 0)
+        return self._computed(real, _Terms(size, terms, unit, hard, is_known))
+
+    def one(self, x: Ball) -> Ball:
+        """Every computed value of one operation, whose exact result is in x."""
+        out = self.result(x)
+        return Ball(out.mid, np.where(out.magnitude <= self.stored.largest, out.rad, np.inf))
+
     def _computed(self, real: Ball, of: _Terms) -> Ball:
         """Every computed value of sums whose real values are given."""
         size, terms = of.size, of.number

@@ -10,7 +10,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -123,6 +123,18 @@ class Effort:
     def deadline(self, share: float = 1.0) -> Deadline:
         """When this share of the budget is up, counted from now."""
         return self.limit.deadline(share)
+
+    def share(self, share: float) -> Effort:
+        """The same effort with this share of the budget.
+
+        >>> Effort(budget=30).share(1 / 2).seconds
+        15.0
+        """
+        return replace(self, budget=replace(self.limit, seconds=self.seconds * share))
+
+    def left(self, until: Deadline) -> Effort:
+        """The same effort with what is left until then, at most the budget."""
+        return replace(self, budget=replace(self.limit, seconds=max(0.0, min(self.seconds, until.left()))))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 from flint import acb, acb_mat, arb, arb_mat, arb_poly, arb_series
 
 from verify.arithmetic.slack import Array
+from verify.frame.clock import Deadline
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.precise import Digits, Vector
 from verify.tasks.recurrent.tubes import (
@@ -86,8 +87,10 @@ class Local:
         return cls(signs, X, rates)
 
 
-def fit(net: Network, token: int, x: Vector, local: Local, basis: Eigenvectors, turns: int) -> Segment | None:
-    """Polynomials of so many turns from x, by Newton's method; None where it does not settle.
+def fit(
+    net: Network, token: int, x: Vector, local: Local, basis: Eigenvectors, turns: int, until: Deadline
+) -> Segment | None:
+    """Polynomials of so many turns from x, by Newton's method; None where it does not settle in time.
 
     In the coordinate of an eigenvector with the eigenvalue r, what is off at q is made up for by a y with
     y(q + 1) - r y(q) = off(q). Where r is so near 1 that degree DEGREE follows r^q, y(0) = 0; else y is the one
@@ -99,6 +102,8 @@ def fit(net: Network, token: int, x: Vector, local: Local, basis: Eigenvectors, 
     for _ in range(ITERATIONS):
         states = [P]
         for signs in local.signs:
+            if until.is_up():
+                return None
             states.append(_image(net, token, states[-1], signs))
         moved = [arb_poly(p)(arb_poly([h, 1])) for p in P]
         off = [[a - p[j] for j, a in enumerate(after)] for after, p in zip(states[-1], moved, strict=True)]

@@ -18,6 +18,10 @@ from verify.arithmetic.formats import Format
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import finite
+from verify.frame.clock import Deadline
+
+NEVER = Deadline.never()
+STEPS_AT_A_TIME = 64  # in floats, before the clock is looked at
 
 
 @dataclass(frozen=True)
@@ -285,11 +289,15 @@ def float_step(net: Network, state: Array, token: int) -> Array:
     return np.concatenate(step(net, vectors(net, state), token, Floats()), axis=-1)
 
 
-def orbit(net: Network, tokens: Sequence[int], state: Array | None = None) -> Array:
-    """The states before the first and after each token: shape (len(tokens) + 1, size)."""
+def orbit(
+    net: Network, tokens: Sequence[int], state: Array | None = None, until: Deadline = NEVER
+) -> Array:
+    """The states before the first and after each token, as far as time reaches: shape (len(tokens) + 1, size)."""
     states = np.empty((len(tokens) + 1, net.size))
     states[0] = 0.0 if state is None else state
     with np.errstate(all="ignore"):
         for t, token in enumerate(tokens):
+            if t % STEPS_AT_A_TIME == 0 and until.is_up():
+                return states[: t + 1]
             states[t + 1] = float_step(net, states[t], token)
     return states

@@ -15,6 +15,7 @@ from verify.tasks.recurrent.precise import Followed, follow
 from verify.tasks.recurrent.search import (
     Cycle,
     along,
+    along_cycle,
     enlarged,
     find_cycle,
     find_turn,
@@ -93,6 +94,8 @@ class OrbitOutcome:
     turn: int | None = None  # steps of a turn, where many turns were followed at once
     is_steady: bool = False  # each of these turns changes the state by one vector, times a power
     facts: dict[str, object] | None = None
+    argument: str | None = None  # in a few words, where it is not that of the reading
+    evaluation: str | None = None  # which run is wrong, where others of the reading may be right
 
 
 def taken(walked: Followed, found: EllipsoidMargins, holds: np.ndarray, first: int) -> bool:
@@ -143,8 +146,12 @@ def walk(
     while start < steps:
         token = line.at(start)
         n = 1 if start < len(line.leading) else min(chunk, steps - start)
-        states = orbit(net, [token] * n, state)
-        chain = along(net, token, states, shape, rules, growth)
+        states = orbit(net, [token] * n, state, until)
+        chain = along(net, token, states, shape, rules, growth, until)
+        n = len(chain) - 1
+        if n == 0:
+            found.stuck = f"time is up after {start} tokens"
+            return found
         holds = np.cumprod(excess(net, token, chain[:-1], chain[1:], rules) <= 1).astype(bool)
         due = [line.expected(t) for t in range(start + 1, start + n + 1)]
         is_well = taken(found, margins(net, chain[1:], due, rules), holds, start + 1)
@@ -152,7 +159,7 @@ def walk(
             found.entered = target.entered(net, token, chain[: found.right_to - start + 1], start, rules)
         if not is_well or found.entered is not None:
             return found
-        start, state, shape = start + n, states[-1], chain.shapes[-1] * chain.scales[-1]
+        start, state, shape = start + n, states[n], chain.shapes[-1] * chain.scales[-1]
         if until.is_up() and start < steps:
             found.stuck = f"time is up after {start} tokens"
             return found
@@ -190,7 +197,8 @@ def followed(net: Network, line: OrbitQuestion, steps: int, rules: Rules, until:
     Where it is long, and turns change little, many turns are followed at once.
     """
     if steps > max(LONG, _least_look(line)) and rules.at is None:
-        crept = crept_along(net, line, orbit(net, line.tokens(0, _least_look(line))), steps, until)
+        states = orbit(net, line.tokens(0, _least_look(line)), until=until)
+        crept = crept_along(net, line, states, steps, until)
         if crept is not None and crept.stuck is None:
             return crept
     found = best_walk(net, line, steps, rules, until)
@@ -224,12 +232,12 @@ def for_ever(net: Network, line: OrbitQuestion, rules: Rules, budget: float | Bu
     looked, states, crept = 0, np.zeros((1, net.size)), None
     reason = "the state settles into no attracting cycle"
     for look in _looks(line):
-        states = np.concatenate([states, orbit(net, line.tokens(looked, look), states[-1])[1:]])
+        states = np.concatenate([states, orbit(net, line.tokens(looked, look), states[-1], half)[1:]])
         wrong = _first_wrong(net, line, states, looked)
         if wrong is not None:
             return outcome(followed(net, line, BEYOND * wrong, rules, until), "a float64 run is wrong there")
-        looked = look
-        cycle = find_cycle(net, line.token, states, line.period)
+        looked = len(states) - 1
+        cycle = find_cycle(net, line.token, states, line.period, until)
         if cycle is not None:
             locked = _locked(net, line, cycle, states, rules, until)
             if isinstance(locked, OrbitOutcome):
@@ -288,13 +296,16 @@ def _locked(
 
 def _rings(net: Network, line: OrbitQuestion, cycle: Cycle, rules: Rules, until: Deadline) -> Iterator[Ellipsoids]:
     """Ellipsoids round the cycle to try: large ones, which are entered early, and then those that rounding makes."""
-    own = spectral_rate(net, line.token, cycle)
+    J = along_cycle(net, line.token, cycle, until)
+    if J is None:
+        return
+    own = spectral_rate(J)
     for share in RATES:
         ring = _largest_ring(net, line, cycle, own + (1 - own) * share, rules, until)
         if ring is not None:
             yield from (enlarged(ring, smaller) for smaller in (0, -2, -6))  # entered later, and fit better
         for slack in SLACKS if rules.at is not None and share == RATES[0] else ():
-            tight = tight_cycle(net, line.token, cycle, rules, slack)
+            tight = tight_cycle(net, line.token, cycle, rules, slack, until)
             if tight is not None:
                 yield tight
 
@@ -314,13 +325,15 @@ def _largest_ring(
     net: Network, line: OrbitQuestion, cycle: Cycle, rate: float, rules: Rules, until: Deadline
 ) -> Ellipsoids | None:
     """The ellipsoids of a rate, as large as they prove anything, up to a factor of 2, or as time lets them grow."""
-    ring = round_cycle(net, line.token, cycle, rules, rate)
+    ring = round_cycle(net, line.token, cycle, rules, rate, until)
     start = cycle.start
     if ring is None:
         return None
     low, high = 0, MOST_DOUBLINGS
     if _ring_holds(net, line, ring, start, rules) is None:
         for doublings in (1, 2, 4, 8, -1):
+            if until.is_up():
+                return None
             if _ring_holds(net, line, enlarged(ring, doublings), start, rules) is not None:
                 return enlarged(ring, doublings)
         return None

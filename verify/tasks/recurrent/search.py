@@ -8,9 +8,10 @@ import numpy as np
 
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import Array
+from verify.frame.clock import Deadline
 from verify.tasks.recurrent.chain import Ellipsoids, Rules, derivative
 from verify.tasks.recurrent.enclosures import Off, Roundings
-from verify.tasks.recurrent.network import Network, float_step, orbit, step, vectors
+from verify.tasks.recurrent.network import STEPS_AT_A_TIME, Network, float_step, orbit, step, vectors
 
 NOISE = 2.0**-48  # what float64 rounds away of a step, relative to its largest number
 CLOSE = 1e-7  # how near a state must come to itself before a cycle is polished
@@ -43,7 +44,7 @@ def jacobians(net: Network, token: int, states: Array) -> Array:
     return J
 
 
-def find_cycle(net: Network, token: int, states: Array, period: int) -> Cycle | None:
+def find_cycle(net: Network, token: int, states: Array, period: int, until: Deadline) -> Cycle | None:
     """The cycle that an orbit settles into, of a length that is a multiple of the period; None where it does not.
 
     The end of the orbit is compared with what it was some turns before, and the cycle is then polished by Newton.
@@ -51,13 +52,13 @@ def find_cycle(net: Network, token: int, states: Array, period: int) -> Cycle | 
     last = len(states) - 1
     for turns in range(1, MOST_TURNS + 1):
         k = turns * period
-        if last < 2 * k or not np.isfinite(states[-1]).all():
+        if last < 2 * k or not np.isfinite(states[-1]).all() or until.is_up():
             return None
         gap = np.abs(states[last] - states[last - k]).max()
         if gap > CLOSE * (1 + np.abs(states[last]).max()) and not gap < 1e-2:
             continue
         start = last
-        found = _polished(net, token, states[start], k)
+        found = _polished(net, token, states[start], k, until)
         if found is not None:
             return Cycle(found, start)
     return None
@@ -78,15 +79,17 @@ def find_turn(states: Array, period: int) -> int | None:
     return None
 
 
-def _polished(net: Network, token: int, state: Array, k: int) -> Array | None:
-    """Newton's method for the fixed point of k steps; None where it does not stay near, or is not attracting."""
+def _polished(net: Network, token: int, state: Array, k: int, until: Deadline) -> Array | None:
+    """Newton's method for the fixed point of k steps; None where it does not stay near, is not attracting, or time is up."""
     first, eye = state, np.eye(net.size)
     with np.errstate(all="ignore"):
         for _ in range(12):
-            states = orbit(net, [token] * k, first)
+            states = orbit(net, [token] * k, first, until)
             off = states[-1] - first
             around = eye
             for x in states[:-1]:
+                if until.is_up():
+                    return None
                 around = jacobian(net, token, x) @ around
             if not np.isfinite(around).all() or np.abs(np.linalg.eigvals(around)).max() >= 1 - 1e-9:
                 return None
@@ -112,10 +115,17 @@ def noise(net: Network, token: int, states: Array, rules: Rules) -> Array:
     return total
 
 
-def round_cycle(net: Network, token: int, cycle: Cycle, rules: Rules, rate: float) -> Ellipsoids | None:
-    """Ellipsoids round the cycle that shrink by `rate` a step: Q' = J Q J^T / rate^2 + noise / (1 - rate)^2."""
+def round_cycle(
+    net: Network, token: int, cycle: Cycle, rules: Rules, rate: float, until: Deadline
+) -> Ellipsoids | None:
+    """Ellipsoids round the cycle that shrink by `rate` a step: Q' = J Q J^T / rate^2 + noise / (1 - rate)^2.
+
+    None where they grow too large, or time is up.
+    """
     k, N = cycle.states.shape
-    J = np.stack([jacobian(net, token, x) for x in cycle.states])
+    J = along_cycle(net, token, cycle, until)
+    if J is None:
+        return None
     images = np.stack([float_step(net, x, token) for x in cycle.states])
     off = np.abs(images - np.roll(cycle.states, -1, axis=0)) + noise(net, token, cycle.states, rules)
     floor = (off * 2 / (1 - rate)) ** 2
@@ -140,22 +150,26 @@ def round_cycle(net: Network, token: int, cycle: Cycle, rules: Rules, rate: floa
     return _as_chain(cycle.states, Q)
 
 
-def tight_cycle(net: Network, token: int, cycle: Cycle, rules: Rules, slack: float) -> Ellipsoids | None:
+def tight_cycle(
+    net: Network, token: int, cycle: Cycle, rules: Rules, slack: float, until: Deadline
+) -> Ellipsoids | None:
     """Ellipsoids round the cycle that hold what rounding adds, hardly larger than that takes, nonlinearity included."""
     k, N = cycle.states.shape
     L, first = np.zeros((N, N)), None
     for _ in range(TIGHT_TURNS):
-        chain = tight_along(net, token, np.concatenate([cycle.states, cycle.states[:1]]), L, rules, slack)
+        chain = tight_along(net, token, np.concatenate([cycle.states, cycle.states[:1]]), L, rules, slack, until)
         L = chain.shapes[-1] * chain.scales[-1]
-        if not np.isfinite(L).all() or np.abs(L).max() > 1:
+        if len(chain) <= k or not np.isfinite(L).all() or np.abs(L).max() > 1:
             return None
         if first is not None and np.abs(L - first).max() <= 1e-3 * np.abs(L).max():
             break
         first = L
-    return chain[1:].rolled() if len(chain) == k + 1 else None
+    return chain[1:].rolled()
 
 
-def tight_along(net: Network, token: int, states: Array, start: Array, rules: Rules, slack: float) -> Ellipsoids:
+def tight_along(
+    net: Network, token: int, states: Array, start: Array, rules: Rules, slack: float, until: Deadline
+) -> Ellipsoids:
     """Ellipsoids along an orbit: Q' = (1 + q) J Q J^T + (1 + 1/q) sum(delta) diag(delta), the q of the least trace.
 
     delta is what rounding adds, and how much the derivatives over the box around an ellipsoid vary.
@@ -167,6 +181,8 @@ def tight_along(net: Network, token: int, states: Array, start: Array, rules: Ru
     images = float_step(net, states, token)
     with np.errstate(all="ignore"):
         for t in range(T - 1):
+            if until.is_up():
+                return Ellipsoids.of(states[: t + 1], L[: t + 1])
             here = Ellipsoids.of(states[t : t + 1], L[t : t + 1])
             image = derivative(net, token, here)
             moved, varied = image.mid[0] * here.scales, np.linalg.norm(image.rad[0], axis=-1) * here.scales
@@ -191,19 +207,31 @@ def _floor(squares: Array) -> Array:
     return floor
 
 
-def spectral_rate(net: Network, token: int, cycle: Cycle) -> float:
-    """The factor a step by which the cycle attracts."""
-    around = _around(np.stack([jacobian(net, token, x) for x in cycle.states]))
-    return float(np.abs(np.linalg.eigvals(around)).max() ** (1 / len(cycle.states)))
+def along_cycle(net: Network, token: int, cycle: Cycle, until: Deadline) -> Array | None:
+    """The derivatives at each state of the cycle (k, N, N); None where time is up."""
+    found = []
+    for x in cycle.states:
+        if until.is_up():
+            return None
+        found.append(jacobian(net, token, x))
+    return np.stack(found)
 
 
-def along(net: Network, token: int, states: Array, start: Array, rules: Rules, growth: float) -> Ellipsoids:
+def spectral_rate(J: Array) -> float:
+    """The factor a step by which a cycle with these derivatives attracts."""
+    around = _around(J)
+    return float(np.abs(np.linalg.eigvals(around)).max() ** (1 / len(J)))
+
+
+def along(
+    net: Network, token: int, states: Array, start: Array, rules: Rules, growth: float, until: Deadline
+) -> Ellipsoids:
     """Ellipsoids along an orbit (T, N) from the matrix of the first: Q' = growth J Q J^T + inflated noise.
 
-    A growth of 1 stands for no more than it takes, which is slow to find.
+    A growth of 1 stands for no more than it takes, which is slow to find. Where time is up they end early.
     """
     if growth == 1:
-        return tight_along(net, token, states, start, rules, LEAST_SLACK)
+        return tight_along(net, token, states, start, rules, LEAST_SLACK, until)
     T, N = states.shape
     L = np.empty((T, N, N))
     L[0] = start
@@ -212,6 +240,8 @@ def along(net: Network, token: int, states: Array, start: Array, rules: Rules, g
     J = jacobians(net, token, states[:-1]) if T > 1 else np.zeros((0, N, N))
     with np.errstate(all="ignore"):
         for t in range(T - 1):
+            if t % STEPS_AT_A_TIME == 0 and until.is_up():
+                return Ellipsoids.of(states[: t + 1], L[: t + 1])
             moved = J[t] @ L[t]
             Q = growth * (moved @ moved.T) + _floor((off[t] * inflation) ** 2)
             L[t + 1] = _root(Q)

@@ -85,14 +85,14 @@ class Creeping:
 
     # ---- one turn as it is
 
-    def walk(self) -> bool:
+    def walk(self, until: Deadline) -> bool:
         """One turn, step by step; whether to go on."""
         states, off = points(self.net, self.token, self.k, self.x)
         boxes = [[y + arb(0, GUARD) for y in state] for state in states[:-1]]
         turn = Turn.of(self.basis, [derivatives(self.net, box, self.token)[0] for box in boxes], off)
         self._check_within(turn, self.e)
         constants = [[arb_poly([y]) for y in state] for state in states[:-1]]
-        is_right = self._judge(Segment(constants, 1), turn, self.e, 0, 0)
+        is_right = self._judge(Segment(constants, 1), turn, self.e, 0, 0, until)
         self.x, self.e, self.t = states[-1], turn.after(self.e), self.t + self.k
         return is_right
 
@@ -108,7 +108,7 @@ class Creeping:
         """A segment of about so many turns, or fewer; None where it is not worth it."""
         turns = turns or self._guess()
         while turns >= LEAST_TURNS and not until.is_up():
-            found = fit(self.net, self.token, self.x, local, self.basis, turns)
+            found = fit(self.net, self.token, self.x, local, self.basis, turns, until)
             if found is not None:
                 off = [y - p(arb(-1)) for y, p in zip(self.x, found.P[0], strict=True)]
                 missed = self.basis.coordinates(off)
@@ -135,7 +135,7 @@ class Creeping:
         """Goes along a segment as far as its tube is narrow; how many turns, None where an answer is not right."""
         done, size = 0, segment.turns
         start = self.t
-        while done < segment.turns:
+        while done < segment.turns and not until.is_up():
             size = min(size, segment.turns - done)
             try:
                 turn = self._turn(segment, done, done + size)
@@ -151,7 +151,7 @@ class Creeping:
                 size //= 2
                 continue
             self.t = start + self.k * done
-            if not self._judge(segment, turn, most, done, done + size - 1):
+            if not self._judge(segment, turn, most, done, done + size - 1, until):
                 return None
             done, self.e = done + size, now
             size *= 2
@@ -175,12 +175,15 @@ class Creeping:
             delta.append(off_step(self.net, before, after, self.token, signs, TERMS))
         return Turn.of(self.basis, J, delta)
 
-    def _judge(self, segment: Segment, turn: Turn, e: Vector, first: int, last: int) -> bool:
-        """Whether all answers of turns `first` to `last` are right; `found` says more."""
+    def _judge(self, segment: Segment, turn: Turn, e: Vector, first: int, last: int, until: Deadline) -> bool:
+        """Whether all answers of turns `first` to `last` are right; `found` says more.
+
+        Raises: Lost where time is up.
+        """
         gaps = [self._gaps(segment.P[r], turn.within(r, e), self.line.expected(self.phase + r)) for r in range(self.k)]
-        wrong = self._searched(gaps, segment, first, last, None)
+        wrong = self._searched(gaps, segment, first, last, Bisection(segment.step, until))
         if wrong.first is not None:  # what comes later does not count
-            wrong = self._searched(gaps, segment, first, wrong.first[0], wrong.first)
+            wrong = self._searched(gaps, segment, first, wrong.first[0], Bisection(segment.step, until, wrong.first))
         start = self.t - self.k * first
         if wrong.least < self.found.margin:
             self.found.margin, self.found.tightest = wrong.least, start + self.k * wrong.tightest[0] + wrong.tightest[1]
@@ -200,9 +203,8 @@ class Creeping:
         segment: Segment,
         first: int,
         last: int,
-        until: tuple[int, int] | None,
+        found: Bisection,
     ) -> Bisection:
-        found = Bisection(segment.step, until)
         for r, of_step in enumerate(gaps):
             for gap, _ in of_step:
                 found.search(gap, r, first, last)
@@ -222,9 +224,9 @@ class Creeping:
 
     # ---- for ever
 
-    def is_kept(self) -> bool:
+    def is_kept(self, until: Deadline) -> bool:
         """Whether a tube round a fixed point of the turn is mapped into itself, holds the state, and is right."""
-        centre = self._fixed()
+        centre = self._fixed(until)
         if centre is None:
             return False
         states, off = points(self.net, self.token, self.k, centre)
@@ -234,15 +236,17 @@ class Creeping:
             basis = Eigenvectors.of(Local.of(self.net, self.token, states[:-1]).X)
             own = applied(largest(basis.inverse * self.basis.X), self.e)
             e = _sum(basis.coordinates([a - b for a, b in zip(self.x, centre, strict=True)]), own)
-            turn = self._kept(basis, states, off, e)
+            turn = self._kept(basis, states, off, e, until)
         except Lost:
             return False
         return turn is not None and self._is_right(states, *turn)
 
-    def _fixed(self) -> Vector | None:
+    def _fixed(self, until: Deadline) -> Vector | None:
         """Newton's fixed point of a turn near the state, which is not trusted."""
         x, eye = self.x, identity(self.net.size)
         for _ in range(NEWTON):
+            if until.is_up():
+                return None
             states, _ = points(self.net, self.token, self.k, x)
             try:
                 J = eye
@@ -260,7 +264,7 @@ class Creeping:
         return None
 
     def _kept(
-        self, basis: Eigenvectors, states: Sequence[Vector], off: Sequence[Vector], e: Vector
+        self, basis: Eigenvectors, states: Sequence[Vector], off: Sequence[Vector], e: Vector, until: Deadline
     ) -> tuple[Turn, Vector] | None:
         """A tube with B E + added <= E that holds e.
 
@@ -270,6 +274,8 @@ class Creeping:
         J = [derivatives(self.net, state, self.token)[0] for state in states[:-1]]
         turn = Turn.of(basis, J, off)
         for _ in range(GROWTHS):
+            if until.is_up():
+                return None
             sides = [[REACHED * y + DEAD for y in turn.within(r, E)] for r in range(self.k)]
             boxes = [
                 [y + arb(0, s) for y, s in zip(*pair, strict=True)] for pair in zip(states[:-1], sides, strict=True)
@@ -321,7 +327,8 @@ def creep(net: Network, line: JudgedTokens, k: int, start: int, steps: int | Non
         try:
             go_on(here, steps, until)
         except Lost:
-            found.stuck = f"its tube grows too wide after {here.t - 1} tokens"
+            why = "time is up" if until.is_up() else "its tube grows too wide"
+            found.stuck = f"{why} after {here.t - 1} tokens"
     if steps is not None and (found.wrong_at or found.right_to) > steps:
         found.right_to, found.wrong_at, found.stuck = steps, None, None
         found.tightest = min(found.tightest, steps)
@@ -390,12 +397,15 @@ def go_on(here: Creeping, steps: int | None, until: Deadline) -> None:
             here.found.stuck = f"{why} after {here.t - 1} tokens"
             return
         local = here.turned()
-        if steps is None and here.is_kept():
+        if steps is None and here.is_kept(until):
             return
         segment = here.segment(local, turns, until)
         done = 0 if segment is None else here.follow(segment, until)
         if done is None:
             return
         turns, walked = 2 * done, 0 if done >= LEAST_TURNS else walked + WALKED
-        if done < LEAST_TURNS and not all(here.walk() for _ in range(WALKED)):
-            return
+        for _ in range(WALKED if done < LEAST_TURNS else 0):
+            if until.is_up():
+                break
+            if not here.walk(until):
+                return

@@ -24,7 +24,7 @@ from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
-from verify.tasks.recurrent import exact, gated, rotation
+from verify.tasks.recurrent import exact, gated, rotation, rounded
 from verify.tasks.recurrent.assumed import assumptions, rounded_in
 from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.gated import formula, neurons
@@ -50,7 +50,7 @@ LONGEST_TRACED = 32
 LONGEST_SHOWN = 10_000  # tokens that a counterexample spells out
 
 
-Decided = Callable[[OrbitQuestion, int | None], OrbitOutcome]
+Decided = Callable[[OrbitQuestion, int | None, Effort], OrbitOutcome]
 
 
 @dataclass
@@ -136,9 +136,9 @@ class Homogeneous:
         if not self.by_length:
             return self._decided(reading, effort)
         net = self._followed(reading)
-        half = replace(effort, budget=replace(effort.limit, seconds=effort.seconds / 2))
-        found = self._decided(reading, half)
-        return replace(found, extra=found.extra | self._shares(net, half))
+        until = effort.deadline()
+        found = self._decided(reading, effort.share(1 / 2))
+        return replace(found, extra=found.extra | self._shares(net, effort.left(until)))
 
     def _followed(self, reading: Reading) -> Network:
         """The network whose answers are counted length by length.
@@ -168,9 +168,10 @@ class Homogeneous:
         if isinstance(self.model, GatedModel):
             return self._gated(self.model, reading, effort)
         is_exact = isinstance(reading, Real) and exact.is_rational(self.model)
-        worst = self._worst(reading, effort, is_exact)
+        until = effort.deadline()
+        worst = self._worst(reading, effort.share(1 / 2) if is_exact else effort, is_exact)
         if is_exact and worst.verdict is Verdict.UNKNOWN:
-            return self._worst(reading, effort, False)  # long fractions, but perhaps a cycle, or an orbit that creeps
+            return self._worst(reading, effort.left(until), False)  # perhaps a cycle, or an orbit that creeps
         return worst
 
     def _rotated(self, reading: Reading, effort: Effort) -> Finding:
@@ -180,7 +181,7 @@ class Homogeneous:
         model, m = self.model, self.which.m
         assert isinstance(model, RotationModel)
 
-        def decided(line: OrbitQuestion, length: int | None) -> OrbitOutcome:
+        def decided(line: OrbitQuestion, length: int | None, effort: Effort) -> OrbitOutcome:
             found = rotation.count(model, m, length)
             if found is None:
                 return OrbitOutcome(0, float("inf"), 0, reason="the sign of a margin is not known with 400 bits")
@@ -193,14 +194,19 @@ class Homogeneous:
 
     def _gated(self, model: GatedModel, reading: Reading, effort: Effort) -> Finding:
         """In balls, token by token, and as an orbit where that is long."""
-        if not isinstance(reading, Real):
-            raise BadInput("precision: gated decays are proved in real arithmetic, or run by --method exhaustive")
+        if isinstance(reading, Rounded):
+            at = RoundedArithmetic.of(reading.format, reading.accumulate)
+            net, run = gated.network(model, at), gated.network(gated.stored_in(model, at.stored))
+            return self._over_lines(
+                lambda line, n, own: rounded.decided(net, run, line, n, at, own.budget), reading, effort
+            )
 
-        def decided(line: OrbitQuestion, length: int | None) -> OrbitOutcome:
+        def decided(line: OrbitQuestion, length: int | None, effort: Effort) -> OrbitOutcome:
+            until = effort.deadline()
             found = gated.run(model, line, length, effort.budget)
             if found is not None:
                 return found
-            return in_time(gated.network(model), line, length, Rules(), effort)
+            return in_time(gated.network(model), line, length, effort.left(until))
 
         return self._over_lines(decided, reading, effort)
 
@@ -209,18 +215,23 @@ class Homogeneous:
         model = self.model
         assert not isinstance(model, RotationModel | GatedModel)
         if is_exact:
-            return self._over_lines(lambda line, n: exact.run(model, line, n, effort.budget), reading, effort)
-        net, rules = network_of(model), Rules()
+            return self._over_lines(lambda line, n, own: exact.run(model, line, n, own.budget), reading, effort)
+        net = network_of(model)
         if isinstance(reading, Rounded):
-            rules = Rules(at := RoundedArithmetic.of(reading.format, reading.accumulate))
-            net = net.rounded(at.stored)
-
-        return self._over_lines(lambda line, n: in_time(net, line, n, rules, effort), reading, effort)
+            at = RoundedArithmetic.of(reading.format, reading.accumulate)
+            near = net.rounded(at.stored)
+            return self._over_lines(
+                lambda line, n, own: rounded.decided(near, near, line, n, at, own.budget), reading, effort
+            )
+        return self._over_lines(lambda line, n, own: in_time(net, line, n, own), reading, effort)
 
     def _over_lines(self, decided: Decided, reading: Reading, effort: Effort) -> Finding:
+        """The first wrong line, or the worst; each has an equal part of what is left of the budget."""
         worst: Finding | None = None
+        until = effort.deadline()
         for number, tokens in enumerate(self.lines):
-            outcome = decided(self._line(tokens), None if self.longest is None else len(tokens))
+            own = effort if len(self.lines) == 1 else effort.left(until).share(1 / (len(self.lines) - number))
+            outcome = decided(self._line(tokens), None if self.longest is None else len(tokens), own)
             found = self._finding(outcome, tokens)
             effort.progress((number + 1) / len(self.lines))
             if outcome.wrong_at is not None:
@@ -253,7 +264,9 @@ class Homogeneous:
         argument = ARGUMENT_ROTATION if isinstance(self.model, RotationModel) else argument
         is_short = outcome.invariant is None and outcome.reason is None
         argument = ARGUMENT_GATED if isinstance(self.model, GatedModel) and is_short else argument
-        if outcome.is_steady:
+        if outcome.argument is not None:
+            argument = outcome.argument
+        elif outcome.is_steady:
             argument = ARGUMENT_STEADY.format(outcome.turn)
         elif outcome.turn is not None:
             argument = ARGUMENT_SLOW.format(outcome.turn)
@@ -264,9 +277,10 @@ class Homogeneous:
         extra: dict[str, object] = {}
         if outcome.wrong_at is not None:
             case = self._case(tokens, outcome.wrong_at, outcome.predicted)
-            if outcome.right_to == outcome.wrong_at - 1:
+            if outcome.right_to == outcome.wrong_at - 1 or outcome.evaluation is not None:
                 extra["right_to"] = outcome.right_to
-                case["is_first"] = True
+                case["is_first"] = outcome.right_to == outcome.wrong_at - 1
+            case |= {} if outcome.evaluation is None else {"evaluation": outcome.evaluation}
             return Finding.refuted(argument, Failure(case, outcome.wrong_by), extra=extra)
         extra |= outcome.facts or {}
         if outcome.invariant is not None:
@@ -401,11 +415,11 @@ def network_of(model: RecurrentModel | LinearModel) -> Network:
     return Network.of_linear(model) if isinstance(model, LinearModel) else Network.of(model)
 
 
-def in_time(net: Network, line: OrbitQuestion, length: int | None, rules: Rules, effort: Effort) -> OrbitOutcome:
-    """Right up to a length, or at every one (None)?"""
+def in_time(net: Network, line: OrbitQuestion, length: int | None, effort: Effort) -> OrbitOutcome:
+    """Right up to a length, or at every one (None), in real arithmetic?"""
     if length is None:
-        return for_ever(net, line, rules, effort.budget)
-    return finite(net, line, length, rules, effort.budget)
+        return for_ever(net, line, Rules(), effort.budget)
+    return finite(net, line, length, Rules(), effort.budget)
 
 
 def _rank(found: Finding) -> tuple[int, float]:

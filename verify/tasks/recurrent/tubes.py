@@ -26,10 +26,12 @@ from flint import acb, acb_mat, arb, arb_mat, arb_poly, arb_series, ctx
 
 from verify.arithmetic.exact_reals import float_below
 from verify.arithmetic.slack import Array
+from verify.frame.clock import Deadline
 from verify.tasks.recurrent.network import BallVector, Network, step
 from verify.tasks.recurrent.precise import Digits, Entrywise, Vector
 
 MOST_BISECTIONS = 100_000
+HALVES_AT_A_TIME = 64
 RADIUS = 4  # of the disc on which a series is bounded, the piece itself being [-1, 1]
 
 Polynomials = list[arb_poly]  # one for each number of the state
@@ -352,10 +354,11 @@ class Gap:
 class Bisection:
     """The first (turn, step) at which a difference is not shown to be above 0, and the least bound before.
 
-    Raises: Lost where that takes too many halves.
+    Raises: Lost where that takes too many halves, or time is up.
     """
 
     step: arb
+    until: Deadline
     first: tuple[int, int] | None = None
     least: float = float("inf")
     tightest: tuple[int, int] = (0, 0)
@@ -374,7 +377,7 @@ class Bisection:
             if bound > 0:
                 if bound < self.least:
                     self.least, self.tightest = bound, (low, r)
-            elif self.left <= 0:
+            elif self.left <= 0 or (self.left % HALVES_AT_A_TIME == 0 and self.until.is_up()):
                 raise Lost
             elif low == high:
                 self.first = (low, r)

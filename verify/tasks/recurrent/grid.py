@@ -1,0 +1,228 @@
+"""Boxes of computed numbers: all that a format makes of a line in any order, and boxes that are mapped into themselves.
+
+An ellipsoid is widened by a bound on rounding in each step. A box need not be: where a sum is exact, or has two terms
+and is rounded once, its ends are the rounded ends, so that sums of whole numbers, sums that stall and numbers that
+contract keep their width. The lemma is that of every invariant: if the steps of a turn map the box B into itself, the
+state is in B, and all margins on the boxes of the turn are above 0, the orbit is right for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from verify.arithmetic.any_order import RoundedArithmetic, hull
+from verify.arithmetic.balls import Ball, ends
+from verify.arithmetic.slack import INFLATION, Array
+from verify.arithmetic.softmax import ULPS
+from verify.frame.clock import Deadline
+from verify.tasks.recurrent.enclosures import ONE, Balls, end, sigmoid, tanh
+from verify.tasks.recurrent.network import BallVector, Network, orbit, step
+from verify.tasks.recurrent.precise import Followed
+from verify.tasks.recurrent.proof import OrbitQuestion
+
+FIRST_TURNS, FIRST_STEPS = 8, 32  # before a box is looked for
+LATER = 4  # times as many steps, until it is looked for again
+MOST_STEPS = 1 << 16
+WIDER = 4.0  # times as far as before a box reaches where its turn moves it
+MOST_WIDER = 24
+MOST_TURNS = 2  # multiples of the period that are tried as a turn
+ROOM = 4.0  # units of rounding by which boxes are larger
+
+
+@dataclass(frozen=True)
+class Part:
+    """W x + the biases `added`, a sum that other terms may still join."""
+
+    W: Array
+    x: Ball
+    added: tuple[Array, ...]
+
+
+class Grid:
+    """Vectors of boxes that hold every computed number; a sum is computed once it is whole."""
+
+    def __init__(self, at: RoundedArithmetic) -> None:
+        self._at = at
+
+    def value(self, x: Part | Ball) -> Ball:
+        return self._at.rows(x.W, x.x, *x.added) if isinstance(x, Part) else x
+
+    def linear(self, W: Array, x: Any, b: Array, terms: Array | None = None) -> Part:
+        return Part(W, point(x) if isinstance(x, np.ndarray) else self.value(x), (b,))
+
+    def known(self, x: BallVector) -> Ball:
+        return Balls().known(x)
+
+    def whole(self, x: Part, y: Part) -> Part:
+        joined = Ball(np.concatenate([x.x.mid, y.x.mid]), np.concatenate([x.x.rad, y.x.rad]))
+        return Part(np.concatenate([x.W, y.W], axis=1), joined, x.added + y.added)
+
+    def add(self, x: Any, y: Any) -> Ball:
+        return self._at.sum_of(self.value(x), self.value(y))
+
+    def multiply(self, x: Any, y: Any) -> Ball:
+        return self._at.one(self.value(x) * self.value(y))
+
+    def blend(self, z: Ball, n: Ball, h: Ball) -> Ball:
+        """As (1 - z) n + z h, or as n + z (h - n): kernels do either."""
+        one = self.add(self.multiply(self._at.one(ONE - z), n), self.multiply(z, h))
+        return hull(one, self.add(n, self.multiply(z, self.add(h, -n))))
+
+    def tanh(self, x: Any) -> Ball:
+        return self._increasing(tanh, self.value(x))
+
+    def sigmoid(self, x: Any) -> Ball:
+        return self._increasing(sigmoid, self.value(x))
+
+    def _increasing(self, f: Any, x: Ball) -> Ball:
+        """Between the values at the ends, each off by 2 units in the last place, and rounded."""
+        low, high = f(end(x, -1)).lower, f(end(x, 1)).upper
+        off = (ULPS + 1) * self._at.stored.u * INFLATION
+        return Ball.between(
+            low - off * np.abs(low) - 2 * self._at.stored.tiny, high + off * np.abs(high) + 2 * self._at.stored.tiny
+        )
+
+    def relu(self, x: Any) -> Ball:
+        low, high = ends(self.value(x))
+        return Ball.between(np.maximum(low, 0.0), np.maximum(high, 0.0))
+
+    def cut(self, x: Any, start: int, stop: int) -> Any:
+        if isinstance(x, Part):
+            return Part(x.W[start:stop], x.x, tuple(a[start:stop] for a in x.added))
+        return x[start:stop]
+
+
+@dataclass
+class Boxes:
+    """A network on a line, in boxes of the numbers of `at`."""
+
+    net: Network
+    line: OrbitQuestion
+    at: RoundedArithmetic
+
+    def __post_init__(self) -> None:
+        self._on = Grid(self.at)
+
+    @property
+    def can_run(self) -> bool:
+        """Whether one format is that of all, and no stored number is one that may be read as 0."""
+        net, at = self.net, self.at
+        stored = [x for a in net.layers for x in (a.W_x, a.W_h, a.b_x, a.b_h)] + [net.tokens, net.V, net.b, *net.U]
+        stored += [] if net.W is None else [net.W]
+        is_one = at.inner is at.stored and at.operand is at.stored
+        return is_one and not any(at.flush_loss(x).any() for x in stored)
+
+    def start(self) -> Ball:
+        return point(np.zeros(self.net.size))
+
+    def step(self, state: Ball, t: int) -> Ball:
+        """The box after one more token, t having been read."""
+        H = self.net.hidden
+        parts = [state[k : k + H] for k in range(0, self.net.size, H)]
+        after = [self._on.value(x) for x in step(self.net, parts, self.line.at(t), self._on)]
+        return Ball(np.concatenate([x.mid for x in after]), np.concatenate([x.rad for x in after]))
+
+    def margin(self, state: Ball, t: int) -> tuple[float, float, int]:
+        """A lower and an upper bound on the computed margin after t tokens, and the class that is nearest."""
+        logits = self._on.value(self._on.linear(self.net.V, state[self.net.read], self.net.b))
+        right, others = self.line.expected(t), np.arange(len(self.net.b)) != self.line.expected(t)
+        if not others.any():
+            return 1.0, np.inf, right
+        if not np.isfinite(logits.rad).all():
+            return -np.inf, np.inf, right
+        low, high = ends(logits)
+        best = int(np.flatnonzero(others)[high[others].argmax()])
+        least, most = low[right] - high[others].max(), high[right] - low[others].max()  # rounded, of the right signs
+        least = np.nextafter(least, -np.inf) if least < 0 else np.nextafter(least, 0.0)
+        return float(least), float(min(0.0, np.nextafter(most, 0.0)) if most <= 0 else np.inf), best
+
+    def turn(self, state: Ball, t: int, k: int) -> Iterator[tuple[Ball, int]]:
+        """The boxes after 1..k more tokens, and how many have been read."""
+        for i in range(k):
+            state = self.step(state, t + i)
+            yield state, t + i + 1
+
+    # ---- along the line
+
+    def follow(self, steps: int | None, until: Deadline) -> Followed:
+        """The line box by box, and for ever where `steps` is None and a box is found that a turn maps into itself."""
+        found, state = Followed(), self.start()
+        settled = max(self.line.settled, len(self.line.leading))
+        look = settled + max(FIRST_TURNS * self.line.period, FIRST_STEPS)
+        for t in range(MOST_STEPS if steps is None else steps):
+            if until.is_up():
+                found.stuck = f"time is up after {t} tokens"
+                return found
+            state = self.step(state, t)
+            if not found.take(t + 1, *self.margin(state, t + 1)):
+                return found
+            if steps is None and t + 1 == look:
+                look = settled + LATER * (look - settled)
+                if self._is_kept(state, t + 1, found, until):
+                    return found
+        if steps is None:
+            found.stuck = f"no box is mapped into itself after {MOST_STEPS} tokens"
+        return found
+
+    def _is_kept(self, state: Ball, t: int, found: Followed, until: Deadline) -> bool:
+        """Whether the state is in a box that turns keep, and on which all are right: then `found` says so."""
+        for turns in range(1, MOST_TURNS + 1):
+            k = turns * self.line.period
+            for box in self._guesses(state, t, k):
+                if until.is_up():
+                    return False
+                turn = list(self.turn(box, t, k))
+                if not (is_within(state, box) and is_within(turn[-1][0], box)):
+                    continue
+                least, at = min((self.margin(x, s)[0], s) for x, s in turn)
+                if not least > 0:
+                    break  # larger boxes are no better
+                if least < found.margin:
+                    found.margin, found.tightest = least, at
+                found.entered = t
+                return True
+        return False
+
+    def _guesses(self, state: Ball, t: int, k: int) -> Iterator[Ball]:
+        """The state's box, reaching further and further where a turn moves it."""
+        yield state
+        (low, high), after = ends(state), ends(list(self.turn(state, t, k))[-1][0])
+        down, up = np.minimum(after[0] - low, 0.0), np.maximum(after[1] - high, 0.0)
+        room = ROOM * (self.at.stored.u * np.maximum(np.abs(low), np.abs(high)) + self.at.stored.tiny)
+        far = self._limit(state, t, k)
+        for j in range(MOST_WIDER):
+            reach = WIDER**j
+            yield Ball.between(
+                np.minimum(low, np.maximum(low + reach * down, far[0])) - room * (down < 0),
+                np.maximum(high, np.minimum(high + reach * up, far[1])) + room * (up > 0),
+            )
+
+    def _limit(self, state: Ball, t: int, k: int) -> tuple[Array, Array]:
+        """About where the ends move to, if each change is the one before times a factor; infinite where they do not."""
+        states = orbit(self.net, self.line.tokens(t, t + 2 * k), state.mid)
+        first, then = states[k] - states[0], states[2 * k] - states[k]
+        with np.errstate(all="ignore"):
+            rate = then / first
+            limit = states[0] + first / (1 - rate)
+            spread = np.abs(limit - states[0]) / 64 + 64 * self.at.stored.u * np.abs(limit) / (1 - rate) + 2 * state.rad
+        is_known = (rate >= 0) & (rate < 1) & np.isfinite(limit)
+        return np.where(is_known, limit - spread, -np.inf), np.where(is_known, limit + spread, np.inf)
+
+
+def point(x: Array) -> Ball:
+    """Numbers of a format, as they are."""
+    return Ball(x, np.zeros_like(x))
+
+
+def is_within(inner: Ball, outer: Ball) -> bool:
+    """Whether each number's ball lies in another one.
+
+    |m - n| + r <= R; where the midpoints are the same nothing is rounded.
+    """
+    apart = np.abs(inner.mid - outer.mid)
+    reach = np.where(apart == 0, inner.rad, (apart * INFLATION + inner.rad) * INFLATION)
+    return bool((reach <= outer.rad).all() and np.isfinite(outer.rad).all())
