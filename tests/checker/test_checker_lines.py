@@ -21,6 +21,9 @@ PARTS = (
     "contextual",
     "decoder",
     "counting",
+    "roundoff",
+    "forwards",
+    "histogram_in_dtype",
 )
 GRAPHS = ("arrays", "moves", "operations", "graphs")
 MOST = 150

@@ -36,6 +36,7 @@ from verify.tasks.contextual.verdict import ContextualCounting, domain_of
 from verify.tasks.count01.task import Domain
 from verify.tasks.count01.verdict import Count01
 from verify.tasks.histogram.proof import certify as decide_histogram
+from verify.tasks.histogram.rounded.verdict import certify as decide_rounded
 from verify.tasks.inductive.task import Counting
 from verify.tasks.parity.task import Parity
 from verify.tasks.recurrent.models import bytes_of
@@ -217,6 +218,18 @@ TRANSFORMERS = {
     "transformer, wrong": lambda: (changed(started(task="shifted", M=4), "W_U", (0, 1), 9.0),
                                    Task.of("shifted", vocabulary=4), None),
 }  # fmt: skip
+IN_DTYPES = {  # a format, and whose model is read in it
+    "dot, float32": ("float32", "dot"),
+    "lin+sftm, float32": ("float32", "lin+sftm"),
+    "bos+sftm, float64": ("float64", "bos+sftm"),
+    "staircase, float32": ("float32", "staircase"),
+    "pizza, float64": ("float64", "pizza"),
+    "addition, float64": ("float64", "addition, two heads"),
+    "count01, float64": ("float64", "count01"),
+    "count01, heads, float32": ("float32", "count01, heads"),
+    "regions, float32": ("float32", "regions"),
+    "regions, convex, float64": ("float64", "regions, convex"),
+}
 
 
 def drawn(seed):
@@ -253,8 +266,19 @@ def real(name):
 
 
 REALS = [*PARITIES, *MODULARS, *ADDITIONS, *COUNTS, *REGIONS, *TRANSFORMERS]
-ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS]
+ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES]
 NAMES = [name for name in ALL if name != "two dimensions"]  # which takes a second to check
+
+
+def in_dtype(precision, name):
+    """The weights' bytes, and the certificate of a model whose operations are rounded."""
+    reading = reading_of(precision)
+    if name in HISTOGRAMS:
+        module = HISTOGRAMS[name]()
+        weights = checkpoint.as_bytes(module, claim=None, construction=None)
+        return weights, decide_rounded(module, fmt=reading.format).about(weights).to_json()
+    problem, weights = real(name)
+    return weights, certify(problem, reading).about(weights).to_json()
 
 
 @cache
@@ -279,6 +303,8 @@ def honest(name):
     if name in REALS:
         problem, weights = real(name)
         return weights, certify(problem).about(weights).to_json()
+    if name in IN_DTYPES:
+        return in_dtype(*IN_DTYPES[name])
     build, law = HEADS[name]
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()):
         count01.save(build(), f"{place}/model.safetensors")

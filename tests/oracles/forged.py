@@ -6,6 +6,7 @@ It reads both files by itself and shares nothing with the prover or the checker.
 
 import hashlib
 import json
+import math
 import re
 import struct
 from fractions import Fraction
@@ -36,6 +37,8 @@ def falsehood(weights, certificate):
             of_task = {"histogram": histogram, "inductive": inductive, "heads": heads}
             of_task |= {"parity": parity, "modular": modular, "count01": count01, "addition": addition}
             of_task |= {name: contextual for name in REGIONS}
+            if c["reading"] == "dtype, any order" and c["task"] != "inductive":
+                tensors, c = in_dtype(tensors, c)
             of_task[c["task"]](tensors, about, c)
     except Lie as lie:
         return str(lie)
@@ -61,6 +64,29 @@ def read(data):
             raw, word, size = b"".join(b"\0\0" + raw[i : i + 2] for i in range(0, len(raw), 2)), "f", 4
         out[name] = (entry["dtype"], entry["shape"], [*struct.unpack(f"<{len(raw) // size}{word}", raw)])
     return out, about
+
+
+def in_dtype(tensors, c):
+    """Weights rounded once, and what real arithmetic, which is one way to evaluate them, must then show.
+
+    A claimed margin is known up to the roundings, which are less than half of it.
+    """
+    say(c["verdict"] == "PROVED" and c["parameters"]["precision"] in FORMATS, "the reading")
+    p, least = FORMATS[c["parameters"]["precision"]]
+    wider = FORMATS[c["parameters"].get("accumulate") or c["parameters"]["precision"]]
+    say(wider[0] >= p and wider[1] <= least, "accumulate")
+
+    def nearest(x):
+        if x is True or x is False or x == 0:
+            return x
+        unit = Fraction(2) ** (max(math.frexp(x)[1] - 1, least) - p + 1)
+        return float(round(Fraction(x) / unit) * unit)
+
+    halves = {"margin": c["margin"] / 2, "right_lengths": {}}
+    halves |= {"margin_per_count": [m / 2 for m in c["margin_per_count"]]} if c["task"] == "histogram" else {}
+    where = {"modular": [0, 0], "addition": None}
+    halves["tightest"] = {"margin": c["margin"] / 2, "input": where[c["task"]]} if c["task"] in where else None
+    return {name: (dtype, shape, [*map(nearest, x)]) for name, (dtype, shape, x) in tensors.items()}, c | halves
 
 
 def matrix(tensor):

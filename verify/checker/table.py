@@ -586,6 +586,32 @@ TABLES: dict[str, Table] = {
     **{f"heads, {kind}": table for kind, table in OF_HEADS.items()},
 }
 
+IN_DTYPE = ", in a dtype"  # what is added to a kind's name
+STATED = "the statement that is decided, by roundoff.reading_of"
+BELOW = "the margin below the roundings"
+
+
+def _in_dtype(kind: str) -> Table:
+    """A proof in a format: real arithmetic shows the margin up to what the roundings may do."""
+    table = TABLES[kind]
+    left_out = ("right_lengths", "margin_scaled", "counts", "wrong_pairs", "tree", "error_share")
+    kept = {path: x for path, x in table.items() if not path.startswith(left_out)}
+    of_margin = "no more than twice their bound; all else is shown by roundoff.still_due"
+    margins = {"margin": _trusted("number", BELOW, of_margin)}
+    if "margin_per_count[]" in table:
+        margins |= {"margin_per_count[]": margins["margin"], "tightest": _trusted("anything", "tightest", LEAST)}
+    return kept | margins | {
+        "reading": Field("text", STATED),
+        "parameters.precision": Field("text", STATED),
+        "parameters.accumulate?": Field("text | null", STATED),
+        "error_share": NULL,
+        "search_ended_at?": _trusted("whole", "search_ended_at", "how far the prover looked"),
+    }  # fmt: skip
+
+
+ROUNDED = ("addition", "contextual", "count01", "histogram", "modular")
+TABLES |= {f"{task}, proved{IN_DTYPE}": _in_dtype(f"{task}, proved") for task in ROUNDED}
+
 
 def walk(found: Any, kind: str) -> list[str]:
     """Refuses whatever has no place in certificates of this kind, and returns what is trusted, each once."""
