@@ -24,6 +24,10 @@ PARTS = (
     "roundoff",
     "forwards",
     "histogram_in_dtype",
+    "chains",
+    "circuits",
+    "languages",
+    "netlists",
 )
 GRAPHS = ("arrays", "moves", "operations", "graphs")
 MOST = 150

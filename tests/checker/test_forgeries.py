@@ -19,6 +19,7 @@ from tests.some import some
 from verify.checker import (
     addition,
     boxes,
+    circuits,
     count01,
     counting,
     fields,
@@ -119,7 +120,7 @@ def test_a_checker_that_forgets_something_is_found(number):
 
 # ---- the table
 
-WALKERS = (counting, fields, heads, inductive, parity, roundoff)
+WALKERS = (circuits, counting, fields, heads, inductive, parity, roundoff)
 
 
 def walked(weights, text):

@@ -13,6 +13,8 @@ from fractions import Fraction
 from itertools import product
 
 from flint import arb, ctx
+from oracles.circuit import NaiveTransformer, gate_value
+from oracles.circuit_real import next_tokens
 
 BITS = 400
 SIZES = {"F64": ("d", 8), "F32": ("f", 4), "F16": ("e", 2), "BF16": ("", 2)}
@@ -37,6 +39,7 @@ def falsehood(weights, certificate):
             of_task = {"histogram": histogram, "inductive": inductive, "heads": heads}
             of_task |= {"parity": parity, "modular": modular, "count01": count01, "addition": addition}
             of_task |= {name: contextual for name in REGIONS}
+            of_task |= {"circuit": circuit, "language": circuit}
             if c["reading"] == "dtype, any order" and c["task"] != "inductive":
                 tensors, c = in_dtype(tensors, c)
             of_task[c["task"]](tensors, about, c)
@@ -929,3 +932,60 @@ def regions_read(W, text):
         stream.append(added(seen, by(hidden, "W_2"), W["b_2"]))
     keys, values = ([by(row, name) for row in stream] for name in ("U_K", "U_V"))
     return [added(by(attended(by(row, "U_Q"), keys, values), "W_out"), W["b_out"]) for row in W["P"]]
+
+
+# ---- circuits
+
+
+class Stored:
+    """A tensor's numbers, nested as its shape says."""
+
+    def __init__(self, tensor):
+        _, shape, self.rows = tensor
+        for n in reversed(shape[1:]):
+            self.rows = [self.rows[i : i + n] for i in range(0, len(self.rows), n)]
+
+    def tolist(self):
+        return self.rows
+
+
+def circuit(tensors, about, c):
+    """Every input's chain of thought, and every gate and string."""
+    p, program, n, T = c["parameters"], c["program"], about["n"], about["T"]
+    is_real = c["reading"] == "real"
+    s, k = about["s"] if is_real else p["s"], (n + T - 1).bit_length()
+    say({x: p[x] for x in ("s", "n", "T", "k", "d")} == {"s": s, "n": n, "T": T, "k": k, "d": 3 * k + 6}, "sizes")
+    say(is_real or p["precision"] == f"s{s}" and c["reading"] == "bit-exact", "the reading")
+    say(c["verdict"] == "PROVED" and len(program["steps"]) == T and program["inputs"] in (n, n - 1), "the program")
+    say(c["margin"] is None or 0 <= c["margin"] <= 0.5, "margin")
+    state, rows = {name: Stored(x) for name, x in tensors.items()}, []
+    naive = None if is_real else NaiveTransformer(state, n, T, s)
+    for bits in product((0, 1), repeat=n):
+        own, tokens = [*bits][: program["inputs"]], [*bits]
+        for kind, *read in program["gates"]:
+            own.append(gate_value(kind, [own[x] for x in read]))
+        for read in program["steps"]:
+            tokens.append(1 - tokens[read[0]] if len(read) == 1 else tokens[read[0]] & tokens[read[1]])
+        say([tokens[x] for x in program["node_of"]] == own, "a gate's step")
+        found = naive.generate(bits) if naive else [*bits, *next_tokens(state, tokens[:-1])[n - 1 :]]
+        say(found == tokens, f"the chain of thought of {bits}")
+        rows.append(own)
+    if c["task"] == "circuit":
+        say(c["inputs_covered"] == str(2 ** program["inputs"]), "inputs")
+    else:
+        words(c, program, [row[program["outputs"][0]] for row in rows])
+
+
+def words(c, program, outputs):
+    """What the automaton says of every string is what the circuit does, whose rows go through all inputs in order."""
+    alphabet, length, automaton = c["parameters"]["alphabet"], c["parameters"]["length"], program["automaton"]
+    width, accepted = max(1, (len(alphabet) - 1).bit_length()), 0
+    say(program["inputs"] == length * width, "symbols")
+    for word in product(range(len(alphabet)), repeat=length):
+        state, bits = 0, [a >> j & 1 for a in word for j in range(width)]
+        for a in word:
+            state = state if state == -1 else automaton["step"][state][a]
+        accepted += state in automaton["accepting"]
+        row = int("".join(map(str, bits)) or "0", 2)
+        say(outputs[row] == (state in automaton["accepting"]), f"the string {word}")
+    say(c["accepted"] == str(accepted) and c["inputs_covered"] == str(len(alphabet) ** length), "how many")

@@ -548,7 +548,45 @@ CONTEXTUAL_WRONG: Table = CONTEXTUAL | {
     "counterexample.all_module_answers[]": _trusted("whole", "module_answers", "what torch answers there"),
 }
 
+GATES, INDUCTION = "by netlists.Gates", "by languages.check_language"
+CIRCUIT: Table = _real("circuits", **dict.fromkeys(["s", "n", "T", "k", "d"], "whole")) | {
+    "task": Field("text", "equals circuit or language"),
+    "parameters.circuit": _trusted("text", "that the program is the file's circuit", "which file was read"),
+    "parameters.precision?": Field("text", "the statement that is decided, by circuits.check"),
+    "reading": Field("text", "the statement that is decided, by circuits.check"),
+    "margin": Field("number | null", "a bound, shown by circuits.check"),
+    "statistics": Field("elsewhere", "equals those of the program"),
+    "forward_runs": _trusted("anything", "forward_runs", "what was run beside the proof"),
+    "harmless_differences": _trusted("whole", "harmless_differences", "how many steps differ where no input leads"),
+    "smallest_bits?": _trusted("whole | null", "smallest_bits", "that fewer bits do not do"),
+    "smaller_bits?": _trusted("anything", "smallest_bits", "that fewer bits do not do"),
+    "chain?": _trusted("anything", "chain", "a chain of thought that was asked for"),
+    "outputs?": _trusted("anything", "chain", "a chain of thought that was asked for"),
+    "program": Field("object", GATES),
+    "program.inputs": Field("whole", GATES),
+    **{
+        f"program.{name}": Field("list", GATES)
+        for name in ("gates", "outputs", "steps", "node_of", "gates[]", "steps[]")
+    },
+    **{f"program.{name}[]": Field("whole", GATES) for name in ("outputs", "steps[]", "node_of")},
+    "program.gates[][]": Field("text | whole", GATES),
+}
+LANGUAGE: Table = CIRCUIT | {
+    "parameters.length": Field("whole", INDUCTION),
+    "parameters.alphabet": Field("text", INDUCTION),
+    "language": _trusted("text", "that the automaton is the language's", "its name; the states are counted"),
+    "accepted": Field("text", INDUCTION),
+    "program.automaton": Field("object", INDUCTION),
+    **{f"program.automaton.{name}": Field("list", INDUCTION)
+       for name in ("step", "step[]", "accepting", "slices", "slices[]", "slices[][]")},
+    "program.automaton.step[][]": Field("integer", INDUCTION),
+    "program.automaton.accepting[]": Field("whole", INDUCTION),
+    "program.automaton.slices[][][]": Field("integer", INDUCTION),
+}  # fmt: skip
+
 TABLES: dict[str, Table] = {
+    "circuit": CIRCUIT,
+    "language": LANGUAGE,
     "histogram, proved": HISTOGRAM
     | {
         "margin_per_count": Field("list", "a bound, shown by splits.decide"),
