@@ -21,6 +21,13 @@ PARTS = (
     "contextual",
     "decoder",
     "counting",
+    "roundoff",
+    "forwards",
+    "histogram_in_dtype",
+    "chains",
+    "circuits",
+    "languages",
+    "netlists",
 )
 GRAPHS = ("arrays", "moves", "operations", "graphs")
 MOST = 150

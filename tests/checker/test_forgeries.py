@@ -19,7 +19,7 @@ from tests.some import some
 from verify.checker import (
     addition,
     boxes,
-    contextual,
+    circuits,
     count01,
     counting,
     fields,
@@ -34,6 +34,7 @@ from verify.checker import (
     parity,
     reading,
     recurrent,
+    roundoff,
     selective,
     table,
 )  # fmt: skip
@@ -119,6 +120,8 @@ def test_a_checker_that_forgets_something_is_found(number):
 
 # ---- the table
 
+WALKERS = (circuits, counting, fields, heads, inductive, parity, roundoff)
+
 
 def walked(weights, text):
     """The kind of a certificate."""
@@ -129,7 +132,7 @@ def walked(weights, text):
         return table.walk(found, kind)
 
     with contextlib.ExitStack() as stack:
-        for module in (addition, contextual, count01, counting, fields, heads, inductive, modular, parity):
+        for module in WALKERS:
             stack.enter_context(mock.patch.object(module, "walk", walk))
         outcome(weights, text)
     return met

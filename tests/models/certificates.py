@@ -14,6 +14,9 @@ from constructions import checkpoint, count01, inventory_counting, relation_coun
 from constructions.adder.digits import Digits
 from constructions.adder.transformer import to_bytes
 from constructions.addition import one_head, two_heads, two_layers
+from constructions.circuit_simulation import build as build_circuit
+from constructions.circuits.circuit import Circuit, Gate, decompose
+from constructions.circuits.weights import as_bytes as circuit_bytes
 from constructions.contextual import transformer
 from constructions.contextual_counting import build
 from constructions.count01 import Count01Transformer
@@ -26,16 +29,22 @@ from constructions.modular import clock, pizza, staircase
 from constructions.parity import ParityTransformer, sawtooth
 from constructions.parity import as_bytes as parity_bytes
 from constructions.recurrent import counters, diagonal, gated, holding, selective
+from constructions.regular_language import from_regex, unroll
 from verify.arithmetic.readings import Real, reading_of
 from verify.cli import main
 from verify.counting.tasks import Task
 from verify.frame.decide import Effort, certify, exhaustive
 from verify.tasks.addition.modular.task import ModularAddition
 from verify.tasks.addition.task import DigitAddition
+from verify.tasks.circuit import dtype as circuit_dtype
+from verify.tasks.circuit import proof as circuit_proof
+from verify.tasks.circuit.language.task import for_strings
+from verify.tasks.circuit.program import program
 from verify.tasks.contextual.verdict import ContextualCounting, domain_of
 from verify.tasks.count01.task import Domain
 from verify.tasks.count01.verdict import Count01
 from verify.tasks.histogram.proof import certify as decide_histogram
+from verify.tasks.histogram.rounded.verdict import certify as decide_rounded
 from verify.tasks.inductive.task import Counting
 from verify.tasks.parity.task import Parity
 from verify.tasks.recurrent.models import bytes_of
@@ -217,6 +226,25 @@ TRANSFORMERS = {
     "transformer, wrong": lambda: (changed(started(task="shifted", M=4), "W_U", (0, 1), 9.0),
                                    Task.of("shifted", vocabulary=4), None),
 }  # fmt: skip
+CIRCUITS = {  # a circuit or a language, how many bits there are, and the reading
+    "circuit": (lambda: Circuit("mixed", ("x", "y"), (Gate("xor", (0, 1), "z"), Gate("nor", (2, 0), "q")), (("q", 3),)),
+                2, "bits"),
+    "circuit, real": (lambda: Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)), 3, "real"),
+    "language": (lambda: unroll(from_regex("(01)*", "01"), 2), 2, "bits"),
+    "language, real": (lambda: unroll(from_regex("0|1", "01"), 1), 2, "real"),
+}  # fmt: skip
+IN_DTYPES = {  # a format, and whose model is read in it
+    "dot, float32": ("float32", "dot"),
+    "lin+sftm, float32": ("float32", "lin+sftm"),
+    "bos+sftm, float64": ("float64", "bos+sftm"),
+    "staircase, float32": ("float32", "staircase"),
+    "pizza, float64": ("float64", "pizza"),
+    "addition, float64": ("float64", "addition, two heads"),
+    "count01, float64": ("float64", "count01"),
+    "count01, heads, float32": ("float32", "count01, heads"),
+    "regions, float32": ("float32", "regions"),
+    "regions, convex, float64": ("float64", "regions, convex"),
+}
 
 
 def drawn(seed):
@@ -253,8 +281,30 @@ def real(name):
 
 
 REALS = [*PARITIES, *MODULARS, *ADDITIONS, *COUNTS, *REGIONS, *TRANSFORMERS]
-ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS]
+ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES, *CIRCUITS]
 NAMES = [name for name in ALL if name != "two dimensions"]  # which takes a second to check
+
+
+def of_circuit(made, s, reading):
+    """A circuit's or a language's model and certificate, with the program that is saved."""
+    unrolling = None if isinstance(made, Circuit) else made
+    parts = decompose(made if unrolling is None else unrolling.circuit)
+    model = build_circuit(parts.circuit, s=s)
+    weights = circuit_bytes(model)
+    found = circuit_proof.certify(model, parts) if reading == "bits" else circuit_dtype.certify(model, parts, fmt=None)
+    found = found if unrolling is None else for_strings(found, unrolling)
+    return weights, json.dumps(json.loads(found.about(weights).to_json()) | {"program": program(parts, unrolling)})
+
+
+def in_dtype(precision, name):
+    """The weights' bytes, and the certificate of a model whose operations are rounded."""
+    reading = reading_of(precision)
+    if name in HISTOGRAMS:
+        module = HISTOGRAMS[name]()
+        weights = checkpoint.as_bytes(module, claim=None, construction=None)
+        return weights, decide_rounded(module, fmt=reading.format).about(weights).to_json()
+    problem, weights = real(name)
+    return weights, certify(problem, reading).about(weights).to_json()
 
 
 @cache
@@ -279,6 +329,11 @@ def honest(name):
     if name in REALS:
         problem, weights = real(name)
         return weights, certify(problem).about(weights).to_json()
+    if name in CIRCUITS:
+        made, s, reading = CIRCUITS[name]
+        return of_circuit(made(), s, reading)
+    if name in IN_DTYPES:
+        return in_dtype(*IN_DTYPES[name])
     build, law = HEADS[name]
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()):
         count01.save(build(), f"{place}/model.safetensors")

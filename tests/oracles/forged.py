@@ -6,12 +6,15 @@ It reads both files by itself and shares nothing with the prover or the checker.
 
 import hashlib
 import json
+import math
 import re
 import struct
 from fractions import Fraction
 from itertools import product
 
 from flint import arb, ctx
+from oracles.circuit import NaiveTransformer, gate_value
+from oracles.circuit_real import next_tokens
 
 BITS = 400
 SIZES = {"F64": ("d", 8), "F32": ("f", 4), "F16": ("e", 2), "BF16": ("", 2)}
@@ -36,6 +39,9 @@ def falsehood(weights, certificate):
             of_task = {"histogram": histogram, "inductive": inductive, "heads": heads}
             of_task |= {"parity": parity, "modular": modular, "count01": count01, "addition": addition}
             of_task |= {name: contextual for name in REGIONS}
+            of_task |= {"circuit": circuit, "language": circuit}
+            if c["reading"] == "dtype, any order" and c["task"] != "inductive":
+                tensors, c = in_dtype(tensors, c)
             of_task[c["task"]](tensors, about, c)
     except Lie as lie:
         return str(lie)
@@ -61,6 +67,29 @@ def read(data):
             raw, word, size = b"".join(b"\0\0" + raw[i : i + 2] for i in range(0, len(raw), 2)), "f", 4
         out[name] = (entry["dtype"], entry["shape"], [*struct.unpack(f"<{len(raw) // size}{word}", raw)])
     return out, about
+
+
+def in_dtype(tensors, c):
+    """Weights rounded once, and what real arithmetic, which is one way to evaluate them, must then show.
+
+    A claimed margin is known up to the roundings, which are less than half of it.
+    """
+    say(c["verdict"] == "PROVED" and c["parameters"]["precision"] in FORMATS, "the reading")
+    p, least = FORMATS[c["parameters"]["precision"]]
+    wider = FORMATS[c["parameters"].get("accumulate") or c["parameters"]["precision"]]
+    say(wider[0] >= p and wider[1] <= least, "accumulate")
+
+    def nearest(x):
+        if x is True or x is False or x == 0:
+            return x
+        unit = Fraction(2) ** (max(math.frexp(x)[1] - 1, least) - p + 1)
+        return float(round(Fraction(x) / unit) * unit)
+
+    halves = {"margin": c["margin"] / 2, "right_lengths": {}}
+    halves |= {"margin_per_count": [m / 2 for m in c["margin_per_count"]]} if c["task"] == "histogram" else {}
+    where = {"modular": [0, 0], "addition": None}
+    halves["tightest"] = {"margin": c["margin"] / 2, "input": where[c["task"]]} if c["task"] in where else None
+    return {name: (dtype, shape, [*map(nearest, x)]) for name, (dtype, shape, x) in tensors.items()}, c | halves
 
 
 def matrix(tensor):
@@ -904,3 +933,60 @@ def regions_read(W, text):
         stream.append(added(seen, by(hidden, "W_2"), W["b_2"]))
     keys, values = ([by(row, name) for row in stream] for name in ("U_K", "U_V"))
     return [added(by(attended(by(row, "U_Q"), keys, values), "W_out"), W["b_out"]) for row in W["P"]]
+
+
+# ---- circuits
+
+
+class Stored:
+    """A tensor's numbers, nested as its shape says."""
+
+    def __init__(self, tensor):
+        _, shape, self.rows = tensor
+        for n in reversed(shape[1:]):
+            self.rows = [self.rows[i : i + n] for i in range(0, len(self.rows), n)]
+
+    def tolist(self):
+        return self.rows
+
+
+def circuit(tensors, about, c):
+    """Every input's chain of thought, and every gate and string."""
+    p, program, n, T = c["parameters"], c["program"], about["n"], about["T"]
+    is_real = c["reading"] == "real"
+    s, k = about["s"] if is_real else p["s"], (n + T - 1).bit_length()
+    say({x: p[x] for x in ("s", "n", "T", "k", "d")} == {"s": s, "n": n, "T": T, "k": k, "d": 3 * k + 6}, "sizes")
+    say(is_real or p["precision"] == f"s{s}" and c["reading"] == "bit-exact", "the reading")
+    say(c["verdict"] == "PROVED" and len(program["steps"]) == T and program["inputs"] in (n, n - 1), "the program")
+    say(c["margin"] is None or 0 <= c["margin"] <= 0.5, "margin")
+    state, rows = {name: Stored(x) for name, x in tensors.items()}, []
+    naive = None if is_real else NaiveTransformer(state, n, T, s)
+    for bits in product((0, 1), repeat=n):
+        own, tokens = [*bits][: program["inputs"]], [*bits]
+        for kind, *read in program["gates"]:
+            own.append(gate_value(kind, [own[x] for x in read]))
+        for read in program["steps"]:
+            tokens.append(1 - tokens[read[0]] if len(read) == 1 else tokens[read[0]] & tokens[read[1]])
+        say([tokens[x] for x in program["node_of"]] == own, "a gate's step")
+        found = naive.generate(bits) if naive else [*bits, *next_tokens(state, tokens[:-1])[n - 1 :]]
+        say(found == tokens, f"the chain of thought of {bits}")
+        rows.append(own)
+    if c["task"] == "circuit":
+        say(c["inputs_covered"] == str(2 ** program["inputs"]), "inputs")
+    else:
+        words(c, program, [row[program["outputs"][0]] for row in rows])
+
+
+def words(c, program, outputs):
+    """What the automaton says of every string is what the circuit does, whose rows go through all inputs in order."""
+    alphabet, length, automaton = c["parameters"]["alphabet"], c["parameters"]["length"], program["automaton"]
+    width, accepted = max(1, (len(alphabet) - 1).bit_length()), 0
+    say(program["inputs"] == length * width, "symbols")
+    for word in product(range(len(alphabet)), repeat=length):
+        state, bits = 0, [a >> j & 1 for a in word for j in range(width)]
+        for a in word:
+            state = state if state == -1 else automaton["step"][state][a]
+        accepted += state in automaton["accepting"]
+        row = int("".join(map(str, bits)) or "0", 2)
+        say(outputs[row] == (state in automaton["accepting"]), f"the string {word}")
+    say(c["accepted"] == str(accepted) and c["inputs_covered"] == str(len(alphabet) ** length), "how many")

@@ -1,12 +1,15 @@
 """The decoder of both additions: its numbers as they are stored, and one input through it in balls."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
+from verify.checker.formats import BinaryFormat
+from verify.checker.forwards import of_embedded, of_layers
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tiles, require, rows_of
+from verify.checker.roundoff import Roundoff
 
 LAYER = ("W_Q", "W_K", "W_V", "W_O", "W_1", "b_1", "W_2")
 Head = tuple[fmpq_mat, fmpq_mat, fmpq_mat, fmpq_mat]
@@ -76,6 +79,28 @@ def least_gap(row: Any, right: int) -> Any:
     """(the right one) - (the largest other)."""
     others = [y for c, y in enumerate(row) if c != right]
     return row[right] - (reduce(arb.max, others) if isinstance(row[right], arb) else max(others))
+
+
+def how(fmt: BinaryFormat | None) -> str:
+    """How a certificate says that the model is evaluated."""
+    return "evaluated in real arithmetic" if fmt is None else "every operation rounded, sums in any order"
+
+
+def in_dtype(model: Adder, fmt: BinaryFormat | None) -> tuple[Adder, float]:
+    """The model with its numbers rounded once, and by how much computed differences of logits may be less."""
+    if fmt is None:
+        return model, 0.0
+    on = Roundoff(fmt)
+    layers = []
+    for layer in model.layers:
+        heads = [tuple(map(on.rounded, head)) for head in layer.heads]
+        has = bool(layer.b_1.ncols())
+        rest = [on.rounded(W) if has else W for W in (layer.W_1, layer.b_1, layer.W_2)]
+        layers.append(AdderLayer(heads, *rest))  # type: ignore[arg-type]
+    E, positions, W_out, b_out = map(on.rounded, (model.E, model.positions, model.W_out, model.b_out))
+    parts = [(layer.heads, layer.W_1, layer.b_1, layer.W_2) for layer in layers]
+    off = of_layers(on, of_embedded(on, E, positions), parts, positions.nrows(), model.skip, W_out, b_out)
+    return replace(model, layers=layers, E=E, positions=positions, W_out=W_out, b_out=b_out), off
 
 
 def read_adder(data: bytes) -> Adder:

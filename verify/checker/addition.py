@@ -5,10 +5,10 @@ from typing import Any
 
 from flint import arb, ctx, fmpq, fmpq_mat
 
-from verify.checker.adder import Adder, Head, least_gap, read_adder
+from verify.checker.adder import Adder, Head, how, in_dtype, least_gap, read_adder
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, require
-from verify.checker.statement import certificate_of, check_counts, compare, header, is_close
-from verify.checker.table import walk
+from verify.checker.roundoff import opened, still_due
+from verify.checker.statement import certificate_of, check_counts, compare, is_close
 
 BITS, PRECISIONS = 256, (128, 1024, 8192)
 FINE = 64  # bits by which a bound must miss to be called false
@@ -16,7 +16,7 @@ MOST_TERMS = 1 << 28
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 ASSUMED = [
     "x = E[token] + position; in each layer x += sum of heads' softmax(q k) v W_O, causal, then x += ReLU(x W_1 + b_1) "
-    "W_2; logits = x W_out + b_out; evaluated in real arithmetic",
+    "W_2; logits = x W_out + b_out; ",
     "an answer is right if each of its n + 1 digits has strictly the largest logit, the digits before it given",
 ]
 Cells = dict[tuple[int, int], int]  # by a column's sum of two digits and the carry into it: a bound, over 2^BITS
@@ -25,24 +25,24 @@ Cells = dict[tuple[int, int], int]  # by a column's sum of two digits and the ca
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     c = certificate_of("addition", weights, certificate)
-    verdict, model = header(c), read_adder(weights)
-    trusted, p = walk(c, f"addition, {verdict.lower()}"), c["parameters"]
+    (verdict, fmt, trusted), model, p = opened("addition", c), read_adder(weights), c["parameters"]
     n, B, sizes = p["digits"], p["base"], (model.E.nrows(), model.positions.nrows(), model.b_out.ncols())
     require(n > 0 and B > 1 and sizes == (B + 2, 3 * n + 2, B), "parameters: the file is of other digits, or base")
     require(len(DIGITS) >= B and model.skip, "a larger base, or no skip connection, is not checked", NOT_CHECKABLE)
     compare(p, model.sizes)
-    compare(c, {"assumptions": ASSUMED})
+    compare(c, {"assumptions": [ASSUMED[0] + how(fmt), ASSUMED[1]]})
     if verdict == "REFUTED":
         _refute(model, n, B, c)
         return verdict, trusted
     is_known = len(model.layers) == 1 and (n * B * B) ** 2 <= MOST_TERMS
     require(is_known, "several layers, or so many digits, are not checked", NOT_CHECKABLE)
-    compare(c, {"inputs_covered": str(B ** (2 * n))})
-    compare(c["tightest"], {"margin": c["margin"]})
+    compare(c | c["tightest"], {"inputs_covered": str(B ** (2 * n)), "margin": c["margin"]})
     require(c["margin"] > 0, "margin: must be above zero")
+    model, off = in_dtype(model, fmt)
+    least = fmpq(*still_due(c["margin"], off).as_integer_ratio())
     with ctx.workprec(BITS + 64):
         for i in range(n + 1):
-            DigitColumn(model, n, B, i).prove(fmpq(*c["margin"].as_integer_ratio()) * fmpq(2) ** BITS)
+            DigitColumn(model, n, B, i).prove(least * fmpq(2) ** BITS)
     return verdict, trusted
 
 

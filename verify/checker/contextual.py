@@ -7,6 +7,7 @@ from typing import Any
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
 from verify.checker.exponentials import BITS as DIGITS
+from verify.checker.forwards import of_regions
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, Refusal, as_text, require
 from verify.checker.regions import (
     BOS,
@@ -25,8 +26,8 @@ from verify.checker.regions import (
     mean,
     read_shapes,
 )  # fmt: skip
-from verify.checker.statement import certificate_of, compare, header
-from verify.checker.table import walk
+from verify.checker.roundoff import Roundoff, contract, opened, still_due
+from verify.checker.statement import certificate_of, compare
 
 FEW, SHORT = 3000, 10  # strings that are run one by one, and their length
 LONGEST = 1024  # token of a string that is run
@@ -39,29 +40,40 @@ ASSUMED = [
     "right means: the right class has strictly the largest logit",
 ]
 
+CONTRACT = (
+    "; a sum keeps to one format",
+    ["matrix products in the order in which the module writes them"],
+    ", normalises before or after weighing the values, by a quotient or a reciprocal",
+    ", and results below the smallest normal number lie between 0 and twice the exact value",
+)
+
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     c = certificate_of("contextual counting", weights, certificate)
-    verdict = header(c)
-    trusted, (W, sizes) = walk(c, f"contextual, {verdict.lower()}"), read_shapes(weights, CAUSAL, ["bos"])
+    (verdict, fmt, trusted), (W, sizes) = opened("contextual", c), read_shapes(weights, CAUSAL, ["bos"])
     require(sizes["tokens"] == 5, f"E has {sizes['tokens']} rows", UNREADABLE)
-    p, model = c["parameters"], Causal(W, sizes["bos"])
+    p, off, on = c["parameters"], 0.0, Roundoff(fmt) if fmt else None
     N, R, zeros = p["length"], p["regions"], p["zeros"]
+    if on:
+        W = {name: on.rounded(x) for name, x in W.items()}
+        off = of_regions(on, W, N + 1)
+    model = Causal(W, sizes["bos"])
     strings = Strings(N, R, R if p["exactly"] else 0, int(not sizes["bos"]), zeros)
     is_some = N > 0 and 2 * strings.fewest + (zeros or 0) <= N and p["exactly"] == (strings.fewest == R)
     require(is_some, "parameters: no strings are so")
     is_checkable = N <= MOST_TOKENS and N * model.decoder.R * (6 * strings.most + 3) <= MOST_TERMS
     require(is_checkable, "so many cells of strings are not decided again", NOT_CHECKABLE)
     compare(p, {"prompts": model.decoder.R, "dtype": sizes["dtype"]})
-    compare(c, {"assumptions": ASSUMED, "domain": in_words(strings)})
+    compare(c, {"assumptions": ASSUMED + (contract(p, *CONTRACT) if fmt else []), "domain": in_words(strings)})
     if verdict == "REFUTED":
         refute(c, strings, model.decoder.R, model.gaps)
         return verdict, trusted
-    margin = fmpq(*c["margin"].as_integer_ratio())
-    require(margin > 0, "margin: must be above zero")
+    require(c["margin"] > 0, "margin: must be above zero")
+    margin = fmpq(*still_due(c["margin"], off).as_integer_ratio())
     compare(c, {"inputs_covered": str(strings.number() * model.decoder.R)})
-    _check_lengths(c["right_lengths"], strings)
+    if fmt is None:
+        _check_lengths(c["right_lengths"], strings)
     is_shown = model.proves(strings, margin)
     if not is_shown and N <= SHORT and strings.number() <= FEW:
         is_shown = all(x >= margin for text in strings.every() for row in model.gaps(text, DIGITS[0]) for x in row)

@@ -10,10 +10,19 @@ from flint import arb, ctx, fmpq
 
 from verify.checker.boxes import Box, all_positive
 from verify.checker.exponentials import BITS, Sum, scaled, sign_of
-from verify.checker.prompts import EQUALS, PromptModel, PromptRegion, difference_at, less, read_count01, sign_at
+from verify.checker.prompts import (
+    EQUALS,
+    PromptModel,
+    PromptRegion,
+    difference_at,
+    in_dtype,
+    less,
+    read_count01,
+    sign_at,
+)
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
-from verify.checker.statement import certificate_of, check_counts, compare, header, is_close
-from verify.checker.table import walk
+from verify.checker.roundoff import contract, opened, still_due
+from verify.checker.statement import certificate_of, check_counts, compare, is_close
 
 TOKENS = ("BOS", "0", "1", "2", "=", "4", "5", "EOS")
 FOUR, FIVE, EOS = 5, 6, 7
@@ -25,15 +34,17 @@ INPUTS_ARE = "triples (n0, n1, n2) {}; each triple stands for every order of its
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     c = certificate_of("count01", weights, certificate)
-    verdict = header(c)
-    trusted, (numbers, sizes) = walk(c, f"count01, {verdict.lower()}"), read_count01(weights)
-    p, model = c["parameters"], PromptModel(numbers, sizes["skip"])
+    (verdict, fmt, trusted), (numbers, sizes) = opened("count01", c), read_count01(weights)
+    p, domain = c["parameters"], _domain(c["parameters"])
+    numbers, off = in_dtype(numbers, sizes["skip"], fmt, _longest(domain))
+    model = PromptModel(numbers, sizes["skip"])
     require(model.classes >= len(TOKENS), f"weights: {model.classes} classes, fewer than tokens")
     compare(p, {k: v for k, v in sizes.items() if k != "d_h" and k in p})
-    domain = _domain(p)
     lasts = (EQUALS,) if p.get("semantic_only") else (EQUALS, FOUR, FIVE)
     read = "after =" if p.get("semantic_only") else "times the last tokens =, 4, 5"
-    compare(c, {"region": _region(domain), "inputs_are": INPUTS_ARE.format(read), "assumptions": []})
+    compare(c, {"region": _region(domain), "inputs_are": INPUTS_ARE.format(read)})
+    alike = "the same product of two numbers is computed alike at every position"
+    compare(c, {"assumptions": [*contract(p, softmax=", normalises, then weighs the values"), alike] if fmt else []})
     cells = [
         PromptRegion(last, is_more, _due(last, is_more, p["labels"])) for last in lasts for is_more in (True, False)
     ]
@@ -42,7 +53,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     else:
         size = _size(domain)
         compare(c, {"inputs_covered": "infinite" if size is None else str(size * len(lasts))})
-        _prove(model, cells, domain, c)
+        _prove(model, cells, domain, c | {"margin": still_due(c["margin"], off)} if fmt else c)
     return verdict, trusted
 
 
@@ -58,6 +69,12 @@ def _domain(p: dict[str, Any]) -> Domain:
     is_known = p["labels"] in ("majority-ones", "thesis")
     require(is_known and (total or 0) <= LONGEST, f"parameters: unknown labels, or more than {LONGEST} digits")
     return domain
+
+
+def _longest(domain: Domain) -> int | None:
+    """The most digits of a prompt, None where there is no limit."""
+    _, hi, _, M, total = domain
+    return total if hi is None or M is None else min(2 * hi + M, 2 * hi + M if total is None else total)
 
 
 def _size(domain: Domain) -> int | None:

@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 
-from verify.checker import addition, contextual, count01, fields, heads, inductive, modular, module, parity
+from verify.checker import addition, circuits, contextual, count01, fields, heads, inductive, modular, module, parity
 from verify.checker.reading import Refusal, read_certificate
 
 Check = Callable[[bytes, bytes], tuple[str, list[str]]]
 TASKS: dict[str, Check] = {
     "addition": addition.check,
+    "circuit": circuits.check,
     "contextual counting": contextual.check,
     "count01": count01.check,
     "heads": heads.check,
     "inductive": inductive.check,
     "modular": modular.check,
+    "language": circuits.check,
     "module": module.check,
     "parity": parity.check,
 }

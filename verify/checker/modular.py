@@ -4,10 +4,10 @@ from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
-from verify.checker.adder import Adder, Head, least_gap, neurons, plus, read_adder
+from verify.checker.adder import Adder, Head, how, in_dtype, least_gap, neurons, plus, read_adder
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
-from verify.checker.statement import certificate_of, compare, header, is_close
-from verify.checker.table import walk
+from verify.checker.roundoff import opened, still_due
+from verify.checker.statement import certificate_of, compare, is_close
 
 BITS = (128, 1024, 8192)
 MOST_PAIRS = 1 << 22
@@ -18,22 +18,22 @@ RIGHT = "right means: the class (a + b) mod P has strictly the largest logit"
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     c = certificate_of("modular", weights, certificate)
-    verdict = header(c)
-    model = read_adder(weights)
-    trusted, P = walk(c, f"modular, {verdict.lower()}"), model.b_out.ncols()
+    (verdict, fmt, trusted), model = opened("modular", c), read_adder(weights)
+    P = model.b_out.ncols()
     sizes = (model.E.nrows(), model.positions.nrows(), len(model.layers))
     require(sizes == (P + 1, 3, 1) and P > 1, "weights: no model of P + 1 tokens, three positions and one layer")
     require(P * P <= MOST_PAIRS, f"more than {MOST_PAIRS} pairs are not decided again", NOT_CHECKABLE)
     compare(c["parameters"], {"P": P, **model.sizes, "neurons": model.sizes["p"]})
     skip = "x + " * model.skip
     formula = f"tokens a b =, read at =: x = E[token] + position; x = {skip}sum of heads' softmax(q k) v W_O; "
-    formula += f"x = {skip}ReLU(x W_1 + b_1) W_2; logits = x W_out + b_out; evaluated in real arithmetic"
+    formula += f"x = {skip}ReLU(x W_1 + b_1) W_2; logits = x W_out + b_out; {how(fmt)}"
     compare(c, {"assumptions": [formula, RIGHT]})
-    wrong = Pairs(model).wrong(c["margin"] if verdict == "PROVED" else 0.0)
+    model, off = in_dtype(model, fmt)
+    wrong = Pairs(model).wrong(still_due(c["margin"], off) if verdict == "PROVED" else 0.0)
     counts = {"right": str(P * P - len(wrong)), "wrong": str(len(wrong))}
     if verdict == "PROVED":
         require(c["margin"] > 0 and not wrong, f"margin: is {c['margin']}, and {wrong[:1]} are wrong")
-        compare(c, {"inputs_covered": str(P * P), "counts": counts})
+        compare(c, {"inputs_covered": str(P * P), **({"counts": counts} if fmt is None else {})})
         compare(c["tightest"], {"margin": c["margin"]})
         require(_is_pair(c["tightest"]["input"], P), "tightest: is no pair")
     else:

@@ -7,7 +7,10 @@ from flint import arb, ctx, fmpq, fmpq_mat
 
 from verify.checker.boxes import Quotient
 from verify.checker.exponentials import Sum, ball, scaled, sign_of, summed, times
+from verify.checker.formats import BinaryFormat
+from verify.checker.forwards import attended, of_layers
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tiles, require, rows_of
+from verify.checker.roundoff import Roundoff, exact
 
 EQUALS = 4
 SHAPES = ("E", "W_Q", "W_K", "W_V", "W_O", "W_out", "b_out")
@@ -36,6 +39,21 @@ def read_count01(data: bytes) -> tuple[dict[str, list[fmpq_mat]], dict[str, Any]
         found[name] = [fmpq_mat(rows, columns, [fmpq(*x.as_integer_ratio()) for x in part]) for part in parts]
     sizes = {"heads": heads, "d": d, "d_h": d_h, "skip": skip[2] == b"\1", "dtype": WORDS[dtype][0]}
     return found, sizes
+
+
+def in_dtype(
+    numbers: dict[str, list[fmpq_mat]], skip: bool, fmt: BinaryFormat | None, longest: int | None
+) -> tuple[dict[str, list[fmpq_mat]], float]:
+    """The numbers rounded once, and by how much computed differences of logits may be less with so many digits."""
+    if fmt is None:
+        return numbers, 0.0
+    require(longest is not None, "region: must be bounded", NOT_CHECKABLE)
+    on, slots = Roundoff(fmt), (longest or 0) + 3
+    found = {name: [*map(on.rounded, parts)] for name, parts in numbers.items()}
+    (E,), (W_out,), (b_out,) = (found[name] for name in ("E", "W_out", "b_out"))
+    heads = [*zip(*(found[name] for name in SHAPES[1:5]), strict=True)]
+    x = attended(on, exact(E), heads, slots, skip)
+    return found, of_layers(on, x, [], slots, skip, W_out, b_out)
 
 
 @dataclass(frozen=True)

@@ -549,7 +549,45 @@ CONTEXTUAL_WRONG: Table = CONTEXTUAL | {
     "counterexample.all_module_answers[]": _trusted("whole", "module_answers", "what torch answers there"),
 }
 
+GATES, INDUCTION = "by netlists.Gates", "by languages.check_language"
+CIRCUIT: Table = _real("circuits", **dict.fromkeys(["s", "n", "T", "k", "d"], "whole")) | {
+    "task": Field("text", "equals circuit or language"),
+    "parameters.circuit": _trusted("text", "that the program is the file's circuit", "which file was read"),
+    "parameters.precision?": Field("text", "the statement that is decided, by circuits.check"),
+    "reading": Field("text", "the statement that is decided, by circuits.check"),
+    "margin": Field("number | null", "a bound, shown by circuits.check"),
+    "statistics": Field("elsewhere", "equals those of the program"),
+    "forward_runs": _trusted("anything", "forward_runs", "what was run beside the proof"),
+    "harmless_differences": _trusted("whole", "harmless_differences", "how many steps differ where no input leads"),
+    "smallest_bits?": _trusted("whole | null", "smallest_bits", "that fewer bits do not do"),
+    "smaller_bits?": _trusted("anything", "smallest_bits", "that fewer bits do not do"),
+    "chain?": _trusted("anything", "chain", "a chain of thought that was asked for"),
+    "outputs?": _trusted("anything", "chain", "a chain of thought that was asked for"),
+    "program": Field("object", GATES),
+    "program.inputs": Field("whole", GATES),
+    **{
+        f"program.{name}": Field("list", GATES)
+        for name in ("gates", "outputs", "steps", "node_of", "gates[]", "steps[]")
+    },
+    **{f"program.{name}[]": Field("whole", GATES) for name in ("outputs", "steps[]", "node_of")},
+    "program.gates[][]": Field("text | whole", GATES),
+}
+LANGUAGE: Table = CIRCUIT | {
+    "parameters.length": Field("whole", INDUCTION),
+    "parameters.alphabet": Field("text", INDUCTION),
+    "language": _trusted("text", "that the automaton is the language's", "its name; the states are counted"),
+    "accepted": Field("text", INDUCTION),
+    "program.automaton": Field("object", INDUCTION),
+    **{f"program.automaton.{name}": Field("list", INDUCTION)
+       for name in ("step", "step[]", "accepting", "slices", "slices[]", "slices[][]")},
+    "program.automaton.step[][]": Field("integer", INDUCTION),
+    "program.automaton.accepting[]": Field("whole", INDUCTION),
+    "program.automaton.slices[][][]": Field("integer", INDUCTION),
+}  # fmt: skip
+
 TABLES: dict[str, Table] = {
+    "circuit": CIRCUIT,
+    "language": LANGUAGE,
     "histogram, proved": HISTOGRAM
     | {
         "margin_per_count": Field("list", "a bound, shown by splits.decide"),
@@ -586,6 +624,32 @@ TABLES: dict[str, Table] = {
     "heads": HEADS,
     **{f"heads, {kind}": table for kind, table in OF_HEADS.items()},
 }
+
+IN_DTYPE = ", in a dtype"  # what is added to a kind's name
+STATED = "the statement that is decided, by roundoff.reading_of"
+BELOW = "the margin below the roundings"
+
+
+def _in_dtype(kind: str) -> Table:
+    """A proof in a format: real arithmetic shows the margin up to what the roundings may do."""
+    table = TABLES[kind]
+    left_out = ("right_lengths", "margin_scaled", "counts", "wrong_pairs", "tree", "error_share")
+    kept = {path: x for path, x in table.items() if not path.startswith(left_out)}
+    of_margin = "no more than twice their bound; all else is shown by roundoff.still_due"
+    margins = {"margin": _trusted("number", BELOW, of_margin)}
+    if "margin_per_count[]" in table:
+        margins |= {"margin_per_count[]": margins["margin"], "tightest": _trusted("anything", "tightest", LEAST)}
+    return kept | margins | {
+        "reading": Field("text", STATED),
+        "parameters.precision": Field("text", STATED),
+        "parameters.accumulate?": Field("text | null", STATED),
+        "error_share": NULL,
+        "search_ended_at?": _trusted("whole", "search_ended_at", "how far the prover looked"),
+    }  # fmt: skip
+
+
+ROUNDED = ("addition", "contextual", "count01", "histogram", "modular")
+TABLES |= {f"{task}, proved{IN_DTYPE}": _in_dtype(f"{task}, proved") for task in ROUNDED}
 
 
 def walk(found: Any, kind: str) -> list[str]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from constructions.circuit_simulation import CircuitTransformer
     from constructions.circuits.circuit import Decomposition
+    from constructions.regular_language import Unrolling
     from verify.arithmetic.readings import Real, Rounded
     from verify.frame.certificate import Certificate
     from verify.tasks.circuit.task import Progress
@@ -178,9 +179,11 @@ def publish(
     decomposition: Decomposition,
     judged: tuple[CircuitTransformer, Certificate],
     bits: list[int] | None,
+    unrolling: Unrolling | None = None,
 ) -> int:
     """Writes what was asked for, prints the certificate and the chain of thought on `bits`. Returns the exit code."""
     from constructions.circuits.weights import as_bytes
+    from verify.tasks.circuit.program import program
     from verify.tasks.circuit.report import chain_of_thought, print_certificate
 
     model, certificate = judged
@@ -189,4 +192,10 @@ def publish(
         chain: dict[str, object] = {"chain": steps, "outputs": outputs}
         certificate = replace(certificate, extra=certificate.extra | chain)
     weights = b"" if asked.save is None else as_bytes(model)
-    return request.publish(asked, certificate, weights, report=print_certificate)
+    return request.publish(
+        asked,
+        certificate,
+        weights,
+        report=print_certificate,
+        only_saved=lambda: {"program": program(decomposition, unrolling)},
+    )

@@ -64,4 +64,4 @@ def run(args: argparse.Namespace) -> int:
     bits = None if args.input is None else unrolling.encode(args.input) or [0]
     decomposition = decompose(unrolling.circuit)
     model, certificate = chains.judge(wish, asked, decomposition)
-    return chains.publish(wish, asked, decomposition, (model, for_strings(certificate, unrolling)), bits)
+    return chains.publish(wish, asked, decomposition, (model, for_strings(certificate, unrolling)), bits, unrolling)

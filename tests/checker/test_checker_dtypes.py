@@ -1,0 +1,280 @@
+"""Proofs in a dtype: roundings that torch makes are within the checker's bound, and nothing false is accepted."""
+
+import hashlib
+import json
+import math
+import random
+from fractions import Fraction
+from itertools import product
+from unittest import mock
+
+import pytest
+import torch
+from flint import arb, arb_mat, fmpq, fmpq_mat
+from models.certificates import HISTOGRAMS, IN_DTYPES, honest, in_dtype, real
+from models.random_models import random_model
+from models.selection import first
+from oracles.contextual import random_model as drawn_strings
+from oracles.forged import falsehood
+from test_checker_real import outcome
+
+from constructions import checkpoint, count01
+from constructions.adder.transformer import to_bytes
+from constructions.contextual import transformer
+from tests.planted import planted
+from verify.arithmetic.readings import reading_of
+from verify.checker import adder, contextual, forwards, histogram_in_dtype, prompts, regions, roundoff
+from verify.checker.formats import NAMED, BinaryFormat
+from verify.checker.reading import NOT_CHECKABLE, Refusal, read_weights
+from verify.frame import decide
+from verify.tasks.addition.modular import task as modular_task
+from verify.tasks.addition.task import DigitAddition
+from verify.tasks.contextual import cells
+from verify.tasks.contextual.verdict import certify as certify_strings
+from verify.tasks.contextual.verdict import domain_of
+from verify.tasks.count01 import dtype as count01_dtype
+from verify.tasks.histogram.rounded import verdict as histogram_verdict
+
+FORMATS = ("float32", "bfloat16", "float16")
+
+
+def of(name):
+    return BinaryFormat(*NAMED[name])
+
+
+# ---- the bound
+
+
+def histogram(seed, dtype):
+    """A drawn model with its inputs, and the bound of its file."""
+    module = random_model(seed).to(getattr(torch, dtype))
+    w = read_weights(checkpoint.as_bytes(module, claim=None, construction=None))
+    W = {name: histogram_in_dtype.fractions(rows) for name, rows in w.matrices.items()}
+    is_softmax = w.repeated["parameters"]["model"].endswith("+sftm")
+    tokens = torch.tensor([*product(range(module.T), repeat=module.L)])
+    return module, tokens, forwards.of_histogram(roundoff.Roundoff(of(dtype)), W, module.L, is_softmax)
+
+
+def adding(seed, dtype):
+    module = real(["pizza of attention", "addition, two heads", "addition, two layers, wrong"][seed % 3])[0].model
+    module = drawn_again(module, seed).to(getattr(torch, dtype))
+    length = len(module.positions)
+    tokens = torch.randint(len(module.E), (64, length), generator=torch.Generator().manual_seed(seed))
+    return module, tokens, adder.in_dtype(adder.read_adder(to_bytes(module, {})), of(dtype))[1]
+
+
+def prompted(seed, dtype):
+    module = drawn_again(real("count01, heads")[0].module, seed).to(getattr(torch, dtype))
+    numbers, sizes = prompts.read_count01(count01.as_bytes(module))
+    tokens = torch.randint(8, (64, 9), generator=torch.Generator().manual_seed(seed))
+    return module, tokens, prompts.in_dtype(numbers, sizes["skip"], of(dtype), 9)[1]
+
+
+def of_strings(seed, dtype):
+    module = drawn_again(real("regions, convex")[0].module, seed).to(getattr(torch, dtype))
+    W, _ = regions.read_shapes(transformer.as_bytes(module), contextual.CAUSAL, ["bos"])
+    tokens = torch.randint(4, (64, 7), generator=torch.Generator().manual_seed(seed))
+    return module, tokens, forwards.of_regions(roundoff.Roundoff(of(dtype)), W, 8)
+
+
+def drawn_again(module, seed):
+    """The same layout with small drawn numbers, some of them 0."""
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for x in module.parameters():
+            new = torch.randn(x.shape, generator=g, dtype=torch.float64) / 3
+            x.copy_(new * (torch.rand(x.shape, generator=g) < 0.8))
+    return module
+
+
+KINDS = {"histogram": histogram, "adder": adding, "prompts": prompted, "strings": of_strings}
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(6), range(6, 100)]), ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_torch_computes_is_within_the_bound(kind, seeds):
+    """Differences of logits in the dtype against those of float64 on the same numbers; float64 adds next to nothing."""
+    closest = 0.0
+    for seed, dtype in product(seeds, FORMATS):
+        try:
+            module, tokens, off = KINDS[kind](seed, dtype)
+        except Refusal as refusal:  # too far off to say anything
+            assert refusal.exit_code == NOT_CHECKABLE and dtype != "float32"
+            continue
+        with torch.no_grad():
+            computed, exact = module(tokens).double(), module.double()(tokens)
+        far = (computed - exact).flatten(0, -2)
+        far = (far.amax(-1) - far.amin(-1)).max().item()
+        assert far <= off + 1e-9, (seed, dtype, far, off)
+        closest = max(closest, far / off if off else 0.0)
+    assert closest > 1e-3  # the bound is about these roundings, and no number out of the air
+
+
+HALF = of("bfloat16")
+
+
+def stagnating():
+    """1 + n halves of its last place: from left to right each of them is lost."""
+    n, total = 40, 1.0
+    for _ in range(n):
+        total = HALF.nearest(total + 2.0**-8)
+    found = roundoff.Roundoff(HALF).total([], [roundoff.exact(fmpq_mat([[x]])) for x in [1, *[fmpq(1, 256)] * n]])
+    return abs(1 + n / 256 - total), found.error[0, 0]
+
+
+def one_by_one():
+    """Products of a number with one factor after the other, each of which is rounded the same way."""
+    draw, on, exact, computed = random.Random(1), roundoff.Roundoff(HALF), Fraction(1), 1.0
+    x = roundoff.exact(fmpq_mat([[1]]))
+    for _ in range(12):
+        w = max((HALF.nearest(draw.uniform(1, 2)) for _ in range(50)), key=lambda w: HALF.nearest(computed * w) / w)
+        exact, computed = exact * Fraction(w), HALF.nearest(computed * w)
+        x = on.total([(x, fmpq_mat([[fmpq(*w.as_integer_ratio())]]))], [])
+    return abs(exact - Fraction(computed)), x.error[0, 0]
+
+
+def tilted():
+    """Two scores that are off by 1/10, one up and one down."""
+    scores, values = roundoff.exact(fmpq_mat([[0, 0]])), roundoff.exact(fmpq_mat([[1], [-1]]))
+    off = roundoff.Reach(scores.size + arb_mat([[0.1, 0.1]]), scores.error + arb_mat([[0.1, 0.1]]))
+    return math.tanh(0.1), roundoff.Roundoff(HALF).softmax(off, values, 2).error[0, 0]
+
+
+def divided():
+    """A weight of 1 / 3, the rounded quotient."""
+    scores, values = roundoff.exact(fmpq_mat([[0, 0, 0]])), roundoff.exact(fmpq_mat([[1], [0], [0]]))
+    return abs(HALF.nearest(1 / 3) - 1 / 3), roundoff.Roundoff(HALF).softmax(scores, values, 3).error[0, 0]
+
+
+def in_slots():
+    """Weights that are off, times values that are not."""
+    weights = roundoff.Reach(arb_mat([[1]]), arb_mat([[0.5]]))
+    return 1.5, roundoff.Roundoff(HALF).weighed(weights, roundoff.exact(fmpq_mat([[1]])), 3).error[0, 0]
+
+
+def by_a_root():
+    """A score that is off is still off when it is divided."""
+    q, k = roundoff.Reach(arb_mat([[1]]), arb_mat([[0.5]])), roundoff.exact(fmpq_mat([[2]]))
+    return 0.5, roundoff.Roundoff(HALF).scores(q, k, arb(2)).error[0, 0]
+
+
+CASES = {  # what an evaluation does, and the fault of the bound that it shows
+    stagnating: (roundoff.Roundoff, "_off", "terms + 1, terms + 2", "2, 4"),
+    one_by_one: (roundoff.Product, "__init__", "error * y.size +", "0 * error * y.size +"),
+    tilted: (roundoff.Roundoff, "softmax", "e.exp() *", "1 *"),
+    divided: (roundoff.Roundoff, "softmax", "(a / (1 - a) + d + lost) * v + (1 + d + lost) * x + of_sum", "0 * v"),
+    in_slots: (roundoff.Roundoff, "weighed", "(off * slots) +", "off +"),
+    by_a_root: (roundoff.Roundoff, "scores", "found.error * (1 / root) +", "0 * found.error +"),
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda x: x.__name__)
+def test_the_bound_covers_what_is_known_to_happen(case):
+    far, off = case()
+    assert far <= float(off) <= 100 * float(far)
+    with planted(*CASES[case]):
+        assert case()[1] < float(far)
+
+
+def test_whole_numbers_are_exact():
+    """Multiples of a unit that add up to no more than 2^p of it: no order rounds them."""
+    on = roundoff.Roundoff(of("bfloat16"))
+    W = fmpq_mat([[3, -4], [8, 2]])
+    x = on.total([(roundoff.exact(fmpq_mat([[5, 1], [0, 16]])), W)], [])
+    assert roundoff.largest(x.error) == 0 and x.unit == 0
+    assert roundoff.largest(on.total([(x, W)], []).error) > 0  # 256 is passed
+
+
+# ---- certificates
+
+
+@pytest.mark.parametrize("name", IN_DTYPES)
+def test_an_honest_proof_holds_and_a_larger_margin_does_not(name):
+    weights, text = honest(name)
+    c = json.loads(text)
+    assert outcome(weights, text) == (0, "PROVED")
+    more = c | {"margin": 3 * c["margin"]}
+    more |= {"margin_per_count": [3 * m for m in c["margin_per_count"]]} if c["margin_per_count"] else {}
+    more |= {"tightest": c["tightest"] and c["tightest"] | {"margin": 3 * c["margin"]}}
+    assert outcome(weights, json.dumps(more))[0] == 1
+    for changes in ({"reading": "real"}, {"parameters": c["parameters"] | {"precision": "float16"}}):
+        assert outcome(weights, json.dumps(c | changes))[0] != 0
+
+
+def test_a_narrower_format_is_another_statement():
+    """What bounds leave open is not checkable, and what is no format of the checker's."""
+    weights, text = honest("dot, float32")
+    c = json.loads(text)
+    rounds = "weights rounded once to bfloat16; every operation in bfloat16, to nearest or keeping more bits"
+    scores = c["assumptions"][3].replace("float32", "bfloat16")
+    said = c | {"assumptions": [rounds, c["assumptions"][2], scores, *c["assumptions"][4:]]}
+    said["parameters"] = c["parameters"] | {"precision": "bfloat16", "accumulate": "bfloat16"}
+    assert outcome(weights, json.dumps(said))[0] == NOT_CHECKABLE
+    for name, value in (("precision", "e4m3"), ("precision", "p99"), ("accumulate", "float16")):
+        assert outcome(weights, json.dumps(c | {"parameters": c["parameters"] | {name: value}}))[0] == NOT_CHECKABLE
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(8), range(8, 200)]), ids=str)
+def test_mutated_models_against_enumeration(seeds):
+    """A forged proof in a dtype holds only where real arithmetic on the rounded numbers agrees."""
+    held = 0
+    for seed in seeds:
+        draw, name = random.Random(seed), ["dot, float32", "lin+sftm, float32", "staircase, float32"][seed % 3]
+        weights, text = honest(name)
+        c = json.loads(text)
+        weights = mutated(name, draw)
+        for share in (1.0, 0.5, 0.1):
+            said = c | {"margin": c["margin"] * share, "weights_sha256": sha(weights)}
+            if c["margin_per_count"]:
+                said["margin_per_count"] = [m * share for m in c["margin_per_count"]]
+            if "tightest" in c and "margin" in (c["tightest"] or {}):
+                said["tightest"] = c["tightest"] | {"margin": said["margin"]}
+            forged = json.dumps(said)
+            if outcome(weights, forged)[0] == 0:
+                held += 1
+                assert falsehood(weights, forged) is None, (seed, share)
+    assert held
+
+
+def sha(weights):
+    return hashlib.sha256(weights).hexdigest()
+
+
+def mutated(name, draw):
+    """The file of a model of an honest certificate with one number moved."""
+    of_name = IN_DTYPES[name][1]
+    module = HISTOGRAMS[of_name]() if of_name in HISTOGRAMS else real(of_name)[0].model
+    _, W = draw.choice([*module.named_parameters()])
+    with torch.no_grad():
+        W.view(-1)[draw.randrange(W.numel())] += draw.choice([-0.25, -0.0625, 0.015625, 0.125])
+    if of_name in HISTOGRAMS:
+        return checkpoint.as_bytes(module, claim=None, construction=None)
+    return to_bytes(module, {"task": "modular", "P": 5})
+
+
+ABSOLUTE = "found = cells.margin(cell); found = found if found is None else abs(found)"
+PROVER_FAULTS = [
+    ("bos, wrong", histogram_verdict, "cell_margins", "readout.margins(row, tables)",
+     "np.abs(readout.margins(row, tables))"),
+    ("clock, wrong", modular_task, "margins", "bound.min(1), np.nan", "np.abs(bound).min(1), np.nan"),
+    ("addition, wrong", DigitAddition, "_prove_rounded", "found = cells.margin(cell)", ABSOLUTE),
+    ("count01, heads, wrong", count01_dtype, "decide_boxes", "decided = bound > 0",
+     "bound = np.abs(bound); decided = bound > 0"),
+    ("regions", cells.PromptProof, "cells", "if r <= fewest else 1", "if r < fewest else 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(PROVER_FAULTS)))
+def test_a_fault_in_the_prover_is_found_by_the_checker(number):
+    """The proof with a fault is saved as it is, the run beside it left out: the checker refuses it."""
+    name, owner, function, right, wrong = PROVER_FAULTS[number]
+    with planted(owner, function, right, wrong), mock.patch.object(decide, "_compared", lambda finding, *_: finding):
+        if name == "regions":
+            module = drawn_strings(3, 4)
+            found = certify_strings(module, domain_of(module, 4), fmt=reading_of("float64").format)
+            weights = transformer.as_bytes(module)
+            text = found.about(weights).to_json()
+        else:
+            weights, text = in_dtype("float64", name)
+    assert json.loads(text)["verdict"] == "PROVED" and falsehood(weights, text)
+    assert outcome(weights, text)[0] == 1

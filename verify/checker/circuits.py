@@ -1,0 +1,116 @@
+"""Certificates about circuits and regular languages: every gate, and the induction over them (docs/checker.md)."""
+
+from typing import Any
+
+from flint import arb, ctx
+
+from verify.checker.chains import Balls, Bits, Chain, ChainLayer
+from verify.checker.languages import check_language
+from verify.checker.netlists import Gates
+from verify.checker.reading import (
+    NOT_CHECKABLE,
+    UNREADABLE,
+    WORDS,
+    read_certificate,
+    read_json,
+    read_tiles,
+    require,
+    rows_of,
+)
+from verify.checker.statement import certificate_of, compare, verdict_of
+from verify.checker.table import walk
+
+MOST_POSITIONS, MOST_BITS = 2048, 12
+NEXT, RIGHT = (
+    "the next token is 1 where coordinate g exceeds 1/2",
+    "right means: every token of the chain of thought is ",
+)
+REAL = ["the weights are the stored ones, in real arithmetic, with a softmax that is never 0", NEXT, RIGHT]
+CONSTANT = [
+    "the weights are the stored ones, rounded once to s bits",
+    "constant-bit arithmetic: s integer and s fractional bits, rounded after every operation, ties to the smaller "
+    "magnitude, saturating at B_s; sums left to right, the bias last",
+    f"{NEXT}; a softmax 0/0 has no token, nor has any later step",
+    RIGHT,
+]
+OF_LANGUAGE = "the language is that of the automaton (automata-lib's for a regular expression)"
+
+
+def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
+    """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
+    is_language = read_certificate(certificate).get("task") == "language"
+    c = certificate_of("language" if is_language else "circuit", weights, certificate)
+    verdict, readings = verdict_of(c), [("real", "certified"), ("bit-exact", "certified")]
+    asked = (c.get("reading"), c.get("method"))
+    require(verdict == "PROVED" and asked in readings, "only proofs in real or bit-exact arithmetic", NOT_CHECKABLE)
+    require(isinstance(c.get("program"), dict), "program: was not kept", NOT_CHECKABLE)
+    trusted, p, program = walk(c, c["task"]), c["parameters"], c["program"]
+    is_real, (W, sizes) = asked[0] == "real", _read(weights)
+    s, n, T, k, d = (p[name] for name in ("s", "n", "T", "k", "d"))
+    compare(p, {"n": sizes["n"], "T": sizes["T"], "k": (n + T - 1).bit_length(), "d": 3 * k + 6})
+    compare(p, {"s": sizes["s"]} if is_real else {"precision": f"s{s}"})
+    require(n > 0 and n + T - 1 <= MOST_POSITIONS and 0 < s <= MOST_BITS, "sizes: are not checked", NOT_CHECKABLE)
+    said = [x + "its gate's value" * (x == RIGHT) for x in (REAL if is_real else CONSTANT)]
+    compare(c, {"assumptions": said + [OF_LANGUAGE] * is_language})
+    circuit = Gates(program, n, T)
+    compare(c, {"statistics": circuit.statistics()})
+    if is_language:
+        check_language(circuit, program["automaton"], p, c)
+    else:
+        compare(c, {"inputs_covered": str(1 << circuit.inputs)})
+    with ctx.workprec(128):
+        _check_steps(
+            _chain(Balls() if is_real else Bits(s), W, n, k), circuit, n, c["margin"], c["harmless_differences"]
+        )
+    return verdict, trusted
+
+
+def _read(data: bytes) -> tuple[dict[str, Any], dict[str, int]]:
+    """The tensors' rows, and the sizes n, T and s of the header."""
+    tensors, about = read_tiles(data, {})
+    is_kept = isinstance(about, dict) and {*about} == {"weightproof.circuit"}
+    require(is_kept, "the file's metadata name no circuit", UNREADABLE)
+    sizes = read_json(about["weightproof.circuit"].encode(), "the weights' metadata")
+    n, T = sizes.get("n"), sizes.get("T")
+    require({*sizes} == {"n", "T", "s"} and all(type(x) is int and x >= 0 for x in sizes.values()), "sizes", UNREADABLE)
+    k = (n + T - 1).bit_length()
+    d = 3 * k + 6
+    shapes = {"E": [2, d], "P": [n + T - 1, d]}
+    for i in range(2):
+        of = {"W_Q": [d, 2 * k], "W_K": [d, 2 * k], "W_V": [d, 1], "W_O": [1, d]}
+        of |= {"W_1": [d, 2], "b_1": [2], "W_2": [2, d], "b_2": [d]}
+        shapes |= {f"layers.{i}.{name}": shape for name, shape in of.items()}
+    dtype, found = tensors.get("E", ("none",))[0], {name: tensor[:2] for name, tensor in tensors.items()}
+    is_right = dtype in WORDS and found == {name: (dtype, shape) for name, shape in shapes.items()}
+    require(is_right and n + T > 1, "weights: shapes do not fit, or there is one position", UNREADABLE)
+    return {name: rows_of(name, *tensor) if 0 not in tensor[1] else [] for name, tensor in tensors.items()}, sizes
+
+
+def _chain(at: Any, W: dict[str, Any], n: int, k: int) -> Chain:
+    def columns(name: str) -> Any:
+        rows = [[at.stored(x) for x in row] for row in W[name]]
+        return [[(j, w) for j, w in enumerate(column) if w != 0] for column in zip(*rows, strict=True)]
+
+    def row(name: str) -> Any:
+        return [at.stored(x) for x in W[name][0]]
+
+    read = {name: row if name.startswith("b") else columns for name in ChainLayer._fields}
+    layers = [ChainLayer(*(read[name](f"layers.{i}.{name}") for name in read)) for i in range(2)]
+    E, P = ([[at.stored(x) for x in line] for line in W[name]] for name in "EP")
+    return Chain(at, E, P, layers, n, 3)
+
+
+def _check_steps(chain: Chain, circuit: Gates, n: int, margin: float | None, differing: int) -> None:
+    """Each step writes its gate's value, whatever bits the tokens are that it looks at; g is so far from 1/2."""
+    half, least = arb(0.5), arb(0 if margin is None else margin)
+    require(0 <= least <= half, "margin: must be from 0 to 1/2")
+    for step, read in enumerate(circuit.steps):
+        for tokens, g in chain.answers(n - 1 + step):
+            is_seen = all(node in tokens for node in read)
+            due = is_seen and (1 - tokens[read[0]] if len(read) == 1 else tokens[read[0]] & tokens[read[-1]])
+            is_right = g - half >= least and g > half if due else half - g >= least
+            if is_seen and is_right:
+                continue
+            require(bool(differing), f"margin: step {step + 1} is not shown to write {due} by it")
+            require(is_seen, f"step {step + 1}: does not look at what its gate reads", NOT_CHECKABLE)
+            require(not circuit.reaches(tokens), f"step {step + 1}: an input brings what differs there")

@@ -1,0 +1,68 @@
+"""The forward passes of the tasks' models on sizes and errors, which bound the roundings of every input at once."""
+
+from collections.abc import Sequence
+
+from flint import arb, arb_mat, fmpq_mat
+
+from verify.checker.roundoff import Reach, Roundoff, exact, slack
+
+Weights = dict[str, fmpq_mat]
+Head = tuple[fmpq_mat, fmpq_mat, fmpq_mat, fmpq_mat]
+
+
+def of_histogram(on: Roundoff, W: Weights, slots: int, is_softmax: bool) -> float:
+    """Of x = E[tokens], x' = x + weights x, logits = ReLU(x' W_1 + b_1) W_2 + b_2, with BOS as one more slot."""
+    x, slots = exact(fmpq_mat(W["E"].tolist() + W["e_BOS"].tolist() if "e_BOS" in W else W["E"])), slots + 1
+    if "A" in W:
+        scores = exact(W["A"])
+    else:
+        q, k = on.total([(x, W["W_Q"])], []), on.total([(x, W["W_K"])], [])
+        scores = on.scores(q, k, arb(W["E"].ncols()).sqrt())
+    mixed = on.softmax(scores, x, slots) if is_softmax else on.weighed(scores, x, slots)
+    return _read(on, on.total([], [x, mixed], slots), W)
+
+
+def _read(on: Roundoff, x: Reach, W: Weights) -> float:
+    """Of the neurons, and of logits that they alone write."""
+    hidden = on.total([(x, W["W_1"])], [exact(W["b_1"])])  # a ReLU moves nothing further apart
+    return slack(on.total([(hidden, W["W_2"])], [exact(W["b_2"])]))
+
+
+def attended(on: Roundoff, x: Reach, heads: Sequence[Head], slots: int, skip: bool) -> Reach:
+    """The stream after attention over at most so many positions, each of them one of the rows."""
+    parts = []
+    for W_Q, W_K, W_V, W_O in heads:
+        q, k, v = (on.total([(x, W)], []) for W in (W_Q, W_K, W_V))
+        parts.append((on.softmax(on.scores(q, k), v, slots), W_O))
+    return on.total(parts, [x] * skip)
+
+
+def of_layers(
+    on: Roundoff, x: Reach, layers: Sequence[tuple[Sequence[Head], fmpq_mat, fmpq_mat, fmpq_mat]], slots: int,
+    skip: bool, W_out: fmpq_mat, b_out: fmpq_mat,
+) -> float:  # fmt: skip
+    """Of layers of heads and neurons (W_1, b_1, W_2), and of the readout."""
+    for heads, W_1, b_1, W_2 in layers:
+        x = attended(on, x, heads, slots, skip)
+        if b_1.ncols():
+            x = on.total([(on.total([(x, W_1)], [exact(b_1)]), W_2)], [x] * skip)
+        elif not skip:
+            zero = arb_mat(x.size.nrows(), x.size.ncols())
+            x = Reach(zero, zero)
+    return slack(on.total([(x, W_out)], [exact(b_out)]))
+
+
+def of_embedded(on: Roundoff, E: fmpq_mat, positions: fmpq_mat) -> Reach:
+    """Every token at every position: the sum is rounded."""
+    tokens, places = E.tolist(), positions.tolist()
+    pairs = [[row for row in tokens for _ in places], [row for _ in tokens for row in places]]
+    return on.total([], [exact(fmpq_mat(rows)) for rows in pairs])
+
+
+def of_regions(on: Roundoff, W: Weights, slots: int) -> float:
+    """Of an encoder of one head with neurons, and of prompts that attend to it."""
+    x = attended(on, exact(W["E"]), [(W["W_Q"], W["W_K"], W["W_V"], W["W_O"])], slots, True)
+    hidden = on.total([(x, W["W_1"])], [exact(W["b_1"])])
+    x = on.total([(hidden, W["W_2"])], [x, exact(W["b_2"])])
+    q, k, v = on.total([(exact(W["P"]), W["U_Q"])], []), on.total([(x, W["U_K"])], []), on.total([(x, W["U_V"])], [])
+    return slack(on.total([(on.softmax(on.scores(q, k), v, slots), W["W_out"])], [exact(W["b_out"])]))

@@ -1,0 +1,49 @@
+"""Certificates about histogram models in a dtype: the vertices of real arithmetic, less the roundings' bound."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from flint import fmpq, fmpq_mat
+
+from verify.checker.forwards import of_histogram
+from verify.checker.mathematics import Model
+from verify.checker.reading import NOT_CHECKABLE, Weights, require
+from verify.checker.roundoff import Roundoff, contract, opened, still_due
+from verify.checker.splits import decide
+from verify.checker.statement import compare
+
+RIGHT = "right means: the right class has strictly the largest computed logit"
+
+
+def check(w: Weights, c: dict[str, Any], claims: Sequence[str]) -> tuple[str, list[str]]:
+    """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
+    verdict, fmt, trusted = opened("histogram", c)
+    assert fmt is not None
+    p = w.repeated["parameters"]
+    said, T, L, margins = c["parameters"], p["T"], p["L"], c["margin_per_count"]
+    inner = said.get("accumulate")
+    scores = [f"scores divided by sqrt(d), or times its reciprocal, each rounded to {inner} or not at all"]
+    compare(c, {
+        "task": "histogram",
+        **w.repeated,
+        "claim": w.repeated["claim"] if w.repeated["claim"] in claims else None,
+        "parameters": {**p, "precision": said["precision"], "accumulate": inner},
+        "assumptions": [*contract(said, more=scores), RIGHT],
+        "inputs_covered": str(T**L),
+    })  # fmt: skip
+    require(len(w.matrices["b_2"][0]) > 1, "a model of one class is not checked in a dtype", NOT_CHECKABLE)
+    is_list = len(margins) == L and all(type(m) is float and m > 0 for m in margins)
+    require(is_list, f"margin_per_count: must be {L} numbers above zero")
+    compare(c, {"margin": min(margins)})
+    on = Roundoff(fmt)
+    w = w._replace(matrices={name: fmt.of_weights(rows) for name, rows in w.matrices.items()})
+    exact = {name: fractions(rows) for name, rows in w.matrices.items()}
+    off = of_histogram(on, exact, L, p["model"].endswith("+sftm"))
+    held = decide(Model(w, [still_due(m, off) for m in margins]), None)
+    require(held == (0, 0), "margin: is not shown on all inputs")
+    return verdict, trusted
+
+
+def fractions(rows: list[list[float]]) -> fmpq_mat:
+    """Stored numbers as they are."""
+    return fmpq_mat(len(rows), len(rows[0]), [fmpq(*x.as_integer_ratio()) for row in rows for x in row])
