@@ -104,7 +104,9 @@ class Directed:
         rows, places = np.unique(x.reshape(-1, x.shape[-1]), axis=0, return_inverse=True)
         found = self._results(rows[:, None, :], y.T[None])
         shape = (*x.shape[:-1], y.shape[1])
-        return self.chosen([values[places].reshape(shape) for values in (np.min(found, axis=0), np.max(found, axis=0))], effect)
+        return self.chosen(
+            [values[places].reshape(shape) for values in (np.min(found, axis=0), np.max(found, axis=0))], effect
+        )
 
     def _results(self, x: Array, y: Array, rest: Array | None = None, is_tensor: bool = True) -> list[Array]:
         fmt = self.evaluation.fmt

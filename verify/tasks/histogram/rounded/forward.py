@@ -64,13 +64,10 @@ class Scores:
         context = x if model.e_BOS is None else np.concatenate([model.e_BOS[None], x])
         queries, keys = _product(x, model.W_Q, at), _product(context, model.W_K, at)
         scores, root = _product(queries, keys.T, at), square_root(model.d, at.inner)
-        if at.reciprocal:
-            scores = at(multiply, scores, divide(np.ones(1), root, at.inner))
-        else:
-            scores = at(divide, scores, root)
+        scale, factor = (multiply, divide(np.ones(1), root, at.inner)) if at.reciprocal else (divide, root)
         places = np.zeros(model.T, dtype=np.int64)
         places[occurring] = np.arange(len(occurring))
-        return cls(at.tensor(scores), places)
+        return cls(at.tensor(at(scale, scores, factor)), places)
 
     def mixing(self, tokens: Tokens) -> Array:
         """The scores (n, L, L or with BOS L + 1) of sequences (n, L)."""
