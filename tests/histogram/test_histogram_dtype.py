@@ -21,11 +21,12 @@ from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import add, multiply, rounded
 from verify.frame.certificate import READING_DTYPE, Verdict
+from verify.frame.clock import Deadline
 from verify.tasks.histogram.precision.search import Construction, frontier, judge
 from verify.tasks.histogram.proof import certify as certify_real
 from verify.tasks.histogram.rounded.directed import Directed
 from verify.tasks.histogram.rounded.forward import margins, rounded_model
-from verify.tasks.histogram.rounded.refutation import directed_failure, evaluations
+from verify.tasks.histogram.rounded.refutation import PRODUCTS, Paced, directed_failure, evaluations
 from verify.tasks.histogram.rounded.verdict import certify, rounded_module
 from verify.tasks.histogram.stored import StoredModel
 
@@ -185,12 +186,35 @@ def test_an_accumulation_must_hold_the_format():
 
 def test_frontier_of_bits():
     construction = Construction("bos", "relation", 4, 3, 4)
-    found = frontier(construction, None, 2.0)
+    found = frontier(construction, None, lambda: 2.0)
     assert found.enough is not None and found.too_small is not None and found.too_small < found.enough
     for bits in range(found.enough, 12):
         assert judge(construction, format_named(f"p{bits}"), None, 2.0).verdict is Verdict.PROVED
     failing = found.by_bits[found.too_small].counterexample
     assert failing["fails_in"] in ("every order", "some order")
+
+
+def test_rows_multiplied_once_are_as_bad_as_rows_multiplied_one_by_one():
+    rng = np.random.default_rng(0)
+    at = Directed(Evaluation(format_named("p5"), None))
+    x = at.evaluations[0].tensor(rng.standard_normal((4, 3))[rng.integers(0, 4, (5, 6))])
+    y, effect = at.evaluations[0].tensor(rng.standard_normal((3, 8))), rng.standard_normal((5, 6, 8))
+    expected = at.worst(x[:, :, None, :], y.T[None, None], effect)
+    assert np.array_equal(at.worst_of_rows(x, y, effect), expected)
+    assert not np.array_equal(at.worst_of_rows(x, y, -effect), expected)
+
+
+def test_an_effort_ends_a_search_at_the_same_place(capsys):
+    """No clock is read: the number of looks is that of the products, of both searches below."""
+    looks = []
+    deadline = Deadline(1.0, lambda: looks.append(None) or 0.0)
+    paced = Paced(deadline, PRODUCTS // 8)
+    assert not any(paced.is_up(positions) for positions in (1, 3, 4, 24))
+    assert len(looks) == 1 + 4  # at once, then whenever so many products are due
+    assert Paced(Deadline(0.0, lambda: 0.0), 1).is_up(1)
+    sizes = ("--model", "dot", "--T", "9", "--L", "6", "--json")
+    answers = [run(capsys, "precision", "histogram", *sizes, "--effort", "3")[1] for _ in range(2)]
+    assert answers[0] == answers[1] and "REFUTED" in answers[0]
 
 
 def test_commands(capsys, tmp_path):
@@ -227,6 +251,8 @@ def test_commands(capsys, tmp_path):
         ("precision", "histogram", "--model", "dot", "--sweep", "d=1:99999999999"),
         ("precision", "histogram", "--model", "dot", "--sweep", "d=6", "--out", "/"),
         ("precision", "histogram", "--model", "dot", "--budget", "nan"),
+        ("precision", "histogram", "--model", "dot", "--effort", "0"),
+        ("precision", "histogram", "--model", "dot", "--effort", "5", "--budget", "1"),
         ("precision", "histogram", "--model", "dot+sftm", "--p", "1"),
     ],
 )

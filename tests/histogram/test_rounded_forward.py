@@ -15,7 +15,8 @@ from constructions import relation_counting
 from constructions.histogram import MODELS
 from verify.arithmetic.evaluation import ORDERS, Evaluation, square_root
 from verify.arithmetic.formats import FORMATS, format_named
-from verify.tasks.histogram.rounded.forward import logits, margins
+from verify.arithmetic.rounding import divide
+from verify.tasks.histogram.rounded.forward import Scores, logits, margins
 from verify.tasks.histogram.stored import StoredModel
 
 
@@ -58,6 +59,36 @@ def test_each_order_of_a_sum():
     assert total("pairwise") in (552.0, 556.0, 560.0)
     assert 256 <= total("random") <= 560
     assert total("left to right", "float32") == 556
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "p4", "float32"])
+def test_zeros_between_the_terms_leave_every_sum_term_by_term_as_it_is(name):
+    rng, fmt = np.random.default_rng(5), format_named(name)
+    x, y = (Evaluation(fmt).tensor(rng.standard_normal((40, 6)) * 2.0 ** rng.integers(-9, 9, (40, 6))) for _ in "xy")
+    x[3, 2], y[3, 2], x[4, 1], y[5] = np.inf, 0.0, np.nan, 0.0  # no number; no number; no term at all
+    places = np.sort(rng.permuted(np.tile(np.arange(50), (40, 1)), axis=1)[:, :6])
+    wide = np.zeros((2, 40, 50))
+    np.put_along_axis(wide[0], places, x, -1)
+    np.put_along_axis(wide[1], places, y, -1)
+    for order in set(ORDERS) - {"pairwise", "random"}:
+        for options in ({}, {"fused": True}, {"flush": True}):
+            at = Evaluation(fmt, None, order, **options)
+            with np.errstate(all="ignore"):
+                assert np.array_equal(at.dot(*wide), at.dot(x, y), equal_nan=True), (order, options)
+
+
+@pytest.mark.parametrize("kind", ["dot", "bos+sftm"])
+def test_a_score_is_that_of_its_query_and_its_key(kind):
+    module = random_model(MODELS.index(kind))
+    model, tokens = StoredModel.of(module), tokens_for(module, 1, n=6)
+    for order in set(ORDERS) - {"random"}:
+        at = Evaluation(FORMATS["bfloat16"], None, order, fused=order in ("upwards", "ascending"))
+        x = context = model.E[tokens]
+        if model.e_BOS is not None:
+            context = np.concatenate([np.broadcast_to(model.e_BOS, (len(x), 1, model.d)), x], axis=1)
+        products = at.product(at.product(x, model.W_Q), np.swapaxes(at.product(context, model.W_K), -1, -2))
+        expected = at.tensor(at(divide, products, square_root(model.d, at.inner)))
+        assert np.array_equal(Scores.of(model, np.unique(tokens), at).mixing(tokens), expected)
 
 
 def test_driven_orders_bracket_left_to_right():

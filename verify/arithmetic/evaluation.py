@@ -96,6 +96,8 @@ class Evaluation:
     def dot(self, x: Array, y: Array) -> Array:
         """The sum of products over the last axis, in this evaluation's order."""
         x, y = np.broadcast_arrays(x, y)
+        if self.order not in ("pairwise", "random"):  # in which what is added to what depends on the number of terms
+            x, y = _terms(x, y)
         if self.order in ("upwards", "downwards"):
             return self._driven(x, y)
         if self.order not in ("left to right", "pairwise"):
@@ -116,7 +118,7 @@ class Evaluation:
         if self.order == "right to left":
             return np.broadcast_to(np.arange(products.shape[-1])[::-1], products.shape)
         key = products if "cending" in self.order else np.abs(products)
-        return np.argsort(-key if self.order in ("descending", "large first") else key, axis=-1)
+        return np.argsort(-key if self.order in ("descending", "large first") else key, axis=-1, kind="stable")
 
     def _joined(self, pair: list[Node]) -> Node:
         """The sum of two neighbours (or one node alone)."""
@@ -144,6 +146,21 @@ class Evaluation:
             total = np.take_along_axis(sums, chosen, -1)
             is_left &= np.arange(x.shape[-1]) != chosen
         return total[..., 0]
+
+
+def _terms(x: Array, y: Array) -> tuple[Array, Array]:
+    """The factors (..., n) of products that are not zero, in their order, and zeros up to the same number of terms.
+
+    To add a zero to a number of a format is exact, so that sums taken term by term are the same without it.
+    """
+    with np.errstate(all="ignore"):
+        is_term = ((x != 0) & (y != 0)) | (x * y != 0)  # NaN from an infinite factor and a zero is a term
+    most = max(1, int(is_term.sum(-1).max(initial=0)))
+    if 2 * most > x.shape[-1]:
+        return x, y
+    places = np.argsort(~is_term, axis=-1, kind="stable")[..., :most]
+    is_kept = np.take_along_axis(is_term, places, -1)
+    return tuple(np.where(is_kept, np.take_along_axis(factor, places, -1), 0.0) for factor in (x, y))  # type: ignore[return-value]
 
 
 def square_root(d: int, fmt: Format) -> Array:

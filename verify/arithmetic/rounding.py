@@ -35,17 +35,50 @@ def rounded(x: Array, fmt: Format, rest: Array | float = 0.0) -> Array:
     if fmt in CASTS and np.ndim(rest) == 0 and not rest:
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             return x.astype(CASTS[fmt]).astype(np.float64)
+    magnitude = np.abs(x)
+    result = _at_precision(x, fmt.p, rest)
+    is_subnormal = (magnitude < fmt.tiny) & (x != 0)
+    if is_subnormal.any():
+        result[is_subnormal] = _on_grid(x[is_subnormal], fmt, np.broadcast_to(rest, x.shape)[is_subnormal])
+    if magnitude.max(initial=0.0) < fmt.largest:  # all are finite numbers, and none grows beyond it
+        return result
+    beyond = fmt.largest if fmt.saturates else np.inf
+    result = np.where(np.isnan(x), x, result)
     with np.errstate(invalid="ignore"):
-        exponent = np.frexp(np.where(np.isfinite(x), x, 0.0))[1] - 1
-        quantum = np.maximum(exponent, fmt.smallest_exponent) - (fmt.p - 1)
-        steps = np.ldexp(x, -quantum)
-        is_half_way = np.abs(steps - np.trunc(steps)) == 0.5
-        nearest = np.rint(steps)
-        nearest = np.where(is_half_way & (np.asarray(rest) > 0), np.ceil(steps), nearest)
-        nearest = np.where(is_half_way & (np.asarray(rest) < 0), np.floor(steps), nearest)
-        result = np.copysign(np.ldexp(nearest, quantum), x)
-        beyond = fmt.largest if fmt.saturates else np.inf
         return np.where(np.abs(result) > fmt.largest, np.copysign(beyond, x), result)
+
+
+def _at_precision(x: Array, p: int, rest: Array | float) -> Array:
+    """x + rest rounded to p significand bits, whatever its exponent; anything where x is NaN.
+
+    The bits of a float64 number, read as a whole number, grow with its magnitude, and a carry out of the significand is
+    the next exponent. So a half less one, added below the last bit that stays, carries where the bits below it are more
+    than a half; one more carries a half as well, which is due where the last bit is odd or `rest` points outwards.
+    """
+    dropped = FLOAT64.p - p
+    if not dropped:
+        return x.copy()
+    bits = x.view(np.int64)
+    carries_half = (bits >> dropped) & 1
+    if np.ndim(rest) or rest:
+        inwards_or_even = np.where(np.asarray(rest) < 0, x < 0, carries_half)
+        carries_half = np.where(np.asarray(rest) > 0, x > 0, inwards_or_even)
+    carries_half = carries_half + ((1 << (dropped - 1)) - 1)
+    carries_half += bits
+    carries_half &= -(1 << dropped)
+    result: Array = np.asarray(carries_half).view(np.float64)
+    return result
+
+
+def _on_grid(x: Array, fmt: Format, rest: Array) -> Array:
+    """x + rest rounded to a multiple of the smallest subnormal, with the sign of x."""
+    quantum = fmt.smallest_exponent - (fmt.p - 1)
+    steps = np.ldexp(x, -quantum)
+    is_half_way = np.abs(steps - np.trunc(steps)) == 0.5
+    nearest = np.rint(steps)
+    nearest = np.where(is_half_way & (rest > 0), np.ceil(steps), nearest)
+    nearest = np.where(is_half_way & (rest < 0), np.floor(steps), nearest)
+    return np.copysign(np.ldexp(nearest, quantum), x)
 
 
 def flushed(x: Array, fmt: Format) -> Array:

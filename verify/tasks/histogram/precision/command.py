@@ -20,10 +20,12 @@ from verify.tasks.histogram.catalogue import CONSTRUCTIONS, MODELS
 if TYPE_CHECKING:
     from verify.arithmetic.formats import Format
     from verify.frame.certificate import Certificate
+    from verify.frame.clock import Budget
     from verify.report.progress import Advance
     from verify.tasks.histogram.precision.search import Construction
 
 
+STEPS, SECONDS = 16, 10.0  # of a search that is told neither; the seconds plan its shares
 RENAMED = renamed(figure="out")
 COLUMNS = ("precision", "verdict", "margin", "input that fails", "how it fails")
 
@@ -43,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sweep", metavar="d=FIRST:LAST", help="one model over d and bits")
     add("--bits", type=integers, help="of --sweep (default: 2:24)")
     option(parser, "accumulate", help="sum matrix products in float32 (default: in the format)")
-    option(parser, "budget", default=10.0, help="limit of each search for a failure (default: 10)")
+    option(parser, "budget", default=None, help="time limit of each search, instead of --effort")
+    option(parser, "effort", help=f"end each search after N steps, the same on every machine (default: {STEPS})")
     workers.add_argument(parser)
     option(parser, "out", help="also draw --sweep to a .svg or .png file (needs matplotlib)")
     option(parser, "report")
@@ -61,7 +64,8 @@ class PrecisionWish:
     p: int | None
     construction: str | None
     accumulate: Format | None
-    budget: float
+    budget: float | None
+    steps: int
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> PrecisionWish:
@@ -69,7 +73,11 @@ class PrecisionWish:
         from constructions.histogram import check_memory, check_sizes
         from verify.arithmetic.formats import FORMATS
 
-        request.check_budget(args.budget)
+        if args.budget is not None and args.effort is not None:
+            raise BadInput(f"--budget {args.budget:g} with --effort {args.effort}: one of them ends a search.")
+        steps = STEPS if args.effort is None else args.effort
+        request.check_budget(SECONDS if args.budget is None else args.budget)
+        request.budget_of(SECONDS, steps)
         if args.table:
             for name in ("model", "d", "p", "construction", "sweep", "out"):
                 value = getattr(args, name)
@@ -83,7 +91,11 @@ class PrecisionWish:
             d, p = (1 if size is None else size for size in (args.d, args.p))
             check_sizes(args.model, T=args.T, L=args.L, d=d, p=p)
         accumulate = None if args.accumulate is None else FORMATS[args.accumulate]
-        return cls(args.model, args.T, args.L, args.d, args.p, args.construction, accumulate, args.budget)
+        return cls(args.model, args.T, args.L, args.d, args.p, args.construction, accumulate, args.budget, steps)
+
+    def limit(self) -> float | Budget:
+        """What ends one search."""
+        return request.budget_of(SECONDS, self.steps) if self.budget is None else self.budget
 
     def chosen(self, d: int | None) -> Construction:
         """The construction of the one model that is asked about, with embeddings of size d."""
@@ -97,7 +109,7 @@ class PrecisionWish:
         """Builds a construction and decides it in a format."""
         from verify.tasks.histogram.precision.search import judge
 
-        return judge(construction, fmt, self.accumulate, self.budget)
+        return judge(construction, fmt, self.accumulate, self.limit())
 
 
 @dataclass(frozen=True)
@@ -236,7 +248,7 @@ def _frontier(wish: PrecisionWish, progress: Advance) -> Verdicts:
     for i, (name, fmt) in enumerate(FORMATS.items()):
         progress(i / (len(FORMATS) + 5))
         rows.append([name, *_outcome(wish.judge(construction, fmt))])
-    found = frontier(construction, wish.accumulate, wish.budget)
+    found = frontier(construction, wish.accumulate, wish.limit)
     note = {found.enough: ", the smallest from which on all are enough", found.too_small: ", the largest too small"}
     for bits in sorted(found.by_bits, reverse=True):
         rows.append([f"p{bits}{note.get(bits, '')}", *_outcome(found.by_bits[bits])])

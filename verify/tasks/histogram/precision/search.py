@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
@@ -13,6 +13,7 @@ from constructions.errors import NotKnown
 from constructions.histogram import DTYPES, HistogramTransformer
 from verify.arithmetic.formats import FORMATS, Format, format_of_bits
 from verify.frame.certificate import Certificate, Verdict
+from verify.frame.clock import Budget
 from verify.tasks.histogram.catalogue import CONSTRUCTIONS, storage
 from verify.tasks.histogram.rounded.verdict import certify
 
@@ -52,7 +53,7 @@ class Construction:
         return built
 
 
-def judge(construction: Construction, fmt: Format, accumulate: Format | None, budget: float) -> Certificate:
+def judge(construction: Construction, fmt: Format, accumulate: Format | None, budget: float | Budget) -> Certificate:
     """Certifies a construction's weights in a format. The accumulation counts where it is wider than the format."""
     if accumulate is not None and (fmt.name == "tf32" or fmt.p >= accumulate.p):
         accumulate = None
@@ -82,26 +83,28 @@ class BitsFrontier:
         return max((bits for bits, c in self.by_bits.items() if c.verdict is Verdict.REFUTED), default=None)
 
 
-def frontier(construction: Construction, accumulate: Format | None, budget: float) -> BitsFrontier:
+def frontier(
+    construction: Construction, accumulate: Format | None, limit: Callable[[], float | Budget]
+) -> BitsFrontier:
     """Goes down from the significand of float32 to the first that fails, or up from it until one is enough.
 
     The exponents are those of float32, so that nothing but the significand is asked about.
-    Units: budget in seconds per number of bits.
+    `limit` gives what ends the search at each number of bits.
 
-    >>> found = frontier(Construction("bos", "relation", 4, 3), None, 5.0)
+    >>> found = frontier(Construction("bos", "relation", 4, 3), None, lambda: 5.0)
     >>> found.enough, found.too_small
     (4, 2)
     """
     by_bits: dict[int, Certificate] = {}
     start = FORMATS["float32"].p
     for bits in range(start, FEWEST_BITS - 1, -1):
-        by_bits[bits] = judge(construction, format_of_bits(bits), accumulate, budget)
+        by_bits[bits] = judge(construction, format_of_bits(bits), accumulate, limit())
         if by_bits[bits].verdict is Verdict.REFUTED:
             break
     for bits in range(start + 1, MOST_BITS + 1):
         if by_bits[bits - 1].verdict is Verdict.PROVED:
             break
-        by_bits[bits] = judge(construction, format_of_bits(bits), accumulate, budget)
+        by_bits[bits] = judge(construction, format_of_bits(bits), accumulate, limit())
     return BitsFrontier(by_bits)
 
 

@@ -81,8 +81,8 @@ class Directed:
         else:
             assert model.W_Q is not None and model.W_K is not None
             assert effects.queries is not None and effects.keys is not None
-            queries = self.worst(x[:, None, :], model.W_Q.T[None], effects.queries)
-            keys = self.worst(context[:, :, None, :], model.W_K.T[None, None], effects.keys)
+            queries = self.worst_of_rows(x, model.W_Q, effects.queries)
+            keys = self.worst_of_rows(context, model.W_K, effects.keys)
             sign = effects.exponentials if model.is_softmax else effects.weights
             products = self.worst(queries[:, None, :], keys, sign)
             root = square_root(model.d, at.inner)
@@ -97,12 +97,24 @@ class Directed:
 
     def worst(self, x: Array, y: Array, effect: Array, rest: Array | None = None, is_tensor: bool = True) -> Array:
         """The sums of products over the last axis, plus a term that is added afterwards or with the others."""
+        return self.chosen(self._results(x, y, rest, is_tensor), effect)
+
+    def worst_of_rows(self, x: Array, y: Array, effect: Array) -> Array:
+        """The product of rows x (..., d) and a matrix y, as `worst` takes it: each distinct row is multiplied once."""
+        rows, places = np.unique(x.reshape(-1, x.shape[-1]), axis=0, return_inverse=True)
+        found = self._results(rows[:, None, :], y.T[None])
+        shape = (*x.shape[:-1], y.shape[1])
+        return self.chosen(
+            [values[places].reshape(shape) for values in (np.min(found, axis=0), np.max(found, axis=0))], effect
+        )
+
+    def _results(self, x: Array, y: Array, rest: Array | None = None, is_tensor: bool = True) -> list[Array]:
         fmt = self.evaluation.fmt
         if fmt.name == "tf32" and is_tensor and self.rounds_factors:
             x, y = rounded(x, fmt), rounded(y, fmt)
-        return self.chosen(list(self._results(x, y, rest, is_tensor)), effect)
+        return list(self._in_every_order(x, y, rest, is_tensor))
 
-    def _results(self, x: Array, y: Array, rest: Array | None, is_tensor: bool) -> Iterator[Array]:
+    def _in_every_order(self, x: Array, y: Array, rest: Array | None, is_tensor: bool) -> Iterator[Array]:
         has_one_term = ((x != 0) & (y != 0)).sum(-1).max() <= 1  # then no order differs
         for at in self.evaluations[: 2 if has_one_term else None]:
             total = at.tensor(at.dot(x, y)) if is_tensor else at.dot(x, y)

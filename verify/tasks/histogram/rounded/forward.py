@@ -6,7 +6,7 @@ other half of the reading "dtype, any order": the evaluations that no kernel at 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,12 +26,13 @@ def logits(model: StoredModel, tokens: Tokens, evaluation: Evaluation) -> Array:
     >>> logits(model, np.array([[2, 0, 2]]), Evaluation(FORMATS["float16"])).argmax(-1) + model.first_count
     array([[2, 1, 2]])
     """
-    terms = tokens.shape[1] * max(model.d * max(model.d, model.p, tokens.shape[1] + 1), model.p * model.classes)
-    step = max(1, ELEMENTS // terms)
+    L, d, p = tokens.shape[1], model.d, model.p
+    step = max(1, ELEMENTS // (L * max(d * max(p, L + 1), p * model.classes)))
     evaluation = replace(evaluation)  # starts its random numbers afresh
     model = rounded_model(model, evaluation)
     with np.errstate(all="ignore"):
-        parts = [_forward(model, tokens[i : i + step], evaluation) for i in range(0, len(tokens), step)]
+        scores = None if model.A is not None else Scores.of(model, np.unique(tokens), evaluation)
+        parts = [_forward(model, tokens[i : i + step], scores, evaluation) for i in range(0, len(tokens), step)]
     return np.concatenate(parts)
 
 
@@ -49,26 +50,52 @@ def rounded_model(model: StoredModel, evaluation: Evaluation) -> StoredModel:
     return replace(model, **rounded_once)  # type: ignore[arg-type]
 
 
-def _forward(model: StoredModel, tokens: Tokens, at: Evaluation) -> Array:
+@dataclass(frozen=True)
+class Scores:
+    """The score of every token that occurs, as a query, against every token that occurs and BOS, as a key."""
+
+    table: Array
+    places: Tokens  # of a token among those that occur, for every token
+
+    @classmethod
+    def of(cls, model: StoredModel, occurring: Tokens, at: Evaluation) -> Scores:
+        assert model.W_Q is not None and model.W_K is not None  # a model has A, or both of these
+        x = model.E[occurring]
+        context = x if model.e_BOS is None else np.concatenate([model.e_BOS[None], x])
+        queries, keys = _product(x, model.W_Q, at), _product(context, model.W_K, at)
+        scores, root = _product(queries, keys.T, at), square_root(model.d, at.inner)
+        scale, factor = (multiply, divide(np.ones(1), root, at.inner)) if at.reciprocal else (divide, root)
+        places = np.zeros(model.T, dtype=np.int64)
+        places[occurring] = np.arange(len(occurring))
+        return cls(at.tensor(at(scale, scores, factor)), places)
+
+    def mixing(self, tokens: Tokens) -> Array:
+        """The scores (n, L, L or with BOS L + 1) of sequences (n, L)."""
+        places = self.places[tokens]
+        if self.table.shape[1] == len(self.table):
+            return self.table[places[:, :, None], places[:, None]]
+        keys = np.concatenate([np.zeros((len(places), 1), dtype=np.int64), places + 1], axis=1)
+        return self.table[places[:, :, None], keys[:, None]]
+
+
+def _product(x: Array, y: Array, at: Evaluation) -> Array:
+    """The matrix product, a few rows at a time."""
+    step = max(1, ELEMENTS // y.size)
+    return np.concatenate([at.product(x[i : i + step], y) for i in range(0, len(x), step)])
+
+
+def _forward(model: StoredModel, tokens: Tokens, scores: Scores | None, at: Evaluation) -> Array:
     x = context = model.E[tokens]
     if model.e_BOS is not None:
         bos = np.broadcast_to(model.e_BOS, (len(x), 1, model.d))
         context = np.concatenate([bos, x], axis=1)
-    mixing = _scores(model, x, context, at)
+    if scores is None:
+        assert model.A is not None
+        mixing = np.broadcast_to(model.A, (len(x), *model.A.shape))
+    else:
+        mixing = scores.mixing(tokens)
     if model.is_softmax:
         mixing = at.softmax(mixing)
     mixed_token = at.tensor(at(add, x, at.product(mixing, context)))
     hidden = np.maximum(at.tensor(at(add, at.product(mixed_token, model.W_1), model.b_1)), 0)
     return at.tensor(at(add, at.product(hidden, model.W_2), model.b_2))
-
-
-def _scores(model: StoredModel, x: Array, context: Array, at: Evaluation) -> Array:
-    if model.A is not None:
-        return np.broadcast_to(model.A, (len(x), *model.A.shape))
-    assert model.W_Q is not None and model.W_K is not None  # a model has A, or both of these
-    queries, keys = at.product(x, model.W_Q), at.product(context, model.W_K)
-    scores = at.product(queries, np.swapaxes(keys, -1, -2))
-    root = square_root(model.d, at.inner)
-    if at.reciprocal:
-        return at.tensor(at(multiply, scores, divide(np.ones(1), root, at.inner)))
-    return at.tensor(at(divide, scores, root))

@@ -12,7 +12,7 @@ from verify.arithmetic.evaluation import ORDERS, Evaluation, Tokens
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
-from verify.tasks.histogram.rounded.directed import Directed
+from verify.tasks.histogram.rounded.directed import DIRECTED_ORDERS, Directed
 from verify.tasks.histogram.rounded.forward import logits
 from verify.tasks.histogram.rounded.forward import margins as computed_margins
 from verify.tasks.histogram.stored import StoredModel
@@ -20,6 +20,8 @@ from verify.tasks.histogram.task import Progress
 
 FIRST, MOST = 20, 4096  # inputs tried in the first round and at most; the rounds grow fourfold
 RANDOM_TREES = 4
+PRODUCTS = 1 << 18  # between two looks at the clock
+DIRECTED_RUNS = 4 * len(DIRECTED_ORDERS)  # a position against two rivals, products fused and not
 DIRECTED = 20  # inputs tried at a time, each sum of each by its own worst order
 MOST_PAIRS, MOST_DIRECTED = 1 << 13, 500
 
@@ -33,6 +35,25 @@ class SimulatedFailure:
     predicted: int | None
     margin: float
     order: str
+
+
+class Paced:
+    """A deadline that is looked at once for so many products, so that a step is as much work in every model."""
+
+    def __init__(self, deadline: Deadline, products_of_a_position: int) -> None:
+        self.deadline, self.weight = deadline, products_of_a_position
+        self.ahead = PRODUCTS  # the first look is taken at once
+
+    def is_up(self, positions: int) -> bool:
+        """Whether it is over, before so many positions are run once more."""
+        self.ahead += positions * self.weight
+        looks, self.ahead = divmod(self.ahead, PRODUCTS)
+        return any(self.deadline.is_up() for _ in range(looks))
+
+
+def products(stored: StoredModel) -> int:
+    """The products of one position once its scores are known."""
+    return (stored.L + 1) * stored.d + stored.p * (stored.d + stored.classes)
 
 
 def search(
@@ -49,20 +70,20 @@ def search(
 
     Every order sees a few inputs before any order sees many; a plain order is named where one fails.
     """
-    inputs = candidates(stored, margins, positions, seed)
+    inputs, paced = candidates(stored, margins, positions, seed), Paced(deadline, products(stored))
     start, size = 0, FIRST
     while start < len(inputs):
         batch = inputs[start : start + size]
         for i, evaluation in enumerate(evaluations(fmt, accumulate, stored)):
-            if i and deadline.is_up():
+            if i and paced.is_up(len(batch) * stored.L):
                 return None
             failure = first_failure(stored, batch, evaluation)
             if failure is not None:
                 return failure
-        failure = directed_search(stored, batch, positions, fmt, accumulate, deadline)
+        failure = directed_search(stored, batch, positions, fmt, accumulate, paced)
         if failure is None and start <= FIRST < start + size:  # once: before it gets long
             tightest = tightest_pairs(stored, margins, positions, Evaluation(fmt, accumulate))
-            failure = directed_search(stored, tightest, positions, fmt, accumulate, deadline)
+            failure = directed_search(stored, tightest, positions, fmt, accumulate, paced)
         if failure is not None:
             return failure
         if progress is not None:
@@ -77,14 +98,14 @@ def directed_search(
     positions: list[int],
     fmt: Format,
     accumulate: Format | None,
-    deadline: Deadline,
+    paced: Paced,
 ) -> SimulatedFailure | None:
     """The first failure among these inputs of sums in their worst order, a few inputs at a time."""
     stores = (False, True) if stored.is_softmax and accumulate is not None else (False,)
     rounds = (True, False) if fmt.name == "tf32" else (True,)
     for i in range(0, len(inputs), DIRECTED):
         for choices in product(stores, rounds):
-            if deadline.is_up():
+            if paced.is_up(len(inputs[i : i + DIRECTED]) * len(positions) * DIRECTED_RUNS):
                 return None
             directed = Directed(Evaluation(fmt, accumulate), *choices)
             failure = directed_failure(stored, inputs[i : i + DIRECTED], positions, directed)
