@@ -43,7 +43,9 @@ def test_the_course_in_words_and_drawn():
     shown = {"course": [[25, 40, 2], [50, 30, 1]], "of": 50, "heads left": 1,
              "halvings": [{"step": 25, "heads": [2, 1], "before": "9/10", "after": None}]}  # fmt: skip
     ends = (Fraction(1, 2), Fraction(1, 2))
-    found = Result({"d": 32, "heads": 2, "seed": 0}, (9, 10), Verdict.REFUTED, {noisy_majority.LAW: ends}, {}, shown)
+    found = Result(
+        {"d": 32, "heads": 2, "seed": 0}, (9, 10), Verdict.REFUTED, {noisy_majority.LAW: ends}, {}, shown=shown
+    )
     first, last = halving_course.described([found])
     assert first.startswith("seed 0, step 25: with 2 heads the model is right on 90 % of all strings")
     assert first.endswith("and with 1 of them on an unknown share")

@@ -221,6 +221,7 @@ def below(x: Array, error: Array) -> Array:
     result: Array = np.where(error == 0, x, x - error - 4 * U * (np.abs(x) + error))
     return result
 
+
 def vertices(T: int, L: int, t: int, k: int) -> Iterator[tuple[int, ...]]:
     """The sequences of token t, k times, first, with one other token in all other places."""
     for s in range(T):
