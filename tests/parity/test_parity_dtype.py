@@ -1,4 +1,4 @@
-"""Parity in a dtype: against an adversary in whole numbers, all trees of small sums, other orders, and planted faults."""
+"""Parity in a dtype: against an adversary in whole numbers, all trees of small sums, torch, and planted faults."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def wider(x: Ball, more: Array) -> Ball:
 class Reading:
     """How far computed pre-activations are off their forms: for each slot that holds s (T, p), and besides (p,).
 
-    `unit` is log2 of a number of which computed ones are multiples, without any error; -NO_UNIT where there is an error.
+    `unit` is log2 of a number of which computed ones are multiples and exact; -NO_UNIT where there is an error.
     All errors are infinite where a sum may leave the format.
     """
 
@@ -220,6 +220,7 @@ def below(x: Array, error: Array) -> Array:
     """A lower bound on x - error: the error itself where there is none."""
     result: Array = np.where(error == 0, x, x - error - 4 * U * (np.abs(x) + error))
     return result
+
 
 def vertices(T: int, L: int, t: int, k: int) -> Iterator[tuple[int, ...]]:
     """The sequences of token t, k times, first, with one other token in all other places."""
