@@ -62,10 +62,10 @@ def test_built_weights_are_proved_below_what_any_order_computes(n, B, precision)
     assert 0.2 < found.margin <= least_computed(n, B, 0, precision)
 
 
-@pytest.mark.parametrize(("n", "B"), every(2, SIZES))
-@pytest.mark.parametrize("precision", ["p11", "float32"])
+@pytest.mark.parametrize(("n", "B"), every(3, SIZES))
+@pytest.mark.parametrize("precision", every(2, ["p11", "float32"]))
 def test_mutated_weights_are_never_proved_wrongly(n, B, precision):
-    for seed in range(1, 12):
+    for seed in range(1, 7):
         problem = mutated(n, B, seed)
         found = decided(problem, precision)
         if found.verdict == "PROVED":
@@ -238,7 +238,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("owner", "name", "right", "wrong"), FAULTS)
+@pytest.mark.parametrize(("owner", "name", "right", "wrong"), every(4, FAULTS))
 def test_planted_faults_are_caught(owner, name, right, wrong):
     """With the fault more is certified than some order computes, or an average is not within its bound."""
     with planted(owner, name, right, wrong):
