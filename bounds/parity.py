@@ -1,4 +1,4 @@
-"""Parity by a sawtooth of the own count: its values, its margin, the neurons that it takes, and its length in a dtype."""
+"""Parity by a sawtooth of the own count: its values, its margin, its neurons, and its length in a dtype."""
 
 from __future__ import annotations
 

@@ -320,10 +320,10 @@ def _outputs(
         states: list[Mix | None] = [_start(anywhere[0][i, others], anywhere[1][others, 0]), None]
         for j in range(i):
             after: list[Mix | None] = [None, None]
-            for (scores, values), kind in zip(by_kind, CLASSES, strict=True):
+            for (of_kind, values), kind in zip(by_kind, CLASSES, strict=True):
                 if sums.B == 2 and not len(sums_of(kind, 2)):
                     continue
-                key = _interval(scores, (i, j)), _interval(values, (j, 0))
+                key = _interval(of_kind, (i, j)), _interval(values, (j, 0))
                 for carry, state in enumerate(states):
                     if state is not None:
                         carried = {"K": 0, "P": carry, "G": 1}[kind]

@@ -97,7 +97,7 @@ def wider(x: Ball, more: Array) -> Ball:
 class Reading:
     """How far computed pre-activations are off their forms: for each slot that holds s (T, p), and besides (p,).
 
-    `unit` is log2 of a number of which computed ones are multiples, without any error; -NO_UNIT where there is an error.
+    `unit` is log2 of a number of which computed ones are multiples and exact; -NO_UNIT where there is an error.
     All errors are infinite where a sum may leave the format.
     """
 

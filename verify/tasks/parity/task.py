@@ -95,7 +95,7 @@ class Parity:
         return Finding.proved(argument, float(margins.min()), tightest=tightest, telling=(telling,))
 
     def _prove_rounded(self, reading: Rounded, effort: Effort) -> Finding:
-        """The same cells, with all that any order computes; where some stay open, runs of theirs, least counts first."""
+        """The same cells, with all that any order computes; open ones are run, those of the least counts first."""
         T, L, at = self.module.T, self.module.L, RoundedArithmetic.of(reading.format, reading.accumulate)
         model = rounded_model(self.module, reading.format)
         if reason := proof.unfit(model, at):
