@@ -29,7 +29,9 @@ IMPOSSIBLE = {
     "B-2.3": "B-2.3", "B-2.4": "B-2.4", "B-2.5": "B-2.5", "B-D.3": "B-D.3", "W-11": "W-11",
     "2.3": "B-2.3", "2.4": "B-2.4", "2.5": "B-2.5", "2.1+2.2": "W-11",
 }  # fmt: skip
-RENAMED = {"--on-length": {"--length": "--built-for", "--on-length": "--length"}} | renamed(string="input")
+RENAMED = {"--on-length": {"--length": "--built-for", "--on-length": "--length"}} | renamed(
+    string="input", alibi_base="slope"
+)
 MOST_CELLS = 20_000_000
 LONGEST_RANK = 256
 PROVING = ("precision", "accumulate", "method", "budget")
