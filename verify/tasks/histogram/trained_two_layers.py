@@ -138,6 +138,8 @@ def gained(results: Sequence[Result]) -> Summary:
     rows: list[tuple[Setting | None, ...]] = []
     for size in dict.fromkeys(tuple(found.settings[name] for name in SIZE) for found in results):
         group = [found for found in results if tuple(found.settings[name] for name in SIZE) == size]
+        if {found.settings["layers"] for found in group} != set(LAYERS):
+            continue  # nothing to compare
         one, two = (mean([each for each in group if each.settings["layers"] == layers]) for layers in LAYERS)
         is_exact = one[0] == one[1] and two[0] == two[1]
         rows.append((*size, share(*one), share(*two), points(two[0] - one[0]) if is_exact else None))
