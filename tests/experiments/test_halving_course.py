@@ -47,9 +47,9 @@ def test_the_course_in_words_and_drawn():
         {"d": 32, "heads": 2, "seed": 0}, (9, 10), Verdict.REFUTED, {noisy_majority.LAW: ends}, {}, shown=shown
     )
     first, last = halving_course.described([found])
-    assert first.startswith("seed 0, step 25: with 2 heads the model is right on 90 % of all strings")
+    assert first.startswith("seed 0, step 25: with 2 heads the model is right on 90 % of all strings of the test's law")
     assert first.endswith("and with 1 of them on an unknown share")
-    assert last == "seed 0, the model that is kept: 1 of its heads act, and it is right on 50 % of all strings"
+    assert last == "seed 0, the model that is kept: 1 of its heads act, and it is right on 50 % of these strings"
     (axes,) = halving_course.drawing([found]).axes
     assert list(axes.lines[0].get_ydata()) == [80, 60] and list(axes.lines[1].get_xdata()) == [25, 25]
     assert list(axes.lines[2].get_ydata()) == [90] and Result.from_dict(found.to_dict()) == found

@@ -152,10 +152,10 @@ def of_e() -> tuple[Experiment, ...]:
             "What does a model lose when half of its heads are masked, and does it recover?",
             "Three curves of validation accuracy at d = 32, a = 16, with 4 halvings each: small drops that are soon "
             "made up; a large drop after the fourth halving that is made up, too; and rarely one that is not.",
-            sampling,
+            f"{sampling}; the curves: 1,500 strings of 101 to 150 digits, the validation set",
             laws,
             {grid: halving.RECIPES[grid] for grid in GridSize},
-            {GridSize.LAPTOP: 70.0, GridSize.PAPER: 1200.0},
+            {GridSize.LAPTOP: 55.0, GridSize.PAPER: 1200.0},
             halving_course.trials,
             halving_course.drawing,
             halving_course.described,

@@ -109,12 +109,12 @@ def described(results: Sequence[Result]) -> list[str]:
             fewer, than = each["heads"][1], each["heads"][0]
             lines.append(
                 f"seed {found.settings['seed']}, step {each['step']}: with {than} heads the model is right on {before} "
-                f"of all strings, and with {fewer} of them on {after}"
+                f"of all strings of the test's law, and with {fewer} of them on {after}"
             )
         end = found.exact.get(task.LAW)
         lines.append(
             f"seed {found.settings['seed']}, the model that is kept: {found.shown['heads left']} of its heads act, and "
-            f"it is right on {'an unknown share' if end is None else share(*end) + ' %'} of all strings"
+            f"it is right on {'an unknown share' if end is None else share(*end) + ' %'} of these strings"
         )
     return lines
 

@@ -130,7 +130,7 @@ def experiments() -> tuple[Experiment, ...]:
                 "sequence is decided; layers of the same d and p, as A has them",
                 GridSize.PAPER: recipes()[GridSize.PAPER],
             },
-            {GridSize.LAPTOP: 8.0, GridSize.PAPER: 2000.0},
+            {GridSize.LAPTOP: 5.0, GridSize.PAPER: 2000.0},
             trained_two_layers.trials,
             trained_two_layers.drawing,
             trained_two_layers.compared,
