@@ -72,10 +72,11 @@ class Scores:
     def mixing(self, tokens: Tokens) -> Array:
         """The scores (n, L, L or with BOS L + 1) of sequences (n, L)."""
         places = self.places[tokens]
-        if self.table.shape[1] == len(self.table):
-            return self.table[places[:, :, None], places[:, None]]
-        keys = np.concatenate([np.zeros((len(places), 1), dtype=np.int64), places + 1], axis=1)
-        return self.table[places[:, :, None], keys[:, None]]
+        keys = places
+        if self.table.shape[1] > len(self.table):  # BOS is the first key
+            keys = np.concatenate([np.zeros((len(places), 1), dtype=np.int64), places + 1], axis=1)
+        found: Array = self.table[places[:, :, None], keys[:, None]]
+        return found
 
 
 def _product(x: Array, y: Array, at: Evaluation) -> Array:
