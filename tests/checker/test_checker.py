@@ -681,7 +681,7 @@ def test_the_checker_imports_nothing_of_the_prover():
     assert found.strip() == str(["verify", *sorted(own)])
 
 
-@pytest.mark.parametrize("line", ["language (01)* --length 3", "bidirectional --length 5"])
+@pytest.mark.parametrize("line", ["contextual --pe rope --length 5 --regions 1", "bidirectional --length 5"])
 def test_honest_certificates_of_other_tasks_are_not_doubted(line, tmp_path, capsys):
     """Their files were once called unreadable."""
     assert run(capsys, *line.split(), "--save", str(tmp_path / "saved"))[0] == 0

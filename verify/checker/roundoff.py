@@ -190,7 +190,7 @@ def reading_of(c: dict[str, Any]) -> tuple[str, BinaryFormat | None]:
     require(as_text(c.get("method")) == '"certified"', "method: is not checked in a dtype", NOT_CHECKABLE)
     require(verdict_of(c) == "PROVED", "wrong inputs in a dtype are not checked", NOT_CHECKABLE)
     p = c.get("parameters")
-    known = isinstance(p, dict) and p.get("precision") in NAMED and p.get("accumulate") in (None, *NAMED)
+    known = isinstance(p, dict) and p.get("precision") in (*NAMED,) and p.get("accumulate") in (None, *NAMED)
     require(known, "parameters: the precision or accumulate is not checked", NOT_CHECKABLE)
     assert isinstance(p, dict)
     fmt, inner = (BinaryFormat(*NAMED[p.get(name) or p["precision"]]) for name in ("precision", "accumulate"))
