@@ -289,9 +289,7 @@ def float_step(net: Network, state: Array, token: int) -> Array:
     return np.concatenate(step(net, vectors(net, state), token, Floats()), axis=-1)
 
 
-def orbit(
-    net: Network, tokens: Sequence[int], state: Array | None = None, until: Deadline = NEVER
-) -> Array:
+def orbit(net: Network, tokens: Sequence[int], state: Array | None = None, until: Deadline = NEVER) -> Array:
     """The states before the first and after each token, as far as time reaches: shape (len(tokens) + 1, size)."""
     states = np.empty((len(tokens) + 1, net.size))
     states[0] = 0.0 if state is None else state
