@@ -216,9 +216,7 @@ def relu_sum(f, add, push):
 SWING = Task.of("modular", modulus=2)
 
 
-@pytest.mark.parametrize(
-    ("name", "f"), [("bfloat16", 1 - 2.0**-7), ("float32", 1 - 2.0**-20), ("float64", 1 - 2.0**-20)]
-)
+@pytest.mark.parametrize(("name", "f"), [("bfloat16", 1 - 2.0**-7), ("float32", 1 - 2.0**-20)])
 def test_a_sum_that_fades_slowly_is_proved_for_ever_where_its_limit_is_right(name, f):
     """Its limit is add / (1 - f); boxes reach there at once. With a larger push the limit is wrong."""
     add = (1 - f) / 4
