@@ -150,7 +150,7 @@ def is_run(at: RoundedArithmetic) -> bool:
 def runs(
     net: Network, line: OrbitQuestion, steps: int | None, at: RoundedArithmetic, until: Deadline
 ) -> Iterator[ComputedRun]:
-    """The run that rounds every result, with half of the time, and where float64 has the bits the one that keeps them."""
+    """The run that rounds every result, with half of the time, and, of few bits, the one that keeps them."""
     if is_run(at):
         can_keep = at.stored.p <= WIDEST
         yield run(net, line, steps, at, until.part(1 / 2) if can_keep else until)

@@ -16,13 +16,14 @@ import numpy as np
 
 from verify.arithmetic.any_order import RoundedArithmetic, hull
 from verify.arithmetic.balls import Ball, ends
-from verify.arithmetic.slack import INFLATION, Array
+from verify.arithmetic.slack import INFLATION, Array, U
 from verify.arithmetic.softmax import ULPS
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.enclosures import ONE, Balls, end, sigmoid, tanh
 from verify.tasks.recurrent.network import BallVector, Network, orbit, step
 from verify.tasks.recurrent.precise import Followed
 from verify.tasks.recurrent.proof import OrbitQuestion
+from verify.tasks.recurrent.search import jacobian
 
 FIRST_TURNS, FIRST_STEPS = 8, 32  # before a box is looked for
 LATER = 4  # times as many steps, until it is looked for again
@@ -31,6 +32,8 @@ WIDER = 4.0  # times as far as before a box reaches where its turn moves it
 MOST_WIDER = 24
 MOST_TURNS = 2  # multiples of the period that are tried as a turn
 ROOM = 4.0  # units of rounding by which boxes are larger
+EDGE = 2.0**-40  # of a box, for the rounding of its ends
+NEWTON, NOISE = 4, 6.0  # steps, and units of rounding of a number in a step
 
 
 @dataclass(frozen=True)
@@ -196,21 +199,31 @@ class Boxes:
         far = self._limit(state, t, k)
         for j in range(MOST_WIDER):
             reach = WIDER**j
-            yield Ball.between(
-                np.minimum(low, np.maximum(low + reach * down, far[0])) - room * (down < 0),
-                np.maximum(high, np.minimum(high + reach * up, far[1])) + room * (up > 0),
-            )
+            least = np.minimum(low, np.maximum(low + reach * down, far[0])) - room * (down < 0)
+            most = np.maximum(high, np.minimum(high + reach * up, far[1])) + room * (up > 0)
+            own = (most - least) * EDGE
+            yield Ball.between(least - own, most + own)
+            if (down >= 0).all() and (up <= 0).all():
+                break
 
     def _limit(self, state: Ball, t: int, k: int) -> tuple[Array, Array]:
-        """About where the ends move to, if each change is the one before times a factor; infinite where they do not."""
-        states = orbit(self.net, self.line.tokens(t, t + 2 * k), state.mid)
-        first, then = states[k] - states[0], states[2 * k] - states[k]
+        """About where a turn's fixed point is, by Newton's method in floats, give or take what rounding adds up to.
+
+        Infinite where there is none. Nothing here is trusted.
+        """
+        x, eye, nowhere = state.mid, np.eye(self.net.size), np.full(self.net.size, np.inf)
         with np.errstate(all="ignore"):
-            rate = then / first
-            limit = states[0] + first / (1 - rate)
-            spread = np.abs(limit - states[0]) / 64 + 64 * self.at.stored.u * np.abs(limit) / (1 - rate) + 2 * state.rad
-        is_known = (rate >= 0) & (rate < 1) & np.isfinite(limit)
-        return np.where(is_known, limit - spread, -np.inf), np.where(is_known, limit + spread, np.inf)
+            for _ in range(NEWTON):
+                states, J = orbit(self.net, self.line.tokens(t, t + k), x), eye
+                for i, y in enumerate(states[:-1]):
+                    J = jacobian(self.net, self.line.at(t + i), y) @ J
+                if not np.isfinite(J).all():
+                    return -nowhere, nowhere
+                x = x + np.linalg.pinv(eye - J) @ (states[-1] - x)
+            own = np.abs(np.diagonal(J))
+            spread = (NOISE * k * (self.at.stored.u + 4 * U) * np.abs(x) + state.rad) / (1 - own)
+        is_known = np.isfinite(x) & (own < 1)
+        return np.where(is_known, x - spread, -np.inf), np.where(is_known, x + spread, np.inf)
 
 
 def point(x: Array) -> Ball:
@@ -221,8 +234,9 @@ def point(x: Array) -> Ball:
 def is_within(inner: Ball, outer: Ball) -> bool:
     """Whether each number's ball lies in another one.
 
-    |m - n| + r <= R; where the midpoints are the same nothing is rounded.
+    |m - n| + r <= R; where the midpoints are the same nothing is rounded, else both results are rounded to nearest.
     """
     apart = np.abs(inner.mid - outer.mid)
-    reach = np.where(apart == 0, inner.rad, (apart * INFLATION + inner.rad) * INFLATION)
+    above = np.nextafter(np.nextafter(apart, np.inf) + inner.rad, np.inf)
+    reach = np.where(apart == 0, inner.rad, above)
     return bool((reach <= outer.rad).all() and np.isfinite(outer.rad).all())

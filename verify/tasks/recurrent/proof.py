@@ -30,6 +30,7 @@ TURNS = 60
 LONG = 4000  # steps, beyond which many turns are followed at once where that is possible
 LONGEST_LOOK = 200_000
 NUMBERS_AT_A_TIME = 1 << 19  # of the matrices of a chunk: 4 MiB, and a look at the clock every 128 steps of 64 units
+CHUNKS = (64, 512)  # steps of a walk between two looks at the clock, where results are rounded and where not
 RATES = (0.5, 0.25, 0.75, 0.1, 0.9)  # between the cycle's own rate and 1
 GROWTHS_REAL = (1 + 2.0**-13, 1 + 2.0**-18, 1 + 2.0**-8)
 GROWTHS_ROUNDED = (1.3, 1.0, 1.05, 2.0, 4.0)
@@ -140,7 +141,7 @@ def walk(
     target: Target | None = None,
 ) -> Followed:
     """Follows the orbit for so many steps, in chunks, until it is wrong, stuck, has entered, or time is up."""
-    found, largest = Followed(), max(2, min(512, NUMBERS_AT_A_TIME // net.size**2))
+    found, largest = Followed(), max(2, min(CHUNKS[rules.at is None], NUMBERS_AT_A_TIME // net.size**2))
     state, shape = np.zeros(net.size), np.zeros((net.size, net.size))
     start, chunk = 0, largest if target is None else min(largest, max(8, target.least))
     while start < steps:

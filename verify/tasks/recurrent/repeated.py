@@ -15,6 +15,7 @@ from verify.tasks.recurrent.proof import OrbitQuestion
 
 MOST_STEPS = 2_000_000
 MOST_SAVED = 100_000  # numbers of states that a certificate holds
+MOST_KEPT = 1 << 16  # states to compare with; later ones are kept at powers of two alone (Brent)
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,18 @@ class Repeated:
 
 
 def run_for_ever(
-    model: RecurrentModel | LinearModel | RotationModel | GatedModel, line: OrbitQuestion, budget: float | Budget
+    model: RecurrentModel | LinearModel | RotationModel | GatedModel,
+    line: OrbitQuestion,
+    budget: float | Budget,
+    steps: int | None = None,
 ) -> Repeated:
-    """Runs until the state, bit by bit, and what is due are as they were before, or time is up."""
+    """Runs until the state, bit by bit, and what is due come again, so many steps are done, or time is up."""
     until, least = Budget.of(budget).deadline(), float("inf")
     seen: dict[tuple[bytes, int], int] = {}
     states: list[list[float]] = []
     state: Tensor | tuple[Tensor, Tensor] | None = None
     with torch.no_grad():
-        for t in range(1, MOST_STEPS + 1):
+        for t in range(1, (MOST_STEPS if steps is None else steps) + 1):
             token = torch.tensor([[line.at(t - 1)]])
             if isinstance(model, GatedModel):
                 before = torch.zeros(1, model.hidden, dtype=model.dtype) if state is None else state
@@ -61,11 +65,12 @@ def run_for_ever(
             least = min(least, margin)
             if isinstance(model, RecurrentModel) and t * model.hidden * model.layers < MOST_SAVED:
                 states.append(_numbers(state))
-            if t > line.settled and t > len(line.leading):
+            if steps is None and t > line.settled and t > len(line.leading):
                 key = (_bits(state), t % line.period)
                 if key in seen:
                     return Repeated(t, least, repeats=(seen[key], t), states=states if len(states) == t else None)
-                seen[key] = t
+                if len(seen) < MOST_KEPT or t & (t - 1) == 0:
+                    seen[key] = t
             if until.is_up():
                 break
     return Repeated(t, least)

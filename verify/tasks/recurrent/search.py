@@ -80,7 +80,7 @@ def find_turn(states: Array, period: int) -> int | None:
 
 
 def _polished(net: Network, token: int, state: Array, k: int, until: Deadline) -> Array | None:
-    """Newton's method for the fixed point of k steps; None where it does not stay near, is not attracting, or time is up."""
+    """Newton's method for the fixed point of k steps; None where it strays, repels, or time is up."""
     first, eye = state, np.eye(net.size)
     with np.errstate(all="ignore"):
         for _ in range(12):

@@ -20,7 +20,7 @@ from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.counting.lengths import as_json as as_counts
 from verify.counting.lengths import counted
-from verify.counting.tasks import Task
+from verify.counting.tasks import LARGEST, Task
 from verify.frame.certificate import Verdict
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
@@ -44,6 +44,7 @@ ARGUMENT_STEADY = "exact fractions, until each turn of {} tokens changes the sta
 ARGUMENT_ROTATION = "each difference of two logits is a cosine of the state's angle, which moves evenly"
 ARGUMENT_GATED = "balls round the states of every step"
 ARGUMENT_REPEATED = "the run until its state repeats"
+ARGUMENT_RAN = "the run of every line"
 RIGHT = "right means: after every token, the class of the right answer has strictly the largest logit"
 AGREES = 1e-6  # beyond float64's rounding of the runs that are compared
 LONGEST_TRACED = 32
@@ -71,6 +72,8 @@ class Homogeneous:
 
     def __post_init__(self) -> None:
         check_recurrent(self.model)
+        if self.length is not None and not 1 <= self.length <= LARGEST:
+            raise BadInput(f"length={self.length}: must be a whole number from 1 to {LARGEST}, or None for all lengths")
         if self.model.classes < self.which.classes:
             option = "--modulus" if self.which.m is not None else "--vocabulary"
             size = self.model.classes - (0 if self.which.m is not None else 1)
@@ -337,16 +340,30 @@ class Homogeneous:
         return OneRun(at_most=-np.inf if np.isnan(margin) else margin + AGREES * (1 + np.abs(logits).max()))
 
     def _repeated(self, effort: Effort) -> Finding:
-        """torch's run, one token at a time, until the state and what is due are as they were before."""
-        tokens = self.lines[0]
-        line = self._line(tokens)
-        ran = run_for_ever(self.model, line, effort.budget)
+        """torch's runs, one token at a time, of every line, or until the state and what is due come again."""
+        worst: Finding | None = None
+        until = effort.deadline()
+        for tokens in self.lines:
+            found = self._ran(tokens, effort.left(until))
+            if found.verdict is Verdict.REFUTED:
+                return found
+            worst = found if worst is None or _rank(found) < _rank(worst) else worst
+        assert worst is not None
+        return worst
+
+    def _ran(self, tokens: tuple[int, ...], effort: Effort) -> Finding:
+        """One line."""
+        steps = None if self.longest is None else len(tokens)
+        ran = run_for_ever(self.model, self._line(tokens), effort.budget, steps)
         if ran.wrong_at is not None:
             case = self._case(tokens, ran.wrong_at, ran.predicted) | {"is_first": True}
             failure = Failure(case, ran.margin if np.isfinite(ran.margin) else None)
             return Finding.refuted(ARGUMENT_REPEATED, failure, extra={"right_to": ran.wrong_at - 1})
+        if ran.steps == steps:
+            return Finding.proved(ARGUMENT_RAN, ran.margin)
         if ran.repeats is None:
-            reason = f"right up to length {ran.steps}, and no state has come again"
+            why = "no state has come again" if steps is None else "time is up"
+            reason = f"right up to length {ran.steps}, and {why}"
             return Finding.open(ARGUMENT_REPEATED, reason, extra={"right_to": ran.steps})
         extra: dict[str, object] = {"repeats": {"state_after": ran.repeats[0], "comes_again_after": ran.repeats[1]}}
         extra |= {} if ran.states is None else {"states": ran.states}

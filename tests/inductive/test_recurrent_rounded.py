@@ -1,0 +1,278 @@
+"""Lines in a format: boxes of computed numbers and single runs, against runs in plain Python whose orders are drawn."""
+
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+from unittest import mock
+
+import pytest
+import torch
+from models.crafted import FAMILIES, crafted
+
+from constructions.errors import BadInput
+from constructions.recurrent import counters, holding
+from constructions.recurrent.linear import LinearModel
+from constructions.recurrent.model import RecurrentModel
+from tests.clocks import endless, looks
+from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.balls import ends
+from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.readings import Kernel, Rounded
+from verify.counting.tasks import Task
+from verify.frame.certificate import Verdict
+from verify.frame.decide import Effort, certify
+from verify.tasks.recurrent import computed, grid
+from verify.tasks.recurrent.network import Network
+from verify.tasks.recurrent.proof import OrbitQuestion
+from verify.tasks.recurrent.task import Homogeneous, network_of
+
+NAMES = ("bfloat16", "float32", "float64")
+
+
+def nearest(x, fmt):
+    """A fraction rounded to the format, ties to even, of numbers that are not subnormal."""
+    if x == 0:
+        return 0.0
+    exponent = math.floor(math.log2(abs(x)))
+    while Fraction(2) ** (exponent + 1) <= abs(x):
+        exponent += 1
+    while Fraction(2) ** exponent > abs(x):
+        exponent -= 1
+    unit = Fraction(2) ** (exponent - fmt.p + 1)
+    return float(round(x / unit) * unit)
+
+
+class Line:
+    """A run of a recurrent network on one token in plain Python; what `pick` does decides each order and each kept bit.
+
+    A sum is taken in any order, and each partial result is rounded, or kept as the fraction that it is.
+    """
+
+    def __init__(self, model, fmt, rng=None):
+        self.fmt, self.rng = fmt, rng
+        stored = {name: numbers(value.double().tolist(), fmt) for name, value in model.state_dict().items()}
+        self.V, self.b = stored["readout.weight"], stored["readout.bias"]
+        if isinstance(model, LinearModel):
+            self.kind, self.f = "rnn", lambda x: x
+            W, own = stored["cell.A"], stored["cell.B"]
+            self.parts = [[0.0]] * len(W), W, [0.0] * len(W), own
+        else:
+            self.kind = model.kind
+            self.f = self.tanh if model.activation == "tanh" else lambda x: max(x, 0)
+            self.parts = tuple(stored[f"cell.{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+        self.H = len(self.V[0])
+        self.h, self.c = [0.0] * self.H, [0.0] * self.H
+
+    def once(self, x):
+        """A result, rounded or kept."""
+        if self.rng is not None and self.rng.random() < 0.5:
+            return x
+        return nearest(Fraction(x), self.fmt)
+
+    def sum(self, terms):
+        """Products of pairs and numbers, in the order of this run."""
+        terms = [t for t in terms if not isinstance(t, tuple) or t[0] != 0]
+        values = [self.once(Fraction(t[0]) * Fraction(t[1])) if isinstance(t, tuple) else t for t in terms]
+        if self.rng is not None:
+            self.rng.shuffle(values)
+        total = Fraction(0)
+        for value in values:
+            total = self.once(Fraction(total) + Fraction(value))
+        return total
+
+    def rows(self, h):
+        """W_x + b_x and W_h h + b_h, each row as its terms; a factor is a number of the format."""
+        factor = [nearest(Fraction(x), self.fmt) for x in h]
+        W_x, W_h, b_x, b_h = self.parts
+        given = [[(w[0], 1.0), b] for w, b in zip(W_x, b_x, strict=True)]
+        own = [[*zip(w, factor, strict=True), b] for w, b in zip(W_h, b_h, strict=True)]
+        return given, own
+
+    def tanh(self, x):
+        return self.once(Fraction(math.tanh(x)))
+
+    def sigmoid(self, x):
+        return self.once(Fraction(1 / (1 + math.exp(-x))))
+
+    def times(self, x, y):
+        return self.once(Fraction(x) * Fraction(y))
+
+    def plus(self, x, y):
+        return self.once(Fraction(x) + Fraction(y))
+
+    def joined(self, given, own):
+        """Both parts as one sum, or, from left to right, one after the other."""
+        if self.rng is None:
+            return self.plus(self.sum(given), self.sum(own))
+        return self.sum([*given, *own])
+
+    def step(self):
+        """One more token; the margins of the logits are those of `logits`."""
+        given, own = self.rows(self.h)
+        H = self.H
+        if self.kind == "rnn":
+            self.h = [self.f(self.joined(*pair)) for pair in zip(given, own, strict=True)]
+        elif self.kind == "gru":
+            r, z = ([self.sigmoid(self.joined(given[k * H + j], own[k * H + j])) for j in range(H)] for k in (0, 1))
+            a, u = ([self.sum(x[2 * H + j]) for j in range(H)] for x in (given, own))
+            n = [self.tanh(self.plus(a[j], self.times(r[j], u[j]))) for j in range(H)]
+            self.h = [self.plus(self.times(self.plus(1, -z[j]), n[j]), self.times(z[j], self.h[j])) for j in range(H)]
+        else:
+            a = [self.joined(*pair) for pair in zip(given, own, strict=True)]
+            i, f, o = ([self.sigmoid(x) for x in a[k * H : k * H + H]] for k in (0, 1, 3))
+            g = [self.tanh(x) for x in a[2 * H : 3 * H]]
+            self.c = [self.plus(self.times(f[j], self.c[j]), self.times(i[j], g[j])) for j in range(H)]
+            self.h = [self.times(o[j], self.tanh(self.c[j])) for j in range(H)]
+
+    def margin(self, right):
+        factor = [nearest(Fraction(x), self.fmt) for x in self.h]
+        logits = [self.sum([*zip(row, factor, strict=True), c]) for row, c in zip(self.V, self.b, strict=True)]
+        return logits[right] - max(x for j, x in enumerate(logits) if j != right)
+
+
+def numbers(x, fmt):
+    return [numbers(y, fmt) for y in x] if isinstance(x, list) else nearest(Fraction(x), fmt)
+
+
+READ = ("lstm swings", "gru swings", "relu swings", "ring creeps", "linear creeps", "lstm first", "gru first",
+        "rotation matrix", "near tie", "exact tie", "tanh creeps", "disturbed cycle")  # fmt: skip
+SEEDS = [FAMILIES.index(name) + 19 * k for name in READ for k in (0, 3)]
+
+
+def asked(case):
+    problem = Homogeneous(case.model, case.task, None)
+    return problem._line(problem.lines[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_boxes_hold_the_states_and_margins_of_all_orders(name):
+    """Of runs whose orders and kept bits are drawn, and of the one that rounds all."""
+    fmt, held = FORMATS[name], 0
+    for seed in SEEDS:
+        case, rng = crafted(seed), random.Random(seed)
+        line, at = asked(case), RoundedArithmetic.of(fmt)
+        boxes = grid.Boxes(network_of(case.model).rounded(at.stored), line, at)
+        if not boxes.can_run:
+            continue
+        runs, state = [Line(case.model, fmt), Line(case.model, fmt, rng), Line(case.model, fmt, rng)], boxes.start()
+        for t in range(12):
+            state = boxes.step(state, t)
+            low, high = ends(state)
+            least, most, _ = boxes.margin(state, t + 1)
+            for run in runs:
+                run.step()
+                numbers_of = run.h if len(low) == run.H else run.h + run.c
+                assert all(a <= x <= b for a, x, b in zip(low, numbers_of, high, strict=True)), (seed, t)
+                assert least <= run.margin(line.expected(t + 1)) <= most, (seed, t)
+                held += 1
+    assert held > 12 * 3 * 15
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float32"])
+def test_the_run_that_rounds_all_is_that_of_fractions(name):
+    """First wrong lengths, or as far as both were followed."""
+    fmt, wrong = FORMATS[name], 0
+    for seed in SEEDS:
+        case = crafted(seed)
+        line, at = asked(case), RoundedArithmetic.of(fmt)
+        found = computed.run(network_of(case.model).rounded(fmt), line, 40, at, endless().deadline())
+        run = Line(case.model, fmt)
+        for t in range(1, 41):
+            run.step()
+            if not run.margin(line.expected(t)) > 0:
+                break
+        else:
+            t = None
+        assert found.wrong_at == t, seed
+        wrong += t is not None
+    assert wrong > 1
+
+
+def test_a_run_ends_where_a_state_comes_again():
+    model = counters.ring(m=5)
+    at, net = RoundedArithmetic.of(FORMATS["bfloat16"]), Network.of(model)
+    line = OrbitQuestion((), 0, lambda t: (t - 1) % 5, 5)
+    found = computed.run(net, line, None, at, endless().deadline())
+    assert found.repeats and found.steps < 30
+    late = OrbitQuestion((), 0, lambda t: 0 if t == 12 else (t - 1) % 5, 5, 12)
+    assert computed.run(net, late, None, at, endless().deadline()).wrong_at == 12  # settled after 12 tokens
+
+
+def relu_sum(f, add, push):
+    """h' = relu(1 - h) swings, and s' = f s + add is taken from the right class."""
+    model = RecurrentModel("rnn", hidden=2, classes=2, activation="relu", dtype=torch.float64)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+        model.cell.weight_hh_l0.copy_(torch.tensor([[-1.0, 0.0], [0.0, f]], dtype=torch.float64))
+        model.cell.bias_ih_l0.copy_(torch.tensor([1.0, add], dtype=torch.float64))
+        model.readout.weight.copy_(torch.tensor([[2.0, -push], [0.0, 0.0]], dtype=torch.float64))
+        model.readout.bias[0] = -1.0
+    return model
+
+
+SWING = Task.of("modular", modulus=2)
+
+
+@pytest.mark.parametrize(("name", "f"), [("bfloat16", 1 - 2.0**-7), ("float32", 1 - 2.0**-20)])
+def test_a_sum_that_fades_slowly_is_proved_for_ever_where_its_limit_is_right(name, f):
+    """Its limit is add / (1 - f); boxes reach there at once. With a larger push the limit is wrong."""
+    add = (1 - f) / 4
+    found = certify(Homogeneous(relu_sum(f, add, 1.0), SWING, None), Rounded(FORMATS[name]), Effort(budget=looks(4000)))
+    assert found.verdict is Verdict.PROVED and 0 < found.margin <= 1.0
+    case = certify(Homogeneous(relu_sum(f, add, 8.0), SWING, None), Rounded(FORMATS[name]), Effort(budget=looks(4000)))
+    assert case.verdict is not Verdict.PROVED
+
+
+def test_a_sum_that_stalls_in_the_format_is_proved_and_one_that_does_not_yet_is_refuted_exactly():
+    """s + 2^-9 stalls at 1 in bfloat16, as a factor; 513 tokens before, 2^-9 n is exact, and a tie is wrong."""
+    fmt = Rounded(FORMATS["bfloat16"])
+    right = certify(Homogeneous(relu_sum(1.0, 2.0**-9, 0.5), SWING, None), fmt, Effort(budget=looks(6000)))
+    assert right.verdict is Verdict.PROVED
+    wrong = certify(Homogeneous(relu_sum(1.0, 2.0**-9, 8.0), SWING, None), fmt, Effort(budget=looks(6000)))
+    assert wrong.verdict is Verdict.REFUTED and wrong.counterexample["length"] == 65
+    assert wrong.counterexample["is_first"] and wrong.extra["right_to"] == 64
+
+
+def test_gated_decays_are_decided_in_a_format():
+    for name in NAMES:
+        case = crafted(FAMILIES.index("s4 first"))
+        found = certify(Homogeneous(case.model, case.task, None), Rounded(FORMATS[name]), Effort(budget=looks(4000)))
+        assert found.verdict is Verdict.REFUTED and found.counterexample["length"] == case.oracle()
+
+
+PLANTED = {
+    "a box that is not kept": (grid, "is_within", lambda inner, outer: True),
+    "a margin that is never below": (grid.Boxes, "margin", lambda self, state, t: (1.0, math.inf, 0)),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_faults_prove_what_is_wrong(name):
+    """A sum whose limit is wrong: a fault in the lemma's premises proves it, so that they are what refuses it."""
+    owner, attribute, fault = PLANTED[name]
+    model, at = relu_sum(1 - 2.0**-20, 2.0**-22, 8.0), RoundedArithmetic.of(FORMATS["float32"])
+    line = asked(mock.Mock(model=model, task=SWING))
+    boxes = grid.Boxes(Network.of(model), line, at)
+    assert boxes.follow(None, looks(400).deadline()).entered is None
+    with mock.patch.object(owner, attribute, fault):
+        assert boxes.follow(None, looks(400).deadline()).entered is not None
+
+
+def test_a_kernel_runs_every_line_to_its_length():
+    """Vanilla counting ends at the largest number word, and shifted starts are lines of their own."""
+    model = holding.counter(N=9)
+    found = certify(Homogeneous(model, Task.of("vanilla", vocabulary=9), None), Kernel())
+    assert found.verdict is Verdict.PROVED and found.reading == "bit-exact"
+    with torch.no_grad():
+        model.readout.bias[4] -= 100.0
+    found = certify(Homogeneous(model, Task.of("vanilla", vocabulary=9), 8), Kernel())
+    assert found.verdict is Verdict.REFUTED and found.counterexample["length"] == 4
+
+
+@pytest.mark.parametrize("length", [0, 10**9])
+def test_a_length_that_is_too_large_is_refused_before_a_line_is_made(length):
+    with pytest.raises(BadInput, match=f"length={length}: must be a whole number from 1 to 1000000"):
+        Homogeneous(counters.ring(m=5), Task.of("modular", modulus=5), length)
