@@ -186,10 +186,8 @@ def test_the_document_s_figures_stand_beside_the_models():
     table = experiments.trials(GridSize.LAPTOP, 1)
     found = {(each.task, each.pe, each.layers): each.settings["C prints"] for each in table}
     assert found["shifted", "rope", 2] == "100/92.5" and found["modular", "spe", 1] == "100/8.2"
-    first = {
-        (each.d, each.pe): each.settings["C prints"] for each in experiments.trials_of_first_tokens(GridSize.PAPER, 1)
-    }
-    assert first[4, "spe"] == first[32, "ape"] == "100/100" and first[4, "rope"] == "0/0"
+    (first,) = experiments.trials_of_strings(GridSize.PAPER, 1)
+    assert first.settings == {"d": 4, "positions": "nope", "C prints": "100/100", "seed": 0}
     paper = experiments.trials(GridSize.PAPER, 5)
     assert len(paper) == 5 * 5 * 18 and {each.d for each in paper} == {1024}
 

@@ -234,13 +234,6 @@ def trials(grid: GridSize, seeds: int) -> list[DecoderTrial]:
     return decoders(grid, seeds, rows, EMBEDDINGS, SHOWN)
 
 
-def trials_of_first_tokens(grid: GridSize, seeds: int) -> list[DecoderTrial]:
-    """Table A5: one layer and one head; d = 32, and C's other size, 4, where there is time for it."""
-    sizes = (32, 4) if grid is GridSize.PAPER else (32,)
-    of = decoders(grid, seeds, [("first-homogeneous", (1,))], EMBEDDINGS, SHOWN_OF_FIRST)
-    return [replace(trial, d=d, heads=1, neurons=4 * d) for d in sizes for trial in of]
-
-
 def trials_of_strings(grid: GridSize, seeds: int) -> list[DecoderTrial]:
     """Table A6: one layer, one head, d = 4 and no positions, on both grids."""
     of = decoders(grid, seeds, [("first-heterogeneous", (1,))], ("nope",), SHOWN_OF_FIRST)
@@ -294,8 +287,8 @@ OVER_TYPES = {
 
 
 def experiments() -> tuple[Experiment, ...]:
-    """Tables 2, A5 and A6."""
-    return table_2(), table_a5(), table_a6()
+    """Tables 2 and A6."""
+    return table_2(), table_a6()
 
 
 def table_2() -> Experiment:
@@ -314,24 +307,6 @@ def table_2() -> Experiment:
         {GridSize.LAPTOP: 20.0, GridSize.PAPER: 500_000.0},
         trials,
         partial(grids, TESTED, panel="task", y="layers"),
-        remarks,
-    )
-
-
-def table_a5() -> Experiment:
-    of = "one layer, one head, 32 coordinates (or 4, --grid paper) and four times as many neurons"
-    return Experiment(
-        "C-Table-A5",
-        "C, Table A5",
-        "Which position codes tell the first of equal tokens?",
-        "The first token's answer alone, with 32 and with 4 coordinates: 100 % for SinePE, APE and SPE, 0 % for NoPE "
-        "and RoPE, in and out of distribution.",
-        f"{SAMPLING}; all answers are counted, as the first one alone is right where every answer is *first*",
-        LAWS,
-        {grid: in_words(grid, ["first-homogeneous"], of) for grid in GridSize},
-        {GridSize.LAPTOP: 10.0, GridSize.PAPER: 50_000.0},
-        trials_of_first_tokens,
-        partial(points, laws=(TRAINED, TESTED)),
         remarks,
     )
 
