@@ -321,7 +321,7 @@ def table_a6() -> Experiment:
         f"{SAMPLING}; all answers are counted, as the first one alone is right where every answer is *first*",
         {**OVER_TYPES, FIRST: "the first answers alone, as C scores them"},
         {grid: in_words(grid, ["first-heterogeneous"], of) for grid in GridSize},
-        {GridSize.LAPTOP: 15.0, GridSize.PAPER: 50_000.0},
+        {GridSize.LAPTOP: 20.0, GridSize.PAPER: 50_000.0},
         trials_of_strings,
         partial(points, laws=(TRAINED, TESTED, FIRST)),
         remarks,
