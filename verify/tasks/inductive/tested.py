@@ -18,7 +18,7 @@ from verify.tasks.inductive.trained import Course
 
 
 @dataclass(frozen=True)
-class Tested(Counting):
+class TaughtCounting(Counting):
     """Counting whose shares are those of a course: of lines of the token that it teaches to count, at its lengths."""
 
     course: Course = field(kw_only=True)
@@ -31,13 +31,13 @@ class Tested(Counting):
         return line.tokens[-1] == self.course.main
 
 
-def number_of_inputs(problem: Tested, part: range) -> int:
+def number_of_inputs(problem: TaughtCounting, part: range) -> int:
     """How many inputs of these lengths a share is of: every line and shift.
 
     >>> from verify.counting.tasks import Task
     >>> model = Decoder(vocabulary=1, d=2, classes=10, positions=5, pe="ape")
     >>> task = Task.of("modular")
-    >>> number_of_inputs(Tested(model, task, 4, course=Course(task, 2, 4, 5)), range(3, 5))
+    >>> number_of_inputs(TaughtCounting(model, task, 4, course=Course(task, 2, 4, 5)), range(3, 5))
     5
     """
     found = 0
