@@ -161,8 +161,8 @@ def test_a_right_decoder_is_proved_and_a_planted_fault_is_the_only_one_found():
 def test_shares_leave_the_helper_and_the_number_words_out():
     for name in ("helper", "succession"):
         task = Task.of(name, vocabulary=4)
-        problem = tested.TaughtCounting(small(task, "nope"), task, 4, course=Course(task, 2, 4, 8))
-        counted = [line for line in problem.runs.lines(0) if problem.is_counted(line)]
+        problem = tested.taught(small(task, "nope"), Course(task, 2, 4, 8))
+        counted = [line for line in problem.runs.lines(0) if problem.share().is_counted(line)]
         assert [line.tokens[-1] for line in counted] == [5] and len(problem.runs.lines(0)) == 2
     assert problem.share().is_counted(Line(None, (5,))) and not problem.share().is_counted(Line(None, (1, 2)))
 

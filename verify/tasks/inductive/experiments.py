@@ -185,9 +185,9 @@ def certified(model: Decoder, course: Course) -> Certificate:
 def by_lines(trial: DecoderTrial, model: Decoder, sampled: tuple[int, int]) -> Result:
     """The result where all inputs are prefixes of few lines; shares are of strings of the token that is counted."""
     from verify.frame.decide import Effort, certify
-    from verify.tasks.inductive.tested import TaughtCounting, number_of_inputs
+    from verify.tasks.inductive.tested import number_of_inputs, taught
 
-    problem = TaughtCounting(model, trial.course.task, trial.course.tested, course=trial.course)
+    problem = taught(model, trial.course)
     found = certify(problem, effort=Effort(BUDGET))
     exact, inputs = {}, {}
     for name, part in trial.course.ranges.items():
