@@ -161,8 +161,8 @@ def test_a_right_decoder_is_proved_and_a_planted_fault_is_the_only_one_found():
 def test_shares_leave_the_helper_and_the_number_words_out():
     for name in ("helper", "succession"):
         task = Task.of(name, vocabulary=4)
-        problem = tested.Tested(small(task, "nope"), task, 4, course=Course(task, 2, 4, 8))
-        counted = [line for line in problem.runs.lines(0) if problem.is_counted(line)]
+        problem = tested.taught(small(task, "nope"), Course(task, 2, 4, 8))
+        counted = [line for line in problem.runs.lines(0) if problem.share().is_counted(line)]
         assert [line.tokens[-1] for line in counted] == [5] and len(problem.runs.lines(0)) == 2
     assert problem.share().is_counted(Line(None, (5,))) and not problem.share().is_counted(Line(None, (1, 2)))
 
@@ -186,10 +186,8 @@ def test_the_document_s_figures_stand_beside_the_models():
     table = experiments.trials(GridSize.LAPTOP, 1)
     found = {(each.task, each.pe, each.layers): each.settings["C prints"] for each in table}
     assert found["shifted", "rope", 2] == "100/92.5" and found["modular", "spe", 1] == "100/8.2"
-    first = {
-        (each.d, each.pe): each.settings["C prints"] for each in experiments.trials_of_first_tokens(GridSize.PAPER, 1)
-    }
-    assert first[4, "spe"] == first[32, "ape"] == "100/100" and first[4, "rope"] == "0/0"
+    (first,) = experiments.trials_of_strings(GridSize.PAPER, 1)
+    assert first.settings == {"d": 4, "positions": "nope", "C prints": "100/100", "seed": 0}
     paper = experiments.trials(GridSize.PAPER, 5)
     assert len(paper) == 5 * 5 * 18 and {each.d for each in paper} == {1024}
 

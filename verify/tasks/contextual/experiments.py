@@ -38,6 +38,7 @@ class PositionTrial:
     pe: str
     slope: float
     seed: int
+    is_longer: bool = False
 
     @property
     def name(self) -> str:
@@ -49,7 +50,7 @@ class PositionTrial:
 
     @property
     def how(self) -> Recipe:
-        return recipe(self.grid)
+        return longer_recipe(self.grid) if self.is_longer else recipe(self.grid)
 
     @property
     def settings(self) -> dict[str, Setting]:
@@ -185,24 +186,15 @@ def wrong_string(module: PositionalContextualTransformer, found: Decided) -> Map
     return {"input": f"{written(tokens)} (region {prompt + 1})", "expected": due, "predicted": said}
 
 
-@dataclass(frozen=True)
-class LongerTrial(PositionTrial):
-    """One model of one position code, trained for longer than those of Fig. 2."""
-
-    @property
-    def how(self) -> Recipe:
-        return longer_recipe(self.grid)
-
-
 def longer_recipe(grid: GridSize) -> Recipe:
     """The other one with more steps."""
     return replace(recipe(grid), steps=LONGER[grid])
 
 
-def longer_trials(grid: GridSize, seeds: int) -> list[LongerTrial]:
+def longer_trials(grid: GridSize, seeds: int) -> list[PositionTrial]:
     """B's four codes, ALiBi with the least slope, and every seed of each."""
     codes = (each for each in CODES if each[1] in (0.0, LEAST_SLOPE))
-    return [LongerTrial(grid, pe, slope, seed) for pe, slope in codes for seed in range(seeds)]
+    return [PositionTrial(grid, pe, slope, seed, is_longer=True) for pe, slope in codes for seed in range(seeds)]
 
 
 def remarks(results: Sequence[Result]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -60,6 +60,7 @@ class Counting:
     wanted: Task
     length: int | None = None
     claim: str | None = None
+    shared: Callable[[], Share] | None = None
     task = "inductive"
     counts_answers = False
     runs_for_ever = False
@@ -230,8 +231,8 @@ class Counting:
         )
 
     def share(self) -> Share:
-        """What counts right and wrong answers: at C's lengths, of every line."""
-        return Share(lengths(self.wanted.name))
+        """What counts right and wrong answers: at C's lengths, of every line, or what `shared` makes."""
+        return Share(lengths(self.wanted.name)) if self.shared is None else self.shared()
 
     def _described(self, shift: int, line: Line, place: int) -> dict[str, object]:
         return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,32 +17,27 @@ from verify.tasks.inductive.task import Counting
 from verify.tasks.inductive.trained import Course
 
 
-@dataclass(frozen=True)
-class Tested(Counting):
-    """Counting whose shares are those of a course: of lines of the token that it teaches to count, at its lengths."""
+def taught(model: Decoder, course: Course) -> Counting:
+    """Counting whose shares are of lines of the token that a course teaches to count, at its lengths."""
 
-    course: Course = field(kw_only=True)
+    def is_counted(line: Line) -> bool:
+        return line.tokens[-1] == course.main  # no helper and no number words
 
-    def share(self) -> Share:
-        return Share(self.course.ranges, self.is_counted)
-
-    def is_counted(self, line: Line) -> bool:
-        """Whether a line ends with the token that is counted, and not with a helper or number words."""
-        return line.tokens[-1] == self.course.main
+    return Counting(model, course.task, course.tested, shared=lambda: Share(course.ranges, is_counted))
 
 
-def number_of_inputs(problem: Tested, part: range) -> int:
+def number_of_inputs(problem: Counting, part: range) -> int:
     """How many inputs of these lengths a share is of: every line and shift.
 
     >>> from verify.counting.tasks import Task
     >>> model = Decoder(vocabulary=1, d=2, classes=10, positions=5, pe="ape")
     >>> task = Task.of("modular")
-    >>> number_of_inputs(Tested(model, task, 4, course=Course(task, 2, 4, 5)), range(3, 5))
+    >>> number_of_inputs(taught(model, Course(task, 2, 4, 5)), range(3, 5))
     5
     """
-    found = 0
+    found, is_counted = 0, problem.share().is_counted
     for shift in problem.runs.shifts:
-        lengths = (len(each.tokens) - each.leading for each in problem.runs.lines(shift) if problem.is_counted(each))
+        lengths = (len(each.tokens) - each.leading for each in problem.runs.lines(shift) if is_counted(each))
         found += sum(len(range(part.start, min(part.stop, length + 1))) for length in lengths)
     return found
 
