@@ -84,10 +84,9 @@ class Grid:
     def _increasing(self, f: Any, x: Ball) -> Ball:
         """Between the values at the ends, each off by 2 units in the last place, and rounded."""
         low, high = f(end(x, -1)).lower, f(end(x, 1)).upper
-        off = (ULPS + 1) * self._at.stored.u * INFLATION
-        return Ball.between(
-            low - off * np.abs(low) - 2 * self._at.stored.tiny, high + off * np.abs(high) + 2 * self._at.stored.tiny
-        )
+        u, tiny = self._at.stored.u, 2 * self._at.stored.tiny
+        off = (ULPS + 1) * u * (1 + ULPS * u) * INFLATION
+        return Ball.between(low - off * np.abs(low) - tiny, high + off * np.abs(high) + tiny)
 
     def relu(self, x: Any) -> Ball:
         low, high = ends(self.value(x))
