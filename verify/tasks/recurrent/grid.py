@@ -85,7 +85,7 @@ class Grid:
         """Between the values at the ends, each off by 2 units in the last place, and rounded."""
         low, high = f(end(x, -1)).lower, f(end(x, 1)).upper
         u, tiny = self._at.stored.u, 2 * self._at.stored.tiny
-        off = (ULPS + 1) * u * (1 + ULPS * u) * INFLATION
+        off = ((ULPS + 1) * u * (1 + ULPS * u) + 4 * U) * INFLATION  # 4 U: the two lines below are rounded, too
         return Ball.between(low - off * np.abs(low) - tiny, high + off * np.abs(high) + tiny)
 
     def relu(self, x: Any) -> Ball:
