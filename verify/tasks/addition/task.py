@@ -98,7 +98,7 @@ class DigitAddition(PairsAdded):
             return Finding.open(ARGUMENT, f"no proof for this model: {how}")
         try:
             found = induction.margins(self.model, self.sums)
-        except Unfit as error:
+        except (Unfit, Overflows) as error:
             return Finding.open(ARGUMENT, f"no proof for this model: {error}; --method exhaustive runs every pair")
         cell = min(found, key=lambda cell: found[cell])
         where = {"sum": cell.s, "carry": cell.carry, "margin": float_at_most(found[cell])}
