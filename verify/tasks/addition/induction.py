@@ -332,7 +332,7 @@ def _outputs(
         for carry, state in enumerate(states):
             if state is not None:
                 low, high = state.output
-                out[i, carry] = low - off * INFLATION, high + off * INFLATION
+                out[i, carry] = (low - off, high + off) if off == 0 else _ends(arb(low).union(arb(high)) + arb(0, off))
     return out
 
 
