@@ -50,6 +50,22 @@ def bests(results: Sequence[Result]) -> list[Result]:
     return [max(group, key=lambda found: found.exact[UNIFORM][0]) for group in sizes(results).values()]
 
 
+def by_seed(results: Sequence[Result]) -> list[str]:
+    """Of each seed the mean of the exact shares over all sizes of a model, and which model has the larger one."""
+    from verify.experiments.table import share
+
+    lines = []
+    for seed in dict.fromkeys(found.settings["seed"] for found in results):
+        means = []
+        for model in dict.fromkeys(found.settings["model"] for found in results):
+            of = [r.exact[UNIFORM] for r in results if (r.settings["model"], r.settings["seed"]) == (model, seed)]
+            low, high = (sum(ends, Fraction(0)) / len(of) for ends in zip(*of, strict=True))
+            means.append((low, f"{model} {share(low, high)} %"))
+        said = ", ".join(text for _, text in sorted(means, reverse=True))
+        lines.append(f"seed {seed}: the mean of the exact shares over all sizes is, from the largest on, {said}")
+    return lines
+
+
 def mean_and_best(results: Sequence[Result]) -> Summary:
     """Of each size the mean of the exact shares (Fig. 1), and the best one (Fig. 10)."""
     from verify.experiments.table import share
@@ -84,6 +100,7 @@ def experiments() -> tuple[Experiment, ...]:
             {GridSize.LAPTOP: 6.0, GridSize.PAPER: 900.0},
             trials,
             drawing,
+            by_seed,
             summary=mean_and_best,
             also=("A-Fig-2", "A-Fig-10"),
         ),
@@ -98,6 +115,7 @@ def experiments() -> tuple[Experiment, ...]:
             {GridSize.LAPTOP: 6.0, GridSize.PAPER: 900.0},
             partial(trials, is_frozen=True),
             drawing,
+            by_seed,
         ),
         Experiment(
             "A-Fig-5",
