@@ -22,7 +22,7 @@ from constructions.constant_bits.arithmetic import FixedPoint
 from constructions.errors import BadInput
 from verify.frame.certificate import READING_BIT_EXACT, Verdict
 from verify.tasks.circuit.proof import certify, smallest_bits
-from verify.tasks.circuit.retrieval import Vectors, addresses, surviving_pairs
+from verify.tasks.circuit.retrieval import PlacedVectors, addresses, surviving_pairs
 
 
 def and_not_circuit(rng, n, size):
@@ -394,7 +394,7 @@ def test_hashed_pairs_equal_the_table_of_pairs():
         stream = machine.embed(np.zeros(machine.positions, int), np.arange(machine.positions))
         layer = machine.layers[seed % 2]
         position = np.arange(machine.positions)
-        queries, keys = Vectors(layer.queries(stream), position), Vectors(layer.keys(stream), position)
+        queries, keys = PlacedVectors(layer.queries(stream), position), PlacedVectors(layer.keys(stream), position)
         hashed += addresses(machine.bits, queries.vectors, keys.vectors) is not None
         fast = set(zip(*map(np.ndarray.tolist, surviving_pairs(machine.bits, queries, keys)), strict=True))
         assert fast == set(zip(*map(np.ndarray.tolist, _table(machine.bits, queries, keys)), strict=True))

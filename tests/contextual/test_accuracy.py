@@ -72,4 +72,4 @@ def test_an_open_cell_counts_as_open():
         r, margin, wrong = 1, [1.0, -1.0, -1.0], [False, True, False]
 
     assert [of_cell([Cells], 1, k) for k in range(3)] == [True, False, None]
-    assert accuracy.Share(Fraction(1, 2), Fraction(0)).open == 0
+    assert accuracy.PairShare(Fraction(1, 2), Fraction(0)).open == 0

@@ -17,7 +17,7 @@ from tests.planted import planted
 from verify.arithmetic.balls import Ball
 from verify.tasks.contextual import exact
 from verify.tasks.contextual.positional import every_string
-from verify.tasks.contextual.positional.every_string import Bounded, Walk, decide
+from verify.tasks.contextual.positional.every_string import SizedNumbers, Walk, decide
 
 
 def shaken(pe, seed, N=6, R=2, by=0.3):
@@ -56,7 +56,7 @@ def test_shares_and_the_first_wrong_string_are_those_of_plain_loops(pe):
         assert min(abs(lead) for each in leads.values() for lead in each) > 1e-9
         for prompt in range(M):
             right = Fraction(sum(each[prompt] > 0 for each in leads.values()), len(leads))
-            assert found.shares[prompt] == every_string.Share(right, Fraction(0))
+            assert found.shares[prompt] == every_string.PairShare(right, Fraction(0))
             seen.add(right)
         wrong = min((x, r) for x, each in leads.items() for r, lead in enumerate(each) if lead < 0)
         assert found.wrong == (list(wrong[0]), wrong[1])
@@ -104,9 +104,9 @@ def test_a_tie_is_wrong_and_what_is_too_near_is_decided_by_itself(monkeypatch):
         module.W_out.zero_()
         module.b_out.fill_(1)
     found = decide(module, 4, 1)
-    assert found.whole == every_string.Share(Fraction(0), Fraction(0)) and found.wrong == ([0, 0, 2, 3], 0)
+    assert found.whole == every_string.PairShare(Fraction(0), Fraction(0)) and found.wrong == ([0, 0, 2, 3], 0)
     monkeypatch.setattr(every_string, "MOST_OPEN", 3)
-    assert decide(module, 4, 1).whole == every_string.Share(Fraction(0), Fraction(21, 24))
+    assert decide(module, 4, 1).whole == every_string.PairShare(Fraction(0), Fraction(21, 24))
 
 
 def test_scores_without_a_radius_decide_nothing(monkeypatch):
@@ -117,7 +117,7 @@ def test_scores_without_a_radius_decide_nothing(monkeypatch):
     assert Walk(module, 4, 1).radius == np.inf
     monkeypatch.setattr(every_string, "MOST_OPEN", 0)
     found = decide(module, 4, 1)
-    assert found.whole == every_string.Share(Fraction(0), Fraction(1)) and found.wrong is None
+    assert found.whole == every_string.PairShare(Fraction(0), Fraction(1)) and found.wrong is None
 
 
 def test_products_and_means_are_off_by_no_more_than_said():
@@ -125,12 +125,12 @@ def test_products_and_means_are_off_by_no_more_than_said():
     for _ in range(20):
         W, b = Ball(rng.normal(size=(4, 3)), np.full((4, 3), 1e-3)), Ball(rng.normal(size=3), np.full(3, 1e-2))
         x, e = rng.normal(size=4), 1e-2
-        found = Bounded(np.abs(x), np.full(4, e)).through(W, Bounded.of(b))
+        found = SizedNumbers(np.abs(x), np.full(4, e)).through(W, SizedNumbers.of(b))
         off = [rng.choice([-1, 1], size=shape) for shape in (4, (4, 3), 3)]
         moved = (x + e * off[0]) @ (W.mid + 1e-3 * off[1]) + b.mid + 1e-2 * off[2]
         assert (np.abs(moved - (x @ W.mid + b.mid)) <= found.error).all() and (np.abs(moved) <= found.size + 1e-9).all()
         v, w = rng.normal(size=(6, 2)), np.abs(rng.normal(size=6)) + 0.5
-        values = Bounded(np.abs(v).max(0), np.full(2, e)).averaged(1e-2, 1e-3, 6)
+        values = SizedNumbers(np.abs(v).max(0), np.full(2, e)).averaged(1e-2, 1e-3, 6)
         other, near = v + e * rng.choice([-1, 1], size=v.shape), w + (1e-2 * w + 1e-3) * rng.choice([-1, 1], size=6)
         assert (np.abs(w @ v / w.sum() - near @ other / near.sum()) <= values.error).all()
 

@@ -18,7 +18,7 @@ from verify.tasks.count01.heads import fitted as classifier
 from verify.tasks.count01.heads import many
 from verify.tasks.count01.heads.checkpoints import Checkpoint
 from verify.tasks.count01.heads.fitted import drawn_triples, fitted
-from verify.tasks.count01.heads.many import Forms, exact_heads, right_between, right_triples, separating
+from verify.tasks.count01.heads.many import HeadForms, exact_heads, right_between, right_triples, separating
 from verify.tasks.count01.heads.random_heads import Initialisation, RandomHeads
 from verify.tasks.count01.heads.separability import separability
 from verify.tasks.count01.layer_norm.laws import law_named
@@ -56,7 +56,7 @@ def differing():
     for head, value, separator in zip(exact_heads(scores, values), values, separators, strict=True):
         due = by_enumeration(value, separator, LAW)
         try:
-            off += right_triples(Forms.of([head]), separator[None], LAW) != [due]
+            off += right_triples(HeadForms.of([head]), separator[None], LAW) != [due]
         except Undecided:
             off += due is not None and bool(np.abs(separator).max() > 0) and not flat(value, separator)
     return off
@@ -78,7 +78,7 @@ def test_right_triples_are_those_of_an_enumeration_in_fractions():
 
 def test_near_ties_are_left_open_by_floats_and_decided_by_digits():
     scores, values, separators = uniform_heads(90, 3)
-    forms = Forms.of(exact_heads(scores, values))
+    forms = HeadForms.of(exact_heads(scores, values))
     low, high = right_between(forms, separators, LAW)
     due = [by_enumeration(v, s, LAW) for v, s in zip(values, separators, strict=True)]
     assert all(a <= x <= b for a, x, b in zip(low, due, high, strict=True) if x is not None)
@@ -90,7 +90,7 @@ def test_near_ties_are_left_open_by_floats_and_decided_by_digits():
 def test_random_heads_separate_where_the_exact_cone_and_a_linear_programme_say_so(has_norm):
     scores, values = Initialisation("torch", has_norm=has_norm).draw(60, 1)
     heads = exact_heads(scores, values)
-    forms = Forms.of(heads)
+    forms = HeadForms.of(heads)
     found = separating(forms, LAW)
     assert found == [separability(head, LAW).is_separable for head in heads] and 5 < sum(found) < 55
     more = LAW.has_more_ones
@@ -120,12 +120,12 @@ def test_other_dimensions_are_decided_by_the_exact_cone():
     for d_h in (1, 3):
         scores, values = Initialisation("thesis", d=4 * d_h, heads=4).draw(8, 2)
         heads = exact_heads(scores, values)
-        assert separating(Forms.of(heads), LAW) == [separability(head, LAW).is_separable for head in heads]
+        assert separating(HeadForms.of(heads), LAW) == [separability(head, LAW).is_separable for head in heads]
 
 
 def test_the_classifier_minimises_its_loss():
     scores, values = Initialisation("torch").draw(6, 0)
-    forms, sample = Forms.of(exact_heads(scores, values)), drawn_triples(law_named("d-train"), 0, 300)
+    forms, sample = HeadForms.of(exact_heads(scores, values)), drawn_triples(law_named("d-train"), 0, 300)
     y = np.where(sample[:, 1] > sample[:, 0], 1.0, -1.0)
     counts = np.concatenate([np.ones((300, 1)), sample, np.ones((300, 1))], axis=1)
     for h, separator in enumerate(fitted(forms, sample)):
@@ -155,7 +155,7 @@ def test_random_heads_are_drawn_as_the_weights_say():
 def test_shares_of_random_heads_are_those_of_their_outputs():
     scores, values = Initialisation().draw(12, 0)
     found = RandomHeads.of(scores, values, LAW, 0)
-    separators = fitted(Forms.of(exact_heads(scores, values)), drawn_triples(law_named("d-train"), 0))
+    separators = fitted(HeadForms.of(exact_heads(scores, values)), drawn_triples(law_named("d-train"), 0))
     for h, share in enumerate(found.accuracies):
         w = np.exp(scores[h]) * LAW.counts
         said = (w / w.sum(axis=1, keepdims=True)) @ values[h] @ separators[h, :2] + separators[h, 2]
@@ -168,7 +168,7 @@ def test_a_checkpoint_is_what_the_stored_tensors_say(name):
     path, law, sample = DATA / f"{name}.safetensors", law_named("box:3:9:6"), drawn_triples(law_named("d-train"), 0)
     oracle, triples, model = Oracle(path), box(3, 9, 6), load(str(path))
     found = Checkpoint.of(model, law, "majority-ones", sample)
-    separators = fitted(Forms.of(model_numbers(model).heads), sample)
+    separators = fitted(HeadForms.of(model_numbers(model).heads), sample)
     more = triples[:, 1] > triples[:, 0]
     for h, share in enumerate(found.separation):
         said = oracle.outputs(h, triples) @ separators[h, :2] + separators[h, 2]
@@ -193,4 +193,4 @@ def test_a_separator_that_says_nothing_is_bad_input():
         mock.patch.object(classifier, "fitted", lambda forms, sample, strength: np.zeros((2, 3))),
         pytest.raises(BadInput, match="do not tell a triple from a tie"),
     ):
-        classifier.separation_accuracies(Forms.of(exact_heads(scores, values)), np.zeros((1, 3)), LAW)
+        classifier.separation_accuracies(HeadForms.of(exact_heads(scores, values)), np.zeros((1, 3)), LAW)

@@ -19,7 +19,9 @@ from verify.tasks.count01.heads import classified, svc
 from verify.tasks.count01.heads.classified import FittedHead
 
 LAPTOP = GridSize.LAPTOP
-SMALL = noisy_majority.Strings("box:2:7:6", "majority-ones", noisy_majority.counted, (0, 4, 5), (2, 5, 5), (2, 7, 6))
+SMALL = noisy_majority.DocumentStrings(
+    "box:2:7:6", "majority-ones", noisy_majority.counted, (0, 4, 5), (2, 5, 5), (2, 7, 6)
+)
 HALF = Fraction(1, 2)
 
 

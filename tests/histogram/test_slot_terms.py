@@ -9,7 +9,7 @@ import pytest
 
 from verify.arithmetic.balls import Ball
 from verify.tasks.histogram import slot_terms
-from verify.tasks.histogram.slot_terms import Attended, Known
+from verify.tasks.histogram.slot_terms import Attended, GivenTerms
 
 
 def ball(rng, *shape):
@@ -60,7 +60,7 @@ def test_ends_hold_every_product_and_are_no_wider_than_balls(monkeypatch, block)
     for _ in range(25):
         terms, tokens = attended(rng)
         least, most = check_ends(terms, tokens)
-        by_balls = Known(terms.ball).ends(tokens)
+        by_balls = GivenTerms(terms.ball).ends(tokens)
         assert (least >= by_balls[0]).all() and (most <= by_balls[1]).all()
 
 

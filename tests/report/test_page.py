@@ -17,7 +17,7 @@ from verify import Verdict, certify
 from verify.frame.clock import Budget
 from verify.module.problem import ModuleProblem
 from verify.report.batch import BatchLine
-from verify.report.page import Look, batch_page, certificate_page, table_page
+from verify.report.page import ModelView, batch_page, certificate_page, table_page
 from verify.tasks.histogram import proof
 from verify.tasks.histogram.task import BracketBar
 from verify.tasks.module.task import look_at, problem_parts
@@ -105,7 +105,7 @@ def test_logits_that_are_no_numbers_and_many_classes_are_drawn():
     certificate = replace(
         certify(relation_counting.dot(T=3, L=2), method="exhaustive"), tightest={"input": [0], "expected": 7}
     )
-    many = Look({7: -5.0, 8: float("nan"), 9: float("inf")} | {k: float(-k) for k in range(10, 60)})
+    many = ModelView({7: -5.0, 8: float("nan"), 9: float("inf")} | {k: float(-k) for k in range(10, 60)})
     read = Read(certificate_page(certificate, [], lambda case: many))
     assert "7 right" in read.text and "smaller ones" in read.text
 
@@ -113,7 +113,7 @@ def test_logits_that_are_no_numbers_and_many_classes_are_drawn():
 def test_a_modules_logits_are_those_of_its_own_run(tmp_path):
     (tmp_path / "right.py").write_text(bad_files.RIGHT)
     look = look_at(ModuleProblem(*problem_parts(str(tmp_path / "right.py"), None)))
-    assert look({"input": [2, 1]}) == Look({0: 0.0, 1: 3.0, 2: 9.0})
+    assert look({"input": [2, 1]}) == ModelView({0: 0.0, 1: 3.0, 2: 9.0})
 
 
 def test_a_bracket_is_drawn_from_its_lower_end(tmp_path):

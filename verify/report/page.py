@@ -74,7 +74,7 @@ for (const b of document.querySelectorAll("th button")) b.onclick = () => {
 """
 
 
-class Look(NamedTuple):
+class ModelView(NamedTuple):
     """What a model computes on one input, for the eye: a run in float64, which no verdict rests on.
 
     Shapes: logits by class; attention, of the position that is asked about, by the token that is attended to.
@@ -85,7 +85,7 @@ class Look(NamedTuple):
 
 
 Case = dict[str, Any]
-LookAt = Callable[[Case], Look]
+LookAt = Callable[[Case], ModelView]
 
 
 def certificate_page(
@@ -213,7 +213,7 @@ def _case(case: dict[str, Any]) -> str:
     return _rows(rows)
 
 
-def _look(case: Case, look: Look) -> str:
+def _look(case: Case, look: ModelView) -> str:
     """The attention as a number below each token, and the logits as bars, the right one and the largest named."""
     boxes = "".join(
         f'<span class="token">{escape(name)}<br><small>{_short(weight)}</small></span>'

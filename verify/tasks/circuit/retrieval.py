@@ -20,7 +20,7 @@ class TooManyPairs(Exception):
 
 
 @dataclass(frozen=True)
-class Vectors:
+class PlacedVectors:
     """Query or key vectors, each of one position; a position has several where they depend on tokens.
 
     Shapes: vectors (R, 2k), position (R,), in any order.
@@ -30,7 +30,7 @@ class Vectors:
     position: Indices
 
 
-def surviving_pairs(bits: FixedPoint, queries: Vectors, keys: Vectors) -> tuple[Indices, Indices]:
+def surviving_pairs(bits: FixedPoint, queries: PlacedVectors, keys: PlacedVectors) -> tuple[Indices, Indices]:
     """All (query row, key row) with a key at or before the query's position and a nonzero exponential.
 
     The list is complete and exact: near-linear by `addresses` where the lanes allow it, else by the whole
@@ -137,7 +137,7 @@ def pairs_of_equal_codes(
     return query, order[np.repeat(start, count) + within]
 
 
-def _table(bits: FixedPoint, queries: Vectors, keys: Vectors) -> tuple[Indices, Indices]:
+def _table(bits: FixedPoint, queries: PlacedVectors, keys: PlacedVectors) -> tuple[Indices, Indices]:
     """Every pair's score, a block of queries at a time: quadratic, for weights that have no addresses."""
     if len(queries.position) * len(keys.position) * queries.vectors.shape[1] > MAX_OPERATIONS:
         raise TooManyPairs

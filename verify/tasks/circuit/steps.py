@@ -12,7 +12,7 @@ import numpy as np
 from constructions.circuits.circuit import Circuit
 from constructions.circuits.machine import UNDEFINED, ConstantBitMachine, attend
 from constructions.constant_bits.arithmetic import Ints
-from verify.tasks.circuit.retrieval import Indices, Vectors, surviving_pairs
+from verify.tasks.circuit.retrieval import Indices, PlacedVectors, surviving_pairs
 
 BLOCK = 2048  # positions at a time: 16 variants of 60 lanes stay in the cache
 MAX_SUPPORT = 12  # tokens that one step may read for its table of 2^12 cases to be written out
@@ -58,7 +58,7 @@ class StepBlock(NamedTuple):
     faults: Iterator[Fault]
 
 
-def retrieve(machine: ConstantBitMachine, queries: Vectors, keys: Vectors, positions: int) -> Retrieval:
+def retrieve(machine: ConstantBitMachine, queries: PlacedVectors, keys: PlacedVectors, positions: int) -> Retrieval:
     """The reach of every position from the surviving pairs of rows."""
     return reach_of(*surviving_pairs(machine.bits, queries, keys), queries.position, keys.position, positions)
 
@@ -296,12 +296,12 @@ class _Variants:
             self.vectors.append(vectors[differs])
             self.position.append(p[differs])
 
-    def rows(self, first: int = 0) -> Vectors:
+    def rows(self, first: int = 0) -> PlacedVectors:
         """All rows of positions from `first` on."""
         if not self.position:
-            return Vectors(np.zeros((0, 0), np.int64), np.zeros(0, np.int64))
+            return PlacedVectors(np.zeros((0, 0), np.int64), np.zeros(0, np.int64))
         vectors, position = np.concatenate(self.vectors), np.concatenate(self.position)
-        return Vectors(vectors[position >= first], position[position >= first])
+        return PlacedVectors(vectors[position >= first], position[position >= first])
 
 
 def _attend(machine: ConstantBitMachine, layer: Any, x: Ints, sources: list[Ints]) -> tuple[Ints, np.ndarray[Any, Any]]:

@@ -22,7 +22,7 @@ from verify.tasks.contextual.verdict import domain_of
 
 
 @dataclass(frozen=True)
-class Share:
+class PairShare:
     """The share of pairs of a string and a prompt that are right, and of those that the proof leaves open."""
 
     right: Fraction
@@ -71,7 +71,7 @@ class RandomStrings:
 
 def share(
     module: ContextualCountingTransformer, N: int, M: int, *, by_zeros: bool, advance: Callable[[float], None]
-) -> Share:
+) -> PairShare:
     """Over strings of N tokens and M >= 1 regions, and the prompts of regions that are there.
 
     Claim: B-3.4. With `by_zeros` each number of zeros is decided by itself, as it has to be where 0 is the bias token.
@@ -90,7 +90,7 @@ def share(
                 unsure += number * sum(known is None for known in decided)
         advance((zeros or 0) / max(1, strings.digits))
     total = strings.number() * M
-    return Share(Fraction(right, total), Fraction(unsure, total))
+    return PairShare(Fraction(right, total), Fraction(unsure, total))
 
 
 def of_cell(cells: Sequence[PromptCells], r: int, k: int) -> bool | None:

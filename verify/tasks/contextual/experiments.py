@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from constructions.contextual.positional import PositionalContextualTransformer
     from constructions.training import Recipe
-    from verify.tasks.contextual.positional.every_string import Decided
+    from verify.tasks.contextual.positional.every_string import PromptShares
 
 CODES = (("nope", 0.0), ("ape", 0.0), ("rope", 0.0), ("alibi", 0.05), ("alibi", 0.5), ("alibi", 2.0))
 SIZES = {GridSize.LAPTOP: (12, 2), GridSize.PAPER: (512, 4)}  # B's own are 512 tokens and 4 regions
@@ -164,14 +164,14 @@ def proved_or_unknown(module: PositionalContextualTransformer) -> Verdict:
     return Verdict.PROVED if certify(Positional.of(module), effort=Effort(BUDGET)) else Verdict.UNKNOWN
 
 
-def verdict(found: Decided) -> Verdict:
+def verdict(found: PromptShares) -> Verdict:
     """Of all strings of the length and number of regions that a model was trained on."""
     if found.wrong is not None:
         return Verdict.REFUTED
     return Verdict.PROVED if found.whole.right == 1 else Verdict.UNKNOWN
 
 
-def wrong_string(module: PositionalContextualTransformer, found: Decided) -> Mapping[str, Any] | None:
+def wrong_string(module: PositionalContextualTransformer, found: PromptShares) -> Mapping[str, Any] | None:
     """The first string that is answered wrongly, the prompt, and what the module says as it runs."""
     if found.wrong is None:
         return None

@@ -13,7 +13,7 @@ from constructions.contextual.transformer import ContextualCountingTransformer
 from constructions.contextual_counting import bias_count, build
 from constructions.errors import BadInput
 from verify.frame.certificate import Certificate, Verdict
-from verify.tasks.contextual.accuracy import Share, share
+from verify.tasks.contextual.accuracy import PairShare, share
 from verify.tasks.contextual.cells import CellProof
 from verify.tasks.contextual.stream import StoredContextual
 from verify.tasks.contextual.verdict import certify, domain_of
@@ -69,7 +69,7 @@ class AccuracyRow:
     bias: str
     length: int
     regions: int
-    share: Share
+    share: PairShare
 
 
 def accuracies(

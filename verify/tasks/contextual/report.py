@@ -17,7 +17,7 @@ from verify.report.progress import progress_bar
 from verify.report.tables import render
 
 if TYPE_CHECKING:
-    from verify.tasks.contextual.accuracy import Share
+    from verify.tasks.contextual.accuracy import PairShare
     from verify.tasks.contextual.patterns import AccuracyRow
 
 
@@ -125,7 +125,7 @@ def told_shares(rows: Iterable[AccuracyRow]) -> list[dict[str, object]]:
     ]  # fmt: skip
 
 
-def shown(found: Share) -> str:
+def shown(found: PairShare) -> str:
     """A share in per cent, rounded down, and what is open."""
     left = f", {float(found.open):.2%} open" if found.open else ""
     return ("exactly 100 %" if found.right == 1 else f"{below(100 * found.right, digits=4)} %") + left

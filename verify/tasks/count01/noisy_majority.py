@@ -28,7 +28,7 @@ RECIPES = {
 
 
 @dataclass(frozen=True)
-class Strings:
+class DocumentStrings:
     """The strings of a document: the law of its test set, its labels, and how its three sets of counts are drawn.
 
     `draw` takes the limits of a set, how many strings it has, and a generator.
@@ -64,8 +64,8 @@ def counted(low: int, high: int, noise: int, n: int, g: torch.Generator) -> Tens
     return torch.cat([digits, torch.randint(0, noise + 1, (n, 1), generator=g)], dim=1)
 
 
-E_STRINGS = Strings(LAW, LABELS, drawn, (0, 100), (101, 150), (151, 200))
-D_STRINGS = Strings("d-test", "majority-ones", counted, (0, 100, 100), (101, 150, 150), (151, 200, 200))
+E_STRINGS = DocumentStrings(LAW, LABELS, drawn, (0, 100), (101, 150), (151, 200))
+D_STRINGS = DocumentStrings("d-test", "majority-ones", counted, (0, 100, 100), (101, 150, 150), (151, 200, 200))
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,13 @@ class NoisyMajorityTrial:
 
 
 def prepared(
-    d: int, heads: int, g: torch.Generator, of: Strings = E_STRINGS, *, d_h: int | None = None, norm: bool = False
+    d: int,
+    heads: int,
+    g: torch.Generator,
+    of: DocumentStrings = E_STRINGS,
+    *,
+    d_h: int | None = None,
+    norm: bool = False,
 ) -> tuple[Count01Transformer, list[Tensor]]:
     """A model before its training, and the strings of the three sets, E's unless others are given."""
     import torch
@@ -116,7 +122,7 @@ def decided(
     test: Tensor,
     settings: Mapping[str, Setting],
     training: Mapping[str, Any],
-    of: Strings = E_STRINGS,
+    of: DocumentStrings = E_STRINGS,
 ) -> DecidedModel:
     """The exact share of right strings, beside the sampled one; of E's law unless other strings are given."""
     from constructions.count01 import as_bytes

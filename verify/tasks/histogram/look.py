@@ -7,7 +7,7 @@ import copy
 import torch
 
 from constructions.histogram import HistogramTransformer
-from verify.report.page import Case, Look, LookAt
+from verify.report.page import Case, LookAt, ModelView
 
 
 def look_at(module: HistogramTransformer) -> LookAt:
@@ -20,7 +20,7 @@ def look_at(module: HistogramTransformer) -> LookAt:
     """
     exact = copy.deepcopy(module).double()
 
-    def look(case: Case) -> Look:
+    def look(case: Case) -> ModelView:
         tokens, position = case["tokens"] if "tokens" in case else case["input"], case["position"]
         with torch.no_grad():
             x = exact.E[torch.tensor(tokens)]
@@ -28,6 +28,6 @@ def look_at(module: HistogramTransformer) -> LookAt:
             attention = exact.mixing(x, context)[position].tolist()
             logits = exact(torch.tensor(tokens))[position].tolist()
         names = ["BOS"] * exact.has_bos + [str(token) for token in tokens]
-        return Look(dict(enumerate(logits, exact.first_count)), list(zip(names, attention, strict=True)))
+        return ModelView(dict(enumerate(logits, exact.first_count)), list(zip(names, attention, strict=True)))
 
     return look

@@ -23,7 +23,7 @@ import numpy as np
 
 from verify.arithmetic import softmax
 from verify.arithmetic.balls import Ball, reciprocal_sqrt, stack_last
-from verify.tasks.histogram.slot_terms import Attended, Known, Terms
+from verify.tasks.histogram.slot_terms import Attended, GivenTerms, Terms
 from verify.tasks.histogram.stored import Array, StoredModel
 
 
@@ -197,7 +197,7 @@ def linear_tables(row: Row, V: Ball, residual: Ball, start: int, stop: int) -> R
     base = residual[start:stop] * row.D + V[start:stop] * row.own_weight
     others = stack_last(V, column)
     return ReductionTables(
-        start, stop, stack_last(base, D), stack_last(V[start:stop], row_of_zeros), Known(others[None])
+        start, stop, stack_last(base, D), stack_last(V[start:stop], row_of_zeros), GivenTerms(others[None])
     )
 
 
@@ -221,7 +221,7 @@ def tables_of_attended(stored: StoredModel, base: Ball, terms: Attended, start: 
 def tables_of_terms(base: Ball, terms: Ball, start: int, stop: int) -> ReductionTables:
     """The tables whose slots hold these terms (n, T, r); the position itself is one more slot that holds its token."""
     own = terms[np.arange(stop - start), np.arange(start, stop)]
-    return ReductionTables(start, stop, base + own, own, Known(terms))
+    return ReductionTables(start, stop, base + own, own, GivenTerms(terms))
 
 
 def slot_groups(stored: StoredModel, position: int) -> tuple[tuple[int, ...], ...]:

@@ -37,7 +37,7 @@ class Terms(ABC):
 
 
 @dataclass(frozen=True)
-class Known(Terms):
+class GivenTerms(Terms):
     """Terms that are given; one leading row where they are the same for all queries."""
 
     terms: Ball

@@ -18,7 +18,7 @@ import numpy as np
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import LEAST, U, gamma, quotient_above, quotient_below
 from verify.tasks.histogram.reduction import Reduces, ReductionTables, Row
-from verify.tasks.histogram.slot_terms import Known
+from verify.tasks.histogram.slot_terms import GivenTerms
 from verify.tasks.histogram.stored import Array, StoredModel
 
 CHUNK = 1 << 21  # numbers per working array
@@ -278,7 +278,7 @@ def sum_at_vertices(
         adding[:-1, 0], adding[-1, 1] = neurons, 1.0
         parts = (ball @ Ball.exact(adding) for ball in (tables.base, tables.own, tables.others))
         base, own, others = parts
-        summed = ReductionTables(tables.start, tables.stop, base, own, Known(others))
+        summed = ReductionTables(tables.start, tables.stop, base, own, GivenTerms(others))
         cells = np.nonzero(member.reshape(-1) == index)[0]
         step = max(1, CHUNK // stored.T)
         for a in range(0, len(cells), step):

@@ -12,7 +12,7 @@ from constructions.decoder import Decoder
 from constructions.errors import BadInput
 from verify.arithmetic.slack import Array
 from verify.figures.style import BLUE, VERMILLION, new_figure, style
-from verify.tasks.inductive.traced import Layer, principal_components, spread_of_scores, traced
+from verify.tasks.inductive.traced import TracedLayer, principal_components, spread_of_scores, traced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +58,7 @@ def first_token(model: Decoder, tokens: torch.Tensor) -> Figure:
     return figure
 
 
-def _streams(axes: Axes, layer: Layer, title: str) -> None:
+def _streams(axes: Axes, layer: TracedLayer, title: str) -> None:
     points, shares = principal_components(layer.before)
     axes.plot(*points[1:].T, ".", color=BLUE, markersize=4)
     axes.plot(*points[0], "*", color=VERMILLION, markersize=9)
@@ -70,19 +70,19 @@ def _label_components(axes: Axes, shares: Array, title: str) -> None:
     axes.tick_params(labelsize=7)
 
 
-def strongest(layer: Layer) -> int:
+def strongest(layer: TracedLayer) -> int:
     """The head whose weight on the first token, which all but itself may choose, is largest in the mean."""
     return int(layer.attention[:, 1:, 0].mean(axis=1).argmax())
 
 
-def _strongest(axes: Axes, layer: Layer, i: int) -> None:
+def _strongest(axes: Axes, layer: TracedLayer, i: int) -> None:
     h = strongest(layer)
     shown = axes.imshow(layer.attention[h], vmin=0, vmax=1, cmap="Blues", interpolation="nearest")
     axes.figure.colorbar(shown, ax=axes)
     axes.set(xlabel="looked at", ylabel="asks", title=f"layer {i}, head {h}")
 
 
-def _looks(axes: Axes, layer: Layer, title: str) -> None:
+def _looks(axes: Axes, layer: TracedLayer, title: str) -> None:
     for h, attention in enumerate(layer.attention):
         axes.plot(np.arange(1, len(attention)), attention[1:, 0], linewidth=1, label=f"head {h}")
     axes.set(xlabel="asks", ylim=(-0.03, 1.03), title=title)

@@ -17,7 +17,7 @@ from verify.arithmetic.slack import Array
 
 
 @dataclass(frozen=True)
-class Layer:
+class TracedLayer:
     """One block's states on a string of n positions, BOS counted.
 
     Shapes: before, after (n, d); queries (n, heads d_head), as they are compared; attention (heads, n, n);
@@ -31,7 +31,7 @@ class Layer:
     after: Array
 
 
-def traced(model: Decoder, tokens: Tensor) -> list[Layer]:
+def traced(model: Decoder, tokens: Tensor) -> list[TracedLayer]:
     """Every layer's states on one string of tokens (n,), position ids from 1 on.
 
     >>> from constructions.inductive import ape
@@ -47,7 +47,7 @@ def traced(model: Decoder, tokens: Tensor) -> list[Layer]:
     return found
 
 
-def _through(block: Block, x: Tensor) -> tuple[Layer, Tensor]:
+def _through(block: Block, x: Tensor) -> tuple[TracedLayer, Tensor]:
     q, k = asked_and_offered(block, block.norm_1(x), 0)
     n = x.shape[-2]
     future = torch.ones(n, n, dtype=torch.bool).triu(1)
@@ -57,7 +57,7 @@ def _through(block: Block, x: Tensor) -> tuple[Layer, Tensor]:
     if block.mlp is not None:
         middle = block.norm_2(x + block.attention(block.norm_1(x), 0, None))
         hidden = ACTIVATIONS[block.mlp.activation](middle @ block.mlp.W_in + block.mlp.b_in).numpy()
-    return Layer(x.numpy(), queries.numpy(), attention.numpy(), hidden, after.numpy()), after
+    return TracedLayer(x.numpy(), queries.numpy(), attention.numpy(), hidden, after.numpy()), after
 
 
 def asked_and_offered(block: Block, x: Tensor, first: int) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,7 @@ from verify.module.recurrence import Recurrence
 from verify.module.recurrent import RecurrentProblem
 from verify.module.task import Task
 from verify.report.certificate import Fact
-from verify.report.page import Case, Look, LookAt
+from verify.report.page import Case, LookAt, ModelView
 
 METADATA_KEY = "weightproof.module"
 
@@ -139,8 +139,8 @@ def look_at(problem: ModuleProblem | RecurrentProblem) -> LookAt | None:
     if isinstance(problem, RecurrentProblem):
         return None
 
-    def look(case: Case) -> Look:
+    def look(case: Case) -> ModelView:
         logits, classes = problem.run_one(torch.tensor(case["input"]))
-        return Look(dict(zip(classes, logits[0].tolist(), strict=True)) if len(logits) == 1 else {})
+        return ModelView(dict(zip(classes, logits[0].tolist(), strict=True)) if len(logits) == 1 else {})
 
     return look

@@ -27,7 +27,7 @@ from verify.arithmetic.slack import INFLATION, LOST, Array, U, gamma
 from verify.arithmetic.stored import check_finite
 from verify.engine import elementary
 from verify.tasks.contextual import exact
-from verify.tasks.contextual.accuracy import RandomStrings, Share
+from verify.tasks.contextual.accuracy import PairShare, RandomStrings
 from verify.tasks.contextual.bidirectional.spans import product, rounding
 from verify.tasks.contextual.positional.proof import PositionalProof
 from verify.tasks.contextual.positional.task import Positional
@@ -42,39 +42,41 @@ TINY = FORMATS["float64"].tiny
 
 
 @dataclass(frozen=True)
-class Decided:
+class PromptShares:
     """The shares of strings on which each prompt is right, and the first string, in the order of tokens, that is not.
 
     `wrong` is the string and the prompt (from 0).
     """
 
-    shares: tuple[Share, ...]
+    shares: tuple[PairShare, ...]
     wrong: tuple[list[int], int] | None
 
     @property
-    def whole(self) -> Share:
+    def whole(self) -> PairShare:
         """Over pairs of a string and a prompt."""
         n = len(self.shares)
-        return Share(sum(s.right for s in self.shares) / Fraction(n), sum(s.open for s in self.shares) / Fraction(n))
+        return PairShare(
+            sum(s.right for s in self.shares) / Fraction(n), sum(s.open for s in self.shares) / Fraction(n)
+        )
 
 
 @dataclass(frozen=True)
-class Bounded:
+class SizedNumbers:
     """Numbers that are computed: at most `size` in absolute value, and off by at most `error`, entry by entry."""
 
     size: Array
     error: Array
 
     @classmethod
-    def of(cls, x: Ball) -> Bounded:
+    def of(cls, x: Ball) -> SizedNumbers:
         """Any row of stored midpoints, of what lies within their radii."""
         rows = np.atleast_2d(np.abs(x.mid)), np.atleast_2d(x.rad)
         return cls(rows[0].max(0), rows[1].max(0))
 
-    def and_(self, other: Bounded) -> Bounded:
-        return Bounded(np.concatenate([self.size, other.size]), np.concatenate([self.error, other.error]))
+    def and_(self, other: SizedNumbers) -> SizedNumbers:
+        return SizedNumbers(np.concatenate([self.size, other.size]), np.concatenate([self.error, other.error]))
 
-    def through(self, W: Ball, added: Bounded) -> Bounded:
+    def through(self, W: Ball, added: SizedNumbers) -> SizedNumbers:
         """The product with the midpoints of W, in any order of its sums, and what is added to it.
 
         Proof. |x' W' - x W| <= |x' - x| |W| + |x'| |W' - W|, and n products and n sums are rounded.
@@ -84,14 +86,14 @@ class Bounded:
         spread = self.error @ size_W + self.size @ W.rad + added.error
         lost = rounding(size, np.full(size.shape, len(W.mid) + 1.0), np.ones(size.shape, bool), None)
         error = (spread + lost) * INFLATION + TINY
-        return Bounded((size + error) * INFLATION, error)
+        return SizedNumbers((size + error) * INFLATION, error)
 
-    def plus(self, other: Bounded) -> Bounded:
+    def plus(self, other: SizedNumbers) -> SizedNumbers:
         size = self.size + other.size
         error = (self.error + other.error + U * size) * INFLATION
-        return Bounded((size + error) * INFLATION, error)
+        return SizedNumbers((size + error) * INFLATION, error)
 
-    def averaged(self, relative: float, absolute: float, terms: int) -> Bounded:
+    def averaged(self, relative: float, absolute: float, terms: int) -> SizedNumbers:
         """A weighted mean of up to so many of them, the quotient of two sums. One weight is at least 1/2.
 
         Each computed weight w is off by at most `relative` w + `absolute`, up to a factor that all share.
@@ -104,11 +106,11 @@ class Bounded:
         V = self.size + self.error
         rounded = 2 * (relative + 2 * terms * absolute) + gamma(2 * terms + 8)
         error = (self.error + V * rounded) * INFLATION + TINY if rounded < inf else np.full(V.shape, inf)
-        return Bounded((V + error) * INFLATION, error)
+        return SizedNumbers((V + error) * INFLATION, error)
 
 
 @dataclass(frozen=True)
-class Prefixes:
+class Beginnings:
     """Beginnings of strings, and what the decoder has summed up over BOS and their tokens.
 
     Shapes: tokens (n, length); weights (n, M); values (n, M, g).
@@ -118,14 +120,14 @@ class Prefixes:
     weights: Tensor
     values: Tensor
 
-    def __getitem__(self, rows: Tensor | slice) -> Prefixes:
-        return Prefixes(self.tokens[rows], self.weights[rows], self.values[rows])
+    def __getitem__(self, rows: Tensor | slice) -> Beginnings:
+        return Beginnings(self.tokens[rows], self.weights[rows], self.values[rows])
 
 
-def joined(parts: list[Prefixes]) -> Prefixes:
+def joined(parts: list[Beginnings]) -> Beginnings:
     """All prefixes of several groups, of one length."""
     columns = zip(*((part.tokens, part.weights, part.values) for part in parts), strict=True)
-    return Prefixes(*(torch.cat(column) for column in columns))
+    return Beginnings(*(torch.cat(column) for column in columns))
 
 
 class Walk:
@@ -168,12 +170,12 @@ class Walk:
         is_small = w.mid < FAINT_WEIGHT
         relative = float(np.where(is_small, 0.0, w.rad / np.where(is_small, 1.0, w.mid)).max() * INFLATION)
         absolute = float(np.where(is_small, w.rad, 0.0).max())
-        mean = Bounded.of(v).averaged(relative, absolute, self.places)
+        mean = SizedNumbers.of(v).averaged(relative, absolute, self.places)
         if not (np.isfinite(mean.error).all() and (w.mid[:, self.bos] >= 0.5).all()):
             return inf
-        pre = mean.through(hidden[1], Bounded.of(hidden[0]))
-        found = mean.and_(pre).through(seen[1], Bounded.of(seen[0]))
-        scores, values = (Bounded(found.size[at], found.error[at]) for at in (slice(self.M), slice(self.M, None)))
+        pre = mean.through(hidden[1], SizedNumbers.of(hidden[0]))
+        found = mean.and_(pre).through(seen[1], SizedNumbers.of(seen[0]))
+        scores, values = (SizedNumbers(found.size[at], found.error[at]) for at in (slice(self.M), slice(self.M, None)))
         eta = float((scores.error + 2 * U * scores.size).max() * INFLATION)  # less BOS's, another score
         if not eta <= 1:
             return inf
@@ -181,8 +183,10 @@ class Walk:
         of_exp = elementary.exp_error()
         relative = (eta * (1 + eta) * (1 + 2 * of_exp) + 2 * of_exp) * INFLATION
         z = values.averaged(relative, LOST, self.places)
-        again = z.through(self.W["W_3"], Bounded.of(self.W["b_3"])).through(self.W["W_4"], Bounded.of(self.W["b_4"]))
-        logits = z.plus(again).through(self.W["W_out"], Bounded.of(self.W["b_out"]))
+        again = z.through(self.W["W_3"], SizedNumbers.of(self.W["b_3"])).through(
+            self.W["W_4"], SizedNumbers.of(self.W["b_4"])
+        )
+        logits = z.plus(again).through(self.W["W_out"], SizedNumbers.of(self.W["b_out"]))
         return float(logits.error.max() * 2 * INFLATION)
 
     def leads(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -196,11 +200,11 @@ class Walk:
             longer = joined(list(self._longer(prefixes)))
             ahead += [longer[at : at + PIECE] for at in range(0, len(longer.tokens), PIECE)]
 
-    def _begun(self) -> Prefixes:
+    def _begun(self) -> Beginnings:
         """BOS alone: its weight is 1 for every prompt."""
         out = self._of_bos()
         weights = self._weights(out)
-        return Prefixes(torch.zeros(1, 0, dtype=torch.long), weights, weights[:, :, None] * out[:, None, self.M :])
+        return Beginnings(torch.zeros(1, 0, dtype=torch.long), weights, weights[:, :, None] * out[:, None, self.M :])
 
     def _of_bos(self) -> Tensor:
         """Scores and values (1, M + g) of BOS, which attends to itself."""
@@ -215,7 +219,7 @@ class Walk:
         hidden = torch.relu(torch.addmm(self.before[kind], mean, self.to_hidden))
         return torch.addmm(self.seen[kind], torch.cat([mean, hidden], 1), self.to_seen)
 
-    def _longer(self, prefixes: Prefixes) -> Iterator[Prefixes]:
+    def _longer(self, prefixes: Beginnings) -> Iterator[Beginnings]:
         """Each prefix with every token that a valid string may have next."""
         place = prefixes.tokens.shape[1] + 1
         m = (prefixes.tokens >= OPEN).sum(1)
@@ -228,7 +232,7 @@ class Walk:
             if len(rows):
                 yield self._with(prefixes[rows], token, place)
 
-    def _with(self, prefixes: Prefixes, token: int, place: int) -> Prefixes:
+    def _with(self, prefixes: Beginnings, token: int, place: int) -> Beginnings:
         kind = token * self.places + place
         mixed, tokens = self.mixed[kind], prefixes.tokens
         sums = (mixed[self.bos] + mixed[kind]).expand(len(tokens), -1).clone()
@@ -236,13 +240,13 @@ class Walk:
             sums += mixed[tokens[:, before - 1] * self.places + before]
         out = self._out(kind, sums)
         weights = self._weights(out)
-        return Prefixes(
+        return Beginnings(
             torch.cat([tokens, torch.full((len(tokens), 1), token)], 1),
             prefixes.weights + weights,
             prefixes.values + weights[:, :, None] * out[:, None, self.M :],
         )
 
-    def _read(self, strings: Prefixes) -> tuple[Tensor, Tensor, Tensor]:
+    def _read(self, strings: Beginnings) -> tuple[Tensor, Tensor, Tensor]:
         z = strings.values / strings.weights[:, :, None]
         W = self.readout
         z = z + (torch.relu(z @ W["W_3"] + W["b_3"]) @ W["W_4"] + W["b_4"])
@@ -274,7 +278,7 @@ def counts(tokens: Tensor, M: int) -> Tensor:
 
 def decide(
     module: PositionalContextualTransformer, N: int, M: int, advance: Callable[[float], None] = lambda share: None
-) -> Decided:
+) -> PromptShares:
     """Every string of N tokens with M >= 1 regions, and the prompts of these regions.
 
     Raises: BadInput for more regions than prompts, for a length that the model has no places or classes for or that
@@ -282,7 +286,7 @@ def decide(
 
     >>> from constructions.contextual_with_positions import build
     >>> decide(build(8, 2, "rope"), 8, 2).whole
-    Share(right=Fraction(1, 1), open=Fraction(0, 1))
+    PairShare(right=Fraction(1, 1), open=Fraction(0, 1))
     """
     if not 1 <= M <= min(module.R, N // 2):
         raise BadInput(f"regions={M}: must be from 1 to {min(module.R, N // 2)}: {module.R} prompts, {N} tokens")
@@ -311,8 +315,8 @@ def decide(
         right[prompt] += known is True
         if known is False and (first is None or (tokens_, prompt) < first):
             first = tokens_, prompt
-    shares = [Share(Fraction(int(a), number), Fraction(int(b), number)) for a, b in zip(right, unsure, strict=True)]
-    return Decided(tuple(shares), first)
+    shares = [PairShare(Fraction(int(a), number), Fraction(int(b), number)) for a, b in zip(right, unsure, strict=True)]
+    return PromptShares(tuple(shares), first)
 
 
 def earlier(first: tuple[list[int], int] | None, tokens: Tensor, is_wrong: Tensor) -> tuple[list[int], int] | None:

@@ -15,7 +15,7 @@ from verify.arithmetic.exact_reals import Undecided
 from verify.arithmetic.slack import Array
 from verify.figures.style import BLUE, GREY, new_figure, style
 from verify.tasks.count01.heads.fitted import drawn_triples, separation_accuracies
-from verify.tasks.count01.heads.many import Forms, check_box
+from verify.tasks.count01.heads.many import HeadForms, check_box
 from verify.tasks.count01.layer_norm.counting import wrong_after_equals
 from verify.tasks.count01.layer_norm.laws import Law, law_named
 from verify.tasks.count01.layer_norm.numbers import model_numbers
@@ -49,7 +49,7 @@ class Checkpoint:
             _, accuracy = wrong_after_equals(numbers, law, labels)
         except Undecided as error:
             raise BadInput(f"weights: {error}. Take another --law.") from None
-        separation = separation_accuracies(Forms.of(numbers.heads), sample, law)
+        separation = separation_accuracies(HeadForms.of(numbers.heads), sample, law)
         return cls(accuracy, tuple(separation), tuple(head_weights(model)))
 
     @property

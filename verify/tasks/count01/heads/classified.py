@@ -33,7 +33,7 @@ class FittedHead:
     wrong: Mapping[str, Any] | None = None
 
 
-def fitted_heads(module: Count01Transformer, sets: Sequence[Tensor], of: task.Strings) -> list[FittedHead]:
+def fitted_heads(module: Count01Transformer, sets: Sequence[Tensor], of: task.DocumentStrings) -> list[FittedHead]:
     """Fits a classifier to each head's outputs on the training set, and decides it on the law of the test set.
 
     Claim: D, Sec. 5.1 and App. C; E, Def. 5.2: separation accuracy, of single heads.

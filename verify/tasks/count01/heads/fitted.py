@@ -9,7 +9,7 @@ import numpy as np
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import Undecided
 from verify.arithmetic.slack import Array
-from verify.tasks.count01.heads.many import Forms, check_box, right_triples
+from verify.tasks.count01.heads.many import HeadForms, check_box, right_triples
 from verify.tasks.count01.heads.svc import C
 from verify.tasks.count01.layer_norm.laws import Law
 
@@ -19,7 +19,7 @@ HEADS_AT_ONCE = 20  # whose outputs on the sample fit a processor's cache
 SMALL_STEP = 1e-8
 
 
-def separation_accuracies(forms: Forms, sample: Array, law: Law, strength: float = C) -> list[Fraction]:
+def separation_accuracies(forms: HeadForms, sample: Array, law: Law, strength: float = C) -> list[Fraction]:
     """The share of a box's triples that each head's fitted separator tells rightly, exactly.
 
     Claim: D, Sec. 5.1 and App. C (s-acc): fitted on the training set, judged on the test set; here on all of its law.
@@ -44,7 +44,7 @@ def drawn_triples(law: Law, seed: int, size: int = SAMPLE) -> Array:
     return rng.integers([law.low, law.low, 0], np.array(ends) + 1, size=(size, 3)).astype(float)
 
 
-def fitted(forms: Forms, sample: Array, strength: float = C) -> Array:
+def fitted(forms: HeadForms, sample: Array, strength: float = C) -> Array:
     """The separators (heads, d_h + 1), w and then b, that nearly minimise |w|^2 + C mean(max(0, 1 - y (w . r + b))^2).
 
     Claim: D, App. C: "squared hinge loss", C = 1000; its formula has no square. Newton's method with halved steps: the

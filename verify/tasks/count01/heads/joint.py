@@ -23,7 +23,7 @@ from verify.tasks.count01.layer_norm.accuracy import positive
 from verify.tasks.count01.layer_norm.laws import JudgedTriples, Law
 from verify.tasks.count01.layer_norm.numbers import SEEN, HeadNumbers, ModelNumbers
 from verify.tasks.count01.layer_norm.surds import Surd
-from verify.tasks.count01.layer_norm.tables import Differences, Kept, column, corners
+from verify.tasks.count01.layer_norm.tables import Differences, KeptTables, column, corners
 from verify.tasks.count01.task import EQUALS, Triple
 
 JOINT_SEPARATOR, JOINT_GORDAN = "joint separator", "joint gordan"
@@ -104,7 +104,7 @@ class HeadOutputs:
 
     def __init__(self, model: ModelNumbers, law: JudgedTriples) -> None:
         self.model, self.law = model, law
-        self._corners, self._kept = corners(law.counts), Kept[Output]()
+        self._corners, self._kept = corners(law.counts), KeptTables[Output]()
 
     def of(self, h: int) -> Output:
         head = self.model.heads[h]

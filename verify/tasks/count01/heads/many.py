@@ -34,7 +34,7 @@ ROWS_AT_ONCE = 250  # heads whose constraints are decided in one go
 
 
 @dataclass(frozen=True)
-class Forms:
+class HeadForms:
     """Heads as forms: D(n) (w . r(n) + b) has the coefficients lines[h] @ (w, b) at 1, n0, n1, n2, and D > 0.
 
     Shapes: lines, radii (heads, 4, d_h + 1); every line is within its radius of the stored head's.
@@ -45,12 +45,12 @@ class Forms:
     radii: Array
 
     @classmethod
-    def of(cls, heads: Sequence[HeadNumbers]) -> Forms:
+    def of(cls, heads: Sequence[HeadNumbers]) -> HeadForms:
         """The forms of heads of one dimension.
 
         >>> from constructions.count01 import uniform
         >>> from verify.tasks.count01.layer_norm.numbers import model_numbers
-        >>> Forms.of(model_numbers(uniform()).heads).lines[0].tolist()  # the values of 0, 1 and 2 are -1, 1 and 0
+        >>> HeadForms.of(model_numbers(uniform()).heads).lines[0].tolist()  # the values of 0, 1 and 2 are -1, 1 and 0
         [[-0.5, 2.0], [-1.0, 1.0], [1.0, 1.0], [0.0, 1.0]]
         """
         weights = np.array([head.nearest_weights(EQUALS, SEEN) for head in heads])[:, :, None]
@@ -79,7 +79,7 @@ def _by_digit(parts: Array) -> Array:
     return np.stack([parts[:, 0] + parts[:, 4], parts[:, 1], parts[:, 2], parts[:, 3]], axis=1)
 
 
-def right_triples(forms: Forms, separators: Array, law: Law) -> list[int]:
+def right_triples(forms: HeadForms, separators: Array, law: Law) -> list[int]:
     """How many triples of a box each head's own separator (w, b) tells rightly, positive where n1 > n0: exactly.
 
     Raises: BadInput for a law that is no box; Undecided for a triple that is too close to a tie.
@@ -99,7 +99,7 @@ def check_box(law: Law) -> None:
         raise BadInput(f"law={law.name}: must be a box, such as d-test or box:0:200:200")
 
 
-def right_between(forms: Forms, separators: Array, law: Law) -> tuple[Integers, Integers]:
+def right_between(forms: HeadForms, separators: Array, law: Law) -> tuple[Integers, Integers]:
     """Bounds on the number of right triples, by floats.
 
     For each (n0, n1) the form is c + s n2: its sign is known but for the n2 within a slack of the zero -c / s.
@@ -190,7 +190,7 @@ class _Rows:
     asks_strictly: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, forms: Forms, law: Law, part: slice) -> _Rows:
+    def of(cls, forms: HeadForms, law: Law, part: slice) -> _Rows:
         constraints = law.constraints()
         turned = np.array([[c.sign * k for k in c.row] for c in constraints], dtype=float)
         values = turned @ forms.lines[part]
@@ -246,7 +246,7 @@ def _expanded(Z: Array, at: Integers, sign: int) -> Array:
     return found
 
 
-def separating(forms: Forms, law: Law) -> list[bool | None]:
+def separating(forms: HeadForms, law: Law) -> list[bool | None]:
     """Whether some linear separator tells every triple of a law, head by head; None where that stays open.
 
     Two-dimensional heads are decided in floats with radii where these suffice; all others by the exact cone.

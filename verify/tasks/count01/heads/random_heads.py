@@ -13,7 +13,7 @@ from constructions.errors import BadInput
 from verify.arithmetic.slack import Array
 from verify.figures.style import BLUE, new_figure, style
 from verify.tasks.count01.heads.fitted import drawn_triples, separation_accuracies
-from verify.tasks.count01.heads.many import Forms, exact_heads, separating
+from verify.tasks.count01.heads.many import HeadForms, exact_heads, separating
 from verify.tasks.count01.heads.svc import C
 from verify.tasks.count01.layer_norm.laws import DOCUMENT_BOXES, Law, law_named
 from verify.tasks.count01.layer_norm.numbers import SEEN
@@ -102,7 +102,7 @@ class RandomHeads:
         Raises: BadInput for a law that is no box, or a triple too close to a tie.
         """
         training = Law("d-train", *DOCUMENT_BOXES["d-train"])
-        forms = Forms.of(exact_heads(scores, values))
+        forms = HeadForms.of(exact_heads(scores, values))
         accuracies = separation_accuracies(forms, drawn_triples(training, seed), law, strength)
         here, there = separating(forms, law), separating(forms, training)
         both = [None if None in pair else all(pair) for pair in zip(here, there, strict=True)]

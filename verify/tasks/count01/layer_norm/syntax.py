@@ -18,7 +18,7 @@ from verify.tasks.count01.layer_norm.tables import (
     LOST_IN_QUOTIENTS,
     MOST_BITS,
     QUOTIENT_ERROR,
-    Kept,
+    KeptTables,
     corners,
     largest,
     nearest,
@@ -60,7 +60,7 @@ class AfterAnswer:
         self.rivals = [rival for rival in range(model.classes) if rival != EOS]
         self._stored = cache(self._numbers)
         self._extremes = cache(self._at_corners)
-        self._kept = Kept[tuple[Array, float]]()
+        self._kept = KeptTables[tuple[Array, float]]()
 
     def right(self, heads: Sequence[int]) -> NDArray[np.bool_]:
         """Which triples are followed by EOS."""

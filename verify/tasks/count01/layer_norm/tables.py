@@ -35,7 +35,7 @@ MOST_KEPT = 1 << 26  # numbers that are kept between subsets of heads: half a gi
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
+class KeptTables(Generic[T]):
     """Keeps what several subsets of heads need, as long as it does not fill the memory."""
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class Differences:
         self.constant = constant[expected] - (constant[rival] if rival is not None else 0)
         self._lines: dict[tuple[int, int], tuple[list[arb], list[arb]]] = {}
         self._exact: dict[int, tuple[list[Combination], list[Combination]]] = {}
-        self._corners, self._kept = corners(counts), Kept[Column]()
+        self._corners, self._kept = corners(counts), KeptTables[Column]()
 
     def column(self, h: int) -> Column:
         """One head's share on all triples."""
