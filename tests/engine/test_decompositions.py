@@ -27,7 +27,7 @@ def is_apart(name):
     return bool(((found - mid).abs() > rad + 1e-12).any())
 
 
-PAIRS, GROUPS = complex_numbers.Pairs, "convolution in groups"
+PAIRS, GROUPS = complex_numbers.ComplexPairs, "convolution in groups"
 FAULTS = [
     (GROUPS, decompositions, "convolution", "j * dilation[0]", "j"),
     (GROUPS, decompositions, "convolution", ": stride[0]]", ": 1][..., :count]"),

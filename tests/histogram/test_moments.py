@@ -16,7 +16,7 @@ from verify.frame.certificate import Verdict
 from verify.tasks.histogram import bracket, by_cost, by_mass, by_sequence, moments, record
 from verify.tasks.histogram.best_first import Queue
 from verify.tasks.histogram.merging import merged_row, normalised
-from verify.tasks.histogram.moments import Detail, Given, Grid, Moments, ReadoutRows
+from verify.tasks.histogram.moments import Detail, Given, Moments, ReadoutRows, StepSums
 from verify.tasks.histogram.proof import certify
 from verify.tasks.histogram.reduction import Reduction
 from verify.tasks.histogram.stored import StoredModel
@@ -146,7 +146,7 @@ FAULTS = [
     (Moments, "_of_weights", without("weights")),
     (Moments, "_variances", without("rest")),
     (Given, "first", one_part_less),
-    (Grid, "thresholds", lambda method: lambda self, *args: (method(self, *args)[0] + 1, method(self, *args)[1])),
+    (StepSums, "thresholds", lambda method: lambda self, *args: (method(self, *args)[0] + 1, method(self, *args)[1])),
 ]
 
 

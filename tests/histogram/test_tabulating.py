@@ -20,7 +20,7 @@ from constructions.histogram import HistogramTransformer
 from tests.clocks import ENDLESS
 from verify.frame.certificate import Verdict
 from verify.tasks.histogram import by_cost, by_sequence, merging, tabulating
-from verify.tasks.histogram.blocks import Near, Part
+from verify.tasks.histogram.blocks import BlockPart, Near
 from verify.tasks.histogram.candidate import Smallest
 from verify.tasks.histogram.multisets import Multisets
 from verify.tasks.histogram.proof import certify
@@ -136,7 +136,7 @@ FAULTS = [
     (Table, "__init__", first_position),
     (Table, "radius", lambda method: lambda self, low, high, readout: readout.error),
     (Table, "_bends", no_bends),
-    (Part, "pairs", lambda method: lambda self, chosen: int(chosen.sum())),
+    (BlockPart, "pairs", lambda method: lambda self, chosen: int(chosen.sum())),
     (CountReadout, "of", lambda method: lambda table, k: method(table, min(k + 1, table.stored.L))),
 ]
 

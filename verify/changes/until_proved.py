@@ -32,7 +32,7 @@ GENTLER = 0.3  # by which the rate is divided more in each round
 
 
 @dataclass(frozen=True)
-class Course:
+class Lesson:
     """A module to be trained, and what it is to know.
 
     `loss` draws its batch from a generator, half of it from the hard inputs where there are any; `hard` says, by a seed
@@ -110,7 +110,7 @@ def share_of_wrong(certificate: Certificate | None) -> float | None:
 
 
 def until_proved(
-    course: Course,
+    course: Lesson,
     effort: Effort,
     reading: Reading | None = None,
     state: State | None = None,
@@ -149,7 +149,7 @@ def until_proved(
 
 
 def _repaired(
-    course: Course, module: nn.Module, reading: Reading, effort: Effort, state: State
+    course: Lesson, module: nn.Module, reading: Reading, effort: Effort, state: State
 ) -> RepairOutcome | None:
     """Repairs the readout; what is proved then is kept. None where the model's domain is too large to be listed."""
     assert course.changeable is not None

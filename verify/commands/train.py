@@ -22,7 +22,7 @@ from verify.frame.schema import as_json
 from verify.report.console import say, say_written
 
 if TYPE_CHECKING:
-    from verify.changes.until_proved import Course, State
+    from verify.changes.until_proved import Lesson, State
 
 PART = "training"  # of a task's folder: how its models are trained
 RECORD, STATE = "training.json", "state.safetensors"
@@ -99,7 +99,7 @@ class TrainAsked(request.Wanted):
 
 def run(args: argparse.Namespace) -> int:
     asked = TrainAsked.of(args)
-    course: Course = import_module(asked.place).course(args)
+    course: Lesson = import_module(asked.place).course(args)
     from verify.changes.until_proved import until_proved
     from verify.frame.decide import Effort
     from verify.report.progress import progress_bar
@@ -147,7 +147,7 @@ def _published(asked: TrainAsked, state: State) -> int:
     return certificate.verdict.exit_code
 
 
-def _write(asked: TrainAsked, course: Course, state: State) -> None:
+def _write(asked: TrainAsked, course: Lesson, state: State) -> None:
     """The best model with its certificate, the rounds, and all that the next round starts from."""
     if asked.folder is None or state.best is None or state.certificate is None:
         return
@@ -172,7 +172,7 @@ def _write(asked: TrainAsked, course: Course, state: State) -> None:
     write_whole_folder(asked.folder, files)
 
 
-def _found(asked: TrainAsked, course: Course) -> State:
+def _found(asked: TrainAsked, course: Lesson) -> State:
     """The state that an earlier run of the same training left in the folder, else a new one.
 
     Raises: BadInput where a run is to be gone on with that is not there, or is another one.
@@ -189,7 +189,7 @@ def _found(asked: TrainAsked, course: Course) -> State:
     return found or State()
 
 
-def _restored(folder: Path, asked: TrainAsked, course: Course) -> State | None:
+def _restored(folder: Path, asked: TrainAsked, course: Lesson) -> State | None:
     """What the last round left. The best model is decided anew, so that no file says PROVED."""
     from copy import deepcopy
 

@@ -30,10 +30,10 @@ def is_complex(x: Any) -> bool:
 def as_pairs(graph: torch.fx.Graph) -> None:
     """Rewrites a graph in place."""
     if any(is_complex(node) for node in graph.nodes):
-        Pairs(graph).rewrite()
+        ComplexPairs(graph).rewrite()
 
 
-class Pairs:
+class ComplexPairs:
     """One graph, and the node of pairs for each complex one."""
 
     def __init__(self, graph: torch.fx.Graph) -> None:

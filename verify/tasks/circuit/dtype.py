@@ -21,7 +21,7 @@ from verify.tasks.circuit.decomposition import wrong_decomposition
 from verify.tasks.circuit.forward import (
     UNDECIDED,
     RealRun,
-    RoundedRun,
+    WayOfRunning,
     inputs_run,
     next_g,
     runs_of,
@@ -29,7 +29,7 @@ from verify.tasks.circuit.forward import (
     tokens_of,
 )
 from verify.tasks.circuit.proof import MAX_FAULTS, unpack
-from verify.tasks.circuit.refutation import EXHAUSTIVE_INPUTS, InputFinder, Reach, exhaustive_words, random_words
+from verify.tasks.circuit.refutation import EXHAUSTIVE_INPUTS, InputFinder, WhyNone, exhaustive_words, random_words
 from verify.tasks.circuit.rounding import RoundedSteps
 from verify.tasks.circuit.steps import Fault
 from verify.tasks.circuit.task import CircuitProblem, Progress, silent
@@ -152,13 +152,13 @@ class _RoundedProof:
     def _step(self, done: int, total: int) -> None:
         self.progress("steps", done, total)
 
-    def _reachable(self, faults: Iterator[Fault]) -> tuple[tuple[Fault, list[int] | Reach] | None, list[list[int]]]:
+    def _reachable(self, faults: Iterator[Fault]) -> tuple[tuple[Fault, list[int] | WhyNone] | None, list[list[int]]]:
         """The first fault that some input may reach, and inputs that reach some."""
         first, inputs, finder = None, [], None
         for fault in faults:
             finder = finder or InputFinder(self.circuit, self.seed)
             found = finder.find(fault)
-            if found is Reach.IMPOSSIBLE:
+            if found is WhyNone.IMPOSSIBLE:
                 continue
             first = first or (fault, found)
             if isinstance(found, list):
@@ -199,7 +199,7 @@ class _RoundedProof:
             extra["forward_runs"] = ran
         return Finding.proved(INDUCTION, margin, extra=extra)
 
-    def _run(self, run: RoundedRun | RealRun, words: list[int], mask: int) -> WrongStep | None:
+    def _run(self, run: WayOfRunning | RealRun, words: list[int], mask: int) -> WrongStep | None:
         """The first wrong token of a run on some inputs; nothing after an undecided one is known to be the first."""
         n, count = self.model.n, mask.bit_length()
         wanted = self.circuit.evaluate(words, mask)
@@ -223,7 +223,7 @@ class _RoundedProof:
                 return WrongStep(gate, bits, int(computed[row, gate - 1]), expected, margin)
         return None
 
-    def _refuted(self, wrong: WrongStep, run: RoundedRun | RealRun, why: str) -> Finding:
+    def _refuted(self, wrong: WrongStep, run: WayOfRunning | RealRun, why: str) -> Finding:
         found = self.problem.counterexample(wrong.bits, wrong.gate, wrong.computed, wrong.expected)
         margin = wrong.margin if wrong.margin == wrong.margin else None
         return Finding.refuted("a run in this reading", Failure(found | {"why": why, "run": run.name}, margin))

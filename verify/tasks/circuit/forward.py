@@ -30,7 +30,7 @@ UNDECIDED = -2  # in place of a token: balls do not say on which side of 1/2 it 
 
 
 @dataclass(frozen=True)
-class RoundedRun:
+class WayOfRunning:
     """One way of running: by torch's kernels in the format's dtype, or with every operation rounded."""
 
     name: str
@@ -44,24 +44,24 @@ class RealRun:
     name: str = "real arithmetic"
 
 
-def runs_of(fmt: Format | None, accumulate: Format | None, positions: int) -> Iterator[RoundedRun | RealRun]:
+def runs_of(fmt: Format | None, accumulate: Format | None, positions: int) -> Iterator[WayOfRunning | RealRun]:
     """torch where it has the format, then the orders, fused and not, where there are few positions."""
     if fmt is None:
         if positions <= MOST_SIMULATED:
             yield RealRun()
         return
     if fmt.name in KERNELS and positions <= MOST_RUN:
-        yield RoundedRun(f"torch {fmt.name}", None)
+        yield WayOfRunning(f"torch {fmt.name}", None)
     if positions <= MOST_SIMULATED:
         for order in ORDERS if positions <= MOST_DRIVEN else ORDERS[:3]:
             for fused in (False, True):
                 evaluation = Evaluation(fmt, accumulate, order, fused, flush=fused)
-                yield RoundedRun(f"sums {order}, {'fused, flushed' if fused else 'not fused'}", evaluation)
+                yield WayOfRunning(f"sums {order}, {'fused, flushed' if fused else 'not fused'}", evaluation)
 
 
-def inputs_run(positions: int, run: RoundedRun | RealRun | None = None) -> int:
+def inputs_run(positions: int, run: WayOfRunning | RealRun | None = None) -> int:
     """How many inputs of so many positions are run within some seconds: fewer by the simulation than by torch."""
-    slower = 1 if run is None or (isinstance(run, RoundedRun) and run.evaluation is None) else 2**11
+    slower = 1 if run is None or (isinstance(run, WayOfRunning) and run.evaluation is None) else 2**11
     return max(1, MOST_PAIRS // slower // (positions**2 + 1))
 
 
@@ -71,7 +71,7 @@ def stored_weights(model: CircuitTransformer, fmt: Format | None) -> dict[str, A
     return W if fmt is None else {name: rounded(w, Evaluation(fmt).stored) for name, w in W.items()}
 
 
-def next_tokens(model: CircuitTransformer, fmt: Format | None, run: RoundedRun | RealRun, tokens: Tokens) -> Tokens:
+def next_tokens(model: CircuitTransformer, fmt: Format | None, run: WayOfRunning | RealRun, tokens: Tokens) -> Tokens:
     """Computes the token of each position after the right ones before it: (n, N) -> (n, N). NaN gives the token 0, as
     it exceeds nothing.
 
@@ -82,7 +82,7 @@ def next_tokens(model: CircuitTransformer, fmt: Format | None, run: RoundedRun |
     >>> from verify.arithmetic.formats import FORMATS
     >>> nand = Circuit("nand", ("x", "y"), (Gate("and", (0, 1), "c"), Gate("not", (2,), "z")), (("z", 3),))
     >>> fmt = FORMATS["e4m3"]
-    >>> next_tokens(build(nand, s=3), fmt, RoundedRun("", Evaluation(fmt)), np.array([[1, 1, 1]]))[:, 1:]
+    >>> next_tokens(build(nand, s=3), fmt, WayOfRunning("", Evaluation(fmt)), np.array([[1, 1, 1]]))[:, 1:]
     array([[1, 0]])
     """
     return tokens_of(next_g(model, fmt, run, tokens))
@@ -99,7 +99,7 @@ def tokens_of(g: Ball) -> Tokens:
     return result
 
 
-def next_g(model: CircuitTransformer, fmt: Format | None, run: RoundedRun | RealRun, tokens: Tokens) -> Ball:
+def next_g(model: CircuitTransformer, fmt: Format | None, run: WayOfRunning | RealRun, tokens: Tokens) -> Ball:
     """The coordinate g that each position computes after the right tokens: (n, N), with radius zero where it is run."""
     W, g = stored_weights(model, fmt), model.lanes.g
     step = max(1, ELEMENTS // (tokens.shape[1] ** 2 * 2 * model.lanes.k + 1))
@@ -132,7 +132,7 @@ def generate(model: CircuitTransformer, fmt: Format | None, accumulate: Format |
         return result
     if len(right) > MOST_SIMULATED:
         raise BadInput(f"--input: {len(right)} tokens are more than the {MOST_SIMULATED} that are run in {fmt.name}")
-    tokens, run = right.copy(), RoundedRun("", Evaluation(fmt, accumulate))
+    tokens, run = right.copy(), WayOfRunning("", Evaluation(fmt, accumulate))
     while True:
         computed = next_tokens(model, fmt, run, np.maximum(tokens[None, :-1], 0))[0]
         wrong = np.flatnonzero(computed[n - 1 :] != tokens[n:])

@@ -22,7 +22,7 @@ from verify.tasks.circuit.decomposition import wrong_decomposition
 from verify.tasks.circuit.refutation import (
     EXHAUSTIVE_INPUTS,
     InputFinder,
-    Reach,
+    WhyNone,
     exhaustive_words,
     random_words,
 )
@@ -123,7 +123,7 @@ class _BitsProof:
         self.circuit, self.n = problem.decomposition.circuit, problem.model.n
 
     def find(self) -> Finding:
-        unreached: list[tuple[Fault, Reach]] = []
+        unreached: list[tuple[Fault, WhyNone]] = []
         finder: InputFinder | None = None
         least: float | None = 0.5
         try:
@@ -140,7 +140,7 @@ class _BitsProof:
                         return self._searched(f"{MAX_FAULTS} steps differ from their gates")
         except (Opaque, TooManyPairs):
             return self._unstructured()
-        open_ = [(fault, reach) for fault, reach in unreached if reach is not Reach.IMPOSSIBLE]
+        open_ = [(fault, reach) for fault, reach in unreached if reach is not WhyNone.IMPOSSIBLE]
         if open_:
             fault, reach = open_[0]
             return self._searched(f"gate {self.circuit.name_of(fault.gate)}: {fault.why}, but {reach.value}")

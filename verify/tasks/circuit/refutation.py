@@ -14,7 +14,7 @@ SAMPLES = 4096
 CONFLICTS = 200_000  # of the search for an input, before it gives up
 
 
-class Reach(Enum):
+class WhyNone(Enum):
     """Why there is no input: proved by enumeration, or only not found."""
 
     IMPOSSIBLE = "no input reaches it, by enumeration"
@@ -41,25 +41,25 @@ class InputFinder:
             self.words, self.mask = random_words(len(circuit.inputs), SAMPLES, seed)
         self.values = circuit.evaluate(self.words, self.mask)
 
-    def find(self, fault: Fault) -> list[int] | Reach:
+    def find(self, fault: Fault) -> list[int] | WhyNone:
         """An input on which the fault's nodes take one of its assignments."""
         found = _first_hit(fault, self.values, self.mask)
         if found is not None:
             return [word >> found & 1 for word in self.words]
         if self.is_exhaustive:
-            return Reach.IMPOSSIBLE
+            return WhyNone.IMPOSSIBLE
         cone = cone_of(self.circuit, fault.nodes)
         inputs = [node for node in cone if node < len(self.circuit.inputs)]
         if len(inputs) <= EXHAUSTIVE_INPUTS:
             return self._enumerate_cone(fault, cone, inputs)
         return _search(self.circuit, fault, cone)
 
-    def _enumerate_cone(self, fault: Fault, cone: list[int], inputs: list[int]) -> list[int] | Reach:
+    def _enumerate_cone(self, fault: Fault, cone: list[int], inputs: list[int]) -> list[int] | WhyNone:
         words, mask = exhaustive_words(len(inputs))
         values = evaluate_cone(self.circuit, cone, dict(zip(inputs, words, strict=True)), mask)
         found = _first_hit(fault, values, mask)
         if found is None:
-            return Reach.IMPOSSIBLE
+            return WhyNone.IMPOSSIBLE
         bits = [0] * len(self.circuit.inputs)
         for node, word in zip(inputs, words, strict=True):
             bits[node] = word >> found & 1
@@ -116,7 +116,7 @@ def evaluate_cone(circuit: Circuit, cone: Iterable[int], known: dict[int, int], 
     return values
 
 
-def _search(circuit: Circuit, fault: Fault, cone: list[int]) -> list[int] | Reach:
+def _search(circuit: Circuit, fault: Fault, cone: list[int]) -> list[int] | WhyNone:
     """By a SAT solver; what it finds is run through the module afterwards, so that it need not be trusted."""
     from pysat.solvers import Glucose4
 
@@ -135,7 +135,7 @@ def _search(circuit: Circuit, fault: Fault, cone: list[int]) -> list[int] | Reac
                 model = set(solver.get_model())
                 return [int(node in variable and variable[node] in model) for node in range(n)]
             undecided |= answer is None
-    return Reach.UNDECIDED if undecided else Reach.UNSATISFIABLE
+    return WhyNone.UNDECIDED if undecided else WhyNone.UNSATISFIABLE
 
 
 def _clauses(circuit: Circuit, node: int, variable: dict[int, int]) -> list[list[int]]:

@@ -39,20 +39,20 @@ INFINITE = Fraction(2) ** 1000  # a bound near the end of float64, which decides
 
 
 @dataclass(frozen=True)
-class Computed:
+class ComputedNumber:
     """A computed number: the exact value it stands for, and a bound on its error."""
 
     value: Fraction
     radius: Fraction
 
 
-def rounded_dot(x: list[Computed], w: list[Fraction], at: RoundedArithmetic) -> Computed:
+def rounded_dot(x: list[ComputedNumber], w: list[Fraction], at: RoundedArithmetic) -> ComputedNumber:
     """A computed sum of products x_i w_i with exact w_i, in any order; exact where it provably is."""
     terms = [(a, b) for a, b in zip(x, w, strict=True) if b and (a.value or a.radius)]
     value = sum((a.value * b for a, b in terms), Fraction(0))
     inherited = sum((a.radius * abs(b) for a, b in terms), Fraction(0))
     size = sum((abs(a.value * b) for a, b in terms), Fraction(0)) + inherited
-    return Computed(value, inherited + rounding_error([a.value * b for a, b in terms], inherited, size, at))
+    return ComputedNumber(value, inherited + rounding_error([a.value * b for a, b in terms], inherited, size, at))
 
 
 def rounding_error(terms: list[Fraction], inherited: Fraction, size: Fraction, at: RoundedArithmetic) -> Fraction:
@@ -75,15 +75,15 @@ def is_exact(terms: list[Fraction], fmt: Format) -> bool:
 class QueryErrors:
     """Error bounds for the query at one last token.
 
-    Shapes: scores (heads, kinds) as Computed; values (heads, kinds, d_h) as float arrays.
+    Shapes: scores (heads, kinds) as ComputedNumber; values (heads, kinds, d_h) as float arrays.
     """
 
     def __init__(self, model: Count01Transformer, last: int, at: RoundedArithmetic) -> None:
         self.model, self.last, self.at = model, last, at
         self.tokens = kinds(last)
         E = fractions(model.E)
-        stored = {t: [Computed(x, Fraction(0)) for x in E[t]] for t in self.tokens}
-        self.scores: list[list[Computed]] = []
+        stored = {t: [ComputedNumber(x, Fraction(0)) for x in E[t]] for t in self.tokens}
+        self.scores: list[list[ComputedNumber]] = []
         values, radii = [], []
         self.obstacle: str | None = None
         for h in range(model.heads):
@@ -103,7 +103,7 @@ class QueryErrors:
         self.b_out = np.abs(model.b_out.double().numpy())
         self.check_range()
 
-    def score(self, q: list[Computed], k: list[Computed]) -> Computed:
+    def score(self, q: list[ComputedNumber], k: list[ComputedNumber]) -> ComputedNumber:
         """A computed inner product of a query and a key."""
         value = sum((a.value * b.value for a, b in zip(q, k, strict=True)), Fraction(0))
         inherited = sum(
@@ -119,7 +119,7 @@ class QueryErrors:
         terms = [
             a.value * b.value for a, b in zip(q, k, strict=True) if (a.value or a.radius) and (b.value or b.radius)
         ]
-        return Computed(value, inherited + rounding_error(terms, inherited, size, self.at))
+        return ComputedNumber(value, inherited + rounding_error(terms, inherited, size, self.at))
 
     def check_range(self) -> None:
         """Marks the query as never provable where some intermediate could overflow, or a weight be flushed."""

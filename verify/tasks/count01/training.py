@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from verify.changes.until_proved import Course
+    from verify.changes.until_proved import Lesson
 
 SUMMARY = "a model that knows the majority of 0 and 1 among noise"
 BATCH = 1024  # triples of a step, a half of them practised
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "labels")
 
 
-def course(args: argparse.Namespace) -> Course:
+def course(args: argparse.Namespace) -> Lesson:
     """A model without positions, which sees counts alone, with random weights."""
     check_least(args, 1, "heads", "d", "max_digits", "max_noise")
     if args.d % args.heads or max(args.max_digits, args.max_noise) > MOST:
@@ -41,7 +41,7 @@ def course(args: argparse.Namespace) -> Course:
 
     from constructions.count01 import EOS, EQUALS, FIVE, FOUR, Count01Transformer, as_bytes
     from constructions.training import ONE_CYCLE, Recipe
-    from verify.changes.until_proved import Course
+    from verify.changes.until_proved import Lesson
     from verify.tasks.count01.noisy_majority import counts_of, initialise
     from verify.tasks.count01.task import Domain
     from verify.tasks.count01.verdict import Count01
@@ -83,6 +83,6 @@ def course(args: argparse.Namespace) -> Course:
         assert isinstance(trained, Count01Transformer)
         return as_bytes(trained)
 
-    return Course(
+    return Lesson(
         module, Recipe("Adam", lr=0.02, steps=3000, batch=BATCH, schedule=ONE_CYCLE), loss, hard, problem, file
     )

@@ -83,7 +83,7 @@ class Last:
 
 
 @dataclass(frozen=True)
-class Part:
+class BlockPart:
     """Some first choices of a block with some last ones, from the indices `firsts` and `lasts` on.
 
     Shapes: first (r, n) and last (r, m) add up to the forms; radius (C - 1, 1) is what a difference may be off by.

@@ -55,7 +55,7 @@ CONSTRUCTIONS = {
 
 
 @dataclass(frozen=True)
-class Sizes:
+class SizesAsked:
     """The sizes that are asked for. None leaves d or p to the construction."""
 
     model: str
@@ -65,12 +65,12 @@ class Sizes:
     p: int | None = None
 
 
-def chosen(sizes: Sizes, construction: str | None) -> str:
+def chosen(sizes: SizesAsked, construction: str | None) -> str:
     """The named construction, or the one that suits the sizes.
 
     Raises: ProvedImpossible where no weights of these sizes count; BadInput for a construction the model has not.
 
-    >>> chosen(Sizes("dot", 32, 10), None), chosen(Sizes("bos+sftm", 32, 10, d=3), None)
+    >>> chosen(SizesAsked("dot", 32, 10), None), chosen(SizesAsked("bos+sftm", 32, 10, d=3), None)
     ('relation', 'sphere')
     """
     check_possible(sizes, construction)
@@ -81,7 +81,7 @@ def chosen(sizes: Sizes, construction: str | None) -> str:
     return name
 
 
-def check_possible(sizes: Sizes, construction: str | None) -> None:
+def check_possible(sizes: SizesAsked, construction: str | None) -> None:
     """Raises ProvedImpossible for sizes at which no weights at all count (W-5, W-16 to W-18, W-24)."""
     is_one_neuron = sizes.p == 1 or construction == "relation"
     T, L, d, p = sizes.T, sizes.L, sizes.d, sizes.p
@@ -110,7 +110,7 @@ def check_possible(sizes: Sizes, construction: str | None) -> None:
         )
 
 
-def _check_possible_in_lin(sizes: Sizes) -> None:
+def _check_possible_in_lin(sizes: SizesAsked) -> None:
     """Raises ProvedImpossible for fewer neurons or dimensions than long sequences need (W-24)."""
     T, L, d, p = sizes.T, sizes.L, sizes.d, sizes.T if sizes.p is None else sizes.p
     if p < T and lin_needs_neurons(T, L):
@@ -127,7 +127,7 @@ def _check_possible_in_lin(sizes: Sizes) -> None:
         )
 
 
-def check_known(sizes: Sizes, construction: str) -> None:
+def check_known(sizes: SizesAsked, construction: str) -> None:
     """Raises NotKnown where no code counts with one neuron per token, which other weights may still do (W-18)."""
     model, T, L, d = sizes.model, sizes.T, sizes.L, sizes.d
     if construction != "code" or model == "dot+sftm" or d is None:
@@ -141,7 +141,7 @@ def check_known(sizes: Sizes, construction: str) -> None:
         )
 
 
-def default_construction(sizes: Sizes) -> str:
+def default_construction(sizes: SizesAsked) -> str:
     """The first construction of the model that has the asked d and p."""
     known = [construction for model, construction in CONSTRUCTIONS if model == sizes.model]
     T, L, d, p = sizes.T, sizes.L, sizes.d, sizes.p

@@ -13,7 +13,7 @@ from verify.commands.parsing import add_weights
 from verify.commands.request import Request, publish
 from verify.commands.vocabulary import JUDGED, MODEL, group, option, options
 from verify.report.progress import progress_bar
-from verify.tasks.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, Sizes, check_known, chosen, storage
+from verify.tasks.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, SizesAsked, check_known, chosen, storage
 from verify.tasks.histogram.given_kernel import CLAIM, RuledOut, on_kernel, print_uneven
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class HistogramWish:
             if getattr(self, name) is None:
                 raise BadInput(f"{name}: missing. Add --{name}, or judge a file with --weights.")
 
-    def sizes(self) -> Sizes:
+    def sizes(self) -> SizesAsked:
         """The sizes of weights that are built.
 
         Raises: BadInput for sizes that no model has.
@@ -116,7 +116,7 @@ class HistogramWish:
         assert self.model is not None and self.T is not None and self.L is not None
         d, p = (1 if size is None else size for size in (self.d, self.p))
         check_sizes(self.model, T=self.T, L=self.L, d=d, p=p)
-        return Sizes(self.model, self.T, self.L, self.d, self.p)
+        return SizesAsked(self.model, self.T, self.L, self.d, self.p)
 
     def chosen(self, *, quiet: bool) -> Chosen:
         """The model, read or built.

@@ -11,7 +11,7 @@ from verify.frame.schema import as_json
 
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
-    from verify.tasks.histogram.catalogue import Sizes
+    from verify.tasks.histogram.catalogue import SizesAsked
     from verify.tasks.histogram.kernels import Uneven
 
 CLAIM = "W-21"
@@ -26,7 +26,7 @@ class RuledOut(NotKnown):
         self.found = found
 
 
-def parsed(text: str, sizes: Sizes) -> list[list[Fraction]]:
+def parsed(text: str, sizes: SizesAsked) -> list[list[Fraction]]:
     """The basis (T, m) whose columns are the vectors in "1,-1,1,-1:1,1,-1,-1".
 
     Raises: BadInput for other models, lengths or ranks, and d or p that are not the space's.
@@ -49,7 +49,7 @@ def parsed(text: str, sizes: Sizes) -> list[list[Fraction]]:
     return [list(row) for row in zip(*vectors, strict=True)]
 
 
-def on_kernel(text: str, sizes: Sizes, dtype: str) -> HistogramTransformer:
+def on_kernel(text: str, sizes: SizesAsked, dtype: str) -> HistogramTransformer:
     """The weights on a space that is even, by its own numbers N.
 
     Raises: RuledOut with a vector of the space that is not.
@@ -70,7 +70,7 @@ def on_kernel(text: str, sizes: Sizes, dtype: str) -> HistogramTransformer:
     return built(sizes.model, u, N, L=sizes.L, dtype=DTYPES[dtype])
 
 
-def print_uneven(sizes: Sizes, found: Uneven, *, is_json: bool) -> int:
+def print_uneven(sizes: SizesAsked, found: Uneven, *, is_json: bool) -> int:
     """Prints the vector that rules the space out, where neurons keep their sides on counts 1 and 2; exit code 1."""
     u, rest = [str(x) for x in found.u], sum(abs(x) for x in found.u) - abs(found.u[found.t])
     if is_json:

@@ -52,7 +52,7 @@ class Detail:
 FINE, COARSE = Detail(1 << 14, 1 << 22), Detail(1 << 13, 1 << 19)  # COARSE takes less than half of the time
 
 
-class Grid:
+class StepSums:
     """The sums of independent, uniform steps of some neurons, on a grid of their own.
 
     Shapes: unit (p,) a power of two; whole (p, S) each token's step above `low` (p,) in units. That leaves out `shift`
@@ -194,7 +194,7 @@ class Moments:
         self.is_bent = np.zeros(len(self.steps), dtype=bool)
         for k in counts:
             self.is_bent |= self._sides(self.L - k)[1]
-        self.grid = Grid(self.steps[self.is_bent], self.L - min(counts), detail)
+        self.grid = StepSums(self.steps[self.is_bent], self.L - min(counts), detail)
 
     def wrong(self, k: int) -> tuple[float, float]:
         """Between which shares of all inputs with own count k are wrong."""

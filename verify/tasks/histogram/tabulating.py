@@ -18,7 +18,7 @@ import numpy as np
 
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import ENLARGE, ENLARGE_LONG, LOST_BY_MANY, U, gamma, quotient_below
-from verify.tasks.histogram.blocks import CellMultisets, Last, MultisetBlock, Near, Part
+from verify.tasks.histogram.blocks import BlockPart, CellMultisets, Last, MultisetBlock, Near
 from verify.tasks.histogram.candidate import Candidate, Smallest
 from verify.tasks.histogram.multisets import multisets_of
 from verify.tasks.histogram.reduction import Reduces, Row
@@ -254,7 +254,7 @@ class Table:
         steps: Array = (self.slots.a[g] * (self.values[:-1] - self.values[-1]).T).astype(self.dtype)
         return steps
 
-    def _parts(self, block: MultisetBlock, last: Last, readout: CountReadout) -> Iterator[Part]:
+    def _parts(self, block: MultisetBlock, last: Last, readout: CountReadout) -> Iterator[BlockPart]:
         """The multisets of a block, not more at once than fit in the cache."""
         first, number, rows = block.first, block.number, self.space.rows
         if len(last.pieces) == 1 and number <= rows:
@@ -262,14 +262,14 @@ class Table:
             low, high = first.min(1, keepdims=True) + last.low, first.max(1, keepdims=True) + last.high
             radius = self.radius(low, high, readout)
             for begin in range(0, first.shape[1], step):
-                yield Part(block, begin, 0, first[:, begin : begin + step], table, radius)
+                yield BlockPart(block, begin, 0, first[:, begin : begin + step], table, radius)
             return
         for i in range(first.shape[1]):
             radius = self.radius(first[:, [i]] + last.low, first[:, [i]] + last.high, readout)
             for start, n, change, table in last.pieces:
                 for begin in range(0, n, rows):
                     chosen = table[:, begin : min(n, begin + rows)]
-                    yield Part(block, i, start + begin, first[:, [i]] + change, chosen, radius)
+                    yield BlockPart(block, i, start + begin, first[:, [i]] + change, chosen, radius)
 
     def radius(self, low: Array, high: Array, readout: CountReadout) -> Array:
         """What each difference may be off by (C - 1, 1), for forms between these ends (r, 1) at the groups' centres.
@@ -293,7 +293,7 @@ class Table:
         result: Array = (found + readout.error) * ENLARGE
         return result
 
-    def _judge(self, part: Part, readout: CountReadout, found: Tabulated, smallest: Smallest, near: Near) -> None:
+    def _judge(self, part: BlockPart, readout: CountReadout, found: Tabulated, smallest: Smallest, near: Near) -> None:
         """Counts what is right or wrong by far; the rest is left to be looked at closer.
 
         A neuron's max(t + c, 0) is max(t, -c) + c, whose second term is the same for all last choices.
@@ -375,7 +375,7 @@ class Table:
         error = np.where(reach @ weights < 2.0**1000, error, np.inf)
         return difference - error, difference + error, D
 
-    def _normaliser(self, part: Part, chosen: np.ndarray) -> Array:
+    def _normaliser(self, part: BlockPart, chosen: np.ndarray) -> Array:
         """Upper bounds on D for the chosen multisets of a part, or one for all where it is the same for all."""
         D = part.normaliser()
         result: Array = (D[:1] if self.is_D_fixed else D[chosen]) + self.form_error[-1]
@@ -425,7 +425,7 @@ class Table:
         """How many different tokens an input that is smaller may have."""
         return self.stored.L if smallest.candidate is None else smallest.candidate.distinct
 
-    def _add_smallest(self, index: np.ndarray, part: Part, k: int, smallest: Smallest) -> None:
+    def _add_smallest(self, index: np.ndarray, part: BlockPart, k: int, smallest: Smallest) -> None:
         """Keeps the smallest input of some of a part's multisets that are wrong."""
         if not len(index):
             return

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from constructions.histogram import HistogramTransformer
-    from verify.changes.until_proved import Course
+    from verify.changes.until_proved import Lesson
 
 SUMMARY = "a model that counts every token of its sequence"
 DRAWN, KEPT = 1 << 16, 1 << 12  # sequences that are looked at for those that need practice, and how many are kept
@@ -28,14 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "p", help="hidden neurons (default: 2 T)")
 
 
-def course(args: argparse.Namespace) -> Course:
+def course(args: argparse.Namespace) -> Lesson:
     """The model with random weights; d is T and p is 2 T where the options do not say it."""
     if args.T is None or args.L is None:
         raise BadInput("--T and --L: missing. Give both.")
     from constructions import checkpoint
     from constructions.histogram import HistogramTransformer, check_sizes
     from constructions.training import ONE_CYCLE, Recipe
-    from verify.changes.until_proved import Course
+    from verify.changes.until_proved import Lesson
     from verify.tasks.histogram.changing import changeable
     from verify.tasks.histogram.every_reading import problem
     from verify.tasks.histogram.trained_models import initialise
@@ -49,7 +49,7 @@ def course(args: argparse.Namespace) -> Course:
         assert isinstance(trained, HistogramTransformer)
         return checkpoint.as_bytes(trained, claim=None, construction=f"trained until proved, seed {args.seed}")
 
-    return Course(
+    return Lesson(
         module,
         Recipe("Adam", lr=0.01, steps=2000, batch=BATCH, schedule=ONE_CYCLE),
         partial(loss, module),

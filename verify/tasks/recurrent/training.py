@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from verify.changes.until_proved import Course
+    from verify.changes.until_proved import Lesson
 
 SUMMARY = "a recurrent network that counts modulo m at every length"
 KINDS = ("rnn", "gru", "lstm")
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "built-for", default=50, dest="length", help="tokens that it is trained on (default: 50)")
 
 
-def course(args: argparse.Namespace) -> Course:
+def course(args: argparse.Namespace) -> Lesson:
     """A network as torch initialises it, and one string of equal tokens to learn from."""
     check_least(args, 2, "modulus")
     check_least(args, 1, "d", "length")
@@ -38,7 +38,7 @@ def course(args: argparse.Namespace) -> Course:
 
     from constructions.recurrent.model import RecurrentModel, as_bytes
     from constructions.training import Recipe
-    from verify.changes.until_proved import Course
+    from verify.changes.until_proved import Lesson
     from verify.counting.tasks import Task
     from verify.tasks.recurrent.task import Homogeneous
 
@@ -58,4 +58,4 @@ def course(args: argparse.Namespace) -> Course:
         return as_bytes(trained)
 
     recipe = Recipe("Adam", lr=0.01, steps=1000, batch=1, clip=1.0, stop=0.003)
-    return Course(network, recipe, loss, lambda seed, practised: practised, problem, file)
+    return Lesson(network, recipe, loss, lambda seed, practised: practised, problem, file)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from verify.changes.until_proved import Course
+    from verify.changes.until_proved import Lesson
 
 SUMMARY = "a decoder that adds modulo P, in the layout of the grokking checkpoints"
 MOST = 113
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group(parser, MODEL).add_argument("--P", type=int, required=True, metavar="P", help="the modulus")
 
 
-def course(args: argparse.Namespace) -> Course:
+def course(args: argparse.Namespace) -> Lesson:
     """One layer, four heads and ReLU, with random weights; all pairs may be trained on."""
     if not 2 <= args.P <= MOST:
         raise BadInput(f"--P {args.P}: must be from 2 to {MOST}")
@@ -32,7 +32,7 @@ def course(args: argparse.Namespace) -> Course:
 
     from constructions.decoder import Decoder, to_progress_measures
     from constructions.training import Recipe
-    from verify.changes.until_proved import Course
+    from verify.changes.until_proved import Lesson
     from verify.tasks.addition.modular.experiments import decoder
     from verify.tasks.addition.modular.grokking import problem_of
 
@@ -63,4 +63,4 @@ def course(args: argparse.Namespace) -> Course:
         return save(to_progress_measures(trained))
 
     recipe = Recipe("AdamW", lr=0.01, steps=1500, batch=BATCH, weight_decay=0.3, betas=(0.9, 0.98))
-    return Course(module, recipe, loss, hard, problem, file)
+    return Lesson(module, recipe, loss, hard, problem, file)

@@ -102,7 +102,7 @@ class PrecisionWish:
         from verify.tasks.histogram.precision.search import Construction
 
         assert self.model is not None
-        sizes = catalogue.Sizes(self.model, self.T, self.L, d, self.p)
+        sizes = catalogue.SizesAsked(self.model, self.T, self.L, d, self.p)
         return Construction(self.model, catalogue.chosen(sizes, self.construction), self.T, self.L, d, self.p)
 
     def judge(self, construction: Construction, fmt: Format) -> Certificate:
