@@ -183,7 +183,7 @@ def test_the_command(capsys, tmp_path):
     assert code == 0 and found["claim"] == "D-2" and found["parameters"]["d"] == 4
     bounded = (*given, "--max-digits", "9", "--max-noise", "4", "--method", "exhaustive", "--dtype", "float32")
     assert as_json(capsys, *bounded)[0] == 0
-    for odd in (["--N", "3"], ["--no-skip"], ["--as-printed"], ["--precision", "float32"]):
+    for odd in (["--N", "3"], ["--no-skip"], ["--as-printed"], ["--precision", "s8"]):
         code, out, err = run(capsys, *given, *odd)
         assert code == 2 and out == "" and err.count("\n") == 1
     path = tmp_path / "m.safetensors"

@@ -15,7 +15,7 @@ from oracles.any_order import Adversary, nearest, whole
 from planted import planted
 
 from bounds.parity import longest
-from constructions.parity import sawtooth
+from constructions.parity import ParityTransformer, sawtooth
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import rounded_model
 from verify.arithmetic.formats import FORMATS, format_named
@@ -35,8 +35,61 @@ def decided(module, precision, accumulate=None):
     return certify(Parity(module), reading_of(precision, accumulate), Effort(0.3))
 
 
+def rounding_scores():
+    """Token 0 is 8 and adds a 1 for each other token, by a score that is 15/16 in some order of its three terms.
+
+    In p4 five of them are 4.5 in some order, and 12 with the 8; the scores alone would let the sum go down to 12.375.
+    """
+    module = ParityTransformer(T=3, L=6, d=4, p=1)
+    with torch.no_grad():
+        module.E[0, 0], module.E[0, 2], module.E[1:, :2] = 8, 1, 1
+        module.W_Q[2, :3] = 1
+        module.W_K[1, :3] = torch.tensor([1.25, -0.3125, 0.0625])
+        module.W_1[0, 0], module.b_1[0], module.W_2[0, 1] = 1, -11, 1
+    return module
+
+
+def rounding_factors():
+    """A neuron of 2^12 is read by a weight that tf32 rounds up, after which the logit has one unit more than 2^24."""
+    module = ParityTransformer(T=3, L=1, d=4, p=1)
+    with torch.no_grad():
+        module.E[0, 0], module.W_1[0, 0] = 2.0**12, 1
+        module.W_2[0, 0], module.b_2[0] = 2 - 2.0**-11, 3 * 2.0**-11
+    return module
+
+
+def rounding_parts():
+    """A neuron is 15 - 16 + 4, in p4 also (15 + 4 -> 20) - 16 = 4."""
+    module = ParityTransformer(T=3, L=1, d=4, p=1)
+    with torch.no_grad():
+        module.E[0, 0], module.W_1[0, 0] = -15, -1
+        module.E[0, 1], module.W_1[1, 0] = 8, -2
+        module.b_1[0], module.W_2[0, 0] = 4, 1
+    return module
+
+
+def rounding_below_zero():
+    """A neuron is 15 - 16 - 9, which p4 rounds and ReLU makes zero, or 12 - 9, at token 1."""
+    module = ParityTransformer(T=3, L=1, d=4, p=1)
+    with torch.no_grad():
+        module.E[0, 0], module.E[0, 1], module.E[1, 0] = 15, 8, 12
+        module.W_1[0, 0], module.W_1[1, 0] = 1, -2
+        module.b_1[0], module.W_2[0, 0], module.b_2[1] = -9, 1, 7
+    return module
+
+
+MADE = {
+    "below zero": rounding_below_zero,
+    "scores": rounding_scores,
+    "factors": rounding_factors,
+    "parts": rounding_parts,
+}
+
+
 def mutated(T, L, seed, noise=0.02):
-    """Built weights with one number changed, all a little, or scaled by powers of two."""
+    """Built weights with one number changed, all a little, or scaled by powers of two; or made ones, by their name."""
+    if seed in MADE:
+        return MADE[seed]()
     g = torch.Generator().manual_seed(seed)
     module = sawtooth(T=T, L=L)
     with torch.no_grad():
@@ -188,6 +241,13 @@ def test_every_order_that_is_tried_is_within_the_proof():
 FAULTS = [
     (proof.Sums, "of", "is_known & at.is_representable(within, unit) & at.fits_operand(within, unit)", "is_known"),
     (proof.Sums, "of", "np.where(is_exact, 0.0, at.growth_of_products(terms + 3, 3))", "0.0 * terms"),
+    (proof.Sums, "of", "is_known & at.is_rep", "at.is_rep"),
+    (proof.Reading, "of", "(stream.is_exact[:, None] & (W_1.rad == 0))", "(W_1.rad == 0)"),
+    (proof.Reading, "of", "(parts + np.maximum(stored.b_1.mid, 0.0))", "np.maximum(stored.b_1.mid, 0.0)"),
+    (proof.Reading, "of", "(parts + np.maximum(stored.b_1.mid, 0.0))", "parts"),
+    (proof, "_positive", "parts[0] + parts[1]", "parts[0]"),
+    (proof, "_positive", "parts[0] + parts[1]", "parts[1]"),
+    (proof, "of_readout", "is_known & at.is_exact_sum", "at.is_exact_sum"),
     (proof.Reading, "of", "inherited(size * stream.growth) + times(reads.growth, read_slots)", "0.0 * read_slots"),
     (proof.Reading, "of", "times(reads.growth, read_slots)", "0.0"),
     (proof.Reading, "of", "times(reads.growth, read_own) + reads.lost", "0.0"),
@@ -200,6 +260,15 @@ FAULTS = [
 ]  # fmt: skip
 
 
+def test_what_a_relu_makes_zero_may_be_rounded():
+    bound = certified("below zero", 1, "p4")
+    assert (bound <= attacked("below zero", 1, "p4")).all()
+    assert bound == pytest.approx(np.array([[7.0], [4.0], [7.0]]), abs=1e-12)
+
+
+CASES_MADE = [("scores", 6, "p4", None), ("factors", 1, "tf32", None), ("parts", 1, "p4", None)]
+
+
 def is_wrong_somewhere():
     """A built model beyond its longest length is proved, or an evaluation goes below a certified margin."""
     for precision in ("p4", "p5", "bfloat16"):
@@ -208,11 +277,8 @@ def is_wrong_somewhere():
             model = rounded_model(sawtooth(T=2, L=L), fmt)
             if (proof.margins(proof.Stored.of(model), L, RoundedArithmetic.of(fmt)) > 0).all():
                 return True
-    return any(
-        not (certified(seed, 3, *reading) <= attacked(seed, 3, *reading)).all()
-        for reading in READINGS[:4]
-        for seed in range(13)
-    )
+    cases = [(seed, 3, *reading) for reading in READINGS[:4] for seed in range(13)]
+    return any(not (certified(*case) <= attacked(*case)).all() for case in CASES_MADE + cases)
 
 
 @pytest.mark.parametrize(("owner", "name", "right", "wrong"), every(4, FAULTS))

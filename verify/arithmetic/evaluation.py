@@ -93,6 +93,15 @@ class Evaluation:
         total = self.dot(exponentials, np.ones(1))[..., None]
         return self.tensor(self(divide, exponentials, total))
 
+    def layer_norm(self, x: Array, weight: Array, bias: Array, eps: float) -> Array:
+        """LayerNorm over the last axis in two passes, each sum in this evaluation's order."""
+        d, ones = np.array(float(x.shape[-1])), np.ones(x.shape[-1])
+        mean = self(divide, self.dot(x, ones), d)[..., None]
+        centred = self(add, x, -mean)
+        variance = self(divide, self.dot(centred, centred), d)[..., None]
+        root = self(square_root, self(add, variance, np.array(eps)))
+        return self.tensor(self(add, self(multiply, self(divide, centred, root), weight), bias))
+
     def dot(self, x: Array, y: Array) -> Array:
         """The sum of products over the last axis, in this evaluation's order."""
         x, y = np.broadcast_arrays(x, y)
@@ -163,11 +172,12 @@ def _terms(x: Array, y: Array) -> tuple[Array, Array]:
     return tuple(np.where(is_kept, np.take_along_axis(factor, places, -1), 0.0) for factor in (x, y))  # type: ignore[return-value]
 
 
-def square_root(d: int, fmt: Format) -> Array:
-    """sqrt(d) rounded once."""
-    root = np.sqrt(np.array([float(d)]))
+def square_root(x: Array | float, fmt: Format) -> Array:
+    """The root of each number, rounded once."""
+    x = np.atleast_1d(np.asarray(x, dtype=float))
+    root = np.sqrt(x)
     high, low = two_product(root, root)
-    return rounded(root, fmt, (d - high) - low)
+    return rounded(root, fmt, (x - high) - low)
 
 
 def rounded_model(model: M, fmt: Format) -> M:

@@ -38,6 +38,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify count01 --construction layer-norm",
         deep=(
             "verify count01 --construction layer-norm --labels thesis",
+            "verify count01 --construction layer-norm --max-digits 12 --max-noise 6 --precision float32",
             "verify count01 --construction layer-norm --max-digits 12 --max-noise 6 --method exhaustive "
             "--dtype float32",
         ),

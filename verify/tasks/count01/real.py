@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import numpy as np
 from flint import arb, ctx
 
 from constructions.count01 import Count01Transformer
@@ -26,6 +27,7 @@ from verify.arithmetic.exact_reals import (
     precisions,
     total,
 )
+from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import check_finite, fractions
 from verify.tasks.count01.task import (
     EQUALS,
@@ -64,21 +66,22 @@ class ExactModel:
         return len(self.scores)
 
 
-def exact_model(model: Count01Transformer) -> ExactModel:
-    """The stored numbers of a module, as they are.
+def exact_model(model: Count01Transformer, seen: Array | None = None) -> ExactModel:
+    """The stored numbers of a module, as they are; `seen` (8, d) is what the attention reads in place of the tokens.
 
     Raises: BadInput for a weight that is NaN or infinite.
     """
-    check_plain(model)
+    check_plain(model, may_have_norm=seen is not None)
     check_finite(model.named_parameters())
     E, W_out, lasts = fractions(model.E), fractions(model.W_out), (EQUALS, FOUR, FIVE)
+    read = E if seen is None else np.vectorize(Fraction, otypes=[object])(seen)
     b_out = [Fraction(b) for b in model.b_out.double().tolist()]
     scores, values = [], []
     for h in range(model.heads):
         W_Q, W_K, W_V, W_O = (fractions(W[h]) for W in (model.W_Q, model.W_K, model.W_V, model.W_O))
-        found = E[list(lasts)] @ W_Q @ (E @ W_K).T
+        found = read[list(lasts)] @ W_Q @ (read @ W_K).T
         scores.append(dict(zip(lasts, found.tolist(), strict=True)))
-        values.append([[exponentials({0: x}) for x in row] for row in E @ W_V @ W_O @ W_out])
+        values.append([[exponentials({0: x}) for x in row] for row in read @ W_V @ W_O @ W_out])
     residual = E @ W_out
     constant = {
         last: [exponentials({0: b + (r if model.has_skip else 0)}) for r, b in zip(residual[last], b_out, strict=True)]
@@ -87,10 +90,11 @@ def exact_model(model: Count01Transformer) -> ExactModel:
     return ExactModel(len(b_out), tuple(scores), tuple(values), constant, exponentials({0: 1}))
 
 
-def check_plain(model: Count01Transformer) -> None:
+def check_plain(model: Count01Transformer, *, may_have_norm: bool = False) -> None:
     """Raises BadInput for layer norm or scaled scores, which this proof does not speak of."""
-    if model.has_norm or model.scale != 1:
-        what = "layer norm" if model.has_norm else f"scores divided by sqrt({model.scale})"
+    has_norm = model.has_norm and not may_have_norm
+    if has_norm or model.scale != 1:
+        what = "layer norm" if has_norm else f"scores divided by sqrt({model.scale})"
         raise BadInput(
             f"weights: {what} is decided in the reading real, or run by --method exhaustive; leave --precision out"
         )

@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import torch
 
 from constructions.count01 import Count01Transformer
 from verify.arithmetic.any_order import RoundedArithmetic, times
@@ -23,16 +24,21 @@ from verify.arithmetic.formats import Format
 from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.slack import INFLATION, LEAST, Array
 from verify.arithmetic.softmax import exponential_errors
-from verify.arithmetic.stored import fractions
+from verify.arithmetic.stored import fractions, numbers
+from verify.engine.balls import Arithmetic, Ball
+from verify.engine.rules.normalisation import layer_norm
 from verify.tasks.count01.task import kinds
 
 CONTRACT = Contract(normalised="normalises, then weighs the values")
 ALIKE = "the same product of two numbers is computed alike at every position"
 
 
-def assumptions(fmt: Format, accumulate: Format | None) -> tuple[str, ...]:
+NORMED = "LayerNorm in one pass, two or by running means, its weight and bias folded into one product and sum or not"
+
+
+def assumptions(fmt: Format, accumulate: Format | None, *, has_norm: bool = False) -> tuple[str, ...]:
     """Lists the assumptions of the reading "dtype, any order"."""
-    return (*CONTRACT.text(fmt, accumulate), ALIKE)
+    return (*CONTRACT.text(fmt, accumulate), *([NORMED] if has_norm else []), ALIKE)
 
 
 INFINITE = Fraction(2) ** 1000  # a bound near the end of float64, which decides nothing
@@ -44,6 +50,36 @@ class ComputedNumber:
 
     value: Fraction
     radius: Fraction
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the attention reads of each token: numbers (8, d), and how far computed ones may be off.
+
+    Without LayerNorm these are the tokens. Behind it the proof is about the model whose attention reads `near` and
+    no other, so that it needs no root; what computed ones are off it is an error like any other.
+    `off` is infinite where a computed one may be no number.
+    """
+
+    near: Array
+    off: Array
+
+    @classmethod
+    def of(cls, model: Count01Transformer, at: RoundedArithmetic) -> Seen:
+        E = numbers(model.E)
+        if not model.has_norm:
+            return cls(E, np.zeros_like(E))
+        engine = Arithmetic(at.stored, None if at.inner is at.stored else at.inner)
+        x, weight, bias = (Ball(torch.from_numpy(numbers(W))) for W in (model.E, model.norm_weight, model.norm_bias))
+        found, *_ = layer_norm(engine, x, [E.shape[1]], weight, bias, float(model.norm_eps))
+        is_known = torch.isfinite(found.mid) & torch.isfinite(found.radius)
+        near, off = torch.where(is_known, found.mid, 0.0), torch.where(is_known, found.radius, torch.inf)
+        return cls(near.numpy(), off.numpy())
+
+    def token(self, t: int) -> list[ComputedNumber]:
+        """One token; where nothing bounds what is computed, itself."""
+        off = np.where(np.isfinite(self.off[t]), self.off[t], 0.0)
+        return [ComputedNumber(Fraction(x), Fraction(r)) for x, r in zip(self.near[t].tolist(), off.tolist(), strict=True)]
 
 
 def rounded_dot(x: list[ComputedNumber], w: list[Fraction], at: RoundedArithmetic) -> ComputedNumber:
@@ -81,11 +117,13 @@ class QueryErrors:
     def __init__(self, model: Count01Transformer, last: int, at: RoundedArithmetic) -> None:
         self.model, self.last, self.at = model, last, at
         self.tokens = kinds(last)
-        E = fractions(model.E)
-        stored = {t: [ComputedNumber(x, Fraction(0)) for x in E[t]] for t in self.tokens}
+        seen = Seen.of(model, at)
+        stored = {t: seen.token(t) for t in self.tokens}
         self.scores: list[list[ComputedNumber]] = []
         values, radii = [], []
         self.obstacle: str | None = None
+        if not np.isfinite(seen.off[list(self.tokens)]).all():
+            self.obstacle = f"the LayerNorm of a token is not known well enough in {at.stored.name}"
         for h in range(model.heads):
             W_Q, W_K, W_V = (fractions(W[h]).T for W in (model.W_Q, model.W_K, model.W_V))
             q = [rounded_dot(stored[last], w, at) for w in W_Q]
@@ -158,7 +196,7 @@ class QueryErrors:
 
     def is_one_number(self, t: int) -> bool:
         """Whether all occurrences of a kind have one computed score: one occurrence, or no sum."""
-        return t not in (1, 2, 3) or self.model.W_Q.shape[1:] == (1, 1)
+        return t not in (1, 2, 3) or (self.model.W_Q.shape[1:] == (1, 1) and not self.model.has_norm)
 
     def weight_error(self, h: int, low: Array, high: Array, D_low: Array) -> Array:
         """A bound on sum n_t |error of weight t| / sum n_t weight_t per box (K,)."""

@@ -88,10 +88,14 @@ def sequential_logits(model: Count01Transformer, tokens: Tensor) -> Tensor:
         terms = x.unsqueeze(-1) * W
         return add_up(terms.movedim(-2, 0))
 
-    x = model.E[tokens]
-    heads = []
+    x, heads = model.E[tokens], []
+    seen = x
+    if model.has_norm:
+        centred = x - (add_up(x.movedim(-1, 0)) / x.shape[-1])[..., None]
+        variance = add_up((centred * centred).movedim(-1, 0)) / x.shape[-1]
+        seen = centred / (variance + float(model.norm_eps)).sqrt()[..., None] * model.norm_weight + model.norm_bias
     for h in range(model.heads):
-        q, k, v = dot(x[:, -1], model.W_Q[h]), dot(x, model.W_K[h]), dot(x, model.W_V[h])
+        q, k, v = dot(seen[:, -1], model.W_Q[h]), dot(seen, model.W_K[h]), dot(seen, model.W_V[h])
         scores = add_up((q.unsqueeze(1) * k).movedim(-1, 0))
         weights = (scores - scores.amax(-1, keepdim=True)).exp()
         share = weights / add_up(weights.movedim(1, 0)).unsqueeze(1)
@@ -107,9 +111,12 @@ def rounded_logits(model: Count01Transformer, tokens: Tensor, at: Evaluation) ->
     x = W["E"][tokens.numpy()]
     last, heads = x[:, -1:], []
     with np.errstate(all="ignore"):
+        seen = x
+        if model.has_norm:
+            seen = at.layer_norm(x, W["norm_weight"], W["norm_bias"], float(model.norm_eps))
         for W_Q, W_K, W_V in zip(W["W_Q"], W["W_K"], W["W_V"], strict=True):
-            scores = at.product(at.product(last, W_Q), np.swapaxes(at.product(x, W_K), -1, -2))
-            heads.append(at.product(at.softmax(scores), at.product(x, W_V)))
+            scores = at.product(at.product(seen[:, -1:], W_Q), np.swapaxes(at.product(seen, W_K), -1, -2))
+            heads.append(at.product(at.softmax(scores), at.product(seen, W_V)))
         stream = at.product(np.concatenate(heads, axis=-1), W["W_O"].reshape(-1, W["W_O"].shape[-1]))
         if model.has_skip:
             stream = at.tensor(at(add, last, stream))

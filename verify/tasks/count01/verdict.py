@@ -146,7 +146,9 @@ class Count01:
             return (constant_bits(reading.s), "right means: the right token has strictly the largest logit")
         if isinstance(reading, Kernel):
             return ("this torch kernel, at the batch shapes used, with digits in the order run",)
-        return assumptions(reading.format, reading.accumulate) if isinstance(reading, Rounded) else ()
+        if not isinstance(reading, Rounded):
+            return ()
+        return assumptions(reading.format, reading.accumulate, has_norm=self.module.has_norm)
 
     def on(self, domain: Domain) -> Count01:
         return replace(self, domain=domain)

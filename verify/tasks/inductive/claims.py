@@ -182,6 +182,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task modular --pe nope --bos --activation gelu --length 100",
         "--task selective-modular --pe rope --bos --activation gelu --positions 128",
         "--task selective-modular --pe ape --activation gelu --positions 160",
+        "--task selective-modular --pe sine --activation gelu --positions 160",
         "--task selective-modular --pe sine --activation gelu --positions 160 --no-layernorm",
         "--task selective --pe spe --activation gelu --layers 1",
         "--task selective --pe nope --distinct-start --activation gelu --length 100",

@@ -111,6 +111,10 @@ class Reading:
 
         A product of the stream is rounded, added to up to L others, and kept, stored or taken as a factor, three times
         at most where it is; one of the reading likewise, of d others and b_1. Where the sums are exact, it is itself.
+
+        For a reading it is enough that its positive terms come to at most 2^p units. Rounding is monotone, and so is a
+        tree of sums in its terms: if no partial sum is below -2^p units, all are exact; the first that is, is rounded
+        to -2^p units or less, with which the whole tree comes to zero or less, as it does in real numbers.
         """
         E, W_1 = at.as_operand(stored.E), at.as_operand(stored.W_1)
         size, weights = times(scores.magnitude[:, None], E.magnitude), W_1.magnitude  # (T, d), (d, p)
@@ -129,10 +133,9 @@ class Reading:
         read_unit = np.minimum(unit.min(0), unit_exponent(stored.b_1.mid))
         is_known = ((stream.is_exact[:, None] & (W_1.rad == 0)) | ~is_read).all(0) & (stored.b_1.rad == 0)
         most_read = (L * read_slots.max(0) + read_own) * INFLATION
-        signed = scores.mid[:, None] * E.mid
-        parts = [L * _part(signed, W_1.mid, sign).max(0) + _part(stored.E.mid[t][None], W_1.mid, sign)[0]
-                 + np.maximum(sign * stored.b_1.mid, 0.0) for sign in (1, -1)]  # fmt: skip
-        within = np.minimum(np.maximum(*parts) * INFLATION, most_read)
+        parts = L * _positive(scores.mid[:, None] * E.mid, W_1.mid).max(0)
+        parts = parts + _positive(stored.E.mid[t][None], W_1.mid)[0]
+        within = (parts + np.maximum(stored.b_1.mid, 0.0)) * INFLATION
         reads = Sums.of(most_read, within, read_unit, is_known, is_read.sum(0) + 1, at)
 
         def inherited(x: Array) -> Array:
@@ -150,11 +153,10 @@ class Reading:
         )
 
 
-def _part(x: Array, W: Array, sign: int) -> Array:
-    """The positive (or negative) parts of the products in x W, added up."""
-    return absolute_product(np.maximum(x, 0.0), np.maximum(sign * W, 0.0)) + absolute_product(
-        np.maximum(-x, 0.0), np.maximum(-sign * W, 0.0)
-    )
+def _positive(x: Array, W: Array) -> Array:
+    """The positive parts of the products in x W, added up."""
+    parts = [absolute_product(np.maximum(sign * x, 0.0), np.maximum(sign * W, 0.0)) for sign in (1, -1)]
+    return (parts[0] + parts[1]) * INFLATION
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,8 @@ class Sums:
     ) -> Sums:
         """Of sums of so many terms whose absolute values come to at most `size`, and that are then factors.
 
-        Neither the positive terms nor the negative ones come to more than `within`.
+        Neither the positive terms nor the negative ones come to more than `within`; or the positive ones do not, and
+        all that is read of a sum is its positive part.
         """
         is_exact = is_known & at.is_representable(within, unit) & at.fits_operand(within, unit)
         growth = np.where(is_exact, 0.0, at.growth_of_products(terms + 3, 3))
