@@ -109,7 +109,9 @@ def news(experiment: Experiment, results: Sequence[Result]) -> list[str]:
         settings = ", ".join(f"{name} {value}" for name, value in result.settings.items())
         laws = {name: text for name, text in experiment.laws.items() if name in result.exact}
         exact = "".join(f"; {in_a_sentence(text, share(*result.exact[name]))}" for name, text in laws.items())
-        found.append(f"{settings}: all {result.sampled[1]} samples right{exact}; {case_in_words(result.wrong or {})}")
+        number = f"; wrong on {wrong_in_words(result)}" if result.inputs else ""
+        case = case_in_words(result.wrong or {})
+        found.append(f"{settings}: all {result.sampled[1]} samples right{exact}{number}; {case}")
     found = found or [f"Of {len(results)} models, none has all its samples right and is wrong elsewhere."]
     remarks = experiment.remarks(results) if experiment.remarks is not None else []
     return [*found, *remarks, *agreement(results)]
