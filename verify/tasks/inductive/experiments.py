@@ -309,8 +309,8 @@ OVER_TYPES = {
 
 
 def experiments() -> tuple[Experiment, ...]:
-    """Tables 2 and A4 to A6."""
-    return table_2(), table_a4(), table_a5(), table_a6()
+    """Tables 2 and A4 to A7."""
+    return table_2(), table_a4(), table_a5(), table_a6(), table_a7()
 
 
 def table_2() -> Experiment:
