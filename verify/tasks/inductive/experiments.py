@@ -396,7 +396,7 @@ def table_a7() -> Experiment:
         SAMPLING,
         OVER_TYPES,
         {grid: in_words(grid, ["selective"]) for grid in GridSize},
-        {GridSize.LAPTOP: 25.0, GridSize.PAPER: 500_000.0},
+        {GridSize.LAPTOP: 12.0, GridSize.PAPER: 500_000.0},
         trials_of_selective,
         partial(grids, TESTED, panel="task", y="layers"),
         remarks,
