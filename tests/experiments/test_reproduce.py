@@ -168,6 +168,8 @@ def test_news_is_what_samples_miss():
     ]
     (line,) = news(experiment, [seen, proved, unknown, missed])
     assert line.startswith("d 4: all 10 samples right; right on 100 - 1.0e-10 % of all inputs; input [3]")
+    (line,) = news(experiment, [replace(missed, inputs={"all": 10**13})])
+    assert "% of all inputs; wrong on 10 of 10000000000000 (all); input [3]" in line
     parts = replace(experiment, laws={"all": "all inputs", "separable": "{} % of its heads separate"})
     (line,) = news(
         parts, [replace(missed, exact=missed.exact | {"separable": (Fraction(1, 4),) * 2, "no law": (1, 1)})]

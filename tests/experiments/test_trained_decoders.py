@@ -13,6 +13,7 @@ from constructions.inductive import load
 from constructions.training import Recipe, train
 from verify.counting.tasks import Line, Task
 from verify.experiments.experiment import GridSize, Result, Verdict
+from verify.experiments.seeds import agreement
 from verify.tasks.inductive import experiments, tested
 from verify.tasks.inductive.tested import every_string
 from verify.tasks.inductive.trained import IGNORED, Course, shifted_run
@@ -95,23 +96,25 @@ def by_hand(model, course, is_counted):
 
 
 @pytest.mark.parametrize(
-    ("task", "pe", "of"),
+    ("task", "pe", "bos", "of"),
     [
-        ("modular", "ape", {"modulus": 3}),
-        pytest.param("shifted", "spe", {"vocabulary": 6}, marks=pytest.mark.deep),
-        pytest.param("helper", "nope", {"vocabulary": 6}, marks=pytest.mark.deep),
-        pytest.param("succession", "sine", {"vocabulary": 6}, marks=pytest.mark.deep),
-        pytest.param("first-homogeneous", "rope", {}, marks=pytest.mark.deep),
+        ("modular", "ape", False, {"modulus": 3}),
+        pytest.param("modular", "rope", True, {"modulus": 3}, marks=pytest.mark.deep),
+        pytest.param("shifted", "spe", False, {"vocabulary": 6}, marks=pytest.mark.deep),
+        pytest.param("helper", "nope", False, {"vocabulary": 6}, marks=pytest.mark.deep),
+        pytest.param("succession", "sine", False, {"vocabulary": 6}, marks=pytest.mark.deep),
+        pytest.param("succession", "nope", True, {"vocabulary": 6}, marks=pytest.mark.deep),
+        pytest.param("first-homogeneous", "rope", False, {}, marks=pytest.mark.deep),
     ],
 )
-def test_shares_are_those_of_all_lines_and_shifts(tmp_path, monkeypatch, task, pe, of):
-    trial = trial_of(monkeypatch, task, pe, experiments.Sizes(3, 6, 8, of), steps=30)
+def test_shares_are_those_of_all_lines_and_shifts(tmp_path, monkeypatch, task, pe, bos, of):
+    trial = trial_of(monkeypatch, task, pe, experiments.Sizes(3, 6, 8, of), steps=30, bos=bos)
     trained = trial.run()
     model, course, result = loaded(tmp_path, trained), trial.course, trained.result
     last = 0 if course.task.M is None else course.task.M + 1
     found = by_hand(model, course, lambda line: line.tokens[-1] == last)
     for law, part in (("trained", range(1, 4)), ("tested", range(4, 7))):
-        right, total = (sum(found[n][i] for n in part) for i in (0, 1))
+        right, total = (sum(found.get(n, (0, 0))[i] for n in part) for i in (0, 1))  # shifted has none of the last
         assert result.exact[law] == (Fraction(right, total),) * 2 and result.inputs[law] == total
         assert result.wrong_of(law) == (total - right, total)
     case = result.wrong
@@ -121,11 +124,16 @@ def test_shares_are_those_of_all_lines_and_shifts(tmp_path, monkeypatch, task, p
 
 
 @pytest.mark.parametrize(
-    ("task", "pe"), [pytest.param("selective", "spe", marks=pytest.mark.deep), ("first-heterogeneous", "nope")]
+    ("task", "pe", "bos"),
+    [
+        pytest.param("selective", "spe", False, marks=pytest.mark.deep),
+        pytest.param("selective", "ape", True, marks=pytest.mark.deep),
+        ("first-heterogeneous", "nope", False),
+    ],
 )
-def test_shares_are_those_of_all_strings_and_shifts(tmp_path, monkeypatch, task, pe):
+def test_shares_are_those_of_all_strings_and_shifts(tmp_path, monkeypatch, task, pe, bos):
     of = {"types": 2} if task != "selective" else {"types": 2, "max_count": 4}
-    trial = trial_of(monkeypatch, task, pe, experiments.Sizes(2, 4, 6, of), steps=30)
+    trial = trial_of(monkeypatch, task, pe, experiments.Sizes(2, 4, 6 + bos, of), steps=30, bos=bos)
     trained = trial.run()
     model, course, result = loaded(tmp_path, trained), trial.course, trained.result
     wrong, total = [], [0] * 4
@@ -186,6 +194,19 @@ def test_the_document_s_figures_stand_beside_the_models():
     table = experiments.trials(GridSize.LAPTOP, 1)
     found = {(each.task, each.pe, each.layers): each.settings["C prints"] for each in table}
     assert found["shifted", "rope", 2] == "100/92.5" and found["modular", "spe", 1] == "100/8.2"
+    first = {
+        (each.d, each.pe): each.settings["C prints"] for each in experiments.trials_of_first_tokens(GridSize.PAPER, 1)
+    }
+    assert first[4, "spe"] == first[32, "ape"] == "100/100" and first[4, "rope"] == "0/0"
+    other = {
+        tuple(each.settings[name] for name in ("task", "BOS", "positions", "layers")): each.settings["C prints"]
+        for each in experiments.trials_with_bos(GridSize.PAPER, 1)
+    }
+    assert other["succession", "no", "rope", 1] == other["succession", "no", "nope", 4] == "2/0"
+    assert other["modular", "yes", "rope", 1] == "100/27.8" and other["modular", "no", "nope", 2] == "12/11.8"
+    assert "-" not in other.values()
+    selective = {(each.pe, each.layers): each.printed for each in experiments.trials_of_selective(GridSize.PAPER, 1)}
+    assert selective["rope", 2] == "100/40.9" and selective["nope", 1] == "100/99.5"
     (first,) = experiments.trials_of_strings(GridSize.PAPER, 1)
     assert first.settings == {"d": 4, "positions": "nope", "C prints": "100/100", "seed": 0}
     paper = experiments.trials(GridSize.PAPER, 5)
@@ -198,7 +219,10 @@ def test_a_second_seed_is_compared_with_the_first():
         exact = [{"trained": (each, each), "tested": (Fraction(0), Fraction(1))} for each in share]
         return [Result({"d": 4, "seed": i}, (1, 2), Verdict.REFUTED, each, {}) for i, each in enumerate(exact)]
 
-    assert experiments.remarks(results("1"))[1].startswith("One seed")
-    learnt, trained, tested = experiments.remarks(results("1", "0.8"))
-    assert learnt.startswith("1 of 2") and "in 1 of 1 kinds of models: d 4" in trained and "in 0 of 1" in tested
-    assert "in 0 of 1" in experiments.remarks(results("0.95", "0.9"))[1]
+    assert agreement([]) == [] and agreement(results("1"))[0].startswith("One seed")
+    (said,) = agreement(results("1", "0.8"))
+    assert said.startswith("2 seeds") and "*trained* for 1 of 1 (d 4), *tested* for 0 of 1, verdicts for 0" in said
+    assert "*trained* for 0 of 1, " in agreement(results("0.95", "0.9"))[0]
+    proved = Result({"d": 4, "seed": 1}, (1, 1), Verdict.PROVED, {})
+    assert agreement([*results("1"), proved])[0].endswith("each model: verdicts differ for 1")
+    assert experiments.remarks(results("1", "0.8"))[0].startswith("1 of 2")

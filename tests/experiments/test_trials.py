@@ -12,7 +12,7 @@ from command import run
 
 from constructions.errors import BadInput
 from constructions.training import Recipe, train
-from verify.experiments.experiment import GridSize, Verdict
+from verify.experiments.experiment import GridSize, Result, Verdict
 from verify.tasks.addition.modular import experiments as modular
 from verify.tasks.contextual import experiments as contextual
 from verify.tasks.count01 import halving
@@ -220,3 +220,16 @@ def test_longer_training_is_more_steps_and_another_trial():
     assert {each.pe for each in contextual.longer_trials(GridSize.LAPTOP, 1)} == {"nope", "ape", "rope", "alibi"}
     whole, first, second, shorter, fewer = contextual.numbers(GridSize.LAPTOP).values()
     assert whole == first + second == 2 * 126_720 and shorter == 2 * 70 * 2**4 and fewer == 66 * 2**10
+
+
+def test_codes_of_which_one_seed_keeps_what_it_learnt_are_named():
+    def model(code, seed, own, shorter):
+        shares = {"both regions": own, "shorter": shorter, "fewer regions": Fraction(1, 3)}
+        exact = {law: (share, share) for law, share in shares.items()}
+        return Result({"positions": code, "seed": seed}, (1, 1), Verdict.REFUTED, exact)
+
+    half, less = Fraction(1, 2), Fraction(1, 4)
+    found = [model("nope", 0, half, half), model("rope", 0, half, less)]
+    shorter, fewer = contextual.remarks([*found, model("nope", 1, half, less), model("rope", 1, half, less)])
+    assert shorter.startswith("On shorter strings 1 of 4") and shorter.endswith("not by another with nope")
+    assert fewer.startswith("On fewer regions 0 of 4") and "seed" not in fewer

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from verify.experiments.experiment import Experiment, Result
+from verify.experiments.seeds import agreement
 from verify.frame.certificate import in_words
 
 LONGEST_SHOWN = 12  # tokens of an input
@@ -102,15 +103,18 @@ def wrong_in_words(result: Result) -> str:
 
 
 def news(experiment: Experiment, results: Sequence[Result]) -> list[str]:
-    """What sampling did not see: each model whose samples are all right and that is wrong; the experiment's remarks."""
+    """What sampling did not see: each model whose samples are all right and that is wrong; then remarks, and seeds."""
     found = []
     for result in (each for each in results if each.is_news):
         settings = ", ".join(f"{name} {value}" for name, value in result.settings.items())
         laws = {name: text for name, text in experiment.laws.items() if name in result.exact}
         exact = "".join(f"; {in_a_sentence(text, share(*result.exact[name]))}" for name, text in laws.items())
-        found.append(f"{settings}: all {result.sampled[1]} samples right{exact}; {case_in_words(result.wrong or {})}")
+        number = f"; wrong on {wrong_in_words(result)}" if result.inputs else ""
+        case = case_in_words(result.wrong or {})
+        found.append(f"{settings}: all {result.sampled[1]} samples right{exact}{number}; {case}")
     found = found or [f"Of {len(results)} models, none has all its samples right and is wrong elsewhere."]
-    return found + (list(experiment.remarks(results)) if experiment.remarks is not None else [])
+    remarks = experiment.remarks(results) if experiment.remarks is not None else []
+    return [*found, *remarks, *agreement(results)]
 
 
 def in_a_sentence(text: str, of: str) -> str:

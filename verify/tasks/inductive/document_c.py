@@ -69,6 +69,11 @@ first-homogeneous 1: 0/0  100/100  100/100  0/0  100/100
 first-heterogeneous 1: 100/100  -  -  -  -
 """
 
+# Table A4's row without BOS that Table 2 does not have; its other ones are Table 2's.
+TABLE_A4_WITHOUT_BOS = """
+succession 1: 2.0/0.0  -  -  2.0/0.0  -
+"""
+
 TRAINED = 50  # the longest homogeneous string that C trains on
 TESTED = {"first-homogeneous": 128, "first-heterogeneous": 128}  # the longest that it tests; 100 elsewhere
 
@@ -111,6 +116,16 @@ def reported() -> tuple[Reported, ...]:
         (TABLE_A1, RECURRENT, False),
     )
     return tuple(cell for text, models, has_bos in tables for cell in _cells(text, models, has_bos))
+
+
+@cache
+def reported_again() -> tuple[Reported, ...]:
+    """Cells of Table A4 that are said beside others, and are no cells of the table of claims.
+
+    >>> [(cell.model, cell.inside, cell.has_bos) for cell in reported_again()]
+    [('nope', 2.0, False), ('rope', 2.0, False)]
+    """
+    return tuple(_cells(TABLE_A4_WITHOUT_BOS, EMBEDDINGS, has_bos=False))
 
 
 def figure_of_c(task: str, model: str, layers: int, *, bos: bool = False) -> float:
