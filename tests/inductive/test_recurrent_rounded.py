@@ -249,6 +249,34 @@ PLANTED = {
 }
 
 
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+def test_a_sum_that_overflows_before_its_activation_proves_nothing(kind):
+    """One unit beside a right network adds A + A - A - A; in pairs that is inf - inf in float32, and all logits are NaN.
+
+    With A a quarter as large every partial sum is a number, and the same network is proved.
+    """
+    for scale, verdict in ((1.0, Verdict.UNKNOWN), (0.25, Verdict.PROVED)):
+        model = RecurrentModel(kind, hidden=4, classes=2, dtype=torch.float64)
+        with torch.no_grad():
+            for p in model.parameters():
+                p.zero_()
+            W, b, A = model.cell.weight_hh_l0, model.cell.bias_ih_l0, scale * 1.5 * 2.0**127
+            own = {"rnn": 0, "gru": 8, "lstm": 8}[kind]  # where the candidate's rows start
+            if kind == "gru":
+                b[4:8] = -40.0  # h' is the candidate
+                b[:4] = 40.0
+            if kind == "lstm":
+                b[:4], b[4:8], b[12:] = 40.0, -40.0, 40.0
+            W[own, 0], b[own] = -4.0, 2.0
+            b[own + 1 : own + 3] = 30.0
+            at = own + 3 if kind == "rnn" else 3
+            W[at, 1], W[at, 2], b[at], model.cell.bias_hh_l0[at] = A, -A, A, -A
+            model.readout.weight[0, 0] = 1.0
+        task = Task.of("modular", modulus=2)
+        found = certify(Homogeneous(model, task, None), Rounded(FORMATS["float32"]), Effort(budget=looks(400)))
+        assert found.verdict is verdict, (kind, scale)
+
+
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_faults_prove_what_is_wrong(name):
     """A sum whose limit is wrong: a fault in the lemma's premises proves it, so that they are what refuses it."""

@@ -82,11 +82,14 @@ class Grid:
         return self._increasing(sigmoid, self.value(x))
 
     def _increasing(self, f: Any, x: Ball) -> Ball:
-        """Between the values at the ends, each off by 2 units in the last place, and rounded."""
+        """Between the values at the ends, each off by 2 units in the last place, and rounded; of what may have
+        overflowed nothing is known, since it may be NaN.
+        """
         low, high = f(end(x, -1)).lower, f(end(x, 1)).upper
         u, tiny = self._at.stored.u, 2 * self._at.stored.tiny
         off = ((ULPS + 1) * u * (1 + ULPS * u) + 4 * U) * INFLATION  # 4 U: the two lines below are rounded, too
-        return Ball.between(low - off * np.abs(low) - tiny, high + off * np.abs(high) + tiny)
+        found = Ball.between(low - off * np.abs(low) - tiny, high + off * np.abs(high) + tiny)
+        return Ball(found.mid, np.where(np.isfinite(x.rad), found.rad, np.inf))
 
     def relu(self, x: Any) -> Ball:
         low, high = ends(self.value(x))
