@@ -216,13 +216,16 @@ def relu_sum(f, add, push):
 SWING = Task.of("modular", modulus=2)
 
 
-@pytest.mark.parametrize(("name", "f"), [("bfloat16", 1 - 2.0**-7), ("float32", 1 - 2.0**-20)])
+FADING = [("bfloat16", 1 - 2.0**-7), ("float32", 1 - 2.0**-20), ("float64", 1 - 2.0**-30), ("float64", 1 - 2.0**-38)]
+
+
+@pytest.mark.parametrize(("name", "f"), FADING)
 def test_a_sum_that_fades_slowly_is_proved_for_ever_where_its_limit_is_right(name, f):
     """Its limit is add / (1 - f); boxes reach there at once. With a larger push the limit is wrong."""
     add = (1 - f) / 4
-    found = certify(Homogeneous(relu_sum(f, add, 1.0), SWING, None), Rounded(FORMATS[name]), Effort(budget=looks(4000)))
+    found = certify(Homogeneous(relu_sum(f, add, 1.0), SWING, None), Rounded(FORMATS[name]), Effort(budget=looks(1000)))
     assert found.verdict is Verdict.PROVED and 0 < found.margin <= 1.0
-    case = certify(Homogeneous(relu_sum(f, add, 8.0), SWING, None), Rounded(FORMATS[name]), Effort(budget=looks(4000)))
+    case = certify(Homogeneous(relu_sum(f, add, 8.0), SWING, None), Rounded(FORMATS[name]), Effort(budget=looks(1000)))
     assert case.verdict is not Verdict.PROVED
 
 

@@ -34,6 +34,7 @@ MOST_TURNS = 2  # multiples of the period that are tried as a turn
 ROOM = 4.0  # units of rounding by which boxes are larger
 EDGE = 2.0**-40  # of a box, for the rounding of its ends
 NEWTON, NOISE = 4, 6.0  # steps, and units of rounding of a number in a step
+OWN = 256 * U  # as the format's unit: radii are enlarged by 32 U each, some eight times in a step
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ class Boxes:
                     return -nowhere, nowhere
                 x = x + np.linalg.pinv(eye - J) @ (states[-1] - x)
             own = np.abs(np.diagonal(J))
-            spread = (NOISE * k * (self.at.stored.u + 4 * U) * np.abs(x) + state.rad) / (1 - own)
+            spread = (NOISE * k * (self.at.stored.u + OWN) * np.abs(x) + state.rad) / (1 - own)
         is_known = np.isfinite(x) & (own < 1)
         return np.where(is_known, x - spread, -np.inf), np.where(is_known, x + spread, np.inf)
 
