@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from verify.arithmetic.any_order import RoundedArithmetic, hull
+from verify.arithmetic.any_order import RoundedArithmetic, hull, point
 from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.slack import INFLATION, Array, U
 from verify.arithmetic.softmax import ULPS
@@ -227,11 +227,6 @@ class Boxes:
             spread = (NOISE * k * (self.at.stored.u + OWN) * np.abs(x) + state.rad) / (1 - own)
         is_known = np.isfinite(x) & (own < 1)
         return np.where(is_known, x - spread, -np.inf), np.where(is_known, x + spread, np.inf)
-
-
-def point(x: Array) -> Ball:
-    """Numbers of a format, as they are."""
-    return Ball(x, np.zeros_like(x))
 
 
 def is_within(inner: Ball, outer: Ball) -> bool:
