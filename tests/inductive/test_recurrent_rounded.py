@@ -302,7 +302,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
 def test_a_sum_that_overflows_before_its_activation_proves_nothing(kind):
-    """One unit beside a right network adds A + A - A - A; in pairs that is inf - inf in float32, and all logits are NaN.
+    """One unit beside a right network adds A + A - A - A; in pairs it is inf - inf in float32, and logits are NaN.
 
     With A a quarter as large every partial sum is a number, and the same network is proved.
     """

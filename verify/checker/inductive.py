@@ -70,9 +70,7 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
     if reading != "real":
         require(not wrong, "a refutation in a format is not checked", NOT_CHECKABLE)
         require(bool(for_ever), "in a format only proofs of all lengths are checked", NOT_CHECKABLE)
-        require(
-            "invariant" in c, "no ellipsoids are saved, and boxes of computed numbers are not checked", NOT_CHECKABLE
-        )
+        require("invariant" in c, "no ellipsoids are saved, and boxes are not checked", NOT_CHECKABLE)
         return "line, for ever", rounded.for_ever
     if model == "s4":
         require(task == "modular", f"{model} on task {task!r} is not checked", NOT_CHECKABLE)
