@@ -20,7 +20,6 @@ from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.network import BallVector, Network, State, step
-from verify.tasks.recurrent.precise import Entrywise
 from verify.tasks.recurrent.proof import OrbitQuestion
 
 ROUNDED = "every result rounded once, sums from left to right"
@@ -61,7 +60,7 @@ def _rounded(x: float, fmt: Format) -> float:
     return y if abs(y) <= fmt.largest else math.copysign(beyond, x)
 
 
-class Computed(Entrywise):
+class Computed:
     """Vectors of numbers of a format, as one run computes them."""
 
     def __init__(self, net: Network, fmt: Format, *, keeps: bool = False) -> None:
@@ -87,6 +86,12 @@ class Computed(Entrywise):
 
     def known(self, x: BallVector) -> list[float]:
         return self._known[id(x)]
+
+    def whole(self, x: Sequence[float], y: Sequence[float]) -> list[float]:
+        return self.add(x, y)
+
+    def cut(self, x: Sequence[float], start: int, stop: int) -> Sequence[float]:
+        return x[start:stop]
 
     def add(self, x: Sequence[float], y: Sequence[float]) -> list[float]:
         return [self._to(a + b) for a, b in zip(x, y, strict=True)]
