@@ -9,7 +9,7 @@ from verify.arithmetic.formats import FORMATS
 from verify.tasks.recurrent import computed, grid, search
 from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.network import Network, orbit
-from verify.tasks.recurrent.proof import OrbitQuestion
+from verify.tasks.recurrent.proof import OrbitQuestion, for_ever
 
 NET = Network.of(counters.cycle(m=5))
 LINE = OrbitQuestion((), 0, lambda t: (t - 1) % 5, 5)
@@ -41,3 +41,9 @@ def test_boxes_and_runs_leave_off():
     assert found.right_to < 8 and "time is up" in found.stuck
     late = OrbitQuestion((), 0, lambda t: (t - 1) % 5, 5, 10**6)  # no state comes again before
     assert computed.run(NET.rounded(at.stored), late, None, at, looks(4).deadline()).steps < 100
+
+
+def test_a_proof_whose_time_is_up_before_the_first_token_is_open():
+    for rules in (Rules(), Rules(RoundedArithmetic.of(FORMATS["float32"]))):
+        found = for_ever(NET, LINE, rules, looks(1))
+        assert found.right_to == 0 and found.wrong_at is None

@@ -6,7 +6,7 @@ units: then every partial sum is representable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, LEAST, NORMAL, Array, lost_in_a_product
 
 REAL = Format("real", 1024, -1022, float(np.finfo(float).max))  # rounds less than any number that is computed here
+WIDE = 16  # radii of more than one such part of the number are followed from both ends
 NO_UNIT = 1 << 20  # log2 of the unit of zero, which is a multiple of everything
 
 
@@ -191,7 +192,32 @@ class RoundedArithmetic:
         for a in added:
             real, size = real + Ball(a, np.zeros_like(a)), (size + np.abs(a)) * INFLATION
             unit, terms = np.minimum(unit, unit_exponent(a)), terms + (a != 0)
-        return self._computed(real, _Terms(size, terms, unit, hard, is_known))
+        of = _Terms(size, terms, unit, hard, is_known)
+        whole = self._computed(real, of)
+        is_wide = (x.rad > np.abs(x.mid) / WIDE).any() and np.isfinite(x.rad).all()
+        return self._between_corners(whole, of, W, x, *added) if is_wide else whole
+
+    def _between_corners(self, whole: Ball, of: _Terms, W: Array, x: Ball, *added: Array) -> Ball:
+        """Every computed value of W x + a + .., which `whole` holds, between those of the least and greatest products.
+
+        Computed from products and terms p, a sum is within sum p -+ (g sum |p| + c), c for underflow. As long as g < 1,
+        p - g |p| and p + g |p| increase with p: so both bounds are least or greatest where all p are. That a sum is
+        exact at a corner says nothing of the others, and is used only where all factors are known.
+        """
+        (low, high), bounds = ends(x), []
+        for is_least in (True, False):
+            corner = np.where((W > 0) == is_least, low, high)
+            product = (point(W)[:, None, :] @ point(corner)[:, :, None])[:, 0, 0]
+            sizes = (point(np.abs(W))[:, None, :] @ point(np.abs(corner))[:, :, None])[:, 0, 0]
+            size = sizes.magnitude * INFLATION
+            for a in added:
+                product, size = product + point(a), (size + np.abs(a)) * INFLATION
+            bounds.append(self._computed(product, replace(of, size=size)))
+        (least, _), (_, most), (lowest, highest) = *map(ends, bounds), ends(whole)
+        between = Ball.between(np.maximum(least, lowest), np.minimum(most, highest))
+        is_narrower = ~of.is_known & np.isfinite(whole.rad) & (self.growth(of.number + 1) < 1 / 2)
+        is_narrower &= between.rad < whole.rad
+        return Ball(np.where(is_narrower, between.mid, whole.mid), np.where(is_narrower, between.rad, whole.rad))
 
     def one(self, x: Ball) -> Ball:
         """Every computed value of one operation, whose exact result is in x."""
@@ -256,6 +282,11 @@ class RoundedArithmetic:
         """Whether numbers that are such multiples stay themselves as factors of a matrix product."""
         result: np.ndarray = size <= np.ldexp(1.0, np.minimum(unit, 512) + min(self.operand.p, 52))
         return result
+
+
+def point(x: Array) -> Ball:
+    """Numbers as they are."""
+    return Ball(x, np.zeros_like(x))
 
 
 def hull(*balls: Ball) -> Ball:

@@ -68,7 +68,9 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
         return "strings" + (wrong if model == "lstm" else ", block by block"), selective.decide
     for_ever = ", for ever" * (not wrong and c["length"] == "all")
     if reading != "real":
-        require(bool(for_ever), "only proofs of all lengths are checked", NOT_CHECKABLE)
+        require(not wrong, "a refutation in a format is not checked", NOT_CHECKABLE)
+        require(bool(for_ever), "in a format only proofs of all lengths are checked", NOT_CHECKABLE)
+        require("invariant" in c, "no ellipsoids are saved, and boxes are not checked", NOT_CHECKABLE)
         return "line, for ever", rounded.for_ever
     if model == "s4":
         require(task == "modular", f"{model} on task {task!r} is not checked", NOT_CHECKABLE)

@@ -347,7 +347,8 @@ def refuted(net: StoredNetwork, c: dict[str, Any], due: Callable[[int], int | No
     n = case["length"]
     require(type(n) is int and n > 0 and c.get("inputs_covered") == "1", "counterexample: has no length")
     require(c["length"] == "all" or n <= c["length"], "counterexample: is longer than the lengths that are judged")
-    require(case.get("is_first") is True and c.get("right_to") == n - 1, "counterexample: must be the first")
+    require(case.get("is_first") is True, "counterexample: only a first one is checked", NOT_CHECKABLE)
+    require(c.get("right_to") == n - 1, "counterexample: must be the first")
     shown = case["input"]
     require(is_line(shown, n), "counterexample: its input is not so many tokens 0")
     require(type(margin) is float and margin <= 0, f"margin: {margin!r} must be zero or negative")

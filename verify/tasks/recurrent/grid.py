@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from verify.arithmetic.any_order import RoundedArithmetic, hull
+from verify.arithmetic.any_order import RoundedArithmetic, hull, point
 from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.slack import INFLATION, Array, U
 from verify.arithmetic.softmax import ULPS
@@ -34,6 +34,7 @@ MOST_TURNS = 2  # multiples of the period that are tried as a turn
 ROOM = 4.0  # units of rounding by which boxes are larger
 EDGE = 2.0**-40  # of a box, for the rounding of its ends
 NEWTON, NOISE = 4, 6.0  # steps, and units of rounding of a number in a step
+OWN = 256 * U  # as the format's unit: radii are enlarged by 32 U each, some eight times in a step
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,14 @@ class Grid:
         return self._increasing(sigmoid, self.value(x))
 
     def _increasing(self, f: Any, x: Ball) -> Ball:
-        """Between the values at the ends, each off by 2 units in the last place, and rounded."""
+        """Between the values at the ends, each off by 2 units in the last place, and rounded; of what may have
+        overflowed nothing is known, since it may be NaN.
+        """
         low, high = f(end(x, -1)).lower, f(end(x, 1)).upper
         u, tiny = self._at.stored.u, 2 * self._at.stored.tiny
         off = ((ULPS + 1) * u * (1 + ULPS * u) + 4 * U) * INFLATION  # 4 U: the two lines below are rounded, too
-        return Ball.between(low - off * np.abs(low) - tiny, high + off * np.abs(high) + tiny)
+        found = Ball.between(low - off * np.abs(low) - tiny, high + off * np.abs(high) + tiny)
+        return Ball(found.mid, np.where(np.isfinite(x.rad), found.rad, np.inf))
 
     def relu(self, x: Any) -> Ball:
         low, high = ends(self.value(x))
@@ -220,14 +224,9 @@ class Boxes:
                     return -nowhere, nowhere
                 x = x + np.linalg.pinv(eye - J) @ (states[-1] - x)
             own = np.abs(np.diagonal(J))
-            spread = (NOISE * k * (self.at.stored.u + 4 * U) * np.abs(x) + state.rad) / (1 - own)
+            spread = (NOISE * k * (self.at.stored.u + OWN) * np.abs(x) + state.rad) / (1 - own)
         is_known = np.isfinite(x) & (own < 1)
         return np.where(is_known, x - spread, -np.inf), np.where(is_known, x + spread, np.inf)
-
-
-def point(x: Array) -> Ball:
-    """Numbers of a format, as they are."""
-    return Ball(x, np.zeros_like(x))
 
 
 def is_within(inner: Ball, outer: Ball) -> bool:

@@ -272,7 +272,7 @@ def _least_look(line: OrbitQuestion) -> int:
 def _first_wrong(net: Network, line: OrbitQuestion, states: Array, known: int) -> int | None:
     """After how many tokens the float64 run is first wrong, beyond `known`."""
     logits = states[known + 1 :, net.read] @ net.V.T + net.b
-    due = np.array([line.expected(t) for t in range(known + 1, len(states))])
+    due = np.array([line.expected(t) for t in range(known + 1, len(states))], dtype=int)
     rows = np.arange(len(due))
     right = logits[rows, due].copy()
     logits[rows, due] = -np.inf
