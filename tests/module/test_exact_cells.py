@@ -163,7 +163,7 @@ FAULTS = [
     (("attention", "one", 0), Quotients, "_above_chords", "combined.sub_(least)", "combined.sub_(least - 0.1)"),
     (("relu", "one", 1), Quotients, "_above_chords", "combined.sub_(least)", "combined.sub_(least).mul_(2)"),
     (("norm", "one", 0), Cells, "least", "widened(low, at(extra), -1)", "low"),
-    (("relu", "one", 0), Quotients, "_above_chords", "mul_(a[:, None, None])", "mul_(a[:, None, None] / 2)"),
+    (("relu", "one", 0), Quotients, "_above_chords", "mul_(a[:, None, None])", "mul_(2 * a[:, None, None])"),
     (("attention", "one", 0), quotients, "spread_over", "sums.amin(2)", "sums.mean(2)"),
     (("attention", "one", 0), quotients, "spread_over", "sums.amax(2)", "sums.mean(2)"),
     (("norm", "one", 0), Quotients, "spread", "(found + off", "(0 * found + off"),
