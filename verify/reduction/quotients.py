@@ -136,7 +136,6 @@ class LowerBounds(NamedTuple):
         by_token = None if self.by_token is None else bound(self.by_token, lambda x: x[:, None, None])
         return LowerBounds(bound(self.low, lambda x: x), self.table, by_token)
 
-
     def raised(self, rows: Tensor, other: LowerBounds) -> LowerBounds:
         """The better of these and other bounds on the same functions of some cells."""
         low, wide = self.low[rows], self.by_token
