@@ -288,7 +288,6 @@ FAULTS = [
     ("heads", quotients.Quotients, "less", "torch.sub", "torch.add"),
     ("heads", quotients.Quotients, "__init__", "self.few / 2 + self.many / 2", "self.many"),
     ("heads", quotients.Quotients, "__init__", "(self.many / 2 - self.few / 2)", "0 * self.few"),
-    ("one head", quotients.Quotients, "_above_chords", "(many - a) * low, (few", "0 * low, (few"),
     ("one head", quotients.Quotients, "_above_chords", "total + mu[..., h] + b", "total + b"),
     ("heads", quotients, "spread_over", "sums.amin(2)", "sums.mean(2)"),
     ("norms", quotients.Quotients, "spread", "found + off", "0 * found + off"),
@@ -308,7 +307,7 @@ FAULTS = [
     ("heads", Cells, "gaps", "- part.mid[rivals]", "- 0.9 * part.mid[rivals]"),
     ("heads", Cells, "gaps", "- c[rivals]", "- 0.9 * c[rivals] - 0.1"),
     ("norms", Cells, "_by_root", "torch.minimum(low * root.least, low * root.most)", "low * root.most"),
-    ("norms", bounds.Cells, "least", "torch.minimum(low * root.least, low * root.most)", "low * root.most"),
+    ("norms", bounds.Cells, "least", "torch.minimum(low * at(root.least), low * at(root.most))", "low * at(root.most)"),
 ]
 
 

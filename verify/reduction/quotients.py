@@ -16,9 +16,9 @@ each place, summed over the places, is linear in |u| and |mu|, so that it costs 
 
 A lower bound alone needs less (`least`). With z- <= 1 / Z_h <= z+ on the cell, T / Z is at least z- T where T >= 0 and
 at least z+ T elsewhere: the smaller of the two, which is concave in T, so that it is above its chord a T + b on an
-interval, and sum_h (a_h T_h + b_h) is ONE sum of tables again. Two choices of mu_h are tried; the better bound stands.
-The quotient in the middle is the one above. The other is the least quotient of head h by itself on the cell: with it
-T_h >= 0, b_h is 0, and the bound is at least the sum of the heads' least quotients, which for one head is exact.
+interval, and sum_h (a_h T_h + b_h) is ONE sum of tables again. The least quotient of head h by itself on the cell is
+chosen for mu_h: with it T_h >= 0, b_h is 0, and the bound is at least the sum of the heads' least quotients, which for
+one head is exact. On narrow cells, z+ <= 8 z-, the quotient in the middle is tried as well; the better bound stands.
 
 What is said of all inputs of a cell is said of those with token t at place p as well, where the one sum of tables is
 larger than its least by what t's entry at p is above the least one there (`by_token`).
@@ -41,7 +41,8 @@ from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, U, gamma
 
 NEARLY = 2.0**-20  # a quotient that falls by less has been found
-TURNS = 5  # in which a head's least quotient is looked for
+NARROW = 8.0  # 1 / Z's upper end by its lower one, beyond which quotients in the middle hardly ever bound better
+TURNS = 16  # in which a head's least quotient is looked for, unless it is found before
 CACHED = 1 << 18  # numbers
 STRONG = 2.0**-600
 FAINT_SQUARES = 2.0**-500  # an l2 norm is off by less for each number whose square underflows
@@ -135,6 +136,16 @@ class LowerBounds(NamedTuple):
         by_token = None if self.by_token is None else bound(self.by_token, lambda x: x[:, None, None])
         return LowerBounds(bound(self.low, lambda x: x), self.table, by_token)
 
+    def raised(self, rows: Tensor, other: LowerBounds) -> LowerBounds:
+        """The better of these and other bounds on the same functions of some cells."""
+        low, wide = self.low[rows], self.by_token
+        is_better = (other.low.amin(1) > low.amin(1)) | torch.isnan(low.amin(1))
+        table = torch.where(is_better[:, None, None], other.table, self.table[rows])
+        if wide is not None and other.by_token is not None:
+            wide = wide.index_copy(0, rows, torch.fmax(wide[rows], other.by_token))
+        low = self.low.index_copy(0, rows, torch.fmax(low, other.low))
+        return LowerBounds(low, self.table.index_copy(0, rows, table), wide)
+
 
 class Quotients:
     """The atoms over a batch of cells; every bound holds for all tables within the radii.
@@ -195,11 +206,16 @@ class Quotients:
         """The cells, as many at a time as leaves a table of these functions in a core's cache."""
         at_once = max(1, CACHED // (self.places * self.listed * max(functions, 1)))
         for first in range(0, self.cells, at_once):
-            rows, part = slice(first, first + at_once), copy(self)
-            for name in ("x", "w", "few", "many", "zeta", "delta", "middle", "x_error", "w_error"):
-                setattr(part, name, getattr(self, name)[rows])
-            part.cells = len(part.x)
-            yield rows, part
+            rows = slice(first, first + at_once)
+            yield rows, self.only(rows)
+
+    def only(self, rows: slice | Tensor) -> Quotients:
+        """Some of the cells."""
+        part = copy(self)
+        for name in ("x", "w", "few", "many", "zeta", "delta", "middle", "x_error", "w_error"):
+            setattr(part, name, getattr(self, name)[rows])
+        part.cells = len(part.x)
+        return part
 
     def range(self, u: Tensor, constant: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
         """Bounds on constant + u . atoms, off by `error` besides: (cells, functions) each."""
@@ -250,25 +266,25 @@ class Quotients:
     def _least(
         self, u: Tensor, constant: Tensor, error: Tensor, by_least_quotients: bool, by_token: bool
     ) -> LowerBounds:
-        """The better of two bounds, with each head's own least quotient and with those in the middle."""
+        """The bounds with each head's own least quotient; where a cell is narrow, those in the middle if better."""
         products = [self.products(u, h) for h in range(self.n_heads)]
         middle = self.middles(u)
         if not by_least_quotients:
             return self._above_chords(u, products, middle, constant, error, by_token)
         own = torch.stack([self._least_quotient(products[h], middle[..., h], h) for h in range(self.n_heads)], -1)
         found = self._above_chords(u, products, own, constant, error, by_token)
-        if self.n_heads == 1:
+        rows = (self.many <= NARROW * self.few).all(1).nonzero().squeeze(1)
+        if self.n_heads == 1 or not len(rows):
             return found
-        other = self._above_chords(u, products, middle, constant, error, by_token)
-        is_better = (other.low.amin(1) > found.low.amin(1)) | torch.isnan(found.low.amin(1))
-        table = torch.where(is_better[:, None, None], other.table, found.table)
-        low, wide, more = torch.fmax(found.low, other.low), found.by_token, other.by_token
-        return LowerBounds(low, table, None if wide is None or more is None else torch.fmax(wide, more))
+        few = [part[rows] for part in products]
+        other = self.only(rows)._above_chords(u[rows], few, middle[rows], constant[rows], error[rows], by_token)
+        return found.raised(rows, other)
 
     def _least_quotient(self, products: Tensor, middle: Tensor, h: int) -> Tensor:
-        """Nearly the least u_h . N_h / Z_h, from above: float numbers that no bound relies on.
+        """Nearly the least u_h . N_h / Z_h: float numbers that no bound relies on.
 
-        Dinkelbach: the tokens at which N - l Z is least have a quotient l' < l, or l is the least one.
+        Dinkelbach: the tokens at which N - l Z is least have a quotient l' < l, or l is the least one. What is found is
+        taken a little lower: where it is too large, T_h < 0 is multiplied by z+, which may be a billion times z-.
         """
         few = self.few[:, h, None, None, None]
         size = torch.maximum(products.amax(2).amax(1), -products.amin(2).amin(1)) * self.few[:, h : h + 1]
@@ -282,7 +298,7 @@ class Quotients:
             l = torch.where(is_lower, lower, l)
             if not bool(is_lower.any()):
                 break
-        return torch.where(size > 0, l * size, middle)
+        return torch.where(size > 0, (l - NEARLY * l.abs()) * size, middle)
 
     def _above_chords(
         self, u: Tensor, products: list[Tensor], mu: Tensor, constant: Tensor, error: Tensor, by_token: bool
