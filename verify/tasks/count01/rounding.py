@@ -79,7 +79,9 @@ class Seen:
     def token(self, t: int) -> list[ComputedNumber]:
         """One token; where nothing bounds what is computed, itself."""
         off = np.where(np.isfinite(self.off[t]), self.off[t], 0.0)
-        return [ComputedNumber(Fraction(x), Fraction(r)) for x, r in zip(self.near[t].tolist(), off.tolist(), strict=True)]
+        return [
+            ComputedNumber(Fraction(x), Fraction(r)) for x, r in zip(self.near[t].tolist(), off.tolist(), strict=True)
+        ]
 
 
 def rounded_dot(x: list[ComputedNumber], w: list[Fraction], at: RoundedArithmetic) -> ComputedNumber:
