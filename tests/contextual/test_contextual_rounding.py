@@ -230,7 +230,9 @@ def encoder_score_overflow(model):
 
 
 @pytest.mark.parametrize(
-    "spoil", [stream_overflow, query_overflow, encoder_query_overflow, encoder_score_overflow], ids=lambda f: f.__name__
+    "spoil",
+    every(2, [stream_overflow, query_overflow, encoder_query_overflow, encoder_score_overflow]),
+    ids=lambda f: f.__name__,
 )
 @torch.no_grad()
 def test_an_overflow_on_the_way_is_never_proved(spoil):

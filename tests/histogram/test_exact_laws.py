@@ -101,7 +101,7 @@ def test_enumeration_agrees(module):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("claim", ["W-5", "W-16", "W-17", "W-24"])
+@pytest.mark.parametrize("claim", ["W-5", "W-16", "W-17", "W-24", "W-27"])
 def test_the_arguments_hold(claim):
     assert ARGUMENTS[claim](0).holds
 

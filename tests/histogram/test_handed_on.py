@@ -11,6 +11,7 @@ from constructions.errors import BadInput
 from constructions.two_layers import TwoLayerTransformer, after, distance
 from verify.tasks.histogram.drawings.phase import phase_of_two
 from verify.tasks.histogram.handed_on import _Numbers, counts_as_one_layer, is_right_on_pairs, lead, lost, one_layer
+from verify.tasks.histogram.impossible import one_neuron_twice
 from verify.tasks.histogram.phase import corners_of_two, excluded_of_two
 
 T, L = 3, 4
@@ -104,6 +105,11 @@ def test_no_two_layers_of_one_neuron_of_lin_sftm_count():
             weight.copy_(2 * torch.randn_like(weight))
         assert not is_right(two, two.L), seed
     assert [e.p for e in excluded_of_two("lin+sftm", 9, 4)] == [1] and not excluded_of_two("lin", 9, 4)
+
+
+def test_the_argument_holds_and_needs_positive_mixing():
+    found = one_neuron_twice(0)
+    assert found.holds and list(found.checks.values()) == [36, 5, 36]
 
 
 def test_the_figure_of_two_layers_draws_their_corners():

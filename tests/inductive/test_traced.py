@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from models.selection import every
 
 from constructions.decoder import Decoder
 from constructions.decoder.model import initialised
@@ -124,7 +125,7 @@ def worst_spread(model):
     return worst
 
 
-@pytest.mark.parametrize("model", [m for m in MODELS[2:10]], ids=lambda m: f"{m.pe}-{m.has_bos}")
+@pytest.mark.parametrize("model", every(2, MODELS[2:10]), ids=lambda m: f"{m.pe}-{m.has_bos}")
 def test_the_spread_is_over_all_ids_that_two_tokens_can_have(model):
     assert worst_spread(model) < 1e-9
 

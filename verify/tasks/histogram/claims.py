@@ -382,4 +382,14 @@ CLAIMS: tuple[Claim, ...] = (
         "verify histogram --impossible W-24",
         Kind.IMPOSSIBLE,
     ),
+    Claim(
+        "W-27",
+        "two layers of lin+sftm with one neuron each count for no d, T >= 2, L >= 2; nor do more layers",
+        f"this project, on {BEHRENS}, App. E.8",
+        "-",
+        "-",
+        "verify.tasks.histogram.impossible:one_neuron_twice",
+        "verify histogram --impossible W-27",
+        Kind.IMPOSSIBLE,
+    ),
 )

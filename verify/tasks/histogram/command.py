@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 LAWS = ("uniform", "partitions")
-IMPOSSIBLE = ("A-neg", "W-5", "W-6", "W-7", "W-16", "W-17", "W-18", "W-24")
+IMPOSSIBLE = ("A-neg", "W-5", "W-6", "W-7", "W-16", "W-17", "W-18", "W-24", "W-27")
 DEFAULTS = {"basis": "standard", "as_printed": False, "method": "certified", "budget": 30.0}
 ALONE = {
     "impossible": ("model", "T", "L", "d", "p", "construction", "dtype", "weights", "precision", "accumulate", "save",

@@ -61,15 +61,15 @@ def is_right_on_pairs(two: TwoLayerTransformer) -> bool:
         raise BadInput(f"model: is {two.model} at L={two.L}, and pairs are of lin at L=2")
     streams = [[_fractions(row)] for row in two.E]
     return all(
-        all(logits[due] > logits[1 - due] for logits in _run(two, [*streams[t], *streams[s]]))
+        all(logits[due] > logits[1 - due] for logits in exact_logits(two, [*streams[t], *streams[s]]))
         for t in range(two.T)
         for s in range(two.T)
         for due in [int(t == s)]
     )
 
 
-def _run(two: TwoLayerTransformer, x: Matrix) -> Matrix:
-    """The logits at each position, computed as the module does, without rounding."""
+def exact_logits(two: TwoLayerTransformer, x: Matrix) -> Matrix:
+    """The logits of lin at each position of embedded tokens, computed as the module does, without rounding."""
     for layer in (two.first, two.second):
         A, W_1, W_2 = (_matrix(tensor) for tensor in (layer.A, layer.W_1, layer.W_2))
         mixed = [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(x, _product(A, x), strict=True)]

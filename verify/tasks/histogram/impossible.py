@@ -1,4 +1,4 @@
-"""What no histogram model of a kind can do: arguments (A-neg, W-5 to W-7, W-16 to W-18, W-24) and checks that are run.
+"""What no histogram model of a kind can do: arguments (A-neg, W-5 to W-7, W-16 to W-18, W-24, W-27) and run checks.
 
 Checks are exact: integers, rationals, or sums of exponentials. They do not make the argument; they would show a slip.
 """
@@ -17,6 +17,7 @@ from bounds.even_readings import Quartic, fewest_in_the_regime, quartic, widest_
 from constructions.exact_laws import logarithmic, rational
 from constructions.fewer_dimensions import code
 from constructions.histogram import HistogramTransformer
+from constructions.two_layers import TwoLayerTransformer
 from verify.arithmetic.exact_reals import Combination
 from verify.arithmetic.outward import above
 from verify.arithmetic.stored import Numbers, fractions, matrix
@@ -24,6 +25,7 @@ from verify.frame.certificate import Verdict
 from verify.frame.impossibility import Impossibility, seeds
 from verify.tasks.histogram.attack import tried
 from verify.tasks.histogram.exact_forward import ExactForward
+from verify.tasks.histogram.handed_on import exact_logits
 from verify.tasks.histogram.long_sequences import long_sequences
 from verify.tasks.histogram.proof import certify
 from verify.tasks.histogram.small_cases import Searched, kernel_signs, largest_family, orders_of_counts
@@ -114,6 +116,57 @@ def one_neuron(seed: int = 0) -> Impossibility:
         {"random models": MODELS, "refuted by the verifier": refuted} | told,
         refuted == MODELS and found_none,
     )
+
+
+def one_neuron_twice(seed: int = 0) -> Impossibility:
+    """W-27: where all mixing weights are positive, a second layer of one neuron adds nothing.
+
+    Claim: W-27 (ours; docs/histogram.md).
+    """
+    between = sum(_is_between(_random_layers(own, is_positive=True)) for own in seeds(seed, MODELS))
+    outside = sum(not _is_between(_random_layers(own, is_positive=False)) for own in seeds(seed, MODELS))
+    return Impossibility(
+        "W-27",
+        "two layers of lin+sftm with one neuron each count for no d, T >= 2, L >= 2; nor do more layers",
+        (
+            "a neuron of layer 1 reads one number of each token, u_0 <= u_1 of two of them, and all entries of I + A "
+            "are positive: at every position it does not fall where 0s become 1s, or it does not rise at any",
+            "layer 2 reads one number of such a neuron at each position, again by I + A: so its neuron is monotone, "
+            "too, and so is that of every later layer",
+            "at the first position of 0..0, 0..01 and 1..1 the second value lies between the others; the logit of L "
+            "less that of L - 1 is affine in it, and so it lies between as well",
+            "it is to be above 0 on the first and the last string, where all are equal, and below 0 on the second",
+        ),
+        {"inputs": ["0..0", "0..01", "1..1"], "position": 0},
+        {
+            "random mixing weights above 0, the second value between the others": between,
+            "mixing weights of any sign, outside": outside,
+            "random models of each": MODELS,
+        },
+        between == MODELS and outside > 0,
+    )
+
+
+def _random_layers(seed: int, *, is_positive: bool) -> TwoLayerTransformer:
+    """Two layers of one neuron and d = 1 or 2 with whole numbers, so that runs are exact."""
+    g = torch.Generator().manual_seed(seed)
+    two = TwoLayerTransformer("lin", T=2, L=2 + seed % 3, d=1 + seed % 2, p=1, dtype=torch.float64)
+    with torch.no_grad():
+        for name, parameter in two.named_parameters():
+            parameter.copy_(torch.randint(-4, 5, parameter.shape, generator=g))
+            if name.endswith("A") and is_positive:
+                parameter.abs_().add_(1)
+    return two
+
+
+def _is_between(two: TwoLayerTransformer) -> bool:
+    """Whether the logit of L less that of L - 1 is on 0..01 between what it is on 0..0 and 1..1."""
+    tokens = [[Fraction(x) for x in row.tolist()] for row in two.E]
+    strings = ([0] * two.L, [0] * (two.L - 1) + [1], [1] * two.L)
+    first, second, third = (
+        logits[-1] - logits[-2] for logits in (exact_logits(two, [tokens[t] for t in string])[0] for string in strings)
+    )
+    return min(first, third) <= second <= max(first, third)
 
 
 def rank_of_readings(seed: int = 0) -> Impossibility:
@@ -400,4 +453,5 @@ ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {
     "W-17": few_dimensions,
     "W-18": even_readings,
     "W-24": long_sequences,
+    "W-27": one_neuron_twice,
 }

@@ -73,14 +73,14 @@ def corners(model: str, T: int, L: int) -> tuple[Corner, ...]:
 
 
 def excluded_of_two(model: str, T: int, L: int) -> tuple[Excluded, ...]:
-    """The sizes that are proved too small for two layers: one neuron in lin+sftm (docs/histogram.md has the proof).
+    """The sizes that are proved too small for two layers: one neuron in lin+sftm (W-27).
 
     >>> excluded_of_two("lin+sftm", 2, 2)
-    (Excluded(d=None, p=1, claim='monotone readings', is_for_all_weights=True),)
+    (Excluded(d=None, p=1, claim='W-27', is_for_all_weights=True),)
     """
     check_sizes(model, T=T, L=L, d=1, p=1)
     is_monotone = model == "lin+sftm" and T >= 2 and L >= 2
-    return (Excluded(None, 1, "monotone readings"),) if is_monotone else ()
+    return (Excluded(None, 1, "W-27"),) if is_monotone else ()
 
 
 def _smallest(found: list[Corner]) -> tuple[Corner, ...]:
