@@ -249,6 +249,7 @@ def wrong_parities(model):
     return wrong
 
 
+@pytest.mark.deep
 def test_parity_models_are_repaired(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     outcomes = set()

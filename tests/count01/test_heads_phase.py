@@ -133,6 +133,7 @@ def condition_errors():
     return wrong, seen
 
 
+@pytest.mark.deep
 def test_the_condition_on_all_counts_is_the_linear_programmes():
     wrong, seen = condition_errors()
     assert wrong == 0 and seen == {(d_h, answer) for d_h in (1, 2, 3) for answer in (True, False)}

@@ -355,6 +355,7 @@ def test_several_heads_are_decided_on_all_of_n3(tmp_path, capsys):
     assert excluded(oracle, [0, 2], apart.certificate["rows"], apart.certificate["more_ones"])
 
 
+@pytest.mark.deep
 def test_the_checker_re_checks_pairs_on_all_of_n3(tmp_path, capsys):
     weights, certificate = saved(tmp_path, "a4_s0", "unbounded")
     kinds = [pair["certificate"]["kind"] for pair in certificate["pairs"]]

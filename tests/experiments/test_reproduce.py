@@ -85,6 +85,7 @@ def test_only_what_is_whole_and_its_own_is_taken(tmp_path, capsys, three, fault)
     assert code == again[0] == 0 and again[1] == out and three[5:] == [names[1]]
 
 
+@pytest.mark.deep
 def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, capsys, three, monkeypatch):
     three.extend(["not", "interrupted"])
     argv = ("reproduce", ID, "--out", str(tmp_path))

@@ -196,6 +196,7 @@ def test_a_training_ends_below_its_loss_and_refuses_what_makes_no_sense():
     ("strategy", "left"),
     [("svc", 1), *(pytest.param(*each, marks=pytest.mark.deep) for each in (("normal", 4), ("masked", 1)))],
 )
+@pytest.mark.deep
 def test_masked_heads_stay_masked(tmp_path, monkeypatch, strategy, left):
     """Halved as soon as it is validated, a model of four heads ends with one; what it adds is all that is added."""
     from constructions.count01 import EQUALS, load, with_heads

@@ -52,6 +52,7 @@ def test_the_phase_diagram_is_the_closed_form_and_its_curves_the_best_thresholds
 
 
 @pytest.mark.parametrize("drawn", first(1, ["box:1:2:1", "box:2:3:1", "box:3:4:1", "box:3:6:3"]))
+@pytest.mark.deep
 def test_the_command_writes_the_same_bytes_and_refuses(capsys, tmp_path, drawn):
     for name in ("a.svg", "b.svg"):
         argv = ("figure", "heads", MODEL, "--law", drawn, "--out", str(tmp_path / name))

@@ -106,8 +106,7 @@ def test_parameters_are_those_of_the_module():
 
 
 def test_the_commands_draw(tmp_path, capsys):
-    for kind, *rest in (("cosines",), ("classes", "--neurons", "1,0"), ("logits", "--token", "1"), ("confusion",),
-                        ("mixtures",)):  # fmt: skip
+    for kind, *rest in (("classes", "--neurons", "1,0"), ("mixtures",)):
         path = tmp_path / f"{kind}.svg"
         code, *_ = run(capsys, "figure", kind, "--model", "lin", "--T", "3", "--L", "3", *rest, "--out", str(path))
         assert code == 0 and path.read_text().count("<svg") == 1

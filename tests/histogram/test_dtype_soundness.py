@@ -233,6 +233,7 @@ def test_weights_far_below_the_largest_of_their_row():
 
 
 @pytest.mark.parametrize("seeds", first(1, [[3, 4], range(2, 40)]))
+@pytest.mark.deep
 def test_many_neurons_are_proved_by_splitting_every_cell(seeds):
     """Repaired models, whose neurons trade off against each other so that ranges prove hardly any cell."""
     proved = 0
@@ -343,6 +344,7 @@ def test_a_planted_bug_in_the_bound_is_found(bug, monkeypatch):
     assert any(broken_in_the_simulator(seed, 3)[1] for seed in range(600))
 
 
+@pytest.mark.deep
 def test_a_quartered_bound_proves_wrong_models(monkeypatch):
     quartered(monkeypatch)
     assert any(failures_of_squeezed(seed, 16) for seed in range(40))

@@ -21,6 +21,7 @@ def test_it_is_proved_at_the_lengths_of_document_c(pe, capsys, tmp_path):
     assert answers.tolist() == [n % 10 for n in range(100)]
 
 
+@pytest.mark.deep
 def test_no_construction_of_all_lengths_and_the_stored_one_fails_where_c_i4_says(capsys, tmp_path):
     code, said, _ = run(capsys, "inductive", "--task", "modular", "--bos")
     assert code == 3 and "Give --length" in said

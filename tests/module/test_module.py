@@ -382,6 +382,7 @@ def test_the_budget_ends_with_what_was_not_reached():
     assert int(counts["right"]) + int(counts["undecided"]) == 2**20 and found.inputs_covered == 0
 
 
+@pytest.mark.deep
 def test_the_hill_climb_finds_a_rare_failure():
     """One wrong input among 2^24, which enumeration does not reach."""
 

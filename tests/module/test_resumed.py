@@ -70,6 +70,7 @@ def test_ctrl_c_keeps_what_was_found(tmp_path, monkeypatch):
     assert decided(module, tmp_path, ENDLESS)[1] == counts
 
 
+@pytest.mark.deep
 def test_another_model_or_task_starts_again(tmp_path):
     found, first = decided(module_of(3), tmp_path, looks(20))
     other, counts = decided(module_of(4), tmp_path, ENDLESS)
@@ -117,6 +118,7 @@ def test_a_specification_is_known_by_what_it_answers():
     assert len(set(found)) == len(found) and found == [chart_of(one, sets).identity for one in said]
 
 
+@pytest.mark.deep
 def test_a_traced_specification_goes_on(tmp_path):
     module = module_of(3)
     task = {"inputs": tokens([4] * 4), "expected": lambda t: t.amax(1)}

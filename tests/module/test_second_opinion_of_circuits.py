@@ -33,6 +33,7 @@ class Prompt(nn.Module):
 
 
 @pytest.mark.parametrize("seed", first(1, range(12)))
+@pytest.mark.deep
 def test_contextual_counting(seed):
     """Strings of one to three symbols: one is wrong only where the task's verifier refutes, and the reverse."""
     model = random_model(seed, LONGEST)
