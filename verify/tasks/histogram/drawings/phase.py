@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from constructions.histogram import check_sizes
 from verify.figures.style import BLUE, GREY, ORANGE, new_figure, style
 from verify.tasks.histogram.phase import Corner, Excluded, corners, corners_of_two, excluded, excluded_of_two
@@ -40,10 +42,7 @@ def phase(T: int, L: int) -> Figure:
                 _fill(axes, found, most, PROVED)
                 _hatch(axes, excluded(model, T, L), most, ((REGIME, ".."), (IMPOSSIBLE, "///")), "white")
                 _panel(axes, model, T, largest, found)
-        for axes in rows[1]:
-            axes.set_xlabel(r"hidden neurons $p$")
-        for axes in rows[:, 0]:
-            axes.set_ylabel(r"embedding size $d$")
+        _name_axes(rows, r"hidden neurons $p$")
         legend = [
             Patch(facecolor=PROVED, label="proved right on all inputs"),
             Patch(facecolor=OPEN, edgecolor=GREY, label="open"),
@@ -53,6 +52,14 @@ def phase(T: int, L: int) -> Figure:
         figure.legend(handles=legend, loc="outside lower center", ncols=4)
         figure.suptitle(f"T = {T}, L = {L}; dashed: d = T and p = T")
     return figure
+
+
+def _name_axes(rows: np.ndarray, neurons: str) -> None:
+    """Names the axes of the panels below and on the left."""
+    for axes in rows[1]:
+        axes.set_xlabel(neurons)
+    for axes in rows[:, 0]:
+        axes.set_ylabel(r"embedding size $d$")
 
 
 def phase_of_two(T: int, L: int) -> Figure:
@@ -76,10 +83,7 @@ def phase_of_two(T: int, L: int) -> Figure:
             _hatch(axes, excluded_of_two(model, T, L), most, ((None, ""), (IMPOSSIBLE, "")), "white")
             _hatch(axes, too_small, most, ((None, ""), (None, "///")), OF_ONE_EDGE)
             _panel(axes, model, T, largest, found)
-        for axes in rows[1]:
-            axes.set_xlabel(r"hidden neurons $p$ of each layer")
-        for axes in rows[:, 0]:
-            axes.set_ylabel(r"embedding size $d$")
+        _name_axes(rows, r"hidden neurons $p$ of each layer")
         legend = [
             Patch(facecolor=PROVED, label="two layers: proved"),
             Patch(facecolor=OF_ONE, label="one layer: proved; two: open"),

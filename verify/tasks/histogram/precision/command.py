@@ -74,7 +74,9 @@ class PrecisionWish:
         from verify.arithmetic.formats import FORMATS
 
         if args.budget is not None and args.effort is not None:
-            raise BadInput(f"--budget {args.budget:g} with --effort {args.effort}: one of them ends a search.")
+            raise BadInput(
+                f"--budget {args.budget:g} with --effort {args.effort}: each ends a search. Leave one of them out."
+            )
         steps = STEPS if args.effort is None else args.effort
         request.check_budget(SECONDS if args.budget is None else args.budget)
         request.budget_of(SECONDS, steps)
