@@ -30,7 +30,7 @@ myst_enable_extensions = ["dollarmath", "attrs_block", "deflist"]
 myst_heading_anchors = 3
 suppress_warnings = [
     "misc.highlighting_failure",  # console blocks hold prompts and output
-    "ref.python",  # several tasks have a Domain; a signature links to one of them
+    "ref.python",  # some classes share a name; a signature links to one of them
 ]
 
 autodoc_member_order = "bysource"

@@ -17,7 +17,7 @@ from verify.arithmetic.torch_settings import LoweredPrecision, lowered
 from verify.tasks.circuit import dtype as circuit_dtype
 from verify.tasks.contextual.verdict import certify as certify_contextual
 from verify.tasks.contextual.verdict import domain_of
-from verify.tasks.count01.task import Domain
+from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import certify as certify_count01
 from verify.tasks.histogram.rounded.verdict import certify
 
@@ -37,7 +37,7 @@ def histogram(fmt):
 
 def counting(fmt):
     model = count01.uniform(dtype=torch.float32)
-    return certify_count01(model, "majority-ones", Domain(max_length=3), reading=Rounded(fmt))
+    return certify_count01(model, "majority-ones", PromptDomain(max_length=3), reading=Rounded(fmt))
 
 
 def contextual(fmt):

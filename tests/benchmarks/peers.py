@@ -28,7 +28,7 @@ from constructions.count01 import documents
 from verify.checker.fields import check
 from verify.count01 import certify as certify_count01
 from verify.tasks.circuit.proof import certify as certify_circuit
-from verify.tasks.count01.task import Domain
+from verify.tasks.count01.task import PromptDomain
 from verify.tasks.histogram.proof import certify
 from verify.tasks.histogram.runs import all_sequences, run_margins, runner
 
@@ -193,7 +193,7 @@ def growth():
     pairs = list(zip(models, circuits, strict=True))
     yield "gates, multipliers", sizes, [seconds(lambda p=pair: certify_circuit(*p)) for pair in pairs]
     prompts = [documents(N=N) for N in (3, 5, 8)]
-    times = [seconds(lambda m=model: certify_count01(m, "majority-ones", Domain()), 3) for model in prompts]
+    times = [seconds(lambda m=model: certify_count01(m, "majority-ones", PromptDomain()), 3) for model in prompts]
     yield "N, count01", (3, 5, 8), times
 
 

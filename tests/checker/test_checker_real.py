@@ -27,7 +27,7 @@ from verify.tasks.addition.modular import task as modular_task
 from verify.tasks.addition.modular.task import ModularAddition
 from verify.tasks.addition.task import DigitAddition
 from verify.tasks.count01 import real as count01_real
-from verify.tasks.count01.task import Domain
+from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import Count01
 from verify.tasks.parity import proof as parity_proof
 from verify.tasks.parity.task import Parity
@@ -43,7 +43,7 @@ def modular(module):
 
 
 def counting(module, *bounds, labels="majority-ones"):
-    return Count01.of(module, labels, Domain(*bounds)), count01.as_bytes(module)
+    return Count01.of(module, labels, PromptDomain(*bounds)), count01.as_bytes(module)
 
 
 def adding(module, n, B):

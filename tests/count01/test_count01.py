@@ -24,7 +24,7 @@ from verify.frame.certificate import READING_REAL, Verdict
 from verify.tasks.count01.boxes import BoxQuery, decide_boxes
 from verify.tasks.count01.real import decide, exact_model, largest_digits, largest_noise, margin_at
 from verify.tasks.count01.symbolic import symbolic_model
-from verify.tasks.count01.task import Domain, cells, triples
+from verify.tasks.count01.task import PromptDomain, cells, triples
 from verify.tasks.count01.verdict import certify
 
 ONES = "majority-ones"
@@ -117,8 +117,8 @@ def two_heads(model, share=(0.25, 0.75)):
 @pytest.mark.parametrize(("N", "limit"), first(2, [(10, 1497), (20, 17108827), (15, 151915)]))
 def test_largest_noise_is_proved_and_one_more_is_refuted(N, limit):
     model = build.documents(N)
-    assert certify(model, ONES, Domain(1000, limit)).verdict is Verdict.PROVED
-    beyond = certify(model, ONES, Domain(1000, limit + 1))
+    assert certify(model, ONES, PromptDomain(1000, limit)).verdict is Verdict.PROVED
+    beyond = certify(model, ONES, PromptDomain(1000, limit + 1))
     assert beyond.verdict is Verdict.REFUTED and beyond.counterexample is not None
     assert [beyond.counterexample[k] for k in ("n0", "n1", "n2", "fails")] == [0, 1, limit + 1, True]
     assert bounds.largest_noise(N) == limit
@@ -135,17 +135,17 @@ def test_stored_weights_are_bounded_and_exact_weights_are_not():
     stored = exact_model(build.documents(20))
     digits = largest_digits(stored, ONES, 17108827)
     assert digits == 14327451
-    assert decide(stored, ONES, Domain(digits, 17108827)).failures == ()
-    assert decide(stored, ONES, Domain(digits + 1, 17108827)).failures[0].n == (digits, digits + 1, 17108827)
+    assert decide(stored, ONES, PromptDomain(digits, 17108827)).failures == ()
+    assert decide(stored, ONES, PromptDomain(digits + 1, 17108827)).failures[0].n == (digits, digits + 1, 17108827)
     exact = symbolic_model(20, ONES)
     assert largest_digits(exact, ONES, 17108827) is None
-    assert decide(exact, ONES, Domain(None, 17108827)).failures == ()
+    assert decide(exact, ONES, PromptDomain(None, 17108827)).failures == ()
 
 
 @pytest.mark.parametrize("labels", build.LABELS)
 @pytest.mark.parametrize("dtype", build.DTYPES.values())
 def test_uniform_is_proved_without_any_bound(labels, dtype):
-    certificate = certify(build.uniform(labels=labels, dtype=dtype), labels, Domain())
+    certificate = certify(build.uniform(labels=labels, dtype=dtype), labels, PromptDomain())
     assert certificate.verdict is Verdict.PROVED and certificate.reading == READING_REAL
     assert certificate.to_dict()["inputs_covered"] == "infinite"
 
@@ -154,7 +154,7 @@ def test_uniform_with_the_eos_line_3_r_minus_6_is_right_too():
     model = build.uniform()
     with torch.no_grad():
         model.W_out[0, build.EOS] = 3
-    assert certify(model, ONES, Domain()).verdict is Verdict.PROVED
+    assert certify(model, ONES, PromptDomain()).verdict is Verdict.PROVED
 
 
 def test_bounds_equal_the_modules_values():
@@ -172,7 +172,7 @@ def test_bounds_equal_the_modules_values():
 
 def test_the_smallest_N_for_an_unbounded_eos_is_exact():
     for N in (4, 5):
-        failures = decide(symbolic_model(N, ONES), ONES, Domain()).failures
+        failures = decide(symbolic_model(N, ONES), ONES, PromptDomain()).failures
         assert any(f.last != 4 for f in failures) is (bounds.smallest_N_for_eos() > N)
 
 
@@ -189,22 +189,22 @@ def test_without_skip_eos_fails_far_out_only():
 
 def test_suspect_1_the_thesis_labels_mirror_its_construction():
     printed = build.as_printed(10, aligned=True)
-    assert certify(printed, "thesis", Domain(3, 3)).verdict is Verdict.REFUTED
+    assert certify(printed, "thesis", PromptDomain(3, 3)).verdict is Verdict.REFUTED
     logits = truth(printed, (1, 0, 0), 4)
     assert logits[6] > 0 > logits[5]  # one zero, no ones: answers 5 where the thesis asks 4
     corrected = build.documents(10, labels="thesis")
-    assert certify(corrected, "thesis", Domain(200, 200)).verdict is Verdict.PROVED
+    assert certify(corrected, "thesis", PromptDomain(200, 200)).verdict is Verdict.PROVED
 
 
 def test_suspect_2_nine_entries_for_eight_tokens():
-    literal = certify(build.as_printed(10), ONES, Domain(3, 3))
+    literal = certify(build.as_printed(10), ONES, PromptDomain(3, 3))
     assert literal.verdict is Verdict.REFUTED and literal.counterexample["predicted"] == "EOS"
-    assert certify(build.as_printed(10, aligned=True), ONES, Domain(200, 200)).verdict is Verdict.PROVED
+    assert certify(build.as_printed(10, aligned=True), ONES, PromptDomain(200, 200)).verdict is Verdict.PROVED
 
 
 def test_the_margin_of_a_wrong_prompt_is_that_over_the_largest_logit():
     """It was once that over the first rival of which a form failed, which here is half as far ahead."""
-    for model, domain in ((build.documents(10), Domain(10, 5000)), (build.as_printed(10), Domain(4, 5))):
+    for model, domain in ((build.documents(10), PromptDomain(10, 5000)), (build.as_printed(10), PromptDomain(4, 5))):
         case = certify(model, "majority-ones", domain).counterexample
         logits, due = case["logits"], build.TOKENS.index(case["expected"])
         margin = logits[due] - max(x for j, x in enumerate(logits) if j != due)
@@ -221,27 +221,27 @@ def test_suspect_4_only_the_subtracted_maximum_saves_the_exponential():
     assert math.isnan((scores.exp() / scores.exp().sum())[1].item())
     assert build.documents(10).next_logits(torch.tensor([0, 4, 5])).isfinite().all()
     fmt = format_of(torch.float16)
-    overflowing = certify(build.documents(20, dtype=torch.float16), ONES, Domain(1, 0), reading=Rounded(fmt))
+    overflowing = certify(build.documents(20, dtype=torch.float16), ONES, PromptDomain(1, 0), reading=Rounded(fmt))
     assert overflowing.verdict is Verdict.REFUTED and overflowing.counterexample["predicted"] == "NaN"
 
 
 def test_suspect_5_a_tie_goes_to_a_token_without_weight():
     fmt = format_of(torch.float16)
-    rounded = certify(build.documents(10, dtype=torch.float16), ONES, Domain(1, 0), reading=Rounded(fmt))
+    rounded = certify(build.documents(10, dtype=torch.float16), ONES, PromptDomain(1, 0), reading=Rounded(fmt))
     assert rounded.verdict is Verdict.REFUTED
     assert rounded.counterexample["predicted"] == "BOS"
     assert rounded.counterexample["tokens"] == ["BOS", "0", "1", "="]
-    assert decide(symbolic_model(10, ONES), ONES, Domain(None, 1497)).failures == ()  # never without rounding
+    assert decide(symbolic_model(10, ONES), ONES, PromptDomain(None, 1497)).failures == ()  # never without rounding
 
 
 def test_suspect_6_section_4_1_states_the_answers_the_other_way_round():
-    assert certify(build.documents(10), "thesis", Domain(2, 0)).verdict is Verdict.REFUTED
+    assert certify(build.documents(10), "thesis", PromptDomain(2, 0)).verdict is Verdict.REFUTED
 
 
 def test_eps_trades_unbounded_digits_for_precision():
     assert largest_digits(exact_model(build.documents(10, eps=1e-3)), ONES, 0) == 392
     assert largest_digits(exact_model(build.documents(10, eps=-1e-3)), ONES, 0) == 0
-    fmt, domain = format_of(torch.float32), Domain(20, 20)
+    fmt, domain = format_of(torch.float32), PromptDomain(20, 20)
     assert not decide_boxes(build.documents(10, dtype=torch.float32), ONES, domain, RoundedArithmetic.of(fmt)).is_proved
     assert decide_boxes(
         build.documents(10, eps=2**-7, dtype=torch.float32), ONES, domain, RoundedArithmetic.of(fmt)
@@ -265,7 +265,7 @@ def test_one_head_agrees_with_enumeration(models):
     for i, model in enumerate(one_head_models(models, seed=1)):
         labels, (A, B) = build.LABELS[(i % 4) // 2], ((2, 2), (1, 3))[i % 3 == 0]
         wrong = wrong_inputs(model, labels, A, B)
-        certificate = certify(model, labels, Domain(A, B))
+        certificate = certify(model, labels, PromptDomain(A, B))
         verdicts.append(certificate.verdict)
         assert certificate.verdict is (Verdict.REFUTED if wrong else Verdict.PROVED)
         if wrong:
@@ -277,7 +277,7 @@ def test_one_head_agrees_with_enumeration(models):
 @pytest.mark.parametrize(("models", "most"), first(1, [(6, 2), (16, 2), (24, 3)]))
 def test_limits_agree_with_enumeration(models, most):
     for i, model in enumerate(one_head_models(models, seed=7)):
-        exact, domain = exact_model(model), Domain(most, most)
+        exact, domain = exact_model(model), PromptDomain(most, most)
         wrong = wrong_inputs(model, ONES, most, most)
         noise, digits = largest_noise(exact, ONES, most), largest_digits(exact, ONES, most)
         for found, position in ((noise, lambda n: n[2]), (digits, lambda n: max(n[0], n[1]))):
@@ -289,7 +289,9 @@ def test_limits_agree_with_enumeration(models, most):
         assert certify(model, ONES, domain).verdict is (Verdict.REFUTED if wrong else Verdict.PROVED)
 
 
-@pytest.mark.parametrize(("models", "box"), first(1, [(12, Domain(3, 2)), (24, Domain(4, 3)), (48, Domain(6, 5))]))
+@pytest.mark.parametrize(
+    ("models", "box"), first(1, [(12, PromptDomain(3, 2)), (24, PromptDomain(4, 3)), (48, PromptDomain(6, 5))])
+)
 def test_boxes_agree_with_the_exact_procedure(models, box):
     for i, model in enumerate(one_head_models(models, seed=2)):
         labels, domain = build.LABELS[(i % 4) // 2], box
@@ -305,7 +307,7 @@ def test_several_heads_agree_with_enumeration(models):
         base = build.uniform() if i % 2 else build.documents(5)
         model = two_heads(base, shares) if i % 8 < 6 else random_model(rng, heads=2, d=2, d_h=2)
         wrong = wrong_inputs(model, ONES, 2, 2)
-        result = decide_boxes(model, ONES, Domain(2, 2), None)
+        result = decide_boxes(model, ONES, PromptDomain(2, 2), None)
         seen.append(result.is_proved)
         assert result.is_proved == (not wrong)
         if wrong:
@@ -316,9 +318,9 @@ def test_several_heads_agree_with_enumeration(models):
 def test_several_heads_need_bounds_and_get_a_verdict():
     model = two_heads(build.documents(10))
     with pytest.raises(BadInput, match="heads=2"):
-        certify(model, ONES, Domain())
-    assert certify(model, ONES, Domain(200, 200)).verdict is Verdict.PROVED
-    beyond = certify(model, ONES, Domain(200, 1600))
+        certify(model, ONES, PromptDomain())
+    assert certify(model, ONES, PromptDomain(200, 200)).verdict is Verdict.PROVED
+    beyond = certify(model, ONES, PromptDomain(200, 1600))
     assert beyond.verdict is Verdict.REFUTED and beyond.counterexample["fails"]
 
 
@@ -326,7 +328,7 @@ def test_an_exact_tie_is_a_failure():
     model = build.uniform()
     with torch.no_grad():
         model.E[build.BOS] = 0  # n0 = n1 is then an exact tie of all logits but EOS
-    certificate = certify(model, ONES, Domain(3, 3))
+    certificate = certify(model, ONES, PromptDomain(3, 3))
     assert certificate.verdict is Verdict.REFUTED and certificate.margin == 0
     assert margin_at(exact_model(two_heads(model)), (1, 1, 0), 4, 6)[0] == 0
 
@@ -337,7 +339,7 @@ def test_planted_faults_are_refuted(token, amount, most):
     model = build.uniform()
     with torch.no_grad():
         model.E[token] += amount
-    certificate = certify(model, ONES, Domain(most, most))
+    certificate = certify(model, ONES, PromptDomain(most, most))
     assert certificate.verdict is Verdict.REFUTED and certificate.counterexample["fails"]
 
 
@@ -346,7 +348,7 @@ def test_changes_within_the_margin_stay_proved():
     with torch.no_grad():
         model.E[0] += 0.25
         model.b_out[7] -= 1
-    assert certify(model, ONES, Domain()).verdict is Verdict.PROVED
+    assert certify(model, ONES, PromptDomain()).verdict is Verdict.PROVED
 
 
 # --- the arithmetic underneath
@@ -364,7 +366,12 @@ def test_exponential_sums():
 
 
 def test_regions_count_their_triples():
-    for domain in (Domain(3, 2), Domain(2, 5, 4), Domain(max_length=5), Domain(max_digits=2, max_length=7)):
+    for domain in (
+        PromptDomain(3, 2),
+        PromptDomain(2, 5, 4),
+        PromptDomain(max_length=5),
+        PromptDomain(max_digits=2, max_length=7),
+    ):
         assert domain.size() == sum(1 for _ in triples(domain))
 
 
@@ -373,7 +380,7 @@ def test_infinite_and_nan_weights_are_refused():
         model = build.uniform()
         model.W_out[0, 3] = value
         with pytest.raises(BadInput, match="W_out: holds NaN or infinity"):
-            certify(model, ONES, Domain(3, 3))
+            certify(model, ONES, PromptDomain(3, 3))
 
 
 def two_averages(first, second):
@@ -405,4 +412,6 @@ def test_logits_too_large_for_a_float_are_decided_exactly():
     one[1, build.FOUR], one[2, build.FOUR] = -1e200, 1e200
     model = two_averages(one, torch.zeros_like(one))
     model.W_out.mul_(1e200)
-    assert certify(model, ONES, Domain(1, 1)).verdict is Verdict.REFUTED  # after 4 the logits of EOS and 5 are equal
+    assert (
+        certify(model, ONES, PromptDomain(1, 1)).verdict is Verdict.REFUTED
+    )  # after 4 the logits of EOS and 5 are equal

@@ -18,7 +18,7 @@ from verify.cli import main
 from verify.frame.certificate import READING_BIT_EXACT, Verdict
 from verify.tasks.count01 import bits as count01_bits
 from verify.tasks.count01.bits import strings_of
-from verify.tasks.count01.task import Domain
+from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import certify
 
 
@@ -88,7 +88,7 @@ def test_verdicts_equal_enumeration_in_plain_integers(part):
     for seed in range(25):
         rng = random.Random(f"{part} {seed}")
         model, s, L = random_model(rng), rng.choice([4, 5, 6, 7]), rng.choice([2, 3, 4])
-        certificate = certify(model, "majority-ones", Domain(max_length=L), reading=ConstantBits(s))
+        certificate = certify(model, "majority-ones", PromptDomain(max_length=L), reading=ConstantBits(s))
         naive = Naive(model, s)
         strings = [w for length in range(L + 1) for w in itertools.product((1, 2, 3), repeat=length)]
         seen[certificate.verdict] += 1
@@ -105,20 +105,20 @@ def test_the_documents_weights_saturate():
     """N^2 = 100 and exp(N) are beyond every B_s: without digits s = 8 answers wrongly already."""
     for s in (4, 8, 12):
         assert (
-            certify(documents(10), "majority-ones", Domain(max_length=3), reading=ConstantBits(s)).verdict
+            certify(documents(10), "majority-ones", PromptDomain(max_length=3), reading=ConstantBits(s)).verdict
             is Verdict.REFUTED
         )
 
 
 def test_a_search_never_proves(monkeypatch):
     monkeypatch.setattr(count01_bits, "LONGEST_SEARCHED", 10)
-    certificate = certify(uniform(), "majority-ones", Domain(), reading=ConstantBits(8))
+    certificate = certify(uniform(), "majority-ones", PromptDomain(), reading=ConstantBits(8))
     assert certificate.verdict is Verdict.UNKNOWN and certificate.inputs_covered == 0
-    assert certify(uniform(), "majority-ones", Domain(), reading=ConstantBits(4)).verdict is Verdict.REFUTED
+    assert certify(uniform(), "majority-ones", PromptDomain(), reading=ConstantBits(4)).verdict is Verdict.REFUTED
 
 
 def test_how_many_strings_a_domain_has():
-    for domain in (Domain(max_length=5), Domain(2, 1), Domain(1, 3, 3), Domain(0, 0)):
+    for domain in (PromptDomain(max_length=5), PromptDomain(2, 1), PromptDomain(1, 3, 3), PromptDomain(0, 0)):
         inside = [
             w
             for length in range(8)
@@ -126,7 +126,7 @@ def test_how_many_strings_a_domain_has():
             if (w.count(1), w.count(2), w.count(3)) in domain
         ]
         assert strings_of(domain) == len(inside)
-    assert strings_of(Domain(1000, 1000)) == strings_of(Domain(60, 60)) == float("inf")
+    assert strings_of(PromptDomain(1000, 1000)) == strings_of(PromptDomain(60, 60)) == float("inf")
 
 
 def test_the_command(capsys):

@@ -13,26 +13,26 @@ from constructions.errors import BadInput, ProvedImpossible
 from verify.cli import main
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, decide
-from verify.tasks.count01.task import Domain
+from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import Count01, certify, exhaustive
 
 ONES = "majority-ones"
 
 
 def test_exhaustive_runs_every_string():
-    certificate = exhaustive(build.uniform(), ONES, Domain(4, 4), strings=5)
+    certificate = exhaustive(build.uniform(), ONES, PromptDomain(4, 4), strings=5)
     assert certificate.verdict is Verdict.PROVED
     assert certificate.inputs_covered == 3 * (125 + sum(3**n for n in range(6)))
-    bad = exhaustive(build.documents(3), ONES, Domain(4, 4))
+    bad = exhaustive(build.documents(3), ONES, PromptDomain(4, 4))
     assert bad.verdict is Verdict.REFUTED and bad.counterexample["fails"]
-    strings = exhaustive(build.documents(3), ONES, Domain(), strings=3)
+    strings = exhaustive(build.documents(3), ONES, PromptDomain(), strings=3)
     assert strings.verdict is Verdict.REFUTED and 0 < int(strings.extra["counts"]["wrong"]) < 3 * 40
     with pytest.raises(BadInput, match="more than the budget"):
-        exhaustive(build.uniform(), ONES, Domain(10**4, 10**4))
+        exhaustive(build.uniform(), ONES, PromptDomain(10**4, 10**4))
 
 
 def test_sampling_refutes_by_a_short_string_and_never_proves():
-    for domain in (Domain(), Domain(6, 4), Domain(max_length=5), Domain(9, 9, min_digits=2)):
+    for domain in (PromptDomain(), PromptDomain(6, 4), PromptDomain(max_length=5), PromptDomain(9, 9, min_digits=2)):
         right = decide(
             Count01.of(build.uniform(), ONES, domain, method="sampled"), None, "sampled", Effort(samples=300)
         )
@@ -46,7 +46,7 @@ def test_sampling_refutes_by_a_short_string_and_never_proves():
 @pytest.mark.deep
 def test_every_string_of_ten_digits():
     for model in (build.uniform(), build.documents(10)):
-        assert exhaustive(model, ONES, Domain(), strings=10).verdict is Verdict.PROVED
+        assert exhaustive(model, ONES, PromptDomain(), strings=10).verdict is Verdict.PROVED
 
 
 def test_weights_round_trip_and_bad_files(tmp_path):
@@ -54,7 +54,7 @@ def test_weights_round_trip_and_bad_files(tmp_path):
     build.save(build.documents(10, skip=False), str(path))
     loaded = build.load(str(path))
     assert not loaded.has_skip
-    assert certify(loaded, ONES, Domain(200, 200)).verdict is Verdict.PROVED
+    assert certify(loaded, ONES, PromptDomain(200, 200)).verdict is Verdict.PROVED
     assert list(tmp_path.iterdir()) == [path]
     good = dict(build.uniform().state_dict())
     torch.save(good, tmp_path / "m.pt")

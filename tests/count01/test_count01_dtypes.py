@@ -23,7 +23,7 @@ from verify.tasks.count01.real import exact_model
 from verify.tasks.count01.rounding import is_exact, sum_error
 from verify.tasks.count01.runs import fails, rounded_logits, sequential_logits
 from verify.tasks.count01.table import smallest_bits
-from verify.tasks.count01.task import Domain, cells, triples
+from verify.tasks.count01.task import PromptDomain, cells, triples
 from verify.tasks.count01.verdict import certify
 
 ONES = "majority-ones"
@@ -63,7 +63,7 @@ def test_what_is_proved_holds_in_torch_and_left_to_right(name):
     models += [perturbed(build.documents(4, eps=0.125, dtype=dtype), rng) for _ in range(2)]
     models += [wide(rng, dtype) for _ in range(2)]
     for model in models:
-        domains = (Domain(4, 4), Domain(2, 1), Domain(1, 1), Domain(1, 0))
+        domains = (PromptDomain(4, 4), PromptDomain(2, 1), PromptDomain(1, 1), PromptDomain(1, 0))
         domain = next((r for r in domains if proved(model, r, format_of(dtype))), None)
         if domain is None:
             continue
@@ -118,8 +118,8 @@ def test_computed_logits_stay_within_the_error_bound(name, reach):
 @pytest.mark.parametrize(("name", "length"), [("float32", 2894), ("float16", 24), ("bfloat16", 9)])
 def test_uniform_reaches_these_lengths(name, length):
     model, fmt = build.uniform(dtype=build.DTYPES[name]), format_of(build.DTYPES[name])
-    assert proved(model, Domain(max_length=length), fmt)
-    assert not proved(model, Domain(max_length=4 * length), fmt)
+    assert proved(model, PromptDomain(max_length=length), fmt)
+    assert not proved(model, PromptDomain(max_length=4 * length), fmt)
 
 
 def test_smallest_precision_for_the_documents_ranges():
@@ -127,22 +127,22 @@ def test_smallest_precision_for_the_documents_ranges():
     assert smallest_bits(build.documents(8)) == 29
     assert smallest_bits(build.documents(7)) is None  # 200 twos are too many at any precision
     assert smallest_bits(build.documents(10, eps=2.0**-10)) == 25
-    assert proved(build.documents(8), Domain(200, 200), format_of(torch.float64))
+    assert proved(build.documents(8), PromptDomain(200, 200), format_of(torch.float64))
 
 
 def test_a_model_that_fails_in_float32_is_refuted_by_a_run():
     model = build.documents(10, dtype=torch.float32)
-    certificate = certify(model, ONES, Domain(60, 5), reading=Rounded(format_of(torch.float32)))
+    certificate = certify(model, ONES, PromptDomain(60, 5), reading=Rounded(format_of(torch.float32)))
     assert certificate.verdict is Verdict.REFUTED
     c = certificate.counterexample
     assert c["fails"] and c["n0"] == c["n1"] and c["n2"] <= 5
 
 
 def test_overflow_and_tiny_formats_are_not_proved():
-    assert not proved(build.documents(20, dtype=torch.float16), Domain(0, 0), format_of(torch.float16))
-    assert not proved(build.uniform(), Domain(50, 50), format_of_bits(4))
-    assert not proved(build.documents(10), Domain(1, 0), format_of_bits(3))
-    assert not proved(build.uniform(dtype=torch.float16), Domain(1, 70000), format_of(torch.float16))
+    assert not proved(build.documents(20, dtype=torch.float16), PromptDomain(0, 0), format_of(torch.float16))
+    assert not proved(build.uniform(), PromptDomain(50, 50), format_of_bits(4))
+    assert not proved(build.documents(10), PromptDomain(1, 0), format_of_bits(3))
+    assert not proved(build.uniform(dtype=torch.float16), PromptDomain(1, 70000), format_of(torch.float16))
 
 
 def test_rounding_helpers():
@@ -193,18 +193,20 @@ def test_simulated_runs_stay_within_the_error_bound(name, accumulate):
 
 def test_formats_without_a_kernel_are_decided():
     fmt = FORMATS["tf32"]
-    certificate = certify(rounded_model(build.uniform(), fmt), ONES, Domain(max_length=8), reading=Rounded(fmt))
+    certificate = certify(rounded_model(build.uniform(), fmt), ONES, PromptDomain(max_length=8), reading=Rounded(fmt))
     assert certificate.verdict is Verdict.PROVED and "11 bits" in certificate.assumptions[0]
     fmt = FORMATS["e4m3"]
-    certificate = certify(rounded_model(build.documents(10), fmt), ONES, Domain(3, 1), reading=Rounded(fmt))
+    certificate = certify(rounded_model(build.documents(10), fmt), ONES, PromptDomain(3, 1), reading=Rounded(fmt))
     assert certificate.verdict is Verdict.REFUTED
     assert "simulated" in certificate.counterexample["replayed"]
 
 
 def test_a_wider_accumulation_proves_longer_prompts():
     model, fmt = build.uniform(dtype=torch.bfloat16), FORMATS["bfloat16"]
-    alone = largest_domain(lambda k: Domain(max_length=k), model, ONES, RoundedArithmetic.of(fmt))
-    wider = largest_domain(lambda k: Domain(max_length=k), model, ONES, RoundedArithmetic.of(fmt, FORMATS["float32"]))
+    alone = largest_domain(lambda k: PromptDomain(max_length=k), model, ONES, RoundedArithmetic.of(fmt))
+    wider = largest_domain(
+        lambda k: PromptDomain(max_length=k), model, ONES, RoundedArithmetic.of(fmt, FORMATS["float32"])
+    )
     assert alone.max_length == 9 and wider.max_length > 9
     with pytest.raises(BadInput, match="accumulate=bfloat16"):
         RoundedArithmetic.of(FORMATS["float32"], fmt)
@@ -215,8 +217,8 @@ def test_subnormal_weights_and_flushed_results_are_not_proved():
     with torch.no_grad():
         model.W_out *= 2.0**-16
         model.b_out *= 2.0**-16
-    assert proved(build.uniform(dtype=torch.float16), Domain(2, 2), FORMATS["float16"])
-    assert not proved(model, Domain(2, 2), FORMATS["float16"])
+    assert proved(build.uniform(dtype=torch.float16), PromptDomain(2, 2), FORMATS["float16"])
+    assert not proved(model, PromptDomain(2, 2), FORMATS["float16"])
     flushing = Evaluation(FORMATS["float16"], flush=True)
     assert fails(rounded_logits(model, torch.tensor([[0, 2, 4]]), flushing)[0].tolist(), 5)
     assert not fails(rounded_logits(model, torch.tensor([[0, 2, 4]]), Evaluation(FORMATS["float16"]))[0].tolist(), 5)

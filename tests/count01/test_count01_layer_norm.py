@@ -14,7 +14,7 @@ from constructions.count01 import EQUALS, FIVE, FOUR, TOKENS, Count01Transformer
 from verify.arithmetic.exact_reals import Basis, Combination, exponentials, fmpq, total
 from verify.frame.certificate import Verdict
 from verify.tasks.count01.layer_norm import common_root
-from verify.tasks.count01.task import Domain
+from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import certify
 
 LABELS = ("majority-ones", "thesis")
@@ -82,7 +82,7 @@ def judge(seed):
     exact = common_root.exact_model(model)
     if exact is None:
         return "several roots"
-    found, truth = certify(model, labels, Domain()), margins(model, labels)
+    found, truth = certify(model, labels, PromptDomain()), margins(model, labels)
     extra = found.extra
     inside = {case: z for case, z in truth.items() if case[0] in region(found)}
     if found.verdict is Verdict.PROVED:
@@ -101,7 +101,7 @@ def judge(seed):
 
 def region(found):
     """The triples that a certificate speaks of."""
-    return Domain(found.parameters["max_digits"], found.parameters["max_noise"])
+    return PromptDomain(found.parameters["max_digits"], found.parameters["max_noise"])
 
 
 def test_every_verdict_is_that_of_the_oracle():
@@ -163,7 +163,7 @@ def test_planted_faults_are_caught(fault):
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_the_construction_is_right_for_all_counts(labels, dtype):
-    found = certify(normed(labels=labels, dtype=dtype), labels, Domain())
+    found = certify(normed(labels=labels, dtype=dtype), labels, PromptDomain())
     assert found.verdict is Verdict.PROVED and found.inputs_covered is None
     assert found.extra["margin_scaled"] > 0
 

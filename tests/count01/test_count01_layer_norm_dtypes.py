@@ -25,7 +25,7 @@ from verify.tasks.count01 import real, rounding
 from verify.tasks.count01.boxes import BoxQuery, decide_boxes
 from verify.tasks.count01.rounding import QueryErrors, Seen
 from verify.tasks.count01.runs import fails, rounded_logits, sequential_logits
-from verify.tasks.count01.task import EQUALS, Domain, cells, triples
+from verify.tasks.count01.task import EQUALS, PromptDomain, cells, triples
 from verify.tasks.count01.verdict import certify
 
 ONES = "majority-ones"
@@ -170,7 +170,7 @@ def test_planted_faults_are_caught(owner, name, right, wrong):
 def test_what_is_proved_holds_for_every_string_that_torch_runs(name):
     proofs, dtype = 0, build.DTYPES[name]
     for seed in range(3):
-        model, domain = changed(seed).to(dtype), Domain(2, 1)
+        model, domain = changed(seed).to(dtype), PromptDomain(2, 1)
         if certify(model, ONES, domain, reading=reading_of(name)).verdict is not Verdict.PROVED:
             continue
         proofs += 1
@@ -197,7 +197,7 @@ def test_a_root_that_may_be_lost_proves_nothing():
     with torch.no_grad():
         large.E *= 2.0**70
     for broken in (model, large):
-        found = decide_boxes(broken, ONES, Domain(1, 1), RoundedArithmetic.of(FORMATS["float32"]))
+        found = decide_boxes(broken, ONES, PromptDomain(1, 1), RoundedArithmetic.of(FORMATS["float32"]))
         assert not found.is_proved and "LayerNorm" in found.reason
 
 
@@ -222,5 +222,5 @@ def test_the_built_model_by_command(capsys):
 
 def test_how_far_float32_goes():
     model, at = build.normed(dtype=torch.float32), RoundedArithmetic.of(FORMATS["float32"])
-    assert decide_boxes(model, ONES, Domain(max_length=2807), at).is_proved
-    assert not decide_boxes(model, ONES, Domain(max_length=2808), at).is_proved
+    assert decide_boxes(model, ONES, PromptDomain(max_length=2807), at).is_proved
+    assert not decide_boxes(model, ONES, PromptDomain(max_length=2808), at).is_proved

@@ -15,7 +15,7 @@ from verify.tasks.count01.layer_norm import bounding
 from verify.tasks.count01.layer_norm.counting import wrong_inputs
 from verify.tasks.count01.layer_norm.numbers import model_numbers
 from verify.tasks.count01.real import exact_model, margin_at
-from verify.tasks.count01.task import Domain, triples
+from verify.tasks.count01.task import PromptDomain, triples
 from verify.tasks.count01.verdict import certify
 
 MODELS = Path(__file__).parents[1] / "data" / "count01"
@@ -39,18 +39,23 @@ def wrong_by_enumeration(path, listed, lasts):
 
 
 def test_a_domain_is_its_triples():
-    for domain in (Domain(5, 4, None, 2, 1), Domain(6, 3, 9, 2, 1), Domain(3, 3, None, 3, 3), Domain(4, 4, 3, 2, 0)):
+    for domain in (
+        PromptDomain(5, 4, None, 2, 1),
+        PromptDomain(6, 3, 9, 2, 1),
+        PromptDomain(3, 3, None, 3, 3),
+        PromptDomain(4, 4, 3, 2, 0),
+    ):
         listed = list(triples(domain))
         assert len(listed) == domain.size() == len(set(listed))
         assert all(n in domain and min(n[:2]) >= domain.min_digits and n[2] >= domain.min_noise for n in listed)
-    assert str(Domain(200, 200, None, 151, 0)) == "151 <= n0, n1 <= 200, n2 <= 200"
+    assert str(PromptDomain(200, 200, None, 151, 0)) == "151 <= n0, n1 <= 200, n2 <= 200"
 
 
 @pytest.mark.parametrize("name", ["a4_s0", "a4_s2", "wide_s1"])
 @pytest.mark.parametrize("is_semantic", [True, False])
 def test_the_number_of_wrong_inputs_is_exact(name, is_semantic):
     path = MODELS / f"{name}.safetensors"
-    domain = Domain(26, 14, None, 17, 3, is_semantic=is_semantic)
+    domain = PromptDomain(26, 14, None, 17, 3, is_semantic=is_semantic)
     listed = np.array(list(triples(domain)))
     certificate = certify(load(str(path)), ONES, domain)
     wrong = wrong_by_enumeration(path, listed, domain.lasts)
@@ -60,7 +65,7 @@ def test_the_number_of_wrong_inputs_is_exact(name, is_semantic):
         assert certificate.counterexample["n0"] >= 17 and certificate.counterexample["n2"] >= 3
 
 
-LARGER = Domain(30, 26, 60)
+LARGER = PromptDomain(30, 26, 60)
 
 
 def wrong_here(name):
@@ -81,9 +86,9 @@ def test_one_head_with_least_counts_agrees_with_single_triples():
     for model in (documents(3), documents(5), uniform()):
         exact = exact_model(model)
         for domain in (
-            Domain(7, 5, None, 4, 2),
-            Domain(7, 5, None, 4, 2, is_semantic=True),
-            Domain(2, 22, None, 0, 20),
+            PromptDomain(7, 5, None, 4, 2),
+            PromptDomain(7, 5, None, 4, 2, is_semantic=True),
+            PromptDomain(2, 22, None, 0, 20),
         ):
             right = all(
                 margin_at(exact, n, last, EOS if last != EQUALS else FOUR if n[1] > n[0] else FIVE)[0] > 0
@@ -122,7 +127,7 @@ def test_layer_norm_and_scaled_scores(tmp_path, capsys):
     with torch.no_grad():
         for W in model.parameters():
             W.copy_(torch.randn(W.shape, generator=g))
-    domain = Domain(6, 5, None, 1, 0)
+    domain = PromptDomain(6, 5, None, 1, 0)
     found = wrong_inputs(model_numbers(model), domain, ONES)
     wrong = 0
     for n, last in product(triples(domain), domain.lasts):
@@ -153,7 +158,7 @@ def scaled(keys, size):
 
 def test_the_margin_of_listed_triples_is_the_least_one():
     """Against every triple; where ties are e^-600 away, floats see none of it, and digits do."""
-    domain = Domain(3, 2)
+    domain = PromptDomain(3, 2)
     model, least = scaled([0.3, 0.02, 0.0, 0.5, -0.2, 0.0, 0.0, 0.0], 1.0), float("inf")
     for n, last in product(triples(domain), domain.lasts):
         counts = torch.tensor([1, *n, 1, 0, 0, 0], dtype=torch.float64)

@@ -20,7 +20,7 @@ from verify.tasks.count01.layer_norm.numbers import model_numbers
 from verify.tasks.count01.layer_norm.syntax import AfterAnswer
 from verify.tasks.count01.layer_norm.tables import Differences
 from verify.tasks.count01.real import exact_model
-from verify.tasks.count01.task import EOS, EQUALS, FIVE, FOUR, Domain, cells, kinds, multiplicities
+from verify.tasks.count01.task import EOS, EQUALS, FIVE, FOUR, PromptDomain, cells, kinds, multiplicities
 from verify.tasks.count01.verdict import certify
 
 TOKENS = 8
@@ -106,7 +106,7 @@ def test_a_margin_beyond_all_floats_is_the_last_float(skip, heads):
         model.W_V.fill_(2.0**1000)
         model.W_O.fill_(2.0**1000)
         model.W_out[:, FIVE] = 1.0
-    found = certify(model, "majority-ones", Domain(max_length=2))
+    found = certify(model, "majority-ones", PromptDomain(max_length=2))
     said = json.loads(found.to_json())
     assert said["verdict"] == "REFUTED" and said["margin"] == -sys.float_info.max
     assert said["counterexample"]["margin"] == said["margin"]

@@ -41,7 +41,7 @@ from verify.tasks.circuit import proof as circuit_proof
 from verify.tasks.circuit.language.task import for_strings
 from verify.tasks.circuit.program import program
 from verify.tasks.contextual.verdict import ContextualCounting, domain_of
-from verify.tasks.count01.task import Domain
+from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import Count01
 from verify.tasks.histogram.proof import certify as decide_histogram
 from verify.tasks.histogram.rounded.verdict import certify as decide_rounded
@@ -201,14 +201,14 @@ ADDITIONS = {
     "addition, two layers, wrong": lambda: (changed(two_layers(n=1, B=3), "b_out", 2, 2.0), Digits(1, 3)),
 }
 COUNTS = {
-    "count01": lambda: (count01.documents(10), Domain(5, 4)),
-    "count01, uniform": lambda: (count01.uniform(labels="thesis"), Domain()),
-    "count01, from 1": lambda: (count01.documents(10), Domain(3, 4, None, 1, 2, True)),
-    "count01, heads": lambda: (several_heads(), Domain(None, 4, 6)),
-    "count01, wrong": lambda: (count01.documents(3, labels="thesis"), Domain(2, 300)),
-    "count01, wrong by a tie": lambda: (changed(count01.uniform(), "E", (0, 0), 0.5), Domain(3, 3)),
-    "count01, from 1, wrong": lambda: (count01.documents(3), Domain(3, 4, None, 1, 2, True)),
-    "count01, heads, wrong": lambda: (changed(several_heads(), "E", (0, 0), 0.75), Domain(3, 3)),
+    "count01": lambda: (count01.documents(10), PromptDomain(5, 4)),
+    "count01, uniform": lambda: (count01.uniform(labels="thesis"), PromptDomain()),
+    "count01, from 1": lambda: (count01.documents(10), PromptDomain(3, 4, None, 1, 2, True)),
+    "count01, heads": lambda: (several_heads(), PromptDomain(None, 4, 6)),
+    "count01, wrong": lambda: (count01.documents(3, labels="thesis"), PromptDomain(2, 300)),
+    "count01, wrong by a tie": lambda: (changed(count01.uniform(), "E", (0, 0), 0.5), PromptDomain(3, 3)),
+    "count01, from 1, wrong": lambda: (count01.documents(3), PromptDomain(3, 4, None, 1, 2, True)),
+    "count01, heads, wrong": lambda: (changed(several_heads(), "E", (0, 0), 0.75), PromptDomain(3, 3)),
 }
 REGIONS = {
     "regions": lambda: (build(3, 1), {}),

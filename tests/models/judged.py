@@ -13,7 +13,7 @@ from verify.tasks.circuit import dtype as circuit_dtype
 from verify.tasks.circuit import proof as circuit
 from verify.tasks.contextual import verdict as contextual
 from verify.tasks.count01 import verdict as counting
-from verify.tasks.count01.task import Domain
+from verify.tasks.count01.task import PromptDomain
 from verify.tasks.histogram import constant_bits, every_reading
 from verify.tasks.histogram import proof as histogram
 from verify.tasks.histogram.rounded import verdict as rounded
@@ -21,7 +21,7 @@ from verify.tasks.parity.task import Parity
 
 FLOAT32 = FORMATS["float32"]
 NAND = decompose(Circuit("nand", ("x", "y"), (Gate("nand", (0, 1), "z"),), (("z", 2),)))
-REGION = Domain(max_length=3)
+REGION = PromptDomain(max_length=3)
 ONES = "majority-ones"
 
 MODELS = {

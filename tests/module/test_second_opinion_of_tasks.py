@@ -17,7 +17,7 @@ from verify.frame.certificate import Verdict
 from verify.frame.decide import certify as decided
 from verify.module import ModuleProblem, Task, tokens
 from verify.tasks.addition.modular.task import ModularAddition
-from verify.tasks.count01.task import Domain
+from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import certify as certify_count01
 from verify.tasks.parity.task import Parity
 
@@ -69,7 +69,7 @@ def test_count01(name):
     found = certify(model.eval(), inputs=digits(3), expected=answer)
     wrong = {tuple(row.count(t) for t in (1, 2, 3)) for row in found.extra["wrong_inputs"]}
     assert found.verdict is not Verdict.UNKNOWN and (found.verdict is Verdict.PROVED) is (not wrong)
-    special = certify_count01(model, "majority-ones", Domain(max_length=3, is_semantic=True))
+    special = certify_count01(model, "majority-ones", PromptDomain(max_length=3, is_semantic=True))
     assert special.verdict is Verdict.REFUTED or not wrong
     assert (name in ("uniform", "documents")) <= (special.verdict is Verdict.PROVED)
 

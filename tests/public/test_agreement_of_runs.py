@@ -22,12 +22,12 @@ from verify.frame.certificate import Verdict
 from verify.frame.decide import BUG, Effort, OneRun, Ran
 from verify.tasks.circuit.task import CircuitProblem
 from verify.tasks.contextual.verdict import ContextualCounting, domain_of
-from verify.tasks.count01.task import Domain
+from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import Count01, certify
 from verify.tasks.histogram.problem import Histogram
 from verify.tasks.histogram.proof import SPLIT, prove
 
-REGION = Domain(4, 4)
+REGION = PromptDomain(4, 4)
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def test_each_way_to_decide_a_cell_hands_over_an_input():
 @pytest.mark.parametrize("reading", [Real(), Rounded(FORMATS["float64"])])
 def test_boxes_hand_over_their_tightest_prompt(reading):
     """Besides the two shortest prompts with a tie and with one more 1."""
-    problem = Count01.of(count01_heads.counting_pair(), "majority-ones", Domain(6, 6))
+    problem = Count01.of(count01_heads.counting_pair(), "majority-ones", PromptDomain(6, 6))
     found = problem.prove(reading, Effort())
     assert found.verdict is Verdict.PROVED and len(set(found.telling)) >= 3
 

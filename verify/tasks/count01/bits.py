@@ -12,7 +12,7 @@ from math import factorial
 from verify.arithmetic.readings import ConstantBits
 from verify.frame.decide import EVERY_INPUT, Finding
 from verify.tasks.count01.runs import chunks, near_ties, orders
-from verify.tasks.count01.task import EQUALS, DecidablePrompts, Domain, cells, triples
+from verify.tasks.count01.task import EQUALS, DecidablePrompts, PromptDomain, cells, triples
 
 MOST_STRINGS = 100_000  # that are all run: about a minute
 SEARCHED_DIGITS = 8  # a search runs all shorter strings first
@@ -36,10 +36,10 @@ def prove(problem: DecidablePrompts, reading: ConstantBits) -> Finding:
     return Finding.open(argument, f"{strings} strings run without a failure; the domain has more than {MOST_STRINGS}")
 
 
-def strings_of(domain: Domain) -> float:
+def strings_of(domain: PromptDomain) -> float:
     """How many strings a domain has; more than 100,000 are not counted to the end.
 
-    >>> strings_of(Domain(max_length=2)), strings_of(Domain())
+    >>> strings_of(PromptDomain(max_length=2)), strings_of(PromptDomain())
     (13, inf)
     """
     if not domain.is_bounded or domain.size() > MOST_STRINGS:
@@ -52,7 +52,7 @@ def strings_of(domain: Domain) -> float:
     return total
 
 
-def all_strings(domain: Domain, longest: int | None) -> Iterator[list[tuple[int, ...]]]:
+def all_strings(domain: PromptDomain, longest: int | None) -> Iterator[list[tuple[int, ...]]]:
     """Batches of all strings of digits of a domain, the shortest first."""
     lengths = sorted({sum(n) for n in triples(domain)}) if longest is None else range(longest + 1)
     for length in lengths:
@@ -60,7 +60,7 @@ def all_strings(domain: Domain, longest: int | None) -> Iterator[list[tuple[int,
         yield from chunks(list(inside), length)
 
 
-def searched(domain: Domain, labels: str) -> Iterator[list[tuple[int, ...]]]:
+def searched(domain: PromptDomain, labels: str) -> Iterator[list[tuple[int, ...]]]:
     """All short strings of a domain, then near-ties of growing length in four orders."""
     yield from all_strings(domain, SEARCHED_DIGITS)
     for length in range(SEARCHED_DIGITS + 1, LONGEST_SEARCHED + 1):

@@ -23,7 +23,7 @@ from verify.arithmetic.softmax import nearest_weights
 from verify.tasks.count01.layer_norm.tables import SMALLEST_NORMALISER
 from verify.tasks.count01.real import ExactFailure, ExactModel, exact_model, margin_at, plus
 from verify.tasks.count01.rounding import QueryErrors, Seen
-from verify.tasks.count01.task import Cell, Domain, Prompt, Triple, cells, kinds
+from verify.tasks.count01.task import Prompt, PromptDomain, SideCell, Triple, cells, kinds
 
 CHUNK = 2048
 LARGEST_COUNT = 1 << 48  # counts are exact in float64, and so are their sums
@@ -43,7 +43,7 @@ class BoxResult:
     margin: float | None
     boxes: int
     failure: ExactFailure | None = None
-    undecided: tuple[Triple, Cell] | None = None
+    undecided: tuple[Triple, SideCell] | None = None
     reason: str | None = None
     tightest: tuple[Prompt, ...] = ()
 
@@ -55,7 +55,7 @@ class BoxQuery:
         self,
         model: Count01Transformer,
         exact: ExactModel,
-        cell: Cell,
+        cell: SideCell,
         at: RoundedArithmetic | None,
         origin: Triple = (0, 0, 0),
     ) -> None:
@@ -151,7 +151,7 @@ def _nearest(x: Fraction) -> float:
 
 
 def decide_boxes(
-    model: Count01Transformer, labels: str, domain: Domain, at: RoundedArithmetic | None, budget: int = 200_000
+    model: Count01Transformer, labels: str, domain: PromptDomain, at: RoundedArithmetic | None, budget: int = 200_000
 ) -> BoxResult:
     """Decides any number of heads on a bounded domain: at None is real arithmetic, else any order in its formats.
 
@@ -206,7 +206,7 @@ def decide_boxes(
 IntArray = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 
-def root(cell: Cell, domain: Domain) -> tuple[IntArray, IntArray]:
+def root(cell: SideCell, domain: PromptDomain) -> tuple[IntArray, IntArray]:
     """The box of a whole side of a domain, or none where the side is empty."""
     L = domain.max_length
     A = domain.max_digits if domain.max_digits is not None else L
@@ -215,7 +215,7 @@ def root(cell: Cell, domain: Domain) -> tuple[IntArray, IntArray]:
     return clip(np.zeros((1, 3), dtype=np.int64), np.array([[A, A, B]], dtype=np.int64), cell, domain)
 
 
-def clip(low: IntArray, high: IntArray, cell: Cell, domain: Domain) -> tuple[IntArray, IntArray]:
+def clip(low: IntArray, high: IntArray, cell: SideCell, domain: PromptDomain) -> tuple[IntArray, IntArray]:
     """Shrinks boxes to the domain; drops those outside it."""
     step, high = sum(cell.side.base), high.copy()
     if domain.max_digits is not None:
@@ -230,7 +230,7 @@ def clip(low: IntArray, high: IntArray, cell: Cell, domain: Domain) -> tuple[Int
     return low[inside], high[inside]
 
 
-def split(low: IntArray, high: IntArray, cell: Cell, domain: Domain) -> tuple[IntArray, IntArray]:
+def split(low: IntArray, high: IntArray, cell: SideCell, domain: PromptDomain) -> tuple[IntArray, IntArray]:
     """Halves each box along the coordinate with the largest quotient of ends, at their geometric mean."""
     if not len(low):
         return low, high

@@ -19,7 +19,7 @@ from verify.frame import decide
 from verify.frame.certificate import CERTIFIED, Certificate
 from verify.frame.decide import Effort
 from verify.frame.judged import check_whole_number
-from verify.tasks.count01.task import EOS, EQUALS, Domain, answer
+from verify.tasks.count01.task import EOS, EQUALS, PromptDomain, answer
 from verify.tasks.count01.verdict import Count01, digits_of, prompt
 
 AFTER = 3  # tokens of a prompt besides its digits: BOS, = and an answer
@@ -49,7 +49,7 @@ def changeable(
         check_whole_number(name, bound)
         if bound < 0:
             raise BadInput(f"{name}={bound}: must be at least 0.")
-    domain, right = Domain(max_digits, max_noise), labels or "majority-ones"
+    domain, right = PromptDomain(max_digits, max_noise), labels or "majority-ones"
     length = 2 * max_digits + max_noise + AFTER
 
     def questions() -> Iterator[Questions]:

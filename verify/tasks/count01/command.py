@@ -18,7 +18,7 @@ from verify.frame.schema import as_json
 if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
     from verify.arithmetic.readings import Reading
-    from verify.tasks.count01.task import Domain
+    from verify.tasks.count01.task import PromptDomain
 
 BOUNDS = ("max_digits", "max_noise", "length", "min_digits", "min_noise")
 DOMAIN = (*BOUNDS, "semantic_only", "subset")
@@ -179,15 +179,20 @@ def run(args: argparse.Namespace) -> int:
 
         save_weights(asked, "--input", as_bytes(model))
         return say(model, args.input, args.labels, is_json=args.json)
-    from verify.tasks.count01.task import Domain
+    from verify.tasks.count01.task import PromptDomain
 
     least = (args.min_digits or 0, args.min_noise or 0)
-    domain = Domain(args.max_digits, args.max_noise, args.length, *least, is_semantic=args.semantic_only)
+    domain = PromptDomain(args.max_digits, args.max_noise, args.length, *least, is_semantic=args.semantic_only)
     return decided(model, claim, wish, domain, args.strings, asked)
 
 
 def decided(
-    model: Count01Transformer, claim: str | None, wish: Count01Wish, domain: Domain, strings: int | None, asked: Request
+    model: Count01Transformer,
+    claim: str | None,
+    wish: Count01Wish,
+    domain: PromptDomain,
+    strings: int | None,
+    asked: Request,
 ) -> int:
     """Prints the verdict on a domain in the reading and by the method that are asked for."""
     from constructions.count01 import as_bytes

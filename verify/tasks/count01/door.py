@@ -7,7 +7,7 @@ from verify.arithmetic.readings import options_of
 from verify.frame.certificate import Certificate
 from verify.frame.decide import How
 from verify.frame.judged import check_whole_number
-from verify.tasks.count01.task import Domain
+from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import Count01
 
 BOUNDS = ("max_digits", "max_noise", "max_length")
@@ -27,7 +27,7 @@ def posed(
     for name, bound in zip(BOUNDS, (max_digits, max_noise, max_length), strict=True):
         if bound is not None:
             check_whole_number(name, bound)
-    domain = Domain(max_digits, max_noise, max_length)
+    domain = PromptDomain(max_digits, max_noise, max_length)
     return Count01.of(module, labels, domain, method=how.method, reading=how.reading, claim=claim), how
 
 

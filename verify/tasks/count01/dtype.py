@@ -12,7 +12,7 @@ from verify.arithmetic.readings import Rounded
 from verify.frame.decide import Failure, Finding
 from verify.tasks.count01.boxes import decide_boxes
 from verify.tasks.count01.runs import find_failure, kernels_of, margin_of, name
-from verify.tasks.count01.task import DecidablePrompts, Domain
+from verify.tasks.count01.task import DecidablePrompts, PromptDomain
 
 LONGEST_SEARCHED = 1 << 22
 ARGUMENT, BY_A_RUN = "margin above error bound, branch and bound over counts", "a run in the dtype"
@@ -48,14 +48,14 @@ def undecided_reason(undecided: Any) -> str:
     return f"the error bound exceeds the margin at {where}; no failing run found"
 
 
-def shortest_beyond(domain: Domain) -> int:
+def shortest_beyond(domain: PromptDomain) -> int:
     """A length from which on a domain's outside is searched."""
     if domain.max_length is not None:
         return domain.max_length + 1
     return min(x for x in (domain.max_digits, domain.max_noise) if x is not None) + 1
 
 
-def dtype_limit(model: Count01Transformer, labels: str, domain: Domain, at: RoundedArithmetic) -> Domain:
+def dtype_limit(model: Count01Transformer, labels: str, domain: PromptDomain, at: RoundedArithmetic) -> PromptDomain:
     """The largest domain for which the proof closes, along the one free bound: digits, noise, or length.
 
     Digits and length are at least 1: the empty prompt alone is no result.
@@ -70,8 +70,8 @@ def dtype_limit(model: Count01Transformer, labels: str, domain: Domain, at: Roun
 
 
 def largest_domain(
-    family: Callable[[int], Domain], model: Count01Transformer, labels: str, at: RoundedArithmetic
-) -> Domain:
+    family: Callable[[int], PromptDomain], model: Count01Transformer, labels: str, at: RoundedArithmetic
+) -> PromptDomain:
     """The largest member (at least member 0) whose proof closes, by doubling and bisection."""
 
     def holds(k: int) -> bool:

@@ -9,7 +9,7 @@ import torch
 from constructions.count01 import Count01Transformer, documents
 from verify.frame.impossibility import Impossibility, seeds
 from verify.tasks.count01.real import exact_model, holds
-from verify.tasks.count01.task import Domain
+from verify.tasks.count01.task import PromptDomain
 
 MODELS = 24  # random ones
 FAR_OUT = 10**12
@@ -24,7 +24,7 @@ def no_skip(seed: int = 0) -> Impossibility:
     random_ones = [_random_head(own) for own in seeds(seed, MODELS)]
     built = [documents(5, labels=labels, skip=False) for labels in LABELS]
     right = sum(_is_right_everywhere(model, labels) for model in random_ones + built for labels in LABELS)
-    is_right_far_out = holds(exact_model(documents(5, skip=False)), "majority-ones", Domain(FAR_OUT, 15))
+    is_right_far_out = holds(exact_model(documents(5, skip=False)), "majority-ones", PromptDomain(FAR_OUT, 15))
     return Impossibility(
         "W-9",
         "without the skip connection no single Count01 head of any width is right for all n0 and n1, even at n2 = 0",
@@ -44,7 +44,7 @@ def no_skip(seed: int = 0) -> Impossibility:
 
 
 def _is_right_everywhere(model: Count01Transformer, labels: str) -> bool:
-    return holds(exact_model(model), labels, Domain(None, 0))
+    return holds(exact_model(model), labels, PromptDomain(None, 0))
 
 
 def _random_head(seed: int) -> Count01Transformer:

@@ -30,7 +30,7 @@ from verify.tasks.count01.real import (
     margin_at,
 )
 from verify.tasks.count01.runs import margin_of, name, replay
-from verify.tasks.count01.task import EQUALS, DecidablePrompts, Domain, answer
+from verify.tasks.count01.task import EQUALS, DecidablePrompts, PromptDomain, answer
 
 DEFAULT_DIGITS = 1000
 BY_LISTING = "every triple, with as many digits as it takes"
@@ -75,7 +75,7 @@ def listed(problem: DecidablePrompts) -> Finding:
     return Finding.refuted(BY_LISTING, Failure(run, margin_of(run)), extra=extra)
 
 
-def wrong_share(model: Count01Transformer, domain: Domain, labels: str) -> dict[str, object]:
+def wrong_share(model: Count01Transformer, domain: PromptDomain, labels: str) -> dict[str, object]:
     """The exact number and share of wrong inputs; nothing where they are too many to list or one stays open."""
     try:
         found = wrong_inputs(model_numbers(model), domain, labels)
@@ -98,7 +98,7 @@ def one_head(problem: DecidablePrompts, exact: ExactModel) -> Finding:
     return proved(problem, decision, {"beyond": further} if further else {})
 
 
-def limits_of(exact: ExactModel, labels: str, domain: Domain) -> tuple[Domain, list[ExactFailure]]:
+def limits_of(exact: ExactModel, labels: str, domain: PromptDomain) -> tuple[PromptDomain, list[ExactFailure]]:
     """The domain itself where it holds or is bounded; else the largest noise, then the largest digits.
 
     The noise is the largest for max_digits (1000 where none is given), the digits the largest for that
@@ -187,7 +187,7 @@ def refuted(problem: DecidablePrompts, exact: ExactModel, failures: tuple[ExactF
     return Finding.refuted(argument, found, about=problem, extra=wrong_share(model, domain, labels))
 
 
-def one_more(exact: ExactModel, seed: ExactFailure, domain: Domain, labels: str) -> Iterator[ExactFailure]:
+def one_more(exact: ExactModel, seed: ExactFailure, domain: PromptDomain, labels: str) -> Iterator[ExactFailure]:
     """The failures among the inputs with one digit, or one 0 and one 1, more than a failure."""
     for step in ((0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 1, 0)):
         n = (seed.n[0] + step[0], seed.n[1] + step[1], seed.n[2] + step[2])

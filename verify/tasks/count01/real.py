@@ -33,10 +33,10 @@ from verify.tasks.count01.task import (
     EQUALS,
     FIVE,
     FOUR,
-    Cell,
-    Domain,
     Prompt,
+    PromptDomain,
     Side,
+    SideCell,
     Triple,
     cells,
     kinds,
@@ -104,7 +104,7 @@ def check_plain(model: Count01Transformer, *, may_have_norm: bool = False) -> No
 class CountForm:
     """D(n) times (expected logit - rival logit) and D(n), as linear forms: constant, then n0, n1, n2."""
 
-    cell: Cell
+    cell: SideCell
     rival: int
     difference: tuple[Combination, Combination, Combination, Combination]
     normaliser: tuple[Combination, Combination, Combination, Combination]
@@ -133,7 +133,7 @@ class CountForm:
             return F.ball(bits) / D.ball(bits)
 
 
-def forms(model: ExactModel, labels: str, domain: Domain) -> list[CountForm]:
+def forms(model: ExactModel, labels: str, domain: PromptDomain) -> list[CountForm]:
     """One linear form per cell of the domain and rival, in counts from its origin; only for one head."""
     assert model.heads == 1
     out = []
@@ -155,7 +155,7 @@ def by_count(term: dict[int, Combination]) -> tuple[Combination, Combination, Co
     return total([*term.values()]) - zero - one - two, zero, one, two
 
 
-def vertices(side: Side, domain: Domain) -> Iterator[Triple]:
+def vertices(side: Side, domain: PromptDomain) -> Iterator[Triple]:
     """The vertices of one side of a domain without max_length: all integer."""
     A, step = domain.max_digits, sum(side.base)  # step: 1 on the side n1 >= n0 + 1, else 0
     if A is not None and step > A:
@@ -166,7 +166,7 @@ def vertices(side: Side, domain: Domain) -> Iterator[Triple]:
             yield side.at(a, b, c)
 
 
-def rays(side: Side, domain: Domain) -> Iterator[Triple]:
+def rays(side: Side, domain: PromptDomain) -> Iterator[Triple]:
     """The directions in which one side of a domain is unbounded."""
     if domain.max_digits is None:
         yield from ((1, 1, 0), side.away)
@@ -201,7 +201,7 @@ class Decision:
     telling: tuple[Prompt, ...] = ()
 
 
-def decide(model: ExactModel, labels: str, domain: Domain) -> Decision:
+def decide(model: ExactModel, labels: str, domain: PromptDomain) -> Decision:
     """Decides one head on a domain without max_length, bounded or not; exact and complete.
 
     Raises: Undecided when a failing count has more than 2^22 bits.
@@ -242,7 +242,7 @@ def decide(model: ExactModel, labels: str, domain: Domain) -> Decision:
     return Decision(tuple(sorted(failures, key=simplicity)), low, tightest, has_zero, scaled, runs)
 
 
-def holds(model: ExactModel, labels: str, domain: Domain) -> bool:
+def holds(model: ExactModel, labels: str, domain: PromptDomain) -> bool:
     """Whether one head is right on a domain without max_length; exact and complete, as `decide`."""
     moved = domain.moved
     return all(
@@ -262,7 +262,7 @@ def simplicity(failure: ExactFailure) -> tuple[int, Triple, int]:
     return sum(failure.n), failure.n, failure.last
 
 
-def smallest_failure(form: CountForm, domain: Domain, scale: Combination) -> ExactFailure:
+def smallest_failure(form: CountForm, domain: PromptDomain, scale: Combination) -> ExactFailure:
     """A failing triple of a failing form that no single coordinate can shrink further."""
     side, step = form.cell.side, sum(form.cell.side.base)
 
@@ -300,8 +300,8 @@ def largest_noise(model: ExactModel, labels: str, max_digits: int | None, *, is_
     Raises: Undecided when the limit has more than 2^22 bits.
     """
     limit: int | None = None
-    for form in forms(model, labels, Domain(is_semantic=is_semantic)):
-        domain = Domain(max_digits=max_digits, max_noise=0)
+    for form in forms(model, labels, PromptDomain(is_semantic=is_semantic)):
+        domain = PromptDomain(max_digits=max_digits, max_noise=0)
         if any(form.along(r).sign() < 0 for r in rays(form.cell.side, domain)):
             return -1
         slope = form.along((0, 0, 1))
@@ -317,7 +317,7 @@ def largest_digits(model: ExactModel, labels: str, max_noise: int | None, *, is_
     Raises: Undecided when the limit has more than 2^22 bits.
     """
     limit: int | None = None
-    for form in forms(model, labels, Domain(is_semantic=is_semantic)):
+    for form in forms(model, labels, PromptDomain(is_semantic=is_semantic)):
         side, step = form.cell.side, sum(form.cell.side.base)
         if max_noise is None and form.along((0, 0, 1)).sign() < 0:
             return -1

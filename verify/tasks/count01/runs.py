@@ -16,7 +16,7 @@ from verify.arithmetic.formats import Format
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.rounding import add
 from verify.arithmetic.slack import Array
-from verify.tasks.count01.task import EQUALS, Cell, Domain, Triple, cells, string
+from verify.tasks.count01.task import EQUALS, PromptDomain, SideCell, Triple, cells, string
 
 LONGEST_STRING = 1 << 22  # tokens: a run of more takes a GiB
 BATCH_TOKENS = 1 << 16
@@ -175,7 +175,7 @@ def find_failure(
     model: Count01Transformer,
     kernels: dict[str, Kernel],
     labels: str,
-    domain: Domain,
+    domain: PromptDomain,
     start: int,
     longest: int = 2000,
 ) -> dict[str, Any] | None:
@@ -199,7 +199,7 @@ def find_failure(
     return None
 
 
-def near_ties(length: int, cell: Cell) -> list[Triple]:
+def near_ties(length: int, cell: SideCell) -> list[Triple]:
     """Prompts of one length close to the boundary of a side, with several amounts of noise."""
     out = []
     for noise in sorted({0, 1, length // 10, length // 2, length - 1, length} & set(range(length + 1))):

@@ -11,9 +11,9 @@ from verify.arithmetic.evaluation import rounded_model
 from verify.arithmetic.formats import Format, format_of, format_of_bits
 from verify.tasks.count01.boxes import decide_boxes
 from verify.tasks.count01.dtype import largest_domain
-from verify.tasks.count01.task import Domain
+from verify.tasks.count01.task import PromptDomain
 
-DOCUMENTS_RANGE = Domain(max_digits=200, max_noise=200)
+DOCUMENTS_RANGE = PromptDomain(max_digits=200, max_noise=200)
 LABELS = "majority-ones"
 
 
@@ -37,7 +37,7 @@ def table(sizes: tuple[int, ...] = (5, 8, 10, 12, 15)) -> list[TableRow]:
 
 def longest(model: Count01Transformer, fmt: Format) -> int:
     """The largest length for which the proof closes; -1 where it closes for none."""
-    domain = largest_domain(lambda k: Domain(max_length=k), model, LABELS, RoundedArithmetic.of(fmt))
+    domain = largest_domain(lambda k: PromptDomain(max_length=k), model, LABELS, RoundedArithmetic.of(fmt))
     assert domain.max_length is not None
     closes = domain.max_length > 0 or decide_boxes(model, LABELS, domain, RoundedArithmetic.of(fmt)).is_proved
     return domain.max_length if closes else -1
@@ -62,7 +62,7 @@ def best_eps(N: int, name: str) -> int:
     return best
 
 
-def smallest_bits(model_at: Count01Transformer, domain: Domain = DOCUMENTS_RANGE) -> int | None:
+def smallest_bits(model_at: Count01Transformer, domain: PromptDomain = DOCUMENTS_RANGE) -> int | None:
     """The smallest significand for which the proof closes on a domain; None where 53 bits do not suffice.
 
     The exponent range is float32's; weights are rounded to the same number of bits.

@@ -29,7 +29,7 @@ def answer(n0: int, n1: int, labels: str) -> int:
 
 
 @dataclass(frozen=True)
-class Domain:
+class PromptDomain:
     """The prompts spoken of: n0 and n1 up to max_digits each, n2 up to max_noise, at most max_length digits.
 
     None is no bound. n0 and n1 are at least min_digits each, n2 at least min_noise. They are read after "=", and,
@@ -49,10 +49,10 @@ class Domain:
         return self.min_digits, self.min_digits, self.min_noise
 
     @property
-    def moved(self) -> Domain:
+    def moved(self) -> PromptDomain:
         """The same prompts counted from the origin: n1 > n0 holds for the same ones."""
         digits, noise, length = self.max_digits, self.max_noise, self.max_length
-        return Domain(
+        return PromptDomain(
             None if digits is None else digits - self.min_digits,
             None if noise is None else noise - self.min_noise,
             None if length is None else length - sum(self.origin),
@@ -81,7 +81,7 @@ class Domain:
     def size(self) -> int:
         """How many triples it has; only for a bounded domain.
 
-        >>> Domain(max_length=2).size(), Domain(1, 1).size(), Domain(3, 5, 6).size()
+        >>> PromptDomain(max_length=2).size(), PromptDomain(1, 1).size(), PromptDomain(3, 5, 6).size()
         (10, 8, 63)
         """
         if any(self.origin):
@@ -131,7 +131,7 @@ REST = Side(base=(0, 0, 0), away=(1, 0, 0))
 
 
 @dataclass(frozen=True)
-class Cell:
+class SideCell:
     """All prompts of one side, read after one last token: one expected token."""
 
     last: int
@@ -139,10 +139,10 @@ class Cell:
     expected: int
 
 
-def cells(labels: str, lasts: tuple[int, ...] = (EQUALS, FOUR, FIVE)) -> tuple[Cell, ...]:
+def cells(labels: str, lasts: tuple[int, ...] = (EQUALS, FOUR, FIVE)) -> tuple[SideCell, ...]:
     """Both subtasks on both sides: the answer after "=", EOS after 4 and 5 whatever precedes; `lasts` alone."""
-    semantic = [Cell(EQUALS, side, answer(side.base[0], side.base[1], labels)) for side in (MORE_ONES, REST)]
-    syntactic = [Cell(last, side, EOS) for last, side in product((FOUR, FIVE), (MORE_ONES, REST))]
+    semantic = [SideCell(EQUALS, side, answer(side.base[0], side.base[1], labels)) for side in (MORE_ONES, REST)]
+    syntactic = [SideCell(last, side, EOS) for last, side in product((FOUR, FIVE), (MORE_ONES, REST))]
     return tuple(cell for cell in (*semantic, *syntactic) if cell.last in lasts)
 
 
@@ -162,7 +162,7 @@ def string(n: Triple, last: int) -> list[int]:
     return [BOS, *digits, EQUALS, *([] if last == EQUALS else [last])]
 
 
-def triples(domain: Domain) -> Iterator[Triple]:
+def triples(domain: PromptDomain) -> Iterator[Triple]:
     """Every triple of a bounded domain."""
     L = domain.max_length
     A = domain.max_digits if domain.max_digits is not None else L
@@ -174,10 +174,10 @@ def triples(domain: Domain) -> Iterator[Triple]:
             yield n
 
 
-def by_length(domain: Domain) -> Iterator[Triple]:
+def by_length(domain: PromptDomain) -> Iterator[Triple]:
     """Every triple of a bounded domain, those with the fewest digits first.
 
-    >>> list(by_length(Domain(1, 1)))[:4]
+    >>> list(by_length(PromptDomain(1, 1)))[:4]
     [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]
     """
     least = sum(domain.origin)
@@ -203,9 +203,9 @@ class DecidablePrompts(Decidable, Protocol):
     def labels(self) -> str: ...
 
     @property
-    def domain(self) -> Domain: ...
+    def domain(self) -> PromptDomain: ...
 
-    def on(self, domain: Domain) -> DecidablePrompts:
+    def on(self, domain: PromptDomain) -> DecidablePrompts:
         """The same problem on other prompts."""
 
     def telling(self, tightest: Sequence[Prompt]) -> tuple[tuple[Item, int], ...]:

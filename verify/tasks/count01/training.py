@@ -43,7 +43,7 @@ def course(args: argparse.Namespace) -> Lesson:
     from constructions.training import ONE_CYCLE, Recipe
     from verify.changes.until_proved import Lesson
     from verify.tasks.count01.noisy_majority import counts_of, initialise
-    from verify.tasks.count01.task import Domain
+    from verify.tasks.count01.task import PromptDomain
     from verify.tasks.count01.verdict import Count01
 
     module = Count01Transformer(d=args.d, heads=args.heads, d_h=args.d // args.heads, dtype=torch.float32)
@@ -77,7 +77,7 @@ def course(args: argparse.Namespace) -> Lesson:
 
     def problem(trained: nn.Module) -> Count01:
         assert isinstance(trained, Count01Transformer)
-        return Count01.of(trained, args.labels, Domain(args.max_digits, args.max_noise, None))
+        return Count01.of(trained, args.labels, PromptDomain(args.max_digits, args.max_noise, None))
 
     def file(trained: nn.Module) -> bytes:
         assert isinstance(trained, Count01Transformer)

@@ -38,7 +38,7 @@ from verify.tasks.count01.judged import judged
 from verify.tasks.count01.real import check_plain
 from verify.tasks.count01.rounding import assumptions
 from verify.tasks.count01.runs import chunks, failed, margin_of
-from verify.tasks.count01.task import BOS, DIGITS, EOS, EQUALS, Domain, Prompt, Triple, answer, by_length, string
+from verify.tasks.count01.task import BOS, DIGITS, EOS, EQUALS, Prompt, PromptDomain, Triple, answer, by_length, string
 
 LONGEST_STRINGS = 40  # far beyond what can be run; 3^strings is still a short number
 LONGEST_CAUSAL = 64  # tokens whose whole causal pass is run; beyond, the last position's alone
@@ -69,7 +69,7 @@ class Count01:
 
     module: Count01Transformer
     labels: str
-    domain: Domain
+    domain: PromptDomain
     inputs: Inputs
     strings: int | None = None
     claim: str | None = None
@@ -82,7 +82,7 @@ class Count01:
         cls,
         module: Count01Transformer,
         labels: str,
-        domain: Domain,
+        domain: PromptDomain,
         *,
         method: str = CERTIFIED,
         reading: Reading | None = None,
@@ -150,7 +150,7 @@ class Count01:
             return ()
         return assumptions(reading.format, reading.accumulate, has_norm=self.module.has_norm)
 
-    def on(self, domain: Domain) -> Count01:
+    def on(self, domain: PromptDomain) -> Count01:
         return replace(self, domain=domain)
 
     def facts(self) -> dict[str, object]:
@@ -274,7 +274,7 @@ class Count01:
         return {last: forward(torch.tensor([prompt(item, last) for item in batch])).double() for last in lasts}
 
 
-def check_least_digits(domain: Domain) -> None:
+def check_least_digits(domain: PromptDomain) -> None:
     """Raises BadInput for least counts without largest ones, or above them."""
     if any(domain.origin) and not domain.is_bounded:
         raise BadInput("--min-digits, --min-noise: go with --max-digits and --max-noise; give both")
@@ -307,7 +307,7 @@ def without(item: Item, digit: int) -> Item:
 def certify(
     model: Count01Transformer,
     labels: str,
-    domain: Domain,
+    domain: PromptDomain,
     *,
     reading: Reading | None = None,
     claim: str | None = None,
@@ -320,14 +320,16 @@ def certify(
         bounds on the counts.
 
     >>> from constructions.count01 import uniform
-    >>> certify(uniform(), "majority-ones", Domain()).verdict.value
+    >>> certify(uniform(), "majority-ones", PromptDomain()).verdict.value
     'PROVED'
     """
     problem = Count01.of(model, labels, domain, reading=reading, claim=claim)
     return decide.certify(problem, reading)
 
 
-def exhaustive(model: Count01Transformer, labels: str, domain: Domain, *, strings: int | None = None) -> Certificate:
+def exhaustive(
+    model: Count01Transformer, labels: str, domain: PromptDomain, *, strings: int | None = None
+) -> Certificate:
     """Runs the module: one string per triple of a bounded domain, and every string of up to `strings` digits.
 
     Raises: BadInput for an unbounded domain, or a run that outlasts 30 seconds.

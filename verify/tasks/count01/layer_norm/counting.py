@@ -18,7 +18,7 @@ from verify.tasks.count01.layer_norm.bounding import BoxMargins, Integers
 from verify.tasks.count01.layer_norm.laws import Law, ListedTriples
 from verify.tasks.count01.layer_norm.numbers import ModelNumbers
 from verify.tasks.count01.layer_norm.syntax import AfterAnswer
-from verify.tasks.count01.task import EOS, EQUALS, Domain, Triple, answer
+from verify.tasks.count01.task import EOS, EQUALS, PromptDomain, Triple, answer
 
 LARGEST = 10_000_000  # triples: seconds for one head, a minute for sixteen where boxes do not help
 BLOCK = 400_000
@@ -35,7 +35,7 @@ class WrongTriples:
     first: tuple[Triple, int, int] | None = None
 
 
-def wrong_inputs(model: ModelNumbers, domain: Domain, labels: str) -> WrongTriples | None:
+def wrong_inputs(model: ModelNumbers, domain: PromptDomain, labels: str) -> WrongTriples | None:
     """Counts the wrong inputs of a bounded domain exactly; None where it has more than 10,000,000 triples.
 
     Raises: Undecided where a triple is too close to a tie.
@@ -56,7 +56,7 @@ def wrong_inputs(model: ModelNumbers, domain: Domain, labels: str) -> WrongTripl
     return WrongTriples(inputs, wrong, (n, last, answer(n[0], n[1], labels) if last == EQUALS else EOS))
 
 
-def wrong_where_due(model: ModelNumbers, domain: Domain, labels: str, last: int) -> NDArray[np.int64]:
+def wrong_where_due(model: ModelNumbers, domain: PromptDomain, labels: str, last: int) -> NDArray[np.int64]:
     """The wrong triples of a domain after "=", or after one of 4 and 5 where it is the due answer, in their order.
 
     Raises: Undecided where a triple is too close to a tie.
@@ -85,7 +85,7 @@ def wrong_after_equals(model: ModelNumbers, law: Law, labels: str) -> tuple[NDAr
 Sorted = Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]
 
 
-def sorted_out(model: ModelNumbers, domain: Domain, labels: str, last: int) -> Sorted:
+def sorted_out(model: ModelNumbers, domain: PromptDomain, labels: str, last: int) -> Sorted:
     """The triples of a domain after `last`, but for those in boxes that are right throughout; which are wrong."""
     decided = boxes_after(model, labels, last)
     low, high = whole_box(domain)
@@ -122,7 +122,7 @@ def boxes_after(model: ModelNumbers, labels: str, last: int) -> Callable[[Intege
     return decided
 
 
-def whole_box(domain: Domain) -> tuple[Integers, Integers]:
+def whole_box(domain: PromptDomain) -> tuple[Integers, Integers]:
     """The smallest box around a bounded domain."""
     L = domain.max_length
     A = domain.max_digits if domain.max_digits is not None else L
@@ -140,7 +140,7 @@ def halved(low: Integers, high: Integers) -> tuple[Integers, Integers]:
     return np.concatenate([low, start]), np.concatenate([end, high])
 
 
-def listed(low: Integers, high: Integers, domain: Domain) -> Iterator[NDArray[np.int64]]:
+def listed(low: Integers, high: Integers, domain: PromptDomain) -> Iterator[NDArray[np.int64]]:
     """The triples of a domain in some boxes, so many at a time."""
     waiting, size = list[NDArray[np.int64]](), 0
     for lo, hi in zip(low.tolist(), high.tolist(), strict=True):
@@ -164,7 +164,7 @@ def rights(model: ModelNumbers, listed: ListedTriples, labels: str, last: int) -
     return AfterAnswer(model, last, listed.triples).right(range(len(model.heads)))
 
 
-def blocks(domain: Domain) -> Iterator[NDArray[np.int64]]:
+def blocks(domain: PromptDomain) -> Iterator[NDArray[np.int64]]:
     """The triples of a domain in lexicographic order, so many at a time."""
     L = domain.max_length
     A = domain.max_digits if domain.max_digits is not None else L

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from constructions.errors import BadInput, shown
 from verify.arithmetic.slack import Array
 from verify.tasks.count01.layer_norm.cone import Constraint
-from verify.tasks.count01.task import Domain
+from verify.tasks.count01.task import PromptDomain
 
 LARGEST_LAW = 20_000_000
 CHOICES = "d-test, d-val, d-train, e-lengths, box:LO:HI:M or unbounded"
@@ -74,13 +74,13 @@ class Law(JudgedTriples):
         return not self.is_unbounded and self.name != "e-lengths"
 
     @property
-    def domain(self) -> Domain:
+    def domain(self) -> PromptDomain:
         """The triples of a box as a domain of prompts.
 
         Raises: BadInput for more than 20,000,000.
         """
         self._check_size()
-        return Domain(self.high, self.noise, min_digits=self.low)
+        return PromptDomain(self.high, self.noise, min_digits=self.low)
 
     def __str__(self) -> str:
         if self.is_unbounded:

@@ -18,7 +18,7 @@ from verify.tasks.count01.layer_norm.numbers import ModelNumbers
 from verify.tasks.count01.layer_norm.syntax import AfterAnswer
 from verify.tasks.count01.layer_norm.tables import MOST_BITS, Differences, corners
 from verify.tasks.count01.runs import name
-from verify.tasks.count01.task import EOS, EQUALS, FIVE, FOUR, Domain, Triple, answer
+from verify.tasks.count01.task import EOS, EQUALS, FIVE, FOUR, PromptDomain, Triple, answer
 
 Triples = NDArray[np.int64]
 
@@ -56,7 +56,7 @@ class Difference:
     ball: Callable[[Triple, int], arb]
 
 
-def least_margin(model: ModelNumbers, domain: Domain, labels: str) -> Least:
+def least_margin(model: ModelNumbers, domain: PromptDomain, labels: str) -> Least:
     """The least margin over a domain that has no wrong input.
 
     Raises: Undecided where 2^13 bits do not show that a margin is positive.
@@ -99,7 +99,7 @@ def _positive(difference: Difference, n: Triple) -> float:
     raise Undecided(f"(n0, n1, n2) = {n} after {name(difference.last)}: too close to a tie to bound the margin")
 
 
-def differences(model: ModelNumbers, triples: Triples, domain: Domain, labels: str) -> Iterator[Difference]:
+def differences(model: ModelNumbers, triples: Triples, domain: PromptDomain, labels: str) -> Iterator[Difference]:
     """Each last token with each rival of what is due, on the triples where it is due."""
     for last in domain.lasts:
         if last != EQUALS:
