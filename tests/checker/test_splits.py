@@ -17,7 +17,7 @@ from constructions import checkpoint, inventory_counting
 from verify.checker import splits
 from verify.checker.fields import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
-from verify.tasks.histogram import branch_and_bound, by_cost, by_mass, record
+from verify.tasks.histogram import branch_and_bound, by_cost, record
 from verify.tasks.histogram.proof import certify
 
 DATA = Path(__file__).parents[1] / "data"
@@ -32,7 +32,7 @@ def only_split(patch):
         return queue.run()
 
     patch.setattr(by_cost, "MOST_NUMBERS", -1)
-    patch.setattr(by_cost.Plan, "search_or_enumerate", searched)
+    patch.setattr(by_cost.Plan, "search", searched)
     patch.setattr(branch_and_bound, "AT_ONCE", 1)
 
 
@@ -126,7 +126,6 @@ def test_a_search_that_goes_on_after_a_comparison_holds(monkeypatch):
     """What waits when the comparison ends has a tree of its own later, and is not said to be open beside it."""
     for name in ("AFFORDABLE", "FOR_A_COMPARISON"):
         monkeypatch.setattr(by_cost, name, 0)
-    monkeypatch.setattr(by_mass.ByMass, "reach", lambda self, seconds: -1)
     monkeypatch.setattr(by_cost.ShareBounds, "find", lambda self, *args: None)
     weights, certificate = saved(random_model(28))
     assert certificate["tree"]["parts"] and outcome(weights, certificate)[0] == 0

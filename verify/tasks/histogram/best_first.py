@@ -60,8 +60,7 @@ class SearchOutcome:
 class Queue:
     """The searches of one model, and the cells for which there is no search yet.
 
-    `wrong_pairs` and `margins` (by count) are those of inputs that no search holds, since they were decided before;
-    `seen` are cells of which some pairs were decided by other means, and others stay open.
+    `wrong_pairs` and `margins` (by count) are those of inputs that no search holds, since they were decided before.
     """
 
     reduction: Reduction
@@ -72,7 +71,6 @@ class Queue:
     searches: list[RegionSearch] = field(default_factory=list)
     smallest: Smallest = field(default_factory=Smallest)
     wrong_pairs: int = 0
-    seen: list[Held] = field(default_factory=list)
     margins: dict[int, float] = field(default_factory=dict)
     reported: float = 0.0
     pause: float = REPORT_SECONDS
@@ -136,7 +134,7 @@ class Queue:
 
     def _run_levels(self, end: Deadline) -> bool:
         """Decides all that may hold an input with fewer distinct tokens, or as few; whether the smallest is known."""
-        if self.waiting or any(cell.open for cell in self.seen):
+        if self.waiting:
             return False
         for level in range(1, self.reduction.stored.L + 1):
             for search in self.searches:
@@ -162,11 +160,10 @@ class Queue:
         return pairs
 
     def _wrong_pairs(self) -> int:
-        found = self.wrong_pairs + sum(search.all_wrong_pairs for search in self.searches)
-        return found + sum(cell.wrong for cell in self.seen)
+        return self.wrong_pairs + sum(search.all_wrong_pairs for search in self.searches)
 
     def _open_pairs(self) -> int:
-        found = sum(search.open_pairs() for search in self.searches) + sum(cell.open for cell in self.seen)
+        found = sum(search.open_pairs() for search in self.searches)
         return found + sum(pairs_of(self.reduction.stored, row, counts) for row, _, counts in self.waiting)
 
     def _outcome(self, open_pairs: int, is_smallest: bool) -> SearchOutcome:
@@ -175,7 +172,7 @@ class Queue:
         for search in self.searches:
             margins = smaller(margins, search.right_margin)
         share = Fraction(wrong, total), Fraction(min(total, wrong + open_pairs), total)
-        held, record = [*self.seen], self.record.copy()  # what waits now may be searched later
+        held, record = list[Held](), self.record.copy()  # what waits now may be searched later
         for row, t, counts in self.waiting:
             record.roots(row, t, [], counts)
             held.append(Held(row, t, tuple(counts), 0, pairs_of(stored, row, counts)))

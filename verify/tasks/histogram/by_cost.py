@@ -13,9 +13,8 @@ from verify.frame.clock import Deadline
 from verify.tasks.histogram import by_sequence
 from verify.tasks.histogram.best_first import OpenCounts, Queue, SearchOutcome
 from verify.tasks.histogram.blocks import CellMultisets
-from verify.tasks.histogram.bracket import Held, ShareBounds, pairs_of
+from verify.tasks.histogram.bracket import ShareBounds, pairs_of
 from verify.tasks.histogram.branch_and_bound import RegionSearch
-from verify.tasks.histogram.by_mass import ByMass
 from verify.tasks.histogram.by_prefix import MOST_LEFT, ByPrefix, is_one_group, seconds_each
 from verify.tasks.histogram.by_sequence import is_by_sequence
 from verify.tasks.histogram.exact_forward import ExactForward
@@ -27,6 +26,7 @@ from verify.tasks.histogram.prefixes import prefixes_of
 from verify.tasks.histogram.record import BY_MASS, Record
 from verify.tasks.histogram.reduction import Reduction, Row
 from verify.tasks.histogram.regions import Regions
+from verify.tasks.histogram.some_inputs import run_some
 from verify.tasks.histogram.tabulating import Space, Table, Tabulated, kept_numbers, number_of_points
 from verify.tasks.histogram.task import Progress, tell_bracket
 
@@ -39,10 +39,10 @@ MOST_NUMBERS = 1 << 25  # in the tables of one query token: 256 MiB
 AFFORDABLE = 3.0  # times the time that is there: a third of all multisets narrows the bracket more than a search
 FOR_A_TRIAL = 0.04  # of that time, for a search that may find everything decided at once
 LONG = 0.5  # seconds, from which on there is a trial
-FOR_A_COMPARISON = 0.06  # of the time, for a search that shows how far it comes
+FOR_A_COMPARISON = 0.06  # of the time, for a search that may find everything decided
 FOR_BOUNDS = 0.8  # of the time that then is there, for means and variances
 FOR_THE_REST = 0.2  # of the time, for means and variances where not all multisets will be decided in time
-FOR_WHAT_IS_LEFT = 0.05  # of the time that then is there, for multisets near a tie
+FOR_RUNS = 0.05  # of the time that then is there, for inputs that are run
 FOR_LOOPS = 1 << 22  # multisets, from which on compiled loops are worth being loaded
 
 
@@ -124,46 +124,17 @@ class Plan:
             tell_bracket(progress, done / total, queue.wrong_pairs, open_pairs + near_ties, pairs)
         return queue
 
-    def search_or_enumerate(self, queue: Queue, deadline: Deadline) -> SearchOutcome:
-        """Splits regions, or decides the multisets that hold most sequences, whichever narrows the bracket more."""
-        by_mass, bounds = ByMass.of(self.reduction, [unit[1:] for unit in self.units]), ShareBounds(self.reduction)
+    def search(self, queue: Queue, deadline: Deadline) -> SearchOutcome:
+        """Splits regions. If that takes long, some inputs are run, and means and variances bound what stays open."""
+        bounds, cells = ShareBounds(self.reduction), [unit[1:] for unit in self.units]
         queue.deadline = deadline.part(FOR_A_COMPARISON)
-        searched, stored = queue.run(), self.reduction.stored
+        searched = queue.run()
         if searched.is_finished:
             return searched
-        bounds.find([unit[1:] for unit in self.units], deadline.part(FOR_BOUNDS), queue.progress)
-        pairs = sum(pairs_of(stored, row, counts) for _, row, _, counts in self.units)
-        end = queue.deadline.moved_to(deadline.at - FOR_WHAT_IS_LEFT * (deadline.at - queue.deadline.at))
-        if by_mass.reach(end.left()) < 2 * (pairs - searched.open_pairs):
-            queue.deadline = deadline
-            return narrowed(queue.run(), bounds)
-        by_mass.run(end, queue.smallest, queue.progress)
-        counted = self._counted(by_mass, replace(queue, deadline=deadline, record=Record(0, BY_MASS)))
-        outcomes = [narrowed(outcome, bounds) for outcome in (searched, counted)]
-        narrower = min(outcomes, key=lambda outcome: outcome.error_share[1] - outcome.error_share[0])
-        is_smallest = searched.is_smallest or counted.is_smallest
-        return replace(narrower, counterexample=queue.smallest.candidate, is_smallest=is_smallest)
-
-    def _counted(self, by_mass: ByMass, queue: Queue) -> SearchOutcome:
-        """What deciding multisets found, and a search for those that it left near a tie."""
-        stored = self.reduction.stored
-        queue.searches, queue.waiting, queue.wrong_pairs, queue.margins = [], [], 0, {}
-        for _, row, t, counts in self.units:
-            if len(row.groups) != 1:  # of these there are no units
-                queue.waiting.append((row, t, counts))
-                continue
-            for k in counts:
-                seen, pairs = by_mass.seen(row, t, k), pairs_of(stored, row, [k])
-                undecided = pairs - seen.covered + seen.dropped
-                queue.seen.append(Held(row, t, (k,), seen.found.wrong_pairs, undecided))
-                queue.margins = smaller(queue.margins, seen.found.margins)
-                if seen.found.left:
-                    start = regions_of(seen.found.left, row, self.reduction)
-                    start.part = np.full(len(start), -1, dtype=np.int64)
-                    queue.searches.append(
-                        RegionSearch(self.reduction, queue.exact, row, t, [k], queue.smallest, start, queue.record)
-                    )
-        return queue.run()
+        run_some(self.reduction.stored, queue.exact, queue.smallest, deadline.part(FOR_RUNS))
+        bounds.find(cells, deadline.part(FOR_BOUNDS), queue.progress)
+        queue.deadline = deadline
+        return narrowed(queue.run(), bounds)
 
     def _recorded(
         self, row: Row, t: int, counts: list[int], left: list[CellMultisets], record: Record
@@ -225,7 +196,7 @@ def decide_open(
     """Decides the open cells until the time is up."""
     plan, now = Plan.of(reduction, cells), deadline.clock()
     if plan.numbers > MOST_NUMBERS or plan.seconds > AFFORDABLE * (deadline.at - now):
-        return plan.search_or_enumerate(Queue.of(reduction, exact, cells, deadline, progress), deadline)
+        return plan.search(Queue.of(reduction, exact, cells, deadline, progress), deadline)
     if plan.seconds > LONG:
         end = deadline.moved_to(now + FOR_A_TRIAL * min(plan.seconds, deadline.at - now))
         trial = Queue.of(reduction, exact, cells, end, progress).run()

@@ -20,8 +20,6 @@ KEPT = 1 << 20  # tokens in a table of all multisets of one size
 class Multisets:
     """All multisets of at most `size` of the tokens 0..S-1, of a sequence's `slots` other positions.
 
-    Without repeats they are sets.
-
     >>> multisets = Multisets(3, 2, 2)
     >>> multisets.tokens(2, np.arange(multisets.number(2))).tolist()
     [[0, 0], [0, 1], [1, 1], [0, 2], [1, 2], [2, 2]]
@@ -30,7 +28,6 @@ class Multisets:
     S: int
     size: int
     slots: int
-    has_repeats: bool = True
 
     @property
     def whole(self) -> type:
@@ -43,7 +40,7 @@ class Multisets:
 
     def _below(self, u: int, m: int) -> int:
         """How many of size m have only tokens below u."""
-        return comb(u + m - 1, m) if self.has_repeats and u else comb(u, m)
+        return comb(u + m - 1, m) if u else int(m == 0)
 
     @cached_property
     def starts(self) -> list[np.ndarray]:
@@ -52,7 +49,7 @@ class Multisets:
 
     def parents(self, m: int, u: int) -> int:
         """How many multisets of size m - 1 become one of size m by adding u as their largest token."""
-        return comb(u + m - 1, m - 1) if self.has_repeats else comb(u, m - 1)
+        return comb(u + m - 1, m - 1)
 
     def tokens(self, m: int, index: np.ndarray) -> np.ndarray:
         """The tokens of these multisets of size m in increasing order (n, m)."""

@@ -179,22 +179,16 @@ class Table:
         readout: CountReadout,
         found: Tabulated,
         smallest: Smallest,
-        *,
-        is_quick: bool = False,
-    ) -> int:
-        """Decides the multisets of one block; how many near a tie are left out, if it is to be quick."""
-        near, left_out = Near(), 0
+    ) -> None:
+        """Decides the multisets of one block."""
+        near = Near()
         for part in self._parts(block, last, readout):
             self._judge(part, readout, found, smallest, near)
-            if is_quick:
-                left_out += near.number
-                near = Near()
-            elif near.number >= TOGETHER:
+            if near.number >= TOGETHER:
                 self._look_closer(near, block, readout, found, smallest)
                 near = Near()
         if near.number:
             self._look_closer(near, block, readout, found, smallest)
-        return left_out
 
     def _block(self, levels: tuple[int, ...]) -> MultisetBlock:
         """All multisets whose groups hold these numbers of other tokens: those of the smaller groups come first."""
