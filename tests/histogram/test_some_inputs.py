@@ -1,4 +1,4 @@
-"""Inputs that are run before a search: what they find is wrong by enumeration, and planted faults find what is right."""
+"""Inputs that are run before a search: what is found is wrong by enumeration, and planted faults find what is right."""
 
 from functools import cache
 
