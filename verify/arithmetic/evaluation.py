@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import add, divide, exponential, flushed, multiply, multiply_add, rounded, two_product
@@ -36,7 +37,7 @@ ORDERS = (
 )
 ELEMENTS = 1 << 21  # products held at a time: 16 MiB an array
 Node = Array | tuple[Array, Array]  # a partial sum, or a product that is not yet taken
-Tokens = np.ndarray[Any, np.dtype[np.int64]]
+Tokens = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

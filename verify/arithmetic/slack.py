@@ -15,11 +15,12 @@ operations there are. No bound may leave the absolute term out because numbers "
 from __future__ import annotations
 
 import math
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+Array = NDArray[np.float64]
 
 U = 2.0**-53  # the unit round-off of float64
 LEAST = 2.0**-1074  # the smallest positive number of float64: twice what one product, quotient or root can underflow by

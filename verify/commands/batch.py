@@ -115,7 +115,7 @@ class Job:
         """The verdict on one file, or what is wrong with it."""
         started, printed = time.perf_counter(), StringIO()
 
-        def line(code: int, said: dict[str, Any] | None, message: str | None) -> BatchLine:
+        def line(code: int, said: dict[str, object] | None, message: str | None) -> BatchLine:
             return BatchLine(path, code, said, message, time.perf_counter() - started)
 
         try:

@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify import registry
@@ -84,7 +84,7 @@ class ChangeAsked(request.Wanted):
 
     file: str
     place: str
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     record: str
 
     @classmethod

@@ -7,7 +7,6 @@ import csv
 import json
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 from constructions.errors import BadInput
 from verify.commands.vocabulary import option
@@ -55,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 def written(
     folder: Path, T: int, L: int, *, is_checked: bool
-) -> tuple[list[dict[str, Any]], dict[str, Any], int | None]:
+) -> tuple[list[dict[str, object]], dict[str, object], int | None]:
     """Writes the set into a folder beside `folder`, which then takes its place. Returns its rows, the answers, and how
     many runs were made.
     """
@@ -65,7 +64,7 @@ def written(
     from verify.export.queries import version_1, version_2
     from verify.export.running import check, sizes
 
-    target, rows, answers = folder.resolve(), [], {}
+    target, rows, answers = folder.resolve(), list[dict[str, object]](), dict[str, object]()
     ran = 0 if is_checked else None
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as beside:
         made = Path(beside) / "set"
@@ -96,7 +95,7 @@ def written(
     return rows, answers, ran
 
 
-def vnn_comp(rows: list[dict[str, Any]]) -> str:
+def vnn_comp(rows: list[dict[str, object]]) -> str:
     """The list that VNN-COMP's scripts read: network, query, timeout."""
     text = StringIO()
     lines = csv.writer(text, lineterminator="\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands.vocabulary import option
@@ -93,7 +93,7 @@ def show_general(name: str, is_json: bool) -> int:
     return compiled(about, assumptions_of(name), [source], is_json)
 
 
-def compiled(about: dict[str, Any], text: str, sources: Iterable[str], is_json: bool) -> int:
+def compiled(about: dict[str, object], text: str, sources: Iterable[str], is_json: bool) -> int:
     """Compiles what a theorem needs of the library, then the theorem, and prints what it is."""
     from verify.kernel.compiler import compile_theorem, library
 
@@ -106,12 +106,13 @@ def compiled(about: dict[str, Any], text: str, sources: Iterable[str], is_json: 
     return verdict.exit_code
 
 
-def _report(about: dict[str, Any], outcome: CoqOutcome) -> str:
+def _report(about: dict[str, object], outcome: CoqOutcome) -> str:
     lines = [f"theorem  {about['theorem']} : {about['statement']}"]
     if about.get("claim"):
         lines += [f"claim    {about['claim']}"]
-    if about.get("unsaid"):
-        lines += [f"unsaid   {', '.join(about['unsaid'])}: what the certificate says there is in no theorem"]
+    unsaid = about.get("unsaid")
+    if isinstance(unsaid, list | tuple) and unsaid:
+        lines += [f"unsaid   {', '.join(unsaid)}: what the certificate says there is in no theorem"]
     lines += [f"axiom    {name}" for name in outcome.axioms or ()]
     lines += [f"coqc     {outcome.seconds:.1f} s"]
     if outcome.is_proved:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify import registry
@@ -219,7 +219,7 @@ def _drawn(experiment: Experiment, results: Sequence[Result]) -> bytes | None:
     return rendered(figure, "svg")
 
 
-def _record(experiment: Experiment, results: Sequence[Result]) -> dict[str, Any]:
+def _record(experiment: Experiment, results: Sequence[Result]) -> dict[str, object]:
     from verify.experiments.table import news
 
     return {

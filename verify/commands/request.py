@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands.vocabulary import option
@@ -204,7 +204,7 @@ def publish(
     report: Callable[[Certificate, list[Fact]], None] | None = None,
     look_at: LookAt | None = None,
     over_time: Sequence[Bracket] = (),
-    only_saved: Callable[[], dict[str, Any]] = dict,
+    only_saved: Callable[[], dict[str, object]] = dict,
 ) -> int:
     """Writes what was asked for, prints the certificate, and returns the exit code.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify import registry
@@ -73,7 +73,7 @@ class TrainAsked(request.Wanted):
 
     place: str
     seed: int
-    about: Mapping[str, Any]
+    about: Mapping[str, object]
     must_exist: bool
 
     @classmethod

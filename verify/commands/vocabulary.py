@@ -36,7 +36,7 @@ class Word(NamedTuple):
     """An option: the group of the help page that it stands in, and what argparse is told of it."""
 
     group: str
-    said: Mapping[str, Any]
+    said: Mapping[str, object]
 
 
 def _flag(group: str, help: str) -> Word:

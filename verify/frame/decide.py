@@ -209,7 +209,7 @@ class Provable(Protocol):
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         """What a verdict in this reading takes for granted; BadInput where the task has no such reading."""
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Further keys of the certificate, whatever the verdict."""
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
@@ -420,7 +420,7 @@ def run_all(problem: Decidable, reading: Kernel | ConstantBits, effort: Effort) 
     if done != size:
         raise AssertionError(f"the domain has {size} inputs, and {done} were run")
     share = Fraction(wrong_answers, max(answers, 1))
-    extra: dict[str, Any] = {"counts": {"right": decimal(size - wrong), "wrong": decimal(wrong)}}
+    extra: dict[str, object] = {"counts": {"right": decimal(size - wrong), "wrong": decimal(wrong)}}
     extra |= {} if problem.counts_answers else {"wrong_pairs": str(wrong_answers)}
     if best is None:
         return Finding.proved(EVERY_INPUT, margin or None, error_share=(share, share), extra=extra)
@@ -557,7 +557,7 @@ def readable_time(seconds: float) -> str:
     return f"{seconds:.2g} seconds"
 
 
-def _format(reading: Reading) -> dict[str, Any]:
+def _format(reading: Reading) -> dict[str, object]:
     """The format that every operation is rounded to, in a reading that has one."""
     return {} if isinstance(reading, Real | Kernel) else {"precision": precision_of(reading)}
 

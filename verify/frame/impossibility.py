@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 IMPOSSIBLE = "IMPOSSIBLE"
 SEEDS = 2**63  # torch takes seeds below it
@@ -26,8 +25,8 @@ class Impossibility:
     claim: str
     statement: str
     argument: tuple[str, ...]
-    witness: dict[str, Any]
-    checks: dict[str, Any]
+    witness: dict[str, object]
+    checks: dict[str, object]
     holds: bool
 
     @property
@@ -39,7 +38,7 @@ class Impossibility:
     def exit_code(self) -> int:
         return 0 if self.holds else 3
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The JSON object: the three keys of every impossible request, then the argument and its checks.
 
         >>> list(Impossibility("W-5", "no", (), {}, {}, True).to_dict())[:3]

@@ -336,7 +336,7 @@ def _layers_of_torch() -> list[type]:
 
 
 TORCH = str(Path(str(torch.__file__)).parent)
-SPACES: dict[str, Any] = {
+SPACES: dict[str, object] = {
     "nn.Module": nn.Module,
     "torch": torch,
     "torch.nn.functional": functional,
@@ -344,7 +344,9 @@ SPACES: dict[str, Any] = {
     "Tensor's base": torch._C.TensorBase,
 }
 # What torch was when this file was imported: a function of it that is replaced changes what every module computes.
-AS_IMPORTED: dict[Any, dict[str, Any]] = {space: dict(vars(space)) for space in (*SPACES.values(), *_layers_of_torch())}
+AS_IMPORTED: dict[Any, dict[str, object]] = {
+    space: dict(vars(space)) for space in (*SPACES.values(), *_layers_of_torch())
+}
 # functions that take no part in a forward pass, and that other packages replace
 ASIDE = ("load", "save", "compile", "seed", "manual_seed", "get_rng_state", "set_rng_state")
 AUTHORS = ("builtins", "torch", "typing", "typing_extensions", "pybind11_builtins", "abc", "enum", "functools")

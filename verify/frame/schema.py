@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 SCHEMA = "weightproof/1"  # docs/schema.json; a change that old readers could not read makes it 2
 
 
-def named(found: Mapping[str, Any]) -> dict[str, Any]:
+def named(found: Mapping[str, object]) -> dict[str, object]:
     """The object with the version of its schema in front.
 
     >>> named({"verdict": "PROVED"})
@@ -18,7 +17,7 @@ def named(found: Mapping[str, Any]) -> dict[str, Any]:
     return {"schema": SCHEMA, **found}
 
 
-def as_json(found: Mapping[str, Any]) -> str:
+def as_json(found: Mapping[str, object]) -> str:
     """The object on one line.
 
     >>> as_json({"P": 3})

@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from verify.arithmetic.slack import Array
 
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Mask = NDArray[np.bool_]
 
 
 class Enclosed(Protocol):

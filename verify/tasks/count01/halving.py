@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from verify.experiments.experiment import DecidedModel, GridSize, Setting
 from verify.tasks.count01 import noisy_majority as task
@@ -39,7 +39,7 @@ class HalvingTrial:
         return f"{self.strategy}_d{self.d}_a{self.heads}_s{self.seed}"
 
     @property
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         return {**asdict(self), "recipe": str(task.recipe(self.grid, task.RATES[self.grid]))}
 
     @property

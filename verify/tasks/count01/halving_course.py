@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from verify.experiments.experiment import DecidedModel, GridSize, Result, Setting
 from verify.tasks.count01 import noisy_majority as task
@@ -32,7 +32,7 @@ class CourseTrial:
         return f"course_s{self.seed}"
 
     @property
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         return {**asdict(self), "size": list(SIZE), "recipe": str(task.recipe(self.grid, task.RATES[self.grid]))}
 
     @property
@@ -46,7 +46,7 @@ class CourseTrial:
 
         d, heads = SIZE
         module, (training, validation, test) = task.prepared(d, heads, torch.Generator().manual_seed(self.seed))
-        how, halvings = task.recipe(self.grid, task.RATES[self.grid]), list[dict[str, Any]]()
+        how, halvings = task.recipe(self.grid, task.RATES[self.grid]), list[dict[str, object]]()
 
         def noted(halving: Halving) -> None:
             after = only(module, halving.kept)

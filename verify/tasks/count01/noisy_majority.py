@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from verify.experiments.experiment import DecidedModel, GridSize, Result, Setting
 
@@ -83,7 +83,7 @@ class NoisyMajorityTrial:
         return f"d{self.d}_a{self.heads}_lr{self.lr:g}_s{self.seed}"
 
     @property
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         return {**asdict(self), "recipe": str(recipe(self.grid, self.lr))}
 
     @property
@@ -121,7 +121,7 @@ def decided(
     module: Count01Transformer,
     test: Tensor,
     settings: Mapping[str, Setting],
-    training: Mapping[str, Any],
+    training: Mapping[str, object],
     of: DocumentStrings = E_STRINGS,
 ) -> DecidedModel:
     """The exact share of right strings, beside the sampled one; of E's law unless other strings are given."""

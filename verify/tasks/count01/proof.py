@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 from constructions.count01 import Count01Transformer
 from constructions.errors import BadInput
@@ -199,7 +198,7 @@ def one_more(exact: ExactModel, seed: ExactFailure, domain: PromptDomain, labels
                 yield against_largest(exact, failure)
 
 
-def proved(problem: DecidablePrompts, decision: Decision, extra: dict[str, Any]) -> Finding:
+def proved(problem: DecidablePrompts, decision: Decision, extra: dict[str, object]) -> Finding:
     """Proves by one head's linear inequalities. Where the infimum is 0, the bound is on margin times normaliser."""
     tightest = decision.tightest
     if tightest is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -178,7 +178,7 @@ def find_failure(
     domain: PromptDomain,
     start: int,
     longest: int = 2000,
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     """A failing input of at least `start` digits in the domain, under one of the kernels.
 
     Tries near-ties with no noise, some and much, in four orders, at growing lengths: it can miss failures.
@@ -225,7 +225,7 @@ def orders(candidates: list[Triple], last: int) -> Iterator[tuple[str, Tensor]]:
     yield "0101..2", torch.tensor(rows)
 
 
-def margin_of(found: dict[str, Any]) -> float | None:
+def margin_of(found: Mapping[str, Any]) -> float | None:
     """The margin of a run that failed; None where a logit is not a finite number.
 
     >>> margin_of({"expected": "5", "logits": [0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 1.5, 0.0]})

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from verify.experiments.experiment import DecidedModel, GridSize, Result, Setting
 from verify.frame.certificate import Verdict
@@ -55,7 +55,7 @@ class SizeTrial:
         return f"{'norm' if self.reads == NORM else 'plain'}_d{self.d}_a{self.heads}_s{self.seed}"
 
     @property
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         return {**asdict(self), "recipe": str(recipe(self.grid))}
 
     @property
@@ -86,7 +86,7 @@ class MinimalHeadTrial:
         return f"d{self.d}_a{self.heads}_s{self.seed}"
 
     @property
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         return {**asdict(self), "recipe": str(recipe(self.grid))}
 
     @property
@@ -132,7 +132,7 @@ class ManyHeadsTrial:
         return f"a{self.heads}_s{self.seed}"
 
     @property
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         return {**asdict(self), "recipe": str(task.recipe(self.grid, task.RATES[self.grid]))}
 
     @property

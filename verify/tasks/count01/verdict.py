@@ -7,7 +7,6 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 import torch
@@ -88,7 +87,7 @@ class Count01:
         reading: Reading | None = None,
         strings: int | None = None,
         claim: str | None = None,
-        named: dict[str, Any] | None = None,
+        named: dict[str, object] | None = None,
     ) -> Count01:
         """The problem as a method and a reading ask for it.
 

@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -116,7 +115,7 @@ def sampling(stored: StoredModel) -> Sampling:
         tokens[row, place] = (tokens[row, place] + step) % T
         return asked(tokens, questions.position.repeat_interleave(L * (T - 1)))
 
-    def of(counterexample: Mapping[str, Any]) -> Questions:
+    def of(counterexample: Mapping[str, object]) -> Questions:
         return asked(torch.tensor([counterexample["tokens"]]), torch.tensor([counterexample["position"]]))
 
     return Sampling(drawn, near, of)

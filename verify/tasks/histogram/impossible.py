@@ -113,7 +113,7 @@ def one_neuron(seed: int = 0) -> Impossibility:
             "on disjoint ones: count 2 cannot lie on both sides of count 1",
         ),
         {"tokens": "any two with different readings", "counts": [1, 2]},
-        {"random models": MODELS, "refuted by the verifier": refuted} | told,
+        {"random models": MODELS, "refuted by the verifier": refuted, **told},
         refuted == MODELS and found_none,
     )
 

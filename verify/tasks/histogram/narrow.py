@@ -14,16 +14,16 @@ stores, or a product, may underflow, or be flushed to zero, by at most 2^-126: U
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from verify.arithmetic.slack import ENLARGE_LONG, gamma
 from verify.tasks.histogram.prefixes import Prefixes, prefixes_of
 from verify.tasks.histogram.stored import Array
 from verify.tasks.histogram.tabulating import UNDERFLOW, Table, gamma32
 
-Single = np.ndarray[Any, np.dtype[np.float32]]
+Single = NDArray[np.float32]
 LANES = 16  # numbers that a loop takes at once
 NOTHING = 2.0**-80  # more than a threshold for margins loses to underflow, its factor flushed times a form below NARROW
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from verify.arithmetic.outward import decimal
 from verify.arithmetic.readings import Real
@@ -57,6 +57,15 @@ def certify(
     return decide.certify(
         Histogram.of(module, L, claim, lambda problem, _, effort: prove(problem, effort)), Real(), effort
     )
+
+
+class TightestInput(TypedDict):
+    """The input of the smallest margin, as the certificate has it."""
+
+    tokens: list[int]
+    position: int
+    expected: int
+    margin: float
 
 
 class CountProblem(Protocol):
@@ -122,9 +131,7 @@ def _proved(
     )
 
 
-def _tightest(
-    stored: StoredModel, exact: ExactForward, cells: DecidedCells
-) -> tuple[dict[str, Any] | None, str | None]:
+def _tightest(stored: StoredModel, exact: ExactForward, cells: DecidedCells) -> tuple[TightestInput | None, str | None]:
     """The input with the smallest margin among the vertices of the tightest cell, evaluated exactly."""
     if not cells.tightest:
         return None, None
@@ -135,13 +142,11 @@ def _tightest(
         return {"tokens": tokens, "position": position, "expected": k, "margin": margin}, None
     judged = [(exact.judge(tokens, position), tokens, position) for tokens, position in inputs]
     judgement, tokens, position = min(judged, key=lambda item: item[0].margin[0])
-    found = {"tokens": tokens, "position": position, "expected": k, "margin": judgement.margin[0]}
+    found: TightestInput = {"tokens": tokens, "position": position, "expected": k, "margin": judgement.margin[0]}
     return found, judgement.margin_exact
 
 
-def _telling(
-    reduction: Reduction, cells: DecidedCells, tightest: dict[str, Any] | None
-) -> tuple[tuple[Item, int], ...]:
+def _telling(reduction: Reduction, cells: DecidedCells, tightest: TightestInput | None) -> tuple[tuple[Item, int], ...]:
     """The tightest input, one of the tightest cell of each other way, and one each of a few cells that were split."""
     ways = sorted(cells.tightest.values(), key=lambda cell: cell.margin)
     kinds = [(cell.row, cell.t, cell.k) for cell in ways[1:]]

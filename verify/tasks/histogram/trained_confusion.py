@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from verify.experiments.experiment import DecidedModel, GridSize, Result, Setting
 from verify.tasks.histogram.trained_models import ALPHABET, OWN, UNIFORM, HistogramTrial, trained
@@ -40,7 +40,7 @@ class ConfusionTrial:
         return self.model.name
 
     @property
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         return self.model.described
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from verify.experiments.experiment import DecidedModel, GridSize, Result, Setting
 from verify.tasks.histogram.catalogue import MODELS
@@ -46,7 +46,7 @@ class HistogramTrial:
         return f"{self.model}_d{self.d}_p{self.p}{embeddings}_s{self.seed}"
 
     @property
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         T, L = ALPHABET[self.grid]
         return {**asdict(self), "T": T, "L": L, "recipe": str(recipe(self.grid))}
 

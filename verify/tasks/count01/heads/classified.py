@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from verify.tasks.count01 import noisy_majority as task
 
@@ -30,7 +30,7 @@ class FittedHead:
     right: int
     share: Fraction | None
     is_separable: bool | None
-    wrong: Mapping[str, Any] | None = None
+    wrong: Mapping[str, object] | None = None
 
 
 def fitted_heads(module: Count01Transformer, sets: Sequence[Tensor], of: task.DocumentStrings) -> list[FittedHead]:

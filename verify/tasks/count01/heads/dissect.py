@@ -213,7 +213,7 @@ class Dissection:
             return "UNKNOWN"
         return {"low": str(found.low), "high": str(found.high), "trained_on": "d-train"}
 
-    def _all(self) -> dict[str, Any] | None:
+    def _all(self) -> dict[str, object] | None:
         a = len(self.model.heads)
         if a > MOST_HEADS or not self.has_law:
             raise BadInput(f"--all-subsets: needs a law of finitely many triples and at most {MOST_HEADS} heads")

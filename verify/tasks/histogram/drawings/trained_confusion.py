@@ -10,6 +10,7 @@ from verify.figures.style import BLUE, VERMILLION, new_figure, style
 from verify.tasks.histogram.drawings.confusion import written
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BINS = 12
@@ -32,7 +33,7 @@ def side_by_side(models: Sequence[Sequence[tuple[str, Mapping[str, Any]]]]) -> F
     return figure
 
 
-def matrix(axes: Any, title: str, shares: Sequence[Sequence[Fraction]]) -> None:
+def matrix(axes: Axes, title: str, shares: Sequence[Sequence[Fraction]]) -> None:
     """One matrix, each row divided by all that is decided of it."""
     rows = [[x / sum(row) if sum(row) else Fraction(0) for x in row] for row in shares]
     axes.imshow([[float(x) for x in row] for row in rows], cmap="cividis", vmin=0.0, vmax=1.0, aspect="auto")
@@ -48,7 +49,7 @@ def matrix(axes: Any, title: str, shares: Sequence[Sequence[Fraction]]) -> None:
     axes.tick_params(length=0, labelsize=6)
 
 
-def spread(axes: Any, overlaps: Mapping[str, Sequence[float]]) -> None:
+def spread(axes: Axes, overlaps: Mapping[str, Sequence[float]]) -> None:
     """The overlaps of equal tokens and of different ones, as two histograms over one axis."""
     values = [value for of in overlaps.values() for value in of]
     for (name, of), colour in zip(overlaps.items(), (VERMILLION, BLUE), strict=True):

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 TABLE = Path(__file__).parent / "frontier.json"
+FrontierRow = TypedDict(
+    "FrontierRow",
+    {
+        "model": str,
+        "T": int,
+        "L": int,
+        "p": int,
+        "d": int,
+        "margin": float,
+        "lower bound on d": int,
+        "of what": str,
+        "tried": str,
+    },
+)
 
 
-def kept_table() -> list[dict[str, Any]]:
+def kept_table() -> list[FrontierRow]:
     """One dictionary a row: model, T, L, p, the smallest d that was proved, and what was tried below it."""
-    rows: list[dict[str, Any]] = json.loads(TABLE.read_text(encoding="utf-8"))
+    rows: list[FrontierRow] = json.loads(TABLE.read_text(encoding="utf-8"))
     return rows
