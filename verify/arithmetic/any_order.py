@@ -7,7 +7,6 @@ units: then every partial sum is representable.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -67,7 +66,7 @@ class RoundedArithmetic:
             raise BadInput(f"accumulate={inner.name}: holds less than {stored.name}. Leave --accumulate out.")
         return cls(stored, inner, fmt if fmt.name == "tf32" else stored)
 
-    def growth(self, inner: Any, stored: Any = 1) -> Array:
+    def growth(self, inner: float | np.number | np.ndarray, stored: float | np.number | np.ndarray = 1) -> Array:
         """(1 + u)^n - 1 for n roundings of partial results, and of `stored` results that are then stored.
 
         The relative error of a product of factors 1 + delta; a result that needs no wider partial sum is stored as is.
@@ -90,7 +89,9 @@ class RoundedArithmetic:
         """The relative error of one operation whose result is stored: rounded once, or in the wider format before."""
         return self.stored.u if self.inner is self.stored else float(self.growth(1, 1))
 
-    def growth_of_products(self, inner: Any, stored: Any = 1) -> Array:
+    def growth_of_products(
+        self, inner: float | np.number | np.ndarray, stored: float | np.number | np.ndarray = 1
+    ) -> Array:
         """Bounds the relative error of a sum of products, whose factors may be rounded first. As `growth` where they
         are not.
 
@@ -102,7 +103,7 @@ class RoundedArithmetic:
         v = self.operand.u
         return growth + (2 * v + v * v) * (1 + growth) * INFLATION
 
-    def underflow(self, operations: Any) -> Array:
+    def underflow(self, operations: float | np.number | np.ndarray) -> Array:
         """Bounds the error from flush-to-zero in a sum with so many `operations`. Each inner result is flushed at most
         once, and what is stored at most twice: a product and a sum.
 

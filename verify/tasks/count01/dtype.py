@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from constructions.count01 import Count01Transformer
 from verify.arithmetic.any_order import RoundedArithmetic
@@ -12,7 +11,7 @@ from verify.arithmetic.readings import Rounded
 from verify.frame.decide import Failure, Finding
 from verify.tasks.count01.boxes import decide_boxes
 from verify.tasks.count01.runs import find_failure, kernels_of, margin_of, name
-from verify.tasks.count01.task import DecidablePrompts, PromptDomain
+from verify.tasks.count01.task import DecidablePrompts, PromptDomain, SideCell, Triple
 
 LONGEST_SEARCHED = 1 << 22
 ARGUMENT, BY_A_RUN = "margin above error bound, branch and bound over counts", "a run in the dtype"
@@ -41,8 +40,9 @@ def prove(problem: DecidablePrompts, reading: Rounded) -> Finding:
     return Finding.open(ARGUMENT, result.reason or undecided_reason(result.undecided), about=about)
 
 
-def undecided_reason(undecided: Any) -> str:
+def undecided_reason(undecided: tuple[Triple, SideCell] | None) -> str:
     """Names the input at which the error bound exceeds the margin."""
+    assert undecided is not None
     n, cell = undecided
     where = f"(n0, n1, n2) = {n} after {name(cell.last)}"
     return f"the error bound exceeds the margin at {where}; no failing run found"

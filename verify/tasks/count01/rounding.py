@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import torch
@@ -281,7 +280,7 @@ def product(x: Array, W: Array) -> Array:
     return np.stack([times(x, column).sum(axis=-1) for column in W.T], axis=-1)
 
 
-def sum_error(size: Array, result: Array | None, W: Array, extra: Any, at: RoundedArithmetic) -> Array:
+def sum_error(size: Array, result: Array | None, W: Array, extra: np.ndarray | bool, at: RoundedArithmetic) -> Array:
     """The rounding error of x W (+ one more term where `extra`): size is the sum of absolute terms.
 
     Products with 0 and powers of two >= 1 are exact, unless factors are rounded; one term needs no addition; two

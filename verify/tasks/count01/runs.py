@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from verify.tasks.count01.task import EQUALS, PromptDomain, SideCell, Triple, ce
 LONGEST_STRING = 1 << 22  # tokens: a run of more takes a GiB
 BATCH_TOKENS = 1 << 16
 LONGEST_SIMULATED = 40  # digits: a simulated operation costs what a thousand of a kernel cost
+
+Counted = TypeVar("Counted")  # a string of one length, or its digits
 
 
 def fails(logits: list[float], expected: int) -> bool:
@@ -151,7 +153,7 @@ def add_up(terms: Tensor) -> Tensor:
     return out
 
 
-def chunks(items: list[Any], length: int) -> Iterator[list[Any]]:
+def chunks(items: list[Counted], length: int) -> Iterator[list[Counted]]:
     """Batches of at most BATCH_TOKENS tokens."""
     size = max(1, BATCH_TOKENS // (length + 3))
     for start in range(0, len(items), size):
