@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.some import some
+from tests.tools.house import nodes, tree
 
 ROOT = Path(__file__).parents[2]
 FILES = [
@@ -17,7 +18,7 @@ OPTION_READERS = ("options.py", "parsing.py", "workers.py", "batch.py", "cli.py"
 
 @cache
 def trees():
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+    return {path: tree(path.read_text(encoding="utf-8")) for path in FILES}
 
 
 @cache
@@ -25,8 +26,8 @@ def classes():
     """All classes by file and name: parsed in the one process that asks, and not where tests are collected."""
     return {
         (path, node.name): node
-        for path, tree in trees().items()
-        for node in ast.walk(tree)
+        for path in trees()
+        for node in nodes(path.read_text(encoding="utf-8"))
         if isinstance(node, ast.ClassDef)
     }
 
@@ -77,16 +78,16 @@ def test_no_class_overrides_a_concrete_method():
     assert list(overridden()) == []
 
 
-def casts(tree):
+def casts(module):
     """What a file casts, and into what."""
-    for call in ast.walk(tree):
+    for call in ast.walk(module):
         if isinstance(call, ast.Call) and ast.unparse(call.func) in ("cast", "typing.cast"):
             yield call.lineno, ast.unparse(call.args[1])
 
 
 def test_no_none_is_cast_into_something_else():
     assert list(casts(ast.parse("cast(X, None); typing.cast(Y, y)"))) == [(1, "None"), (1, "y")]
-    assert [place(path) for path, tree in trees().items() for _, what in casts(tree) if what == "None"] == []
+    assert [place(path) for path, each in trees().items() for _, what in casts(each) if what == "None"] == []
 
 
 def takes_a_namespace(function):
@@ -96,8 +97,8 @@ def takes_a_namespace(function):
 
 def given_a_namespace():
     """The functions of ours that take a Namespace, with their files."""
-    for path, tree in trees().items():
-        for function in ast.walk(tree):
+    for path, module in trees().items():
+        for function in ast.walk(module):
             if isinstance(function, ast.FunctionDef) and takes_a_namespace(function):
                 yield path, function
 
