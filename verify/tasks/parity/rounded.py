@@ -75,7 +75,7 @@ def _extreme(
     for order, is_term in product(_orders(orders, len(W)), (False, True)):
         tried = replace(at, order=order)
         if is_term:
-            total = tried.product(np.hstack([hidden, np.ones((1, 1))]), np.vstack([W, b[None]]))
+            total = tried.product(hidden, W, b)
         else:
             total = tried.tensor(tried(add, tried.product(hidden, W), b))
         found.append((float(total[0, 0]), order + ", its bias among the terms" * is_term))
