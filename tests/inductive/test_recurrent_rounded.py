@@ -288,6 +288,16 @@ def test_a_sum_that_stalls_in_the_format_is_proved_and_one_that_does_not_yet_is_
     assert wrong.counterexample["is_first"] and wrong.extra["right_to"] == 64
 
 
+@pytest.mark.parametrize("length", [None, 200])
+def test_an_infinite_number_times_a_weight_0_is_nan_as_torch_has_it(length):
+    """s' = 2 s + 1 overflows after 128 tokens, and the readout has weights 0 for it."""
+    model = relu_sum(2.0, 1.0, 0.0).float()
+    found = certify(Homogeneous(model, SWING, length), Rounded(FORMATS["float32"]), Effort(budget=looks(2000)))
+    assert model(torch.zeros(1, 200, dtype=torch.long)).isnan().any(-1).tolist()[0].index(True) == 127
+    assert found.verdict is Verdict.REFUTED and found.counterexample["length"] == 128
+    assert found.counterexample["is_first"] and found.extra["right_to"] == 127
+
+
 def test_gated_decays_are_decided_in_a_format():
     for name in NAMES:
         case = crafted(FAMILIES.index("s4 first"))
