@@ -246,6 +246,13 @@ def test_sums_of_wide_boxes_hold_those_of_all_factors_in_all_orders(name):
     assert outside(name, 400) == 0
 
 
+def test_sums_of_weights_as_they_stand_are_of_one_format():
+    """In tf32 a weight is rounded as a factor, too, which the ends of such a sum do not count."""
+    for name, wider in (("tf32", None), ("bfloat16", FORMATS["float32"])):
+        with pytest.raises(AssertionError, match="one format"):
+            RoundedArithmetic.of(FORMATS[name], wider).rows(np.ones((1, 1)), Ball.exact(np.ones(1)))
+
+
 def test_bounds_from_the_corners_without_their_rounding_are_found():
     with planted(RoundedArithmetic, "_between_corners", "replace(of, size=size)", "replace(of, size=0 * size)"):
         assert outside("bfloat16", 400) > 0
