@@ -246,6 +246,13 @@ def test_sums_of_wide_boxes_hold_those_of_all_factors_in_all_orders(name):
     assert outside(name, 400) == 0
 
 
+def test_sums_of_weights_as_they_stand_are_of_one_format():
+    """In tf32 a weight is rounded as a factor, too, which the ends of such a sum do not count."""
+    for name, wider in (("tf32", None), ("bfloat16", FORMATS["float32"])):
+        with pytest.raises(AssertionError, match="one format"):
+            RoundedArithmetic.of(FORMATS[name], wider).rows(np.ones((1, 1)), Ball.exact(np.ones(1)))
+
+
 def test_bounds_from_the_corners_without_their_rounding_are_found():
     with planted(RoundedArithmetic, "_between_corners", "replace(of, size=size)", "replace(of, size=0 * size)"):
         assert outside("bfloat16", 400) > 0
@@ -287,6 +294,16 @@ def test_a_sum_that_stalls_in_the_format_is_proved_and_one_that_does_not_yet_is_
     wrong = certify(Homogeneous(relu_sum(1.0, 2.0**-9, 8.0), SWING, None), fmt, Effort(budget=looks(6000)))
     assert wrong.verdict is Verdict.REFUTED and wrong.counterexample["length"] == 65
     assert wrong.counterexample["is_first"] and wrong.extra["right_to"] == 64
+
+
+@pytest.mark.parametrize("length", [None, 200])
+def test_an_infinite_number_times_a_weight_0_is_nan_as_torch_has_it(length):
+    """s' = 2 s + 1 overflows after 128 tokens, and the readout has weights 0 for it."""
+    model = relu_sum(2.0, 1.0, 0.0).float()
+    found = certify(Homogeneous(model, SWING, length), Rounded(FORMATS["float32"]), Effort(budget=looks(2000)))
+    assert model(torch.zeros(1, 200, dtype=torch.long)).isnan().any(-1).tolist()[0].index(True) == 127
+    assert found.verdict is Verdict.REFUTED and found.counterexample["length"] == 128
+    assert found.counterexample["is_first"] and found.extra["right_to"] == 127
 
 
 def test_gated_decays_are_decided_in_a_format():

@@ -273,6 +273,16 @@ def test_what_a_relu_makes_zero_may_be_rounded():
     assert bound == pytest.approx(np.array([[7.0], [4.0], [7.0]]), abs=1e-12)
 
 
+def test_a_bias_among_the_terms_is_no_factor():
+    """In tf32 1 and 1 + 2^-20 are two biases, and the logits differ in every order that is tried."""
+    module = ParityTransformer(T=1, L=1, d=1, p=1, dtype=torch.float32)
+    with torch.no_grad():
+        module.E[:], module.W_1[:], module.W_2[:] = 0.3, 0.7, 1e-9
+        module.b_2[:] = torch.tensor([1, 1 + 2.0**-20])
+    assert decided(module, "tf32").verdict is Verdict.UNKNOWN
+    assert {run.margin for run in rounded.runs(module, (0,), 0, reading_of("tf32"))} == {2.0**-20}
+
+
 CASES_MADE = [("scores", 6, "p4", None), ("factors", 1, "tf32", None), ("parts", 1, "p4", None)]
 
 
