@@ -240,6 +240,8 @@ IN_DTYPES = {  # a format, and whose model is read in it
     "staircase, float32": ("float32", "staircase"),
     "pizza, float64": ("float64", "pizza"),
     "addition, float64": ("float64", "addition, two heads"),
+    "parity, float32": ("float32", "parity"),
+    "parity, undecided, float64": ("float64", "parity, undecided"),
     "count01, float64": ("float64", "count01"),
     "count01, heads, float32": ("float32", "count01, heads"),
     "regions, float32": ("float32", "regions"),

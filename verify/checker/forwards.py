@@ -2,27 +2,43 @@
 
 from collections.abc import Sequence
 
-from flint import arb, arb_mat, fmpq_mat
+from flint import arb, arb_mat, fmpq, fmpq_mat
 
+from verify.checker.formats import BinaryFormat
+from verify.checker.reading import Weights
 from verify.checker.roundoff import Reach, Roundoff, exact, slack
 
-Weights = dict[str, fmpq_mat]
+Numbers = dict[str, fmpq_mat]
 Head = tuple[fmpq_mat, fmpq_mat, fmpq_mat, fmpq_mat]
 
 
-def of_histogram(on: Roundoff, W: Weights, slots: int, is_softmax: bool) -> float:
-    """Of x = E[tokens], x' = x + weights x, logits = ReLU(x' W_1 + b_1) W_2 + b_2, with BOS as one more slot."""
+def rounded_once(w: Weights, fmt: BinaryFormat) -> tuple[Weights, Numbers]:
+    """A model of one layer with its weights rounded to a format, and these as fractions."""
+    w = w._replace(matrices={name: fmt.of_weights(rows) for name, rows in w.matrices.items()})
+    return w, {name: fractions(rows) for name, rows in w.matrices.items()}
+
+
+def fractions(rows: list[list[float]]) -> fmpq_mat:
+    """Stored numbers as they are."""
+    return fmpq_mat(len(rows), len(rows[0]), [fmpq(*x.as_integer_ratio()) for row in rows for x in row])
+
+
+def of_counts(on: Roundoff, W: Numbers, slots: int, is_softmax: bool, root: arb | None = None) -> float:
+    """Of x = E[tokens], x' = x + weights x, logits = ReLU(x' W_1 + b_1) W_2 + b_2, with BOS as one more slot.
+
+    The weights are given, or scores, divided by a root where there is one.
+    """
     x, slots = exact(fmpq_mat(W["E"].tolist() + W["e_BOS"].tolist() if "e_BOS" in W else W["E"])), slots + 1
     if "A" in W:
         scores = exact(W["A"])
     else:
         q, k = on.total([(x, W["W_Q"])], []), on.total([(x, W["W_K"])], [])
-        scores = on.scores(q, k, arb(W["E"].ncols()).sqrt())
+        scores = on.scores(q, k, root)
     mixed = on.softmax(scores, x, slots) if is_softmax else on.weighed(scores, x, slots)
     return _read(on, on.total([], [x, mixed], slots), W)
 
 
-def _read(on: Roundoff, x: Reach, W: Weights) -> float:
+def _read(on: Roundoff, x: Reach, W: Numbers) -> float:
     """Of the neurons, and of logits that they alone write."""
     hidden = on.total([(x, W["W_1"])], [exact(W["b_1"])])  # a ReLU moves nothing further apart
     return slack(on.total([(hidden, W["W_2"])], [exact(W["b_2"])]))
@@ -59,7 +75,7 @@ def of_embedded(on: Roundoff, E: fmpq_mat, positions: fmpq_mat) -> Reach:
     return on.total([], [exact(fmpq_mat(rows)) for rows in pairs])
 
 
-def of_regions(on: Roundoff, W: Weights, slots: int) -> float:
+def of_regions(on: Roundoff, W: Numbers, slots: int) -> float:
     """Of an encoder of one head with neurons, and of prompts that attend to it."""
     x = attended(on, exact(W["E"]), [(W["W_Q"], W["W_K"], W["W_V"], W["W_O"])], slots, True)
     hidden = on.total([(x, W["W_1"])], [exact(W["b_1"])])

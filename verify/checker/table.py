@@ -648,7 +648,7 @@ def _in_dtype(kind: str) -> Table:
     }  # fmt: skip
 
 
-ROUNDED = ("addition", "contextual", "count01", "histogram", "modular")
+ROUNDED = ("addition", "contextual", "count01", "histogram", "modular", "parity")
 TABLES |= {f"{task}, proved{IN_DTYPE}": _in_dtype(f"{task}, proved") for task in ROUNDED}
 
 
