@@ -224,7 +224,13 @@ def test_a_narrower_format_is_another_statement():
         assert outcome(weights, json.dumps(c | {"parameters": c["parameters"] | {name: value}}))[0] == NOT_CHECKABLE
 
 
-MUTATED = ["dot, float32", "lin+sftm, float32", "staircase, float32", "parity, float32"]
+MUTATED = [
+    "dot, float32",
+    "lin+sftm, float32",
+    "staircase, float32",
+    "parity, float32",
+    "addition, two layers, float32",
+]
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(8), range(8, 200)]), ids=str)
@@ -268,6 +274,8 @@ def mutated(name, draw):
         return parity_bytes(module)
     if of_name in HISTOGRAMS:
         return checkpoint.as_bytes(module, claim=None, construction=None)
+    if of_name.startswith("addition"):
+        return to_bytes(module, {"task": "addition"})
     return to_bytes(module, {"task": "modular", "P": 5})
 
 
@@ -280,6 +288,9 @@ PROVER_FAULTS = [
     ("count01, heads, wrong", count01_dtype, "decide_boxes", "decided = bound > 0",
      "bound = np.abs(bound); decided = bound > 0"),
     ("regions", cells.PromptProof, "cells", "if r <= fewest else 1", "if r < fewest else 1"),
+    ("addition, two layers, wrong", DigitAddition, "_prove_rounded_layers",
+     "found = induction.margins(stored, self.sums, arithmetic)",
+     "found = {cell: abs(x) for cell, x in induction.margins(stored, self.sums, arithmetic).items()}"),
     ("parity, wrong", Parity, "_prove_rounded", "margins = proof.margins(proof.Stored.of(model), L, at)",
      "margins = abs(proof.margins(proof.Stored.of(model), L, at))"),
 ]  # fmt: skip

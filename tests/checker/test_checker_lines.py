@@ -10,6 +10,8 @@ PARTS = (
     "parity",
     "modular",
     "addition",
+    "columns",
+    "carries",
     "count01",
     "adder",
     "prompts",

@@ -198,6 +198,7 @@ ADDITIONS = {
     "addition": lambda: (one_head(n=1, B=3), Digits(1, 3)),
     "addition, two heads": lambda: (two_heads(n=2, B=2), Digits(2, 2)),
     "addition, wrong": lambda: (changed(one_head(n=2, B=2), "b_out", 1, 0.5), Digits(2, 2)),
+    "addition, two layers": lambda: (two_layers(n=2, B=2), Digits(2, 2)),
     "addition, two layers, wrong": lambda: (changed(two_layers(n=1, B=3), "b_out", 2, 2.0), Digits(1, 3)),
 }
 COUNTS = {
@@ -242,6 +243,7 @@ IN_DTYPES = {  # a format, and whose model is read in it
     "addition, float64": ("float64", "addition, two heads"),
     "parity, float32": ("float32", "parity"),
     "parity, undecided, float64": ("float64", "parity, undecided"),
+    "addition, two layers, float32": ("float32", "addition, two layers"),
     "count01, float64": ("float64", "count01"),
     "count01, heads, float32": ("float32", "count01, heads"),
     "regions, float32": ("float32", "regions"),

@@ -1,6 +1,7 @@
 """The forward passes of the tasks' models on sizes and errors, which bound the roundings of every input at once."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
@@ -10,6 +11,7 @@ from verify.checker.roundoff import Reach, Roundoff, exact, slack
 
 Numbers = dict[str, fmpq_mat]
 Head = tuple[fmpq_mat, fmpq_mat, fmpq_mat, fmpq_mat]
+Layer = tuple[Sequence[Head], fmpq_mat, fmpq_mat, fmpq_mat]
 
 
 def rounded_once(w: Weights, fmt: BinaryFormat) -> tuple[Weights, Numbers]:
@@ -54,18 +56,48 @@ def attended(on: Roundoff, x: Reach, heads: Sequence[Head], slots: int, skip: bo
 
 
 def of_layers(
-    on: Roundoff, x: Reach, layers: Sequence[tuple[Sequence[Head], fmpq_mat, fmpq_mat, fmpq_mat]], slots: int,
-    skip: bool, W_out: fmpq_mat, b_out: fmpq_mat,
-) -> float:  # fmt: skip
+    on: Roundoff, x: Reach, layers: Sequence[Layer], slots: int, skip: bool, W_out: fmpq_mat, b_out: fmpq_mat
+) -> float:
     """Of layers of heads and neurons (W_1, b_1, W_2), and of the readout."""
     for heads, W_1, b_1, W_2 in layers:
-        x = attended(on, x, heads, slots, skip)
-        if b_1.ncols():
-            x = on.total([(on.total([(x, W_1)], [exact(b_1)]), W_2)], [x] * skip)
-        elif not skip:
-            zero = arb_mat(x.size.nrows(), x.size.ncols())
-            x = Reach(zero, zero)
+        x = neurons(on, attended(on, x, heads, slots, skip), W_1, b_1, W_2, skip)
     return slack(on.total([(x, W_out)], [exact(b_out)]))
+
+
+def neurons(on: Roundoff, x: Reach, W_1: fmpq_mat, b_1: fmpq_mat, W_2: fmpq_mat, skip: bool) -> Reach:
+    """The stream after a layer's neurons."""
+    if b_1.ncols():
+        return on.total([(on.total([(x, W_1)], [exact(b_1)]), W_2)], [x] * skip)
+    return x if skip else Reach(0 * x.size, 0 * x.size)
+
+
+class Steps(NamedTuple):
+    """What each step of two layers rounds, of what it is given: the stream of layer 1 by row; in layer 2 the share by
+    which a head's weights are off, and then its mean's coordinates; differences of logits."""
+
+    stream: arb_mat
+    heads: list[tuple[arb, list[arb]]]
+    off: float
+
+
+def of_steps(on: Roundoff, x: Reach, layers: Sequence[Layer], slots: int, W_out: fmpq_mat, b_out: fmpq_mat) -> Steps:
+    """Of two layers with a skip connection, where each step starts from what the ones before have computed."""
+    heads, W_1, b_1, W_2 = layers[0]
+    x = neurons(on, attended(on, x, heads, slots, True), W_1, b_1, W_2, True)
+    found, stream, parts = list[tuple[arb, list[arb]]](), given(x), []
+    for W_Q, W_K, W_V, W_O in layers[1][0]:
+        q, k, v = (on.total([(stream, W)], []) for W in (W_Q, W_K, W_V))
+        mean = on.mean(v, slots, arb(0))
+        found.append((on.tilt(on.scores(q, k)), mean.error.entries()))
+        parts.append((given(mean), W_O))
+    _, W_1, b_1, W_2 = layers[1]
+    last = neurons(on, on.total(parts, [stream]), W_1, b_1, W_2, True)
+    return Steps(x.error, found, slack(on.total([(last, W_out)], [exact(b_out)])))
+
+
+def given(x: Reach) -> Reach:
+    """Computed numbers, from which the next step starts."""
+    return Reach(x.size, 0 * x.size)
 
 
 def of_embedded(on: Roundoff, E: fmpq_mat, positions: fmpq_mat) -> Reach:
