@@ -147,7 +147,7 @@ class ReadByHead:
 def prove_two_layers(model: Adder, fmt: BinaryFormat | None, n: int, B: int, margin: float) -> None:
     """Every column, sum of digits and carry has the margin: the right digit's logit is so far above all others."""
     model, steps = in_steps(model, fmt)
-    stream, least = Stream(model, steps, n, B), arb(still_due(margin, steps.off))
+    stream, least = Stream(model, steps, n, B), arb(still_due(margin, steps.off, fmt is not None))
     heads = [ReadByHead(head, off, stream) for head, off in zip(model.layers[1].heads, steps.heads, strict=True)]
     W_O = fmpq_mat([row for head in model.layers[1].heads for row in head[3].tolist()])
     for i in range(n + 1):

@@ -110,7 +110,66 @@ def of_embedded(on: Roundoff, E: fmpq_mat, positions: fmpq_mat) -> Reach:
 def of_regions(on: Roundoff, W: Numbers, slots: int) -> float:
     """Of an encoder of one head with neurons, and of prompts that attend to it."""
     x = attended(on, exact(W["E"]), [(W["W_Q"], W["W_K"], W["W_V"], W["W_O"])], slots, True)
+    scores, v = _seen(on, x, W)
+    return _read_by_prompts(on, on.softmax(scores, v, slots), W)
+
+
+def _seen(on: Roundoff, x: Reach, W: Numbers) -> tuple[Reach, Reach]:
+    """The scores that prompts give the stream after its neurons, and the values that they read."""
     hidden = on.total([(x, W["W_1"])], [exact(W["b_1"])])
     x = on.total([(hidden, W["W_2"])], [x, exact(W["b_2"])])
     q, k, v = on.total([(exact(W["P"]), W["U_Q"])], []), on.total([(x, W["U_K"])], []), on.total([(x, W["U_V"])], [])
-    return slack(on.total([(on.softmax(on.scores(q, k), v, slots), W["W_out"])], [exact(W["b_out"])]))
+    return on.scores(q, k), v
+
+
+def _read_by_prompts(on: Roundoff, z: Reach, W: Numbers) -> float:
+    """Differences of logits of what prompts have read, and may feed to neurons of their own."""
+    if "W_3" in W:
+        z = on.total([(on.total([(z, W["W_3"])], [exact(W["b_3"])]), W["W_4"])], [z, exact(W["b_4"])])
+    return slack(on.total([(z, W["W_out"])], [exact(W["b_out"])]))
+
+
+class PlacedSteps(NamedTuple):
+    """What each step rounds of tokens at places, in rows of places by token: scores, coordinates of the mean of values,
+    scores of all prompts and values, coordinates of what they read, and differences of logits."""
+
+    scores: list[list[arb]]
+    mean: list[arb]
+    seen: list[list[arb]]
+    read: list[arb]
+    off: float
+
+
+def of_placed(on: Roundoff, W: Numbers, slots: int) -> PlacedSteps:
+    """Of tokens at places, whose queries and keys may be turned, and whose scores fall with the distance."""
+    x = of_embedded(on, W["E"], fmpq_mat(W["positions"].table()[:slots]))
+    q, k, v = (on.total([(x, W[name])], []) for name in ("W_Q", "W_K", "W_V"))
+    if "slope" in W:
+        q, k = _turned(on, q, W, slots), _turned(on, k, W, slots)
+    scores = on.scores(q, k)
+    if "slope" in W:
+        far = on.total([(exact(fmpq_mat([[slots]])), W["slope"])], [])  # the longest distance, or more
+        size, error = (arb_mat([[part[0, 0]] * scores.size.ncols()]) for part in (far.size, far.error))
+        scores = on.total([], [scores, Reach(size, error, far.unit)])
+    mean = on.mean(v, slots, arb(0))
+    looks, values = _seen(on, on.total([(given(mean), W["W_O"])], [x]), W)
+    read = on.mean(given(values), slots, arb(0))
+    seen = [[*a, *b] for a, b in zip(looks.error.transpose().tolist(), values.error.tolist(), strict=True)]
+    off = _read_by_prompts(on, given(read), W)
+    return PlacedSteps(scores.error.tolist(), mean.error.entries(), seen, read.error.entries(), off)
+
+
+def _turned(on: Roundoff, x: Reach, W: Numbers, slots: int) -> Reach:
+    """Each pair of coordinates turned by its place's angle: two products and their sum."""
+    parts = list[Reach]()
+    for row, (sizes, errors) in enumerate(zip(x.size.tolist(), x.error.tolist(), strict=True)):
+        turn = [[fmpq(0)] * len(sizes) for _ in sizes]
+        for i in range(0, len(sizes), 2):
+            c, s = W["cosines"][row % slots, i // 2], W["sines"][row % slots, i // 2]
+            turn[i][i], turn[i + 1][i], turn[i][i + 1], turn[i + 1][i + 1] = c, -s, s, c
+        parts.append(on.total([(Reach(arb_mat([sizes]), arb_mat([errors]), x.unit), fmpq_mat(turn))], []))
+    units = [part.unit for part in parts]
+    unit = None if None in units else min(x for x in units if x is not None)
+    both = zip(*((part.size, part.error) for part in parts), strict=True)
+    size, error = (arb_mat([row for x in found for row in x.tolist()]) for found in both)
+    return Reach(size, error, unit)

@@ -139,13 +139,15 @@ def slack(logits: Reach) -> float:
     return math.nextafter(float((2 * largest(logits.error) * (1 + arb(2) ** -40)).upper()), math.inf)
 
 
-def still_due(margin: float, off: float) -> float:
+def still_due(margin: float, off: float, is_stepwise: bool = False) -> float:
     """What real arithmetic must show: the margin, up to what the roundings may do, and no less than that.
+
+    Where other steps' roundings are in what it shows already, half of the margin.
 
     Raises: Refusal where this leaves less than half of the margin: then nothing is decided.
     """
     require(2 * off <= margin, f"roundings are bounded by {off:.3g}, more than half of the margin", NOT_CHECKABLE)
-    return max(off, margin - off)
+    return max(off, margin / 2 if is_stepwise else margin - off)
 
 
 def exact(W: fmpq_mat) -> Reach:

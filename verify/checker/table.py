@@ -549,6 +549,22 @@ CONTEXTUAL_WRONG: Table = CONTEXTUAL | {
     "counterexample.all_module_answers[]": _trusted("whole", "module_answers", "what torch answers there"),
 }
 
+
+def _placed(kind: Table) -> Table:
+    """The same of encoders that know positions."""
+    others = ["exactly", "zeros", "construction", "bias", "right_lengths", "regions[]", "module_answers"]
+    kept = {path: x for path, x in kind.items() if path.rpartition(".")[2].rstrip("?") not in others}
+    del kept["tightest.regions"]
+    kept.pop("counterexample.regions", None)
+    named = {"pe": "text", "decoder_mlp": "flag"}
+    return kept | {
+        "task": Field("text", "one of placed.TASKS, by placed.check"),
+        "parameters.slope?": Field("number", HEADER),
+        "parameters.coordinates?": Field("whole", HEADER),
+        **{f"parameters.{name}?": _trusted(types, name, BUILDER) for name, types in named.items()},
+    }
+
+
 GATES, INDUCTION = "by netlists.Gates", "by languages.check_language"
 CIRCUIT: Table = _real("circuits", **dict.fromkeys(["s", "n", "T", "k", "d"], "whole")) | {
     "task": Field("text", "equals circuit or language"),
@@ -611,6 +627,8 @@ TABLES: dict[str, Table] = {
     "addition, refuted": ADDITION_WRONG,
     "contextual, proved": CONTEXTUAL,
     "contextual, refuted": CONTEXTUAL_WRONG,
+    "placed, proved": _placed(CONTEXTUAL),
+    "placed, refuted": _placed(CONTEXTUAL_WRONG),
     "count01, proved": COUNT01_PROVED,
     "count01, refuted": COUNT01_WRONG,
     "modular, proved": MODULAR_PROVED,
@@ -648,7 +666,7 @@ def _in_dtype(kind: str) -> Table:
     }  # fmt: skip
 
 
-ROUNDED = ("addition", "contextual", "count01", "histogram", "modular", "parity")
+ROUNDED = ("addition", "contextual", "count01", "histogram", "modular", "parity", "placed")
 TABLES |= {f"{task}, proved{IN_DTYPE}": _in_dtype(f"{task}, proved") for task in ROUNDED}
 
 
