@@ -21,6 +21,8 @@ PARTS = (
     "questions",
     "module",
     "contextual",
+    "placed",
+    "places",
     "decoder",
     "counting",
     "roundoff",

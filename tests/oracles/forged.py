@@ -87,6 +87,9 @@ def in_dtype(tensors, c):
         return float(round(Fraction(x) / unit) * unit)
 
     halves = {"margin": c["margin"] / 2, "right_lengths": {}}
+    if "slope" in tensors:
+        say(c["parameters"]["slope"] == tensors["slope"][2][0], "the slope")
+        halves["parameters"] = c["parameters"] | {"slope": nearest(tensors["slope"][2][0])}
     halves |= {"margin_per_count": [m / 2 for m in c["margin_per_count"]]} if c["task"] == "histogram" else {}
     where = {"modular": [0, 0], "addition": None}
     halves["tightest"] = {"margin": c["margin"] / 2, "input": where[c["task"]]} if c["task"] in where else None
