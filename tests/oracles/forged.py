@@ -57,7 +57,10 @@ def say(holds, what):
 def read(data):
     n = int.from_bytes(data[:8], "little")
     header, buffer, out = json.loads(data[8 : 8 + n]), data[8 + n :], {}
-    about = json.loads(next(iter(header.pop("__metadata__", {"": "{}"}).values())))
+    try:
+        about = json.loads(next(iter(header.pop("__metadata__", {}).values())))
+    except (AttributeError, StopIteration, TypeError, ValueError):
+        about = {}  # which models of regions and sums do not need
     for name, entry in header.items():
         raw = buffer[slice(*entry["data_offsets"])]
         if entry["dtype"] == "BOOL":
