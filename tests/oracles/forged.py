@@ -73,14 +73,21 @@ def read(data):
     return out, about
 
 
+def format_of(name):
+    """Significand bits and the least exponent; p12 has those of float32."""
+    bits = re.match(r"p(\d+)$|(\d+)-bit significand$", name)
+    say(name in FORMATS or bits, "the reading")
+    return FORMATS[name] if name in FORMATS else (int(bits[1] or bits[2]), -126)
+
+
 def in_dtype(tensors, c):
     """Weights rounded once, and what real arithmetic, which is one way to evaluate them, must then show.
 
     A claimed margin is known up to the roundings, which are less than half of it.
     """
-    say(c["verdict"] == "PROVED" and c["parameters"]["precision"] in FORMATS, "the reading")
-    p, least = FORMATS[c["parameters"]["precision"]]
-    wider = FORMATS[c["parameters"].get("accumulate") or c["parameters"]["precision"]]
+    say(c["verdict"] == "PROVED", "the reading")
+    p, least = format_of(c["parameters"]["precision"])
+    wider = format_of(c["parameters"].get("accumulate") or c["parameters"]["precision"])
     say(wider[0] >= p and wider[1] <= least, "accumulate")
 
     def nearest(x):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
-from verify.checker.formats import NAMED, ULPS, BinaryFormat
+from verify.checker.formats import ULPS, BinaryFormat, format_of, in_words
 from verify.checker.reading import NOT_CHECKABLE, as_text, require
 from verify.checker.statement import header, verdict_of
 from verify.checker.table import IN_DTYPE, walk
@@ -203,10 +203,11 @@ def reading_of(c: dict[str, Any]) -> tuple[str, BinaryFormat | None]:
     require(as_text(c.get("method")) == '"certified"', "method: is not checked in a dtype", NOT_CHECKABLE)
     require(verdict_of(c) == "PROVED", "wrong inputs in a dtype are not checked", NOT_CHECKABLE)
     p = c.get("parameters")
-    known = isinstance(p, dict) and p.get("precision") in (*NAMED,) and p.get("accumulate") in (None, *NAMED)
+    said = [p.get("precision"), p.get("accumulate")] if isinstance(p, dict) else [None] * 2
+    fmt, inner = format_of(said[0]), format_of(said[0] if said[1] is None else said[1])
+    known = fmt is not None and inner is not None
     require(known, "parameters: the precision or accumulate is not checked", NOT_CHECKABLE)
-    assert isinstance(p, dict)
-    fmt, inner = (BinaryFormat(*NAMED[p.get(name) or p["precision"]]) for name in ("precision", "accumulate"))
+    assert fmt is not None and inner is not None
     is_wider = inner.p >= fmt.p and inner.least <= fmt.least and inner.most >= fmt.most
     require(is_wider, "parameters: sums in a narrower format are not checked", NOT_CHECKABLE)
     return "PROVED", fmt
@@ -216,7 +217,7 @@ def contract(
     p: dict[str, Any], sums: str = "", more: Sequence[str] = (), softmax: str = "", small: str = ""
 ) -> list[str]:
     """What a certificate in a dtype must say of its evaluations."""
-    name, inner = p["precision"], p.get("accumulate") or p["precision"]
+    name, inner = (in_words(x) for x in (p["precision"], p.get("accumulate") or p["precision"]))
     inside = f"every operation in {name}"
     if inner != name:
         inside = f"what is inside a matrix product or a softmax in {inner}, stored in {name}"

@@ -651,7 +651,8 @@ BELOW = "the margin below the roundings"
 def _in_dtype(kind: str) -> Table:
     """A proof in a format: real arithmetic shows the margin up to what the roundings may do."""
     table = TABLES[kind]
-    left_out = ("right_lengths", "margin_scaled", "counts", "wrong_pairs", "tree", "error_share")
+    left_out: tuple[str, ...] = ("right_lengths", "margin_scaled", "counts", "wrong_pairs", "tree", "error_share")
+    left_out += ("tightest",) * ("margin_per_count[]" in table)
     kept = {path: x for path, x in table.items() if not path.startswith(left_out)}
     of_margin = "no more than twice their bound; all else is shown by roundoff.still_due"
     margins = {"margin": _trusted("number", BELOW, of_margin)}
