@@ -8,7 +8,7 @@ from typing import Any
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
 from verify.checker.formats import BinaryFormat
-from verify.checker.forwards import Head, Layer, Steps, of_embedded, of_layers, of_steps
+from verify.checker.forwards import AdderSteps, Head, Layer, of_embedded, of_layers, of_steps
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tiles, require, rows_of
 from verify.checker.roundoff import Reach, Roundoff
 
@@ -121,12 +121,12 @@ def in_dtype(model: Adder, fmt: BinaryFormat | None) -> tuple[Adder, float]:
     return model, of_layers(*forward(model, Roundoff(fmt)), model.skip, model.W_out, model.b_out)
 
 
-def in_steps(model: Adder, fmt: BinaryFormat | None) -> tuple[Adder, Steps]:
+def in_steps(model: Adder, fmt: BinaryFormat | None) -> tuple[Adder, AdderSteps]:
     """The same of two layers, step by step."""
     if fmt is None:
         x, heads = model.E.nrows() * model.positions.nrows(), model.layers[1].heads
         none = [(arb(0), [arb(0)] * head[2].ncols()) for head in heads]
-        return model, Steps(arb_mat(x, model.E.ncols()), none, 0.0)
+        return model, AdderSteps(arb_mat(x, model.E.ncols()), none, 0.0)
     model = rounded(model, Roundoff(fmt))
     return model, of_steps(*forward(model, Roundoff(fmt)), model.W_out, model.b_out)
 

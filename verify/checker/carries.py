@@ -9,7 +9,7 @@ from flint import arb, arb_mat, fmpq_mat
 from verify.checker.adder import Adder, answer_of, in_steps, least_gap
 from verify.checker.columns import Prompt
 from verify.checker.formats import BinaryFormat
-from verify.checker.forwards import Head, Steps
+from verify.checker.forwards import AdderSteps, Head
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
 from verify.checker.roundoff import rows_hull, still_due
 
@@ -52,10 +52,10 @@ class Mean(NamedTuple):
         return Mean(weight, values)
 
 
-class Stream:
+class AdderStream:
     """What layer 1 leaves at each place, as balls: by a column's sum of two digits, all other digits being any."""
 
-    def __init__(self, model: Adder, steps: Steps, n: int, B: int) -> None:
+    def __init__(self, model: Adder, steps: AdderSteps, n: int, B: int) -> None:
         self.model, self.n, self.B, self.layer = model, n, B, model.layers[0]
         off = steps.stream.tolist()
         self.off = [rows_hull(arb_mat(off[q :: 3 * n + 2])).entries() for q in range(3 * n + 2)]
@@ -113,7 +113,7 @@ def fits(s: int, B: int) -> range:
 class ReadByHead:
     """The means that a head of layer 2 takes."""
 
-    def __init__(self, head: Head, off: tuple[arb, Balls], stream: Stream) -> None:
+    def __init__(self, head: Head, off: tuple[arb, Balls], stream: AdderStream) -> None:
         self.stream, self.n, self.B, self.W_Q = stream, stream.n, stream.B, arb_mat(head[0])
         self.tilt, self.off = off
         K, V = arb_mat(head[1]), arb_mat(head[2])
@@ -147,7 +147,7 @@ class ReadByHead:
 def prove_two_layers(model: Adder, fmt: BinaryFormat | None, n: int, B: int, margin: float) -> None:
     """Every column, sum of digits and carry has the margin: the right digit's logit is so far above all others."""
     model, steps = in_steps(model, fmt)
-    stream, least = Stream(model, steps, n, B), arb(still_due(margin, steps.off, fmt is not None))
+    stream, least = AdderStream(model, steps, n, B), arb(still_due(margin, steps.off, fmt is not None))
     heads = [ReadByHead(head, off, stream) for head, off in zip(model.layers[1].heads, steps.heads, strict=True)]
     W_O = fmpq_mat([row for head in model.layers[1].heads for row in head[3].tolist()])
     for i in range(n + 1):

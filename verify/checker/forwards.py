@@ -71,7 +71,7 @@ def neurons(on: Roundoff, x: Reach, W_1: fmpq_mat, b_1: fmpq_mat, W_2: fmpq_mat,
     return x if skip else Reach(0 * x.size, 0 * x.size)
 
 
-class Steps(NamedTuple):
+class AdderSteps(NamedTuple):
     """What each step of two layers rounds, of what it is given: the stream of layer 1 by row; in layer 2 the share by
     which a head's weights are off, and then its mean's coordinates; differences of logits."""
 
@@ -80,7 +80,9 @@ class Steps(NamedTuple):
     off: float
 
 
-def of_steps(on: Roundoff, x: Reach, layers: Sequence[Layer], slots: int, W_out: fmpq_mat, b_out: fmpq_mat) -> Steps:
+def of_steps(
+    on: Roundoff, x: Reach, layers: Sequence[Layer], slots: int, W_out: fmpq_mat, b_out: fmpq_mat
+) -> AdderSteps:
     """Of two layers with a skip connection, where each step starts from what the ones before have computed."""
     heads, W_1, b_1, W_2 = layers[0]
     x = neurons(on, attended(on, x, heads, slots, True), W_1, b_1, W_2, True)
@@ -92,7 +94,7 @@ def of_steps(on: Roundoff, x: Reach, layers: Sequence[Layer], slots: int, W_out:
         parts.append((given(mean), W_O))
     _, W_1, b_1, W_2 = layers[1]
     last = neurons(on, on.total(parts, [stream]), W_1, b_1, W_2, True)
-    return Steps(x.error, found, slack(on.total([(last, W_out)], [exact(b_out)])))
+    return AdderSteps(x.error, found, slack(on.total([(last, W_out)], [exact(b_out)])))
 
 
 def given(x: Reach) -> Reach:
