@@ -11,7 +11,7 @@ from constructions.decoder import Decoder, initialised
 from constructions.errors import BadInput
 from constructions.inductive import load
 from constructions.training import Recipe, train
-from verify.counting.tasks import Line, Task
+from verify.counting.tasks import STARTED, Line, Task
 from verify.experiments.experiment import GridSize, Result, Verdict
 from verify.experiments.seeds import agreement
 from verify.tasks.inductive import experiments, tested
@@ -79,11 +79,12 @@ def test_succession_is_taught_both_ways():
     assert course.due(torch.arange(1, 9)[None]).tolist() == [list(range(2, 10))]
 
 
-def by_hand(model, course, is_counted):
-    """For each length: right answers and all, over every shift and line that is counted, run one by one."""
+def by_hand(model, course, is_counted, drawn=None):
+    """For each length: right answers and all, over every shift and line that is counted, run one by one; at shifts
+    alone at which strings of `drawn` tokens fit, where it is given."""
     task, found = course.task, {}
     room = None if model.pe == "nope" else model.positions - model.has_bos
-    for shift in range(1 if room is None else room):
+    for shift in range(1 if room is None else room if drawn is None else room - drawn + 1):
         for line in task.lines(course.tested, room=None if room is None else room - shift):
             if len(line.tokens) <= line.leading or not is_counted(line):
                 continue
@@ -117,6 +118,13 @@ def test_shares_are_those_of_all_lines_and_shifts(tmp_path, monkeypatch, task, p
         right, total = (sum(found.get(n, (0, 0))[i] for n in part) for i in (0, 1))  # shifted has none of the last
         assert result.exact[law] == (Fraction(right, total),) * 2 and result.inputs[law] == total
         assert result.wrong_of(law) == (total - right, total)
+    laws = [("trained", 3, range(1, 4)), ("tested", 6, range(4, 7))]
+    for law, length, part in laws if task != "first-homogeneous" else [*laws, ("first token", 3, range(1, 2))]:
+        tokens = length + (task in STARTED)
+        found = by_hand(model, course, lambda line: line.tokens[-1] == last, drawn=tokens)
+        right, total = (sum(found.get(n, (0, 0))[i] for n in part) for i in (0, 1))
+        assert result.exact[f"{law}, as drawn"] == (Fraction(right, total),) * 2
+        assert result.inputs[f"{law}, as drawn"] == total < (result.inputs[law] + (pe == "nope"))
     case = result.wrong
     assert result.verdict is Verdict.REFUTED and 0 < result.exact["trained"][0] < 1
     said = model(torch.tensor([case["input"]]), shift=case["shift"])[0, case["position"]].argmax()

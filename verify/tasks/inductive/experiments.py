@@ -187,13 +187,13 @@ def certified(model: Decoder, course: Course) -> Certificate:
 def by_lines(trial: DecoderTrial, model: Decoder, sampled: tuple[int, int]) -> Result:
     """The result where all inputs are prefixes of few lines; shares are of strings of the token that is counted."""
     from verify.frame.decide import Effort, certify
-    from verify.tasks.inductive.tested import number_of_inputs, taught
+    from verify.tasks.inductive.tested import number_of_inputs, parts, taught
 
     problem = taught(model, trial.course)
     found = certify(problem, effort=Effort(BUDGET))
     exact, inputs = {}, {}
-    for name, part in trial.course.ranges.items():
-        low, high = found.extra["accuracy"][f"{part.start}..{part.stop - 1}"]
+    for name, part in parts(model, trial.course).items():
+        low, high = found.extra["accuracy"][str(part)]
         exact[name] = Fraction(low), Fraction(high)
         inputs[name] = number_of_inputs(problem, part)
     return Result(trial.settings, sampled, found.verdict, exact, found.counterexample, inputs)

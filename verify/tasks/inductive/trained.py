@@ -73,10 +73,13 @@ class Course:
         due[:, :skipped] = IGNORED
         return due
 
+    def room(self, model: Decoder, tokens: int) -> int | None:
+        """At how many shifts strings of so many tokens fit, None where a model has no positions in the stream."""
+        return None if model.pe == "nope" else model.positions - model.has_bos - tokens + 1
+
     def shifts(self, model: Decoder, strings: Tensor, g: torch.Generator) -> Tensor:
         """A shift for each string at which it fits, uniform; 0 without positions."""
-        room = 0 if model.pe == "nope" else model.positions - model.has_bos - strings.shape[1]
-        return torch.randint(room + 1, (len(strings),), generator=g)
+        return torch.randint(self.room(model, strings.shape[1]) or 1, (len(strings),), generator=g)
 
     def answered(self, model: Decoder, number: int, g: torch.Generator) -> tuple[int, int]:
         """Right answers, and how many: of strings of each length at random shifts, as C tests, beyond the trained ones
