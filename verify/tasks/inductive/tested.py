@@ -12,16 +12,10 @@ from verify.arithmetic.readings import Real
 from verify.counting.tasks import FIRST, STARTED, Line, Tokens
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Item
+from verify.tasks.inductive.document_c import FIRST_TOKEN, as_drawn
 from verify.tasks.inductive.share import Part, Share
 from verify.tasks.inductive.task import Counting
 from verify.tasks.inductive.trained import Course
-
-FIRST_TOKEN = "first token"  # a law
-
-
-def drawn(law: str) -> str:
-    """The name of a law whose strings are those that C draws: of one full length, at shifts at which they fit."""
-    return f"{law}, as drawn"
 
 
 def parts(model: Decoder, course: Course) -> dict[str, Part]:
@@ -33,8 +27,8 @@ def parts(model: Decoder, course: Course) -> dict[str, Part]:
         lengths, ends = {**lengths, FIRST_TOKEN: range(1, 2)}, (*ends, course.trained)
     tokens = int(course.task.name in STARTED)
     fitting = [course.room(model, end + tokens) for end in ends]
-    as_drawn = {drawn(name): Part(part, end) for (name, part), end in zip(lengths.items(), fitting, strict=True)}
-    return {name: Part(part) for name, part in lengths.items()} | as_drawn
+    of_full = {as_drawn(name): Part(part, end) for (name, part), end in zip(lengths.items(), fitting, strict=True)}
+    return {name: Part(part) for name, part in lengths.items()} | of_full
 
 
 def taught(model: Decoder, course: Course) -> Counting:

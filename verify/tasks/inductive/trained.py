@@ -11,6 +11,7 @@ from torch import Tensor
 
 from constructions.decoder import Decoder, initialised
 from verify.counting.tasks import STARTED, Task, Tokens
+from verify.tasks.inductive.document_c import IN, OUT
 
 if TYPE_CHECKING:
     from constructions.training import Recipe, Training
@@ -32,7 +33,7 @@ class Course:
     @property
     def ranges(self) -> dict[str, range]:
         """The lengths that are trained, and those beyond."""
-        return {"trained": range(1, self.trained + 1), "tested": range(self.trained + 1, self.tested + 1)}
+        return {IN: range(1, self.trained + 1), OUT: range(self.trained + 1, self.tested + 1)}
 
     def drawn(self, number: int, length: int, g: torch.Generator) -> Tensor:
         """Strings of a task: `length` tokens after a number word, which is uniform, as types are.
