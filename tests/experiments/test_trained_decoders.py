@@ -30,7 +30,7 @@ def small(task, pe, *, bos=False, layers=1, positions=8, seed=0, std=0.5, dtype=
 def trial_of(monkeypatch, task, pe, sizes, *, steps, bos=False, layers=1):
     """A trial of other sizes, trained for so many steps."""
     usual = experiments.recipe
-    monkeypatch.setattr(experiments, "sizes_of", lambda grid, name: sizes)
+    monkeypatch.setattr(experiments, "sizes_of", lambda *of: sizes)
     monkeypatch.setattr(experiments, "recipe", lambda *of: dataclasses.replace(usual(*of), steps=steps))
     return experiments.DecoderTrial(GridSize.LAPTOP, task, pe, layers, bos, 8, 2, 8, 1, ("positions", "seed"))
 
@@ -234,3 +234,28 @@ def test_a_second_seed_is_compared_with_the_first():
     proved = Result({"d": 4, "seed": 1}, (1, 1), Verdict.PROVED, {})
     assert agreement([*results("1"), proved])[0].endswith("each model: verdicts differ for 1")
     assert experiments.remarks(results("1", "0.8"))[0].startswith("1 of 2")
+
+
+def test_what_c_scores_is_set_beside_what_it_prints():
+    """Right on every string as it is drawn; right at other shifts too; and one that is wrong as drawn."""
+    full, less = (Fraction(1),) * 2, (Fraction(1, 2),) * 2
+    drawn = {"trained, as drawn": full, "tested, as drawn": full}
+
+    def result(pe, printed, verdict, exact):
+        return Result({"positions": pe, "task": "t", "layers": 1, "C prints": printed}, (1, 1), verdict, exact)
+
+    models = [
+        result("ape", "100/100", Verdict.REFUTED, {"trained": less, "tested": less, **drawn}),
+        result("spe", "100/100", Verdict.REFUTED, {"trained": full, "tested": full, "tested, as drawn": less}),
+        result("nope", "100/4.1", Verdict.PROVED, {"trained": full, "tested": full, **drawn}),
+        result("rope", "96/9.3", Verdict.UNKNOWN, {}),
+    ]
+    said = experiments.generalised(models)
+    assert said[0].startswith("2 of 4") and said[1].startswith(
+        "exactly, where C prints 100/100 1 of 2 models are right on every answer that C scores, 0 PROVED; "
+        "elsewhere 1 of 2 models are right on every answer that C scores, 1 PROVED. "
+    )
+    shares = {found.settings["positions"]: experiments.drawn_share(found, "tested") for found in models[:3]}
+    assert shares == {"ape": full, "spe": less, "nope": full}
+    figure = experiments.grids_of_drawn(models)
+    assert sorted(text.get_text() for text in figure.axes[0].texts) == ["100", "100", "50"]

@@ -52,12 +52,12 @@ class Shape:
 
 
 SHAPES = {GridSize.LAPTOP: Shape(64, 4, 128), GridSize.PAPER: Shape(1024, 8, 4096)}
-BY_COUNT, TYPES = ("modular", "succession", "first-homogeneous"), ("selective", "selective-modular")
+BY_COUNT, TYPES = ("modular", "succession"), ("selective", "selective-modular")
 
 
 def sizes_of(grid: GridSize, task: str, is_brief: bool = False) -> Sizes:
     """C's, or on a laptop those that are decided in seconds: C's where a shift has one line or two, and shorter ones
-    where it has one for each start, or all strings over types. `is_brief` has modular learn in seconds, too."""
+    where it has one for each start, or all strings over types. `is_brief` has those shorter, too."""
     if grid is GridSize.PAPER:
         tested = 128 if task in ("first-homogeneous", "first-heterogeneous", "selective-modular") else 100
         return Sizes(64 if task == "selective-modular" else 50, tested, 160, {})
@@ -67,8 +67,10 @@ def sizes_of(grid: GridSize, task: str, is_brief: bool = False) -> Sizes:
         return Sizes(4, 8, 13, {"types": 3})
     if task == "first-homogeneous":
         return Sizes(50, 128, 132, {})
-    if task in BY_COUNT:
-        return Sizes(20, 40, 44, {"modulus": 4}) if is_brief and task == "modular" else Sizes(50, 100, 105, {})
+    if task in BY_COUNT and not is_brief:
+        return Sizes(50, 100, 105, {})
+    if task == "modular":
+        return Sizes(20, 40, 44, {"modulus": 4})
     return Sizes(10, 20, 22, {"vocabulary": 20})
 
 
@@ -147,12 +149,12 @@ def recipe(grid: GridSize, task: str, is_brief: bool = False) -> Recipe:
 
     if grid is GridSize.PAPER:
         return Recipe("AdamW", lr=1e-4, steps=312_500, batch=32, warmup=3000)
-    usual = (3e-3, 1000, 4)
+    brief = {"succession": (3e-3, 1000, 8), "modular": (3e-3, 1500, 8), "selective": (3e-3, 500, 32)}
     lr, steps, batch = {
         "first-homogeneous": (1e-2, 3000, 4), "first-heterogeneous": (3e-2, 6000, 16), "selective": (3e-3, 1500, 32),
-        "selective-modular": (3e-3, 1000, 32), "helper": (3e-3, 1000, 16), "helper-shifted": (3e-3, 2000, 16),
-        "shifted": (3e-3, 1000, 16), "modular": (3e-3, 1500, 8) if is_brief else usual,
-    }.get(task, usual)  # fmt: skip
+        "selective-modular": (3e-3, 500, 32), "helper": (3e-3, 1000, 16), "helper-shifted": (3e-3, 2000, 16),
+        "shifted": (3e-3, 600, 16), **(brief if is_brief else {}),
+    }.get(task, (3e-3, 1000, 4))  # fmt: skip
     return Recipe("AdamW", lr=lr, steps=steps, batch=batch, schedule="one-cycle", clip=1.0)
 
 
@@ -439,15 +441,17 @@ def remarks(results: Sequence[Result]) -> list[str]:
 
 
 def generalised(results: Sequence[Result], *, laws: Sequence[str] = (IN, OUT)) -> list[str]:
-    """How many models are right on all that C tests, where C prints 100 % and where it does not."""
-    perfect = [found for found in results if found.exact and all(drawn_share(found, law)[0] == 1 for law in laws)]
-    as_c = [sum(found.settings["C prints"] == "100/100" for found in of) for of in (perfect, results)]
-    proved = sum(found.is_proved for found in perfect)
-    return [
-        *remarks(results),
-        f"where C prints 100/100, {as_c[0]} of {as_c[1]} models are right on all answers that C scores, exactly, and "
-        f"elsewhere {len(perfect) - as_c[0]} of {len(results) - as_c[1]}; {proved} of them are PROVED at every shift",
-    ]
+    """How many models are right on every answer that C scores, where C prints 100 % and where it does not."""
+    parts = []
+    for where, is_printed in (("where C prints 100/100", True), ("elsewhere", False)):
+        of = [found for found in results if (found.settings["C prints"] == "100/100") == is_printed]
+        right = [found for found in of if found.exact and all(drawn_share(found, law)[0] == 1 for law in laws)]
+        proved = sum(found.is_proved for found in right)
+        parts.append(
+            f"{where} {len(right)} of {len(of)} models are right on every answer that C scores, {proved} PROVED"
+        )
+    beyond = "what C never draws: other shifts, the helpers' strings and number words, and the last number word alone"
+    return [*remarks(results), f"exactly, {'; '.join(parts)}. A verdict is also of {beyond}"]
 
 
 def drawn_share(found: Result, law: str) -> tuple[Fraction, Fraction]:

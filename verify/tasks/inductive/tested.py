@@ -21,14 +21,12 @@ from verify.tasks.inductive.trained import Course
 def parts(model: Decoder, course: Course) -> dict[str, Part]:
     """The lengths that are trained and those beyond, at every shift and as they are drawn; the first token's answer
     alone where a task is about it."""
-    lengths = course.ranges
-    ends = (course.trained, course.tested)
+    of = dict(zip(course.ranges.items(), (course.trained, course.tested), strict=True))
     if course.task.name in FIRST:
-        lengths, ends = {**lengths, FIRST_TOKEN: range(1, 2)}, (*ends, course.trained)
+        of[FIRST_TOKEN, range(1, 2)] = course.trained
     tokens = int(course.task.name in STARTED)
-    fitting = [course.room(model, end + tokens) for end in ends]
-    of_full = {as_drawn(name): Part(part, end) for (name, part), end in zip(lengths.items(), fitting, strict=True)}
-    return {name: Part(part) for name, part in lengths.items()} | of_full
+    of_full = {as_drawn(name): Part(part, course.room(model, end + tokens)) for (name, part), end in of.items()}
+    return {name: Part(part) for name, part in of} | of_full
 
 
 def taught(model: Decoder, course: Course) -> Counting:
