@@ -151,7 +151,7 @@ def recipe(grid: GridSize, task: str, is_brief: bool = False) -> Recipe:
         return Recipe("AdamW", lr=1e-4, steps=312_500, batch=32, warmup=3000)
     brief = {"succession": (3e-3, 1000, 8), "modular": (3e-3, 1500, 8), "selective": (3e-3, 500, 32)}
     lr, steps, batch = {
-        "first-homogeneous": (1e-2, 3000, 4), "first-heterogeneous": (3e-2, 6000, 16), "selective": (3e-3, 1500, 32),
+        "first-homogeneous": (1e-2, 1500, 4), "first-heterogeneous": (3e-2, 6000, 16), "selective": (3e-3, 1500, 32),
         "selective-modular": (3e-3, 500, 32), "helper": (3e-3, 1000, 16), "helper-shifted": (3e-3, 2000, 16),
         "shifted": (3e-3, 600, 16), **(brief if is_brief else {}),
     }.get(task, (3e-3, 1000, 4))  # fmt: skip
@@ -298,12 +298,14 @@ def in_words(grid: GridSize, tasks: Sequence[str], shape: str = "", is_brief: bo
         own = "".join(f", {name.replace('_', ' ')} {size}" for name, size in sizes.of.items())
         length = f"lengths to {sizes.trained}, tested to {sizes.tested}, {sizes.positions} positions{own}"
         parts.append(f"{task}: {length}; {recipe(grid, task, is_brief)}")
+    of, how = SHAPES[GridSize.PAPER], recipe(GridSize.PAPER, tasks[0])
+    theirs = "" if shape else f"{of.d} coordinates, {of.heads} heads, {of.neurons} neurons a layer and "
     of = SHAPES[grid]
     shape = shape or f"{of.d} coordinates, {of.heads} heads, {of.neurons} neurons a layer"
     whose = (
         "C's block, rate, warmup, batch, steps and lengths (footnote 1, Sec. 3); the optimizer is ours"
         if grid is GridSize.PAPER
-        else "ours, in C's block with GELU and LayerNorm"
+        else f"ours, in C's block with GELU and LayerNorm (C's have {theirs}{how.steps:,} steps of {how.batch})"
     )
     kept = f"of every {EVERY} steps those weights are kept that answer most samples of both lengths"
     return f"{whose}: {shape}, each string at a random shift; {'. '.join(parts)}. As C does, {kept}"

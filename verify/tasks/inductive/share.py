@@ -13,7 +13,7 @@ from torch import Tensor
 from verify.counting.tasks import Line
 
 
-class Part(NamedTuple):
+class InputRange(NamedTuple):
     """Inputs of some lengths, at shifts before `end`, or at all of them."""
 
     lengths: range
@@ -22,7 +22,7 @@ class Part(NamedTuple):
     def within(self, shifts: range) -> range:
         """Those of some shifts that belong to the part.
 
-        >>> Part(range(1, 3), end=4).within(range(2, 9)), len(Part(range(1, 3), end=4).within(range(5, 9)))
+        >>> InputRange(range(1, 3), end=4).within(range(2, 9)), len(InputRange(range(1, 3), end=4).within(range(5, 9)))
         (range(2, 4), 0)
         """
         return shifts if self.end is None else range(shifts.start, min(shifts.stop, self.end))
@@ -40,7 +40,7 @@ class Share:
     `is_counted` says of which lines.
     """
 
-    parts: Mapping[str, Part]
+    parts: Mapping[str, InputRange]
     is_counted: Callable[[Line], bool] = lambda line: True
     counted: dict[str, list[int]] = field(default_factory=dict)
 

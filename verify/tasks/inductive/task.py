@@ -27,7 +27,7 @@ from verify.frame.judged import check_judged
 from verify.tasks.inductive import boxes, cells, marked, placed, sharp, uniform
 from verify.tasks.inductive.document_c import lengths
 from verify.tasks.inductive.runs import MarginBounds, Runs
-from verify.tasks.inductive.share import Part, Share
+from verify.tasks.inductive.share import InputRange, Share
 
 BATCH = 512
 DRAWN_LENGTH = 100  # of a string where there is no longest
@@ -234,7 +234,7 @@ class Counting:
         """What counts right and wrong answers: at C's lengths, of every line, or what `shared` makes."""
         if self.shared is not None:
             return self.shared()
-        return Share({name: Part(part) for name, part in lengths(self.wanted.name).items()})
+        return Share({name: InputRange(part) for name, part in lengths(self.wanted.name).items()})
 
     def _described(self, shift: int, line: Line, place: int) -> dict[str, object]:
         return {

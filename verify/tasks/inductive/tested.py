@@ -13,20 +13,20 @@ from verify.counting.tasks import FIRST, STARTED, Line, Tokens
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Item
 from verify.tasks.inductive.document_c import FIRST_TOKEN, as_drawn
-from verify.tasks.inductive.share import Part, Share
+from verify.tasks.inductive.share import InputRange, Share
 from verify.tasks.inductive.task import Counting
 from verify.tasks.inductive.trained import Course
 
 
-def parts(model: Decoder, course: Course) -> dict[str, Part]:
+def parts(model: Decoder, course: Course) -> dict[str, InputRange]:
     """The lengths that are trained and those beyond, at every shift and as they are drawn; the first token's answer
     alone where a task is about it."""
     of = dict(zip(course.ranges.items(), (course.trained, course.tested), strict=True))
     if course.task.name in FIRST:
         of[FIRST_TOKEN, range(1, 2)] = course.trained
     tokens = int(course.task.name in STARTED)
-    of_full = {as_drawn(name): Part(part, course.room(model, end + tokens)) for (name, part), end in of.items()}
-    return {name: Part(part) for name, part in of} | of_full
+    of_full = {as_drawn(name): InputRange(part, course.room(model, end + tokens)) for (name, part), end in of.items()}
+    return {name: InputRange(part) for name, part in of} | of_full
 
 
 def taught(model: Decoder, course: Course) -> Counting:
@@ -38,13 +38,13 @@ def taught(model: Decoder, course: Course) -> Counting:
     return Counting(model, course.task, course.tested, shared=lambda: Share(parts(model, course), is_counted))
 
 
-def number_of_inputs(problem: Counting, part: Part) -> int:
+def number_of_inputs(problem: Counting, part: InputRange) -> int:
     """How many inputs of a part a share is of: every line and shift.
 
     >>> from verify.counting.tasks import Task
     >>> model = Decoder(vocabulary=1, d=2, classes=10, positions=5, pe="ape")
     >>> problem = taught(model, Course(Task.of("modular"), 2, 4, 5))
-    >>> number_of_inputs(problem, Part(range(3, 5))), number_of_inputs(problem, Part(range(3, 5), end=2))
+    >>> number_of_inputs(problem, InputRange(range(3, 5))), number_of_inputs(problem, InputRange(range(3, 5), end=2))
     (5, 4)
     """
     found, is_counted, of = 0, problem.share().is_counted, part.lengths
