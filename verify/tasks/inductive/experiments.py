@@ -345,12 +345,12 @@ def table_2() -> Experiment:
         "is generalised best by RoPE, modular by SinePE and APE.",
         SAMPLING,
         {
-            IN: f"{LAWS[IN]}; in selective tasks {OVER_TYPES[IN]}",
-            OUT: f"{LAWS[OUT]}; in selective tasks {OVER_TYPES[OUT]}",
+            IN: f"{LAWS[IN]} (of selective tasks: as in C-Table-A7)",
+            OUT: f"{LAWS[OUT]} (of selective tasks: as in C-Table-A7)",
             **OF_DRAWN,
         },
         {grid: in_words(grid, [task for task, _ in ROWS], is_brief=True) for grid in GridSize},
-        {GridSize.LAPTOP: 12.0, GridSize.PAPER: 500_000.0},
+        {GridSize.LAPTOP: 10.0, GridSize.PAPER: 500_000.0},
         trials,
         grids_of_drawn,
         generalised,
@@ -392,7 +392,7 @@ def table_a5() -> Experiment:
             ): "these at the shifts at which strings of the length trained on fit, as C scores them",
         },
         {grid: in_words(grid, ["first-homogeneous"], of) for grid in GridSize},
-        {GridSize.LAPTOP: 16.0, GridSize.PAPER: 50_000.0},
+        {GridSize.LAPTOP: 8.0, GridSize.PAPER: 50_000.0},
         trials_of_first_tokens,
         partial(points, laws=(IN, OUT, FIRST_TOKEN, as_drawn(FIRST_TOKEN))),
         partial(generalised, laws=(FIRST_TOKEN,)),
@@ -452,7 +452,7 @@ def generalised(results: Sequence[Result], *, laws: Sequence[str] = (IN, OUT)) -
         parts.append(
             f"{where} {len(right)} of {len(of)} models are right on every answer that C scores, {proved} PROVED"
         )
-    beyond = "what C never draws: other shifts, the helpers' strings and number words, and the last number word alone"
+    beyond = "what is never drawn: other shifts and, where there are any, helpers alone, and the last number word alone"
     return [*remarks(results), f"exactly, {'; '.join(parts)}. A verdict is also of {beyond}"]
 
 
