@@ -60,7 +60,7 @@ class HistogramTrial:
         return trained(self)[0]
 
 
-def described(trial: DataclassInstance, alphabet: tuple[int, int], how: Recipe) -> dict[str, Any]:
+def described(trial: DataclassInstance, alphabet: tuple[int, int], how: Recipe) -> dict[str, object]:
     """All that the result of a trial depends on: its own settings, T and L, and the recipe."""
     T, L = alphabet
     return {**asdict(trial), "T": T, "L": L, "recipe": str(how)}
