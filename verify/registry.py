@@ -13,10 +13,11 @@ A folder may lie in another one, as language does in circuit. A card imports not
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 TASKS = "verify.tasks"
@@ -45,14 +46,20 @@ class Command(NamedTuple):
         return import_module(self.place)
 
 
-def cards() -> dict[str, ModuleType]:
+def cards() -> Mapping[str, ModuleType]:
     """Every folder's card by the folder's name in Python, the default task's first.
 
     >>> next(iter(cards())), "verify.tasks.circuit.language" in cards()
     ('verify.tasks.histogram', True)
     """
-    found = {place: import_module(place) for root in import_module(TASKS).__path__ for place in sorted(_folders(root))}
-    return dict(sorted(found.items(), key=lambda item: not hasattr(item[1], "IS_DEFAULT")))
+    return _cards(tuple(import_module(TASKS).__path__))
+
+
+@cache
+def _cards(roots: tuple[str, ...]) -> Mapping[str, ModuleType]:
+    """The cards below some folders, looked for once in a process."""
+    found = {place: import_module(place) for root in roots for place in sorted(_folders(root))}
+    return MappingProxyType(dict(sorted(found.items(), key=lambda item: not hasattr(item[1], "IS_DEFAULT"))))
 
 
 def _folders(root: str) -> Iterator[str]:

@@ -315,3 +315,20 @@ def test_a_sum_of_embedding_and_position_that_is_subnormal_may_be_flushed(power,
     assert verdict(addition.one_head(n=1, B=2), 1, 2, "float16").margin < 1
     assert verdict(model, 1, 2).verdict == "PROVED"
     assert verdict(model, 1, 2, "float16").verdict == verdict_due
+
+
+def far_from_zero():
+    """Head 0 writes 2 (1023 + digits' mean), which the positions take away again: tf32 rounds 1024.5 to a factor."""
+    model = addition.two_heads(n=1, B=3)
+    with torch.no_grad():
+        model.blocks[0].W_V[0, 5:7] = 1023.0  # every position is 1 in one of these lanes
+        model.positions[3:, 1] -= 2046.0
+    return model
+
+
+def test_a_heads_output_is_a_factor_that_tf32_rounds():
+    found = verdict(far_from_zero(), 1, 3, "tf32")
+    assert found.verdict == "REFUTED" and found.margin <= -2
+    shared = planted(shares, "_shares", "growth_of_products(k + 1)", "growth(k + 1)")
+    with shared, planted(shares, "_direction", "if roundings or arithmetic.rounds_factors:", "if roundings:"):
+        assert verdict(far_from_zero(), 1, 3, "tf32").verdict == "PROVED"  # the test is one

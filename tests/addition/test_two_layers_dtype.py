@@ -19,7 +19,7 @@ from verify.arithmetic.evaluation import Evaluation, rounded_model
 from verify.arithmetic.readings import reading_of
 from verify.arithmetic.rounding import add, rounded
 from verify.frame.decide import Effort, certify
-from verify.tasks.addition import induction
+from verify.tasks.addition import induction, readout
 from verify.tasks.addition.adder.rounded import logits
 from verify.tasks.addition.task import DigitAddition
 
@@ -120,6 +120,10 @@ def cancelling(where, K):
             model.b_out /= 3
             model.W_out[answers] += K
             model.b_out -= K
+        if where == "factors":  # of 14 bits: in tf32 they are 1
+            model.positions[3:, answers] = 1 + 2.0**-13 + 2.0**-12
+            model.W_out[answers, 1:] += K
+            model.b_out[1:] -= K * (1 + 2.0**-13 + 2.0**-12)
         if where == "neurons":
             layer.W_1 /= 3
             layer.b_1 /= 3
@@ -147,7 +151,7 @@ def least_cancelling(where, K, precision):
     return min(float(problem.rounded_margins(list(problem.inputs()), at).min()) for at in orders)
 
 
-HARD = [("readout", 2000.3, "p13"), ("neurons", 100.3, "p14"), ("values", 40.3, "p14")]
+HARD = [("readout", 2000.3, "p13"), ("neurons", 100.3, "p14"), ("values", 40.3, "p14"), ("factors", 2048.0, "tf32")]
 
 
 def bound(where, K, precision):
@@ -233,6 +237,7 @@ FAULTS = [
     (induction.Blurred, "of_average", "(growth + 24 * small) * size", "0.0 * size"),
     (induction.Blurred, "of_scores", "self.at.growth(1, 1) * spread + 2 * ULPS * self.at.stored.u", "0.0"),
     (induction, "_decided", "if at.rounds else None", "if False else None"),
+    (readout, "sum_error", "if arithmetic.rounds_factors:", "if False:"),
     (induction, "_after_neurons", "if not at.rounds:", "if True:"),
     (induction, "_after_layer_1", "off += _off_averages(shares, each, seen, blurred)", "off += 0"),
 ]

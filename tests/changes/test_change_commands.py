@@ -98,10 +98,17 @@ def test_models_of_tasks_that_say_nothing_are_refused():
     [
         ("repair wrong.safetensors", 0, "PROVED histogram: all inputs (27)"),
         ("repair twins.safetensors", 2, "IMPOSSIBLE: "),
-        ("radius right.safetensors --tensors W_2", 0, "PROVED for every model with |w' - w| <= r |w|"),
+        pytest.param(
+            "radius right.safetensors --tensors W_2",
+            0,
+            "PROVED for every model with |w' - w| <= r |w|",
+            marks=pytest.mark.deep,
+        ),
         ("quantise right.safetensors", 0, "PROVED histogram: all inputs (9)"),
         ("quantise right.safetensors --fewest", 0, "2 bits per-tensor: PROVED histogram"),
-        ("train histogram --model dot --T 2 --L 2", 0, "PROVED histogram: all inputs (4)"),
+        pytest.param(
+            "train histogram --model dot --T 2 --L 2", 0, "PROVED histogram: all inputs (4)", marks=pytest.mark.deep
+        ),
     ],
 )
 def test_quiet_prints_the_verdict_alone(files, capsys, monkeypatch, line, code, verdict):

@@ -128,7 +128,7 @@ def verdict_of(name):
     return what_is_wrong(found, numbers(changeable.module), found and numbers(found.module), listed), found, listed
 
 
-@pytest.mark.parametrize("name", every(2, CASES))
+@pytest.mark.parametrize("name", every(4, CASES))
 def test_models_are_repaired_close_to_the_bound(name):
     wrong, found, listed = verdict_of(name)
     assert (
@@ -141,6 +141,7 @@ def test_models_are_repaired_close_to_the_bound(name):
     assert found.certificate.inputs_covered and found.questions <= len(listed)
 
 
+@pytest.mark.deep
 def test_a_readout_that_sees_nothing_is_impossible():
     module = build(N=4, R=1, dtype=torch.float32).requires_grad_(False)
     module.U_V.zero_()
@@ -204,6 +205,7 @@ def test_bad_commands(tmp_path, monkeypatch, capsys):
         assert code == 2 and out == "" and err.count("\n") == 1 and says in err, err
 
 
+@pytest.mark.deep
 def test_a_contextual_model_is_repaired_from_python():
     found = repair(wrong_contextual(), length=4)
     assert found and type(found.module) is contextual.ContextualCountingTransformer
@@ -219,6 +221,7 @@ def test_a_file_with_other_names_is_repaired(tmp_path, monkeypatch, capsys):
     assert code == 0 and said["verdict"] == "PROVED"
 
 
+@pytest.mark.deep
 def test_long_strings_without_regions_are_listed():
     """4^16 words of the alphabet are 2^17 - 1 strings of digits."""
     domain = StringDomain(16, 0)

@@ -99,6 +99,7 @@ def of_count01_is_wrong(module):
     return what_is_wrong(found, numbers(module), found and numbers(found.module), list(count01_rows(module))), found
 
 
+@pytest.mark.deep
 def test_count01_models_are_repaired_or_impossible():
     module = count01.documents(10, dtype=torch.float32).requires_grad_(False)
     module.b_out[FOUR] += 3

@@ -189,7 +189,7 @@ def forged(module, weights, margins):
     return certificate
 
 
-@pytest.mark.parametrize(("start", "models"), first(1, [(0, 24), *((i, 60) for i in range(0, 240, 60))]))
+@pytest.mark.parametrize(("start", "models"), first(1, [(0, 12), *((i, 60) for i in range(0, 240, 60))]))
 def test_random_and_mutated_models_against_enumeration(start, models):
     """Forged PROVED certificates: accepted only where every input is right, and by the claimed margin."""
     accepted = refused = 0
@@ -214,7 +214,7 @@ def test_random_and_mutated_models_against_enumeration(start, models):
 def test_scores_far_apart():
     """Weights that the intervals cannot tell from zero: nothing wrong is accepted, and nothing divides by them."""
     outcomes = set()
-    for seed in range(1, 80, 2):
+    for seed in range(1, 80, 6):
         module = random_model(seed)
         if not module.is_softmax or len(module.b_2) == 1:
             continue

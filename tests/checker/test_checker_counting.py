@@ -36,6 +36,7 @@ LARGER = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", every(2, LARGER))
 def test_what_the_prover_decides_holds(name):
     certificate, weights = LARGER[name]()

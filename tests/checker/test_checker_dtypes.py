@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 import torch
 from flint import arb, arb_mat, fmpq, fmpq_mat
-from models.certificates import HISTOGRAMS, IN_DTYPES, honest, in_dtype, real
+from models.certificates import HISTOGRAMS, IN_DTYPES, PARITIES, honest, in_dtype, real
 from models.random_models import random_model
 from models.selection import first
 from oracles.contextual import random_model as drawn_strings
@@ -21,9 +21,11 @@ from test_checker_real import outcome
 from constructions import checkpoint, count01
 from constructions.adder.transformer import to_bytes
 from constructions.contextual import transformer
+from constructions.parity import as_bytes as parity_bytes
+from constructions.parity import sawtooth
 from tests.planted import planted
 from verify.arithmetic.readings import reading_of
-from verify.checker import adder, contextual, forwards, histogram_in_dtype, prompts, regions, roundoff
+from verify.checker import adder, contextual, forwards, parity, prompts, regions, roundoff
 from verify.checker.formats import NAMED, BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, Refusal, read_weights
 from verify.frame import decide
@@ -34,6 +36,7 @@ from verify.tasks.contextual.verdict import certify as certify_strings
 from verify.tasks.contextual.verdict import domain_of
 from verify.tasks.count01 import dtype as count01_dtype
 from verify.tasks.histogram.rounded import verdict as histogram_verdict
+from verify.tasks.parity.task import Parity
 
 FORMATS = ("float32", "bfloat16", "float16")
 
@@ -48,11 +51,18 @@ def of(name):
 def histogram(seed, dtype):
     """A drawn model with its inputs, and the bound of its file."""
     module = random_model(seed).to(getattr(torch, dtype))
-    w = read_weights(checkpoint.as_bytes(module, claim=None, construction=None))
-    W = {name: histogram_in_dtype.fractions(rows) for name, rows in w.matrices.items()}
-    is_softmax = w.repeated["parameters"]["model"].endswith("+sftm")
+    w, W = forwards.rounded_once(read_weights(checkpoint.as_bytes(module, claim=None, construction=None)), of(dtype))
+    said = w.repeated["parameters"]
     tokens = torch.tensor([*product(range(module.T), repeat=module.L)])
-    return module, tokens, forwards.of_histogram(roundoff.Roundoff(of(dtype)), W, module.L, is_softmax)
+    is_softmax, root = said["model"].endswith("+sftm"), arb(said["d"]).sqrt()
+    return module, tokens, forwards.of_counts(roundoff.Roundoff(of(dtype)), W, module.L, is_softmax, root)
+
+
+def parity_model(seed, dtype):
+    module = drawn_again(sawtooth(T=3, L=4), seed).to(getattr(torch, dtype))
+    _, W = forwards.rounded_once(parity._read(parity_bytes(module)), of(dtype))
+    tokens = torch.tensor([*product(range(3), repeat=4)])
+    return module, tokens, forwards.of_counts(roundoff.Roundoff(of(dtype)), W, 4, False)
 
 
 def adding(seed, dtype):
@@ -87,7 +97,7 @@ def drawn_again(module, seed):
     return module
 
 
-KINDS = {"histogram": histogram, "adder": adding, "prompts": prompted, "strings": of_strings}
+KINDS = {"histogram": histogram, "parity": parity_model, "adder": adding, "prompts": prompted, "strings": of_strings}
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(6), range(6, 100)]), ids=str)
@@ -214,12 +224,24 @@ def test_a_narrower_format_is_another_statement():
         assert outcome(weights, json.dumps(c | {"parameters": c["parameters"] | {name: value}}))[0] == NOT_CHECKABLE
 
 
+MUTATED = [
+    "dot, float32",
+    "lin+sftm, float32",
+    "staircase, float32",
+    "parity, float32",
+    "addition, two layers, float32",
+]
+
+
 @pytest.mark.parametrize("seeds", first(1, [range(8), range(8, 200)]), ids=str)
 def test_mutated_models_against_enumeration(seeds):
     """A forged proof in a dtype holds only where real arithmetic on the rounded numbers agrees."""
     held = 0
     for seed in seeds:
-        draw, name = random.Random(seed), ["dot, float32", "lin+sftm, float32", "staircase, float32"][seed % 3]
+        draw, name = (
+            random.Random(seed),
+            ["dot, float32", "lin+sftm, float32", "staircase, float32", "parity, float32"][seed % 4],
+        )
         weights, text = honest(name)
         c = json.loads(text)
         weights = mutated(name, draw)
@@ -243,12 +265,17 @@ def sha(weights):
 def mutated(name, draw):
     """The file of a model of an honest certificate with one number moved."""
     of_name = IN_DTYPES[name][1]
-    module = HISTOGRAMS[of_name]() if of_name in HISTOGRAMS else real(of_name)[0].model
+    of_counts = HISTOGRAMS | PARITIES
+    module = of_counts[of_name]() if of_name in of_counts else real(of_name)[0].model
     _, W = draw.choice([*module.named_parameters()])
     with torch.no_grad():
         W.view(-1)[draw.randrange(W.numel())] += draw.choice([-0.25, -0.0625, 0.015625, 0.125])
+    if of_name in PARITIES:
+        return parity_bytes(module)
     if of_name in HISTOGRAMS:
         return checkpoint.as_bytes(module, claim=None, construction=None)
+    if of_name.startswith("addition"):
+        return to_bytes(module, {"task": "addition"})
     return to_bytes(module, {"task": "modular", "P": 5})
 
 
@@ -261,6 +288,11 @@ PROVER_FAULTS = [
     ("count01, heads, wrong", count01_dtype, "decide_boxes", "decided = bound > 0",
      "bound = np.abs(bound); decided = bound > 0"),
     ("regions", cells.PromptProof, "cells", "if r <= fewest else 1", "if r < fewest else 1"),
+    ("addition, two layers, wrong", DigitAddition, "_prove_rounded_layers",
+     "found = induction.margins(stored, self.sums, arithmetic)",
+     "found = {cell: abs(x) for cell, x in induction.margins(stored, self.sums, arithmetic).items()}"),
+    ("parity, wrong", Parity, "_prove_rounded", "margins = proof.margins(proof.Stored.of(model), L, at)",
+     "margins = abs(proof.margins(proof.Stored.of(model), L, at))"),
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from oracles.forged import falsehood
 from constructions import count01
 from constructions.adder.digits import Digits
 from constructions.adder.transformer import to_bytes
-from constructions.addition import lookahead, one_head, two_heads
+from constructions.addition import lookahead, one_head, two_heads, two_layers
 from constructions.modular import clock, pizza, staircase
 from constructions.parity import as_bytes, sawtooth
 from tests.planted import planted
@@ -21,7 +21,7 @@ from verify.checker import kinds
 from verify.checker.reading import NOT_CHECKABLE, Refusal
 from verify.frame import decide
 from verify.frame.decide import certify
-from verify.tasks.addition import readout
+from verify.tasks.addition import induction, readout
 from verify.tasks.addition.modular import proof as modular_proof
 from verify.tasks.addition.modular import task as modular_task
 from verify.tasks.addition.modular.task import ModularAddition
@@ -65,6 +65,7 @@ LARGER = {
     "addition": lambda: adding(one_head(n=4, B=10), 4, 10),
     "addition, two heads": lambda: adding(two_heads(n=3, B=6, dtype=torch.float32), 3, 6),
     "addition, lookahead": lambda: adding(lookahead(2, n=2, B=8), 2, 8),
+    "addition, two layers": lambda: adding(two_layers(n=5, B=10, dtype=torch.float32), 5, 10),
     "count01": lambda: counting(count01.documents(10)),
     "count01, long": lambda: counting(count01.documents(10, dtype=torch.float32), None, 9, 40),
     "count01, no skip": lambda: counting(count01.documents(10, skip=False), 2, 0),
@@ -85,6 +86,7 @@ MUTATED = {
     "pizza": lambda: modular(attending(pizza(P=5, frequencies=(1,), m=5))),
     "addition": lambda: adding(one_head(n=1, B=3), 1, 3),
     "addition, two heads": lambda: adding(two_heads(n=2, B=2), 2, 2),
+    "addition, two layers": lambda: adding(two_layers(n=2, B=2), 2, 2),
     "count01": lambda: counting(count01.documents(4), 3, 2),
     "count01, uniform": lambda: counting(count01.uniform(), None, 3),
     "count01, heads": lambda: counting(several_heads(), 3, 2),
@@ -160,6 +162,8 @@ FAULTS = [
      "pizza", "b_out", 1, 0.25),
     (readout.Readout, "least_margin", "if c != right", "if c not in (right, right + 1) or c > right == 0",
      "addition", "b_out", 2, 1.0),
+    (induction, "_outputs", '{"K": 0, "P": carry, "G": 1}', '{"K": 0, "P": 0, "G": 1}',
+     "addition, two layers", "layers.1.W_K", (0, 2, 4), -1.0),
     (count01_real, "vertices", "[(0, 0), (0, A - step), (A - step, 0)]", "[(0, 0)]", "count01", "b_out", 5, 0.0),
     (count01_real, "rays", "yield from ((1, 1, 0), side.away)", "yield from ()",
      "count01, uniform", "b_out", 5, 0.0625),

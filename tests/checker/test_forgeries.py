@@ -20,6 +20,7 @@ from verify.checker import (
     addition,
     boxes,
     circuits,
+    columns,
     count01,
     counting,
     fields,
@@ -96,7 +97,7 @@ FAULTS = [
     (count01, "_prove", "is_shown = all(", "is_shown = any("),
     (count01, "_refute", "compare(case, due |", "compare(case, "),
     (boxes, "_bound", "reduce(arb.min, values)", "reduce(arb.max, values)"),
-    (addition.DigitColumn, "prove", "is_shown, both = found >= margin,", "is_shown, both = found > 0,"),
+    (columns.DigitColumn, "prove", "is_shown, both = found >= margin,", "is_shown, both = found > 0,"),
     (addition, "_refute", "require(not is_beaten", "require(True"),
 ]
 
@@ -120,7 +121,7 @@ def test_a_checker_that_forgets_something_is_found(number):
 
 # ---- the table
 
-WALKERS = (circuits, counting, fields, heads, inductive, parity, roundoff)
+WALKERS = (circuits, counting, fields, heads, inductive, roundoff)
 
 
 def walked(weights, text):
@@ -195,13 +196,13 @@ def changed_to(c, path, value):
 
 
 @pytest.mark.parametrize("is_all", first(1, [False, True]))
-@pytest.mark.parametrize("name", every(2, NAMES))
+@pytest.mark.parametrize("name", every(3, NAMES))
 def test_any_value_at_any_place_is_refused_or_named(name, is_all):
     """What is accepted is named as trusted, or is a bound, a witness or another statement, and true."""
     weights, text = honest(name)
     kind, said, refused = walked(weights, text)[0], json.loads(text), 0
     listed = [*tries(said)]
-    for path, value in listed if is_all else random.Random(name).sample(listed, 12):
+    for path, value in listed if is_all else random.Random(name).sample(listed, 5):
         if (found := changed_to(said, path, value)) is None:
             continue
         place, changed = found

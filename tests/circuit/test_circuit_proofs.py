@@ -187,7 +187,7 @@ def test_c6288_multiplies():
     assert len(results) == 2000 and all(product == x * y for x, y, product in results)
 
 
-@pytest.mark.parametrize("runs", first(1, [12, 2000]))
+@pytest.mark.parametrize("runs", first(1, [4, 2000]))
 def test_adder_adds(runs):
     results = run_numbers("adder", runs)
     assert len(results) == runs and all(total == x + y for x, y, total in results)
@@ -417,6 +417,7 @@ def test_methods():
         certify(build(wide.circuit), wide, method="exhaustive")
 
 
+@pytest.mark.deep
 def test_certificate_of_ten_thousand_gates():
     decomposition = decompose(and_not_circuit(random.Random(0), 64, 10_000))
     model = build(decomposition.circuit)

@@ -84,10 +84,10 @@ def compare(regex, alphabet):
 
 def test_well_formed_expressions_mean_what_re_says():
     rng, compared = random.Random(11), 0
-    for _ in range(1500):
+    for _ in range(500):
         alphabet = rng.choice(ALPHABETS)
         compared += compare(random_regex(rng, alphabet, 3), alphabet)
-    assert compared > 700
+    assert compared > 230
 
 
 def test_any_text_means_what_re_says_or_is_refused():

@@ -4,6 +4,7 @@ import re
 import shlex
 from argparse import Namespace
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from models.selection import first
@@ -49,6 +50,7 @@ STATED = {
 }
 
 
+@cache
 def typed(command):
     """The options of a command line, which is in today's words."""
     program, *arguments = shlex.split(command)

@@ -50,6 +50,7 @@ def test_two_layers_say_what_one_says(name, T, L, d):
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", selection.first(1, ONE))
 def test_changed_models_are_proved_where_every_string_is_right_and_nowhere_else(name):
     rng, T, L, said = random.Random(name), 3, 3, set()

@@ -61,7 +61,7 @@ def test_every_string_is_run(pe, has_mlp):
     assert found.verdict is Verdict.PROVED and found.inputs_covered == StringDomain(6, 2).strings() * 2
 
 
-@pytest.mark.parametrize("N", [8, 40])
+@pytest.mark.parametrize("N", [8, pytest.param(40, marks=pytest.mark.deep)])
 def test_every_slope_below_the_largest_is_proved(N):
     for R in (1, 2, 3, 5):
         for part in (0.02, 0.999):

@@ -121,6 +121,7 @@ def test_bias_zero_is_right_on_no_length():
         assert float(float_margins(model, ["1" * length]).min()) < 0
 
 
+@pytest.mark.deep
 def test_planted_faults_are_found():
     """One weight changed enough to matter at N = 512, R = 4: each is refuted by a string that is truly wrong."""
     faults = [

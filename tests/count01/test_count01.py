@@ -259,7 +259,7 @@ def test_ties_and_the_empty_prompt_have_an_answer(labels):
 # --- verdicts against brute force
 
 
-@pytest.mark.parametrize("models", first(1, [12, 32, 64]))
+@pytest.mark.parametrize("models", first(1, [8, 12, 32, 64]))
 def test_one_head_agrees_with_enumeration(models):
     verdicts = []
     for i, model in enumerate(one_head_models(models, seed=1)):
@@ -274,7 +274,7 @@ def test_one_head_agrees_with_enumeration(models):
     assert min(verdicts.count(Verdict.PROVED), verdicts.count(Verdict.REFUTED)) >= models / 8
 
 
-@pytest.mark.parametrize(("models", "most"), first(1, [(6, 2), (16, 2), (24, 3)]))
+@pytest.mark.parametrize(("models", "most"), first(1, [(3, 2), (6, 2), (16, 2), (24, 3)]))
 def test_limits_agree_with_enumeration(models, most):
     for i, model in enumerate(one_head_models(models, seed=7)):
         exact, domain = exact_model(model), PromptDomain(most, most)
@@ -290,7 +290,8 @@ def test_limits_agree_with_enumeration(models, most):
 
 
 @pytest.mark.parametrize(
-    ("models", "box"), first(1, [(12, PromptDomain(3, 2)), (24, PromptDomain(4, 3)), (48, PromptDomain(6, 5))])
+    ("models", "box"),
+    first(1, [(5, PromptDomain(3, 2)), (12, PromptDomain(3, 2)), (24, PromptDomain(4, 3)), (48, PromptDomain(6, 5))]),
 )
 def test_boxes_agree_with_the_exact_procedure(models, box):
     for i, model in enumerate(one_head_models(models, seed=2)):
@@ -299,7 +300,7 @@ def test_boxes_agree_with_the_exact_procedure(models, box):
         assert by_boxes.is_proved == (not decide(exact_model(model), labels, domain).failures)
 
 
-@pytest.mark.parametrize("models", first(1, [16, 32]))
+@pytest.mark.parametrize("models", first(1, [8, 16, 32]))
 def test_several_heads_agree_with_enumeration(models):
     rng, seen = random.Random(3), []
     for i in range(models):

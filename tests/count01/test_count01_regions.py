@@ -82,6 +82,7 @@ def test_wrong_inputs_are_counted_by_boxes(name, monkeypatch):
     assert wrong_here(name) != wrong
 
 
+@pytest.mark.deep
 def test_one_head_with_least_counts_agrees_with_single_triples():
     for model in (documents(3), documents(5), uniform()):
         exact = exact_model(model)

@@ -222,7 +222,7 @@ def perturbed(model, by):
     return not far(model, logits[is_covered][:, 0, -1], ALL[is_covered]) > 0
 
 
-@pytest.mark.parametrize("kind", first(2, KINDS))
+@pytest.mark.parametrize("kind", first(1, KINDS))
 def test_errors_of_the_tables_are_carried_to_the_end(kind):
     assert perturbed(Layers(**kind).double().eval(), 1e-5)
 

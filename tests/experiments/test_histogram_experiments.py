@@ -84,7 +84,7 @@ def test_figure_5_has_the_models_of_figure_1():
     [("lin", 2), *(pytest.param(*of, marks=pytest.mark.deep) for of in (("bos+sftm", 2), ("dot", 1), ("bos", 2)))],
 )
 def test_shares_of_layers_are_those_of_all_sequences(tmp_path, monkeypatch, model, layers):
-    fewer_steps(monkeypatch, 30)
+    fewer_steps(monkeypatch, 10)
     trained = trained_two_layers.LayersTrial(LAPTOP, model, layers, 4, 3, 1).run()
     (tmp_path / "weights.safetensors").write_bytes(trained.weights)
     T, L = trained_two_layers.ALPHABET[LAPTOP]
@@ -102,6 +102,7 @@ def test_shares_of_layers_are_those_of_all_sequences(tmp_path, monkeypatch, mode
     assert case["expected"] == case["input"].count(case["input"][at])
 
 
+@pytest.mark.deep
 def test_layers_that_count_are_proved_and_planted_faults_are_seen():
     """A construction handed on by a second layer; one in which a class is answered wrongly; a position left out."""
     from constructions.relation_counting import dot

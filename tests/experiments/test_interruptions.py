@@ -48,7 +48,7 @@ def test_every_experiment_goes_on_to_the_same_tables(tmp_path, capsys, monkeypat
     def cut(trial):
         calls.append(trial.name)
         if len(calls) == 2:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)  # as Ctrl-C does
         return trial_run(trial)
 
     monkeypatch.setattr(reproduce, "trial_run", cut)
@@ -65,10 +65,9 @@ def test_every_experiment_goes_on_to_the_same_tables(tmp_path, capsys, monkeypat
 
 @dataclass(frozen=True)
 class PlainTrial:
-    """A model that costs nothing; where `ends` names a file that is not there, its process is ended from outside."""
+    """A model that costs nothing."""
 
     seed: int
-    ends: str | None = None
 
     @property
     def name(self):
@@ -83,23 +82,40 @@ class PlainTrial:
         return {"seed": self.seed}
 
     def run(self):
-        if self.ends is not None and not os.path.exists(self.ends):
-            Path(self.ends).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
         half = Fraction(1, self.seed + 2)
         result = Result(self.settings, (1, 2), Verdict.REFUTED, {"all": (half, half)}, {"input": [self.seed]})
         return DecidedModel(result, bytes([self.seed]) * 8, {"steps": 1})
 
 
-def plain(models=3, ends=None):
+def plain(models=3):
     of = {grid: 1.0 for grid in GridSize}
     recipes = {grid: "none" for grid in GridSize}
-    trials = [PlainTrial(seed, ends if seed == models - 1 else None) for seed in range(models)]
+    trials = [PlainTrial(seed) for seed in range(models)]
     return Experiment("X", "none", "?", "", "", {"all": "all"}, recipes, of, lambda grid, seeds: trials)
 
 
-def command(capsys, folder, *more):
-    return run(capsys, "reproduce", "X", "--format", "csv", "--out", str(folder), *more)
+@dataclass(frozen=True)
+class EndedTrial(recurrent.CounterTrial):
+    """One of C-Table-A1's networks; where the file `ends` is not there, its process is ended from outside."""
+
+    ends: str = ""
+
+    def run(self):
+        if not os.path.exists(self.ends):
+            Path(self.ends).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().run()
+
+
+def quick(monkeypatch, trial=recurrent.CounterTrial, **more):
+    """C-Table-A1, of its three quickest networks."""
+    trials = [trial(GridSize.LAPTOP, kind, 8, 0.5, seed, **more) for kind, seed in QUICK]
+    monkeypatch.setattr(recurrent, "trials", lambda grid, seeds: trials)
+    return "C-Table-A1"
+
+
+def command(capsys, folder, *more, name="X"):
+    return run(capsys, "reproduce", name, "--format", "csv", "--out", str(folder), *more)
 
 
 @pytest.mark.parametrize("whole", range(3))
@@ -128,7 +144,17 @@ WRITES = 3 * 2 + len(TABLES)  # weights and record of each model, then the table
 @pytest.mark.parametrize("full_at", range(1, WRITES + 1))
 def test_a_disk_that_is_full_at_any_write_is_one_line_and_loses_nothing(tmp_path, capsys, monkeypatch, full_at):
     monkeypatch.setattr(reproduce, "every", lambda: [plain()])
-    due = command(capsys, tmp_path / "whole")
+    goes_on_after_a_full_disk(tmp_path, capsys, monkeypatch, full_at, "X")
+
+
+@pytest.mark.deep
+def test_a_full_disk_loses_no_network_of_document_c(tmp_path, capsys, monkeypatch, trained_for_a_moment):
+    goes_on_after_a_full_disk(tmp_path, capsys, monkeypatch, 4, quick(monkeypatch))
+
+
+def goes_on_after_a_full_disk(tmp_path, capsys, monkeypatch, full_at, name):
+    """The disk takes half of the write of that number: one line, no half file, and a resumed run to the same tables."""
+    due = command(capsys, tmp_path / "whole", name=name)
     write, written, trained, trial_run = Path.write_bytes, [], [], reproduce.trial_run
 
     def until_full(path, data):
@@ -139,41 +165,39 @@ def test_a_disk_that_is_full_at_any_write_is_one_line_and_loses_nothing(tmp_path
         return write(path, data)
 
     def noted(trial):
-        trained.append(trial.seed)
+        trained.append(trial.name)
         return trial_run(trial)
 
     monkeypatch.setattr(reproduce, "trial_run", noted)
     monkeypatch.setattr(Path, "write_bytes", until_full)
-    code, out, err = command(capsys, tmp_path / "cut")
+    code, out, err = command(capsys, tmp_path / "cut", name=name)
     assert (code, out) == (2, "") and "No space left on device" in err and "Traceback" not in err
     assert [line for line in err.splitlines() if "No space" in line] == err.splitlines()[-1:]
-    kept = list((tmp_path / "cut" / "X-laptop").iterdir())
+    kept = list((tmp_path / "cut" / f"{name}-laptop").iterdir())
     assert [path for path in kept if path.name.endswith(".tmp")] == [], "half a file is not left"
     whole = (full_at - 1) // 2  # models whose two files are there
     before = len(trained)
-    assert command(capsys, tmp_path / "cut", "--resume")[:2] == due[:2]
-    assert trained[before:] == list(range(min(whole, 3), 3))
-    assert len({str(sorted(tables(tmp_path / folder / "X-laptop").items())) for folder in ("cut", "whole")}) == 1
+    assert command(capsys, tmp_path / "cut", "--resume", name=name)[:2] == due[:2]
+    assert len(set(trained)) == 3 and len(trained) - before == 3 - min(whole, 3)
+    assert len({str(sorted(tables(tmp_path / at / f"{name}-laptop").items())) for at in ("cut", "whole")}) == 1
 
 
 @pytest.mark.deep
 def test_a_worker_that_is_killed_is_one_line_and_loses_nothing(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(reproduce, "every", lambda: [plain(ends=str(tmp_path / "ended"))])
-    code, out, err = command(capsys, tmp_path / "cut", "--workers", "2")
+    name = quick(monkeypatch, EndedTrial, ends=str(tmp_path / "ended"))
+    code, out, err = command(capsys, tmp_path / "cut", "--workers", "2", name=name)
     assert (code, out) == (2, "") and "ended from outside" in err and "Traceback" not in err
     assert (tmp_path / "ended").exists()
-    again = command(capsys, tmp_path / "cut", "--workers", "2", "--resume")
-    assert again[:2] == command(capsys, tmp_path / "whole")[:2] and again[0] == 0
-    assert len({str(sorted(tables(tmp_path / folder / "X-laptop").items())) for folder in ("cut", "whole")}) == 1
+    again = command(capsys, tmp_path / "cut", "--workers", "2", "--resume", name=name)
+    assert again[:2] == command(capsys, tmp_path / "whole", name=name)[:2] and again[0] == 0
+    assert len({str(sorted(tables(tmp_path / at / f"{name}-laptop").items())) for at in ("cut", "whole")}) == 1
 
 
 @pytest.mark.deep
 def test_workers_and_a_scheduler_find_the_same_tables(tmp_path, capsys, monkeypatch):
     """One process, two of this machine, and the two workers of a dask scheduler, on C's three quickest networks."""
     distributed = pytest.importorskip("distributed", reason="the extra cluster is not installed")
-    trials = [recurrent.CounterTrial(GridSize.LAPTOP, kind, 8, 0.5, seed) for kind, seed in QUICK]
-    monkeypatch.setattr(recurrent, "trials", lambda grid, seeds: trials)
-    argv = ("reproduce", "C-Table-A1", "--format", "csv", "--out")
+    argv = ("reproduce", quick(monkeypatch), "--format", "csv", "--out")
     found = [run(capsys, *argv, str(tmp_path / "1")), run(capsys, *argv, str(tmp_path / "2"), "--workers", "2")]
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
     with distributed.LocalCluster(**options, host="127.0.0.1") as cluster:

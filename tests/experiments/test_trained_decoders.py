@@ -11,7 +11,7 @@ from constructions.decoder import Decoder, initialised
 from constructions.errors import BadInput
 from constructions.inductive import load
 from constructions.training import Recipe, train
-from verify.counting.tasks import Line, Task
+from verify.counting.tasks import STARTED, Line, Task
 from verify.experiments.experiment import GridSize, Result, Verdict
 from verify.experiments.seeds import agreement
 from verify.tasks.inductive import experiments, tested
@@ -30,7 +30,7 @@ def small(task, pe, *, bos=False, layers=1, positions=8, seed=0, std=0.5, dtype=
 def trial_of(monkeypatch, task, pe, sizes, *, steps, bos=False, layers=1):
     """A trial of other sizes, trained for so many steps."""
     usual = experiments.recipe
-    monkeypatch.setattr(experiments, "sizes_of", lambda grid, name: sizes)
+    monkeypatch.setattr(experiments, "sizes_of", lambda *of: sizes)
     monkeypatch.setattr(experiments, "recipe", lambda *of: dataclasses.replace(usual(*of), steps=steps))
     return experiments.DecoderTrial(GridSize.LAPTOP, task, pe, layers, bos, 8, 2, 8, 1, ("positions", "seed"))
 
@@ -79,11 +79,12 @@ def test_succession_is_taught_both_ways():
     assert course.due(torch.arange(1, 9)[None]).tolist() == [list(range(2, 10))]
 
 
-def by_hand(model, course, is_counted):
-    """For each length: right answers and all, over every shift and line that is counted, run one by one."""
+def by_hand(model, course, is_counted, drawn=None):
+    """For each length: right answers and all, over every shift and line that is counted, run one by one; at shifts
+    alone at which strings of `drawn` tokens fit, where it is given."""
     task, found = course.task, {}
     room = None if model.pe == "nope" else model.positions - model.has_bos
-    for shift in range(1 if room is None else room):
+    for shift in range(1 if room is None else room if drawn is None else room - drawn + 1):
         for line in task.lines(course.tested, room=None if room is None else room - shift):
             if len(line.tokens) <= line.leading or not is_counted(line):
                 continue
@@ -117,6 +118,13 @@ def test_shares_are_those_of_all_lines_and_shifts(tmp_path, monkeypatch, task, p
         right, total = (sum(found.get(n, (0, 0))[i] for n in part) for i in (0, 1))  # shifted has none of the last
         assert result.exact[law] == (Fraction(right, total),) * 2 and result.inputs[law] == total
         assert result.wrong_of(law) == (total - right, total)
+    laws = [("trained", 3, range(1, 4)), ("tested", 6, range(4, 7))]
+    for law, length, part in laws if task != "first-homogeneous" else [*laws, ("first token", 3, range(1, 2))]:
+        tokens = length + (task in STARTED)
+        found = by_hand(model, course, lambda line: line.tokens[-1] == last, drawn=tokens)
+        right, total = (sum(found.get(n, (0, 0))[i] for n in part) for i in (0, 1))
+        assert result.exact[f"{law}, as drawn"] == (Fraction(right, total),) * 2
+        assert result.inputs[f"{law}, as drawn"] == total < (result.inputs[law] + (pe == "nope"))
     case = result.wrong
     assert result.verdict is Verdict.REFUTED and 0 < result.exact["trained"][0] < 1
     said = model(torch.tensor([case["input"]]), shift=case["shift"])[0, case["position"]].argmax()
@@ -226,3 +234,28 @@ def test_a_second_seed_is_compared_with_the_first():
     proved = Result({"d": 4, "seed": 1}, (1, 1), Verdict.PROVED, {})
     assert agreement([*results("1"), proved])[0].endswith("each model: verdicts differ for 1")
     assert experiments.remarks(results("1", "0.8"))[0].startswith("1 of 2")
+
+
+def test_what_c_scores_is_set_beside_what_it_prints():
+    """Right on every string as it is drawn; right at other shifts too; and one that is wrong as drawn."""
+    full, less = (Fraction(1),) * 2, (Fraction(1, 2),) * 2
+    drawn = {"trained, as drawn": full, "tested, as drawn": full}
+
+    def result(pe, printed, verdict, exact):
+        return Result({"positions": pe, "task": "t", "layers": 1, "C prints": printed}, (1, 1), verdict, exact)
+
+    models = [
+        result("ape", "100/100", Verdict.REFUTED, {"trained": less, "tested": less, **drawn}),
+        result("spe", "100/100", Verdict.REFUTED, {"trained": full, "tested": full, "tested, as drawn": less}),
+        result("nope", "100/4.1", Verdict.PROVED, {"trained": full, "tested": full, **drawn}),
+        result("rope", "96/9.3", Verdict.UNKNOWN, {}),
+    ]
+    said = experiments.generalised(models)
+    assert said[0].startswith("2 of 4") and said[1].startswith(
+        "exactly, where C prints 100/100 1 of 2 models are right on every answer that C scores, 0 PROVED; "
+        "elsewhere 1 of 2 models are right on every answer that C scores, 1 PROVED. "
+    )
+    shares = {found.settings["positions"]: experiments.drawn_share(found, "tested") for found in models[:3]}
+    assert shares == {"ape": full, "spe": less, "nope": full}
+    figure = experiments.grids_of_drawn(models)
+    assert sorted(text.get_text() for text in figure.axes[0].texts) == ["100", "100", "50"]

@@ -105,6 +105,7 @@ def test_parameters_are_those_of_the_module():
     assert by_model["dot"].parameters <= number_of_parameters("dot", T=6, L=3, d=5, p=1)
 
 
+@pytest.mark.deep
 def test_the_commands_draw(tmp_path, capsys):
     for kind, *rest in (("classes", "--neurons", "1,0"), ("mixtures",)):
         path = tmp_path / f"{kind}.svg"

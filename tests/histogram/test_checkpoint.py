@@ -70,6 +70,7 @@ def test_a_trained_model_is_decided():
     assert certificate.margin > 0.1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("budget", first(1, [2, 8]))
 def test_a_trained_model_with_a_fault_is_bracketed(budget):
     module = load(TRAINED)

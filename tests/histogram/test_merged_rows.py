@@ -169,6 +169,7 @@ def test_multisets_one_by_one_or_split(monkeypatch, seeds):
         assert differs_from_enumeration(almost_symmetric(seed)) is None
 
 
+@pytest.mark.deep
 def test_a_trained_lin_equals_enumeration():
     """Trained by tests/tools/train_histogram.py lin --T 8 --L 5 --d 16 --p 16 --steps 3000, seed 0."""
     assert differs_from_enumeration(load(DATA / "trained_lin_T8_L5_d16_p16.safetensors")) is None

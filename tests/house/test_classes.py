@@ -1,21 +1,35 @@
 """Classes are abstract or final, a Namespace ends at the door, and no method leaves an attribute for another."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from tests.some import some
+from tests.tools.house import nodes, tree
 
 ROOT = Path(__file__).parents[2]
 FILES = [
     path for package in ("verify", "constructions", "bounds") for path in some(sorted((ROOT / package).rglob("*.py")))
 ]
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
-CLASSES = {
-    (path, node.name): node for path, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
-}
 DOOR = ("run", "of", "parsed", "draw", "course")  # of a command: what reads a Namespace, and hands on values
 PARTS = ("command.py", "figures.py", "chains.py", "grokking.py", "training.py")  # of a task, that read a Namespace
 OPTION_READERS = ("options.py", "parsing.py", "workers.py", "batch.py", "cli.py")  # what all doors share
+
+
+@cache
+def trees():
+    return {path: tree(path.read_text(encoding="utf-8")) for path in FILES}
+
+
+@cache
+def classes():
+    """All classes by file and name: parsed in the one process that asks, and not where tests are collected."""
+    return {
+        (path, node.name): node
+        for path in trees()
+        for node in nodes(path.read_text(encoding="utf-8"))
+        if isinstance(node, ast.ClassDef)
+    }
 
 
 def place(path):
@@ -38,18 +52,18 @@ def bases(path, node):
     """The classes of ours that a class derives from: of its file, or imported by name."""
     names = {ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases}
     for name in names:
-        if (path, name) in CLASSES:
-            yield path, CLASSES[path, name]
-        for imported in ast.walk(TREES[path]):
+        if (path, name) in classes():
+            yield path, classes()[path, name]
+        for imported in ast.walk(trees()[path]):
             if isinstance(imported, ast.ImportFrom) and any((a.asname or a.name) == name for a in imported.names):
                 where = ROOT / (imported.module.replace(".", "/") + ".py")
                 where = where if where.exists() else ROOT / imported.module.replace(".", "/") / "__init__.py"
-                if (where, name) in CLASSES:
-                    yield where, CLASSES[where, name]
+                if (where, name) in classes():
+                    yield where, classes()[where, name]
 
 
 def overridden(files=None):
-    for (path, name), node in CLASSES.items():
+    for (path, name), node in classes().items():
         if files is not None and path not in files:
             continue
         for _, base in bases(path, node):
@@ -64,16 +78,16 @@ def test_no_class_overrides_a_concrete_method():
     assert list(overridden()) == []
 
 
-def casts(tree):
+def casts(module):
     """What a file casts, and into what."""
-    for call in ast.walk(tree):
+    for call in ast.walk(module):
         if isinstance(call, ast.Call) and ast.unparse(call.func) in ("cast", "typing.cast"):
             yield call.lineno, ast.unparse(call.args[1])
 
 
 def test_no_none_is_cast_into_something_else():
     assert list(casts(ast.parse("cast(X, None); typing.cast(Y, y)"))) == [(1, "None"), (1, "y")]
-    assert [place(path) for path, tree in TREES.items() for _, what in casts(tree) if what == "None"] == []
+    assert [place(path) for path, each in trees().items() for _, what in casts(each) if what == "None"] == []
 
 
 def takes_a_namespace(function):
@@ -83,8 +97,8 @@ def takes_a_namespace(function):
 
 def given_a_namespace():
     """The functions of ours that take a Namespace, with their files."""
-    for path, tree in TREES.items():
-        for function in ast.walk(tree):
+    for path, module in trees().items():
+        for function in ast.walk(module):
             if isinstance(function, ast.FunctionDef) and takes_a_namespace(function):
                 yield path, function
 
@@ -108,7 +122,7 @@ def attributes(function):
 
 
 def left_behind(files=None):
-    for (path, name), node in CLASSES.items():
+    for (path, name), node in classes().items():
         if files is not None and path not in files:
             continue
         own = methods(node)
@@ -127,16 +141,16 @@ def test_no_method_leaves_an_attribute_that_was_not_there():
 def test_the_rules_can_fail():
     """A class that breaks each of them is found."""
     path = Path("here.py")
-    TREES[path] = ast.parse(
+    trees()[path] = ast.parse(
         "class A:\n    def f(self):\n        return 1\n"
         "class B(A):\n    def f(self):\n        self.left = 2\n        return 2\n"
     )
-    added = {(path, node.name): node for node in TREES[path].body}
-    CLASSES.update(added)
+    added = {(path, node.name): node for node in trees()[path].body}
+    classes().update(added)
     try:
         assert any("B.f overrides A's" in line for line in overridden([path]))
         assert any("B.f sets left" in line for line in left_behind([path]))
     finally:
         for key in added:
-            del CLASSES[key]
-        del TREES[path]
+            del classes()[key]
+        del trees()[path]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.some import some
-from tests.tools.house import circles, imports
+from tests.tools.house import circles, imports, nodes
 from verify.claims import CLAIMS
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ ALLOWED = {"constructions": {"constructions"}, "bounds": {"bounds"}, "verify": {
 def test_dependencies_point_one_way(package):
     imported = set()
     for path in some((ROOT / package).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path.read_text()):
             names = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]

@@ -12,7 +12,7 @@ from command import as_json, run
 
 import verify.tasks
 from tests.some import some
-from tests.tools.house import files, imports, module_of
+from tests.tools.house import files, imports, module_of, nodes, tree
 from verify import registry
 from verify.claims import CLAIMS
 from verify.public import certify
@@ -33,12 +33,7 @@ EVERY = {"task": (), "claims": ("CLAIMS",)}  # of each task
 
 
 def tree_of(path):
-    return parsed(path.read_text())
-
-
-@cache
-def parsed(text):
-    return ast.parse(text)
+    return tree(path.read_text())
 
 
 def defined(path):
@@ -60,7 +55,7 @@ def imported(path):
 @cache
 def imported_in(text):
     found = []
-    for node in ast.walk(parsed(text)):
+    for node in nodes(text):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(HOME):
             found += [(node.module, alias.name) for alias in node.names]
         elif isinstance(node, ast.Import):
@@ -92,7 +87,7 @@ def faults(folder, tests):
     if not {"SUMMARY", "COUNTS"} & {*defined(folder / "__init__.py")}:
         yield "no command asks for it"
     for card in cards:
-        if any(isinstance(node, ast.Import | ast.ImportFrom) for node in ast.walk(tree_of(card))):
+        if any(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes(card.read_text())):
             yield f"{card.relative_to(folder)} imports something: every command reads it"
         for word, parts in ASKED.items():
             for part, names in parts.items():

@@ -76,6 +76,7 @@ def test_cycles_of_two_units(m):
     assert m == 2 or one_unit(m) <= 2 * m
 
 
+@pytest.mark.deep
 def test_four_units_count_modulo_110_and_other_rings(capsys):
     assert counters.chinese(m=110).hidden == 4
     for options in (

@@ -56,6 +56,7 @@ def outside(asked, near, strings=12, length=60):
     return count
 
 
+@pytest.mark.deep
 def test_states_of_all_strings_stay_in_the_ellipsoids():
     asked = trained("rnn_K2_C2_seed3")
     assert outside(asked, 2.0**-4) == 0

@@ -214,6 +214,7 @@ def bent(*args):
 bent.right = slow.fit
 
 
+@pytest.mark.deep
 def test_polynomials_that_go_astray_are_found():
     """Nothing is said then; where what a step is off is not bounded, something wrong is."""
     model, wrong = swinging(**FAR["10^6"]), truth("10^6")

@@ -141,6 +141,7 @@ def test_verdicts_agree_with_sixty_digits(shape, seeds):
     assert seen
 
 
+@pytest.mark.deep
 def test_a_trained_lstm_with_an_mlp_head_is_first_wrong_where_sixty_digits_are(capsys, tmp_path):
     """The head relu(h + 1), W y + (b - W 1) reads what the file's own readout does, up to rounding."""
     plain = load_plain("tests/data/recurrent/lstm_seed6_stop0.25.safetensors")
@@ -178,7 +179,7 @@ def mingru(state, string):
     return found
 
 
-@pytest.mark.parametrize("seeds", first(1, [(range(3),), (range(3, 40),)]))
+@pytest.mark.parametrize("seeds", first(1, [(range(1),), (range(1, 40),)]))
 def test_mingru_agrees_with_sixty_digits_on_all_strings(seeds, tmp_path):
     """The shortest wrong string of a drawn minGRU over two types is as long as enumeration says."""
     task = Task.of("selective-modular", types=2, modulus=2)

@@ -155,6 +155,7 @@ def test_random_decoders_of_two_layers(pe, positions):
         assert certify(problem).verdict is Verdict.REFUTED and wrong_lines(model, task, problem.longest)
 
 
+@pytest.mark.deep
 def test_prefix_sums_agree_with_the_engine():
     """Shift by shift, and where one run bounds all shifts together."""
     task = Task.of("helper-shifted", vocabulary=3)

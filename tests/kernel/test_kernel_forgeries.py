@@ -232,9 +232,9 @@ def test_a_forgery_is_refused(name, proofs, tmp_path, capsys):
 
 
 def test_forgeries_at_random_are_refused_or_the_theorem_says_them(proofs, tmp_path, capsys):
-    """Two hundred: a value at any place of the metadata or of the certificate, a word, a shape, a tensor's name."""
+    """A hundred: a value at any place of the metadata or of the certificate, a word, a shape, a tensor's name."""
     rng, refused = random.Random(14), 0
-    for _ in range(240):
+    for _ in range(100):
         proof = copy.deepcopy(proofs[rng.choice(MODELS)])
         kind, name = rng.randrange(6), rng.choice(list(proof.tensors))
         if kind == 0:
@@ -259,7 +259,7 @@ def test_forgeries_at_random_are_refused_or_the_theorem_says_them(proofs, tmp_pa
         refused += text is None
         if text is not None:
             assert agrees(text, proof), (kind, name, proof.about, proof.certificate)
-    assert 100 < refused < 220
+    assert 40 < refused < 92
 
 
 @needs_coqc

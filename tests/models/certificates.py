@@ -17,8 +17,10 @@ from constructions.addition import one_head, two_heads, two_layers
 from constructions.circuit_simulation import build as build_circuit
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.circuits.weights import as_bytes as circuit_bytes
-from constructions.contextual import transformer
+from constructions.contextual import bidirectional, positional, transformer
 from constructions.contextual_counting import build
+from constructions.contextual_positions import build as before_and_after
+from constructions.contextual_with_positions import build as placed
 from constructions.count01 import Count01Transformer
 from constructions.count01_heads import counting_pair
 from constructions.decoder.model import Decoder, initialised
@@ -40,6 +42,8 @@ from verify.tasks.circuit import dtype as circuit_dtype
 from verify.tasks.circuit import proof as circuit_proof
 from verify.tasks.circuit.language.task import for_strings
 from verify.tasks.circuit.program import program
+from verify.tasks.contextual.bidirectional.task import Bidirectional
+from verify.tasks.contextual.positional.task import Positional
 from verify.tasks.contextual.verdict import ContextualCounting, domain_of
 from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import Count01
@@ -198,6 +202,7 @@ ADDITIONS = {
     "addition": lambda: (one_head(n=1, B=3), Digits(1, 3)),
     "addition, two heads": lambda: (two_heads(n=2, B=2), Digits(2, 2)),
     "addition, wrong": lambda: (changed(one_head(n=2, B=2), "b_out", 1, 0.5), Digits(2, 2)),
+    "addition, two layers": lambda: (two_layers(n=2, B=2), Digits(2, 2)),
     "addition, two layers, wrong": lambda: (changed(two_layers(n=1, B=3), "b_out", 2, 2.0), Digits(1, 3)),
 }
 COUNTS = {
@@ -216,6 +221,14 @@ REGIONS = {
     "regions, zeros": lambda: (build(4, 1, bias="0", zeros=1, dtype=HALF), {"zeros": 1}),
     "regions, wrong": lambda: (build(4, 2, bias="]"), {"regions": 1}),
     "regions, wrong by a tie": lambda: (tied(build(3, 1)), {}),
+}
+PLACED = {
+    "places, absolute": lambda: (placed(3, 1, "ape"), 3, 1),
+    "places, rotated": lambda: (placed(3, 1, "rope", has_mlp=True), 3, 1),
+    "places, by distance": lambda: (placed(4, 2, "alibi"), 4, 1),
+    "places, before and after": lambda: (before_and_after(3, 1), 3, 1),
+    "places, wrong": lambda: (changed(placed(3, 1, "rope"), "b_out", 1, 0.5), 3, 1),
+    "places, before and after, wrong": lambda: (changed(before_and_after(3, 1), "b_out", 1, 0.5), 3, 1),
 }
 TRANSFORMERS = {
     "transformer": lambda: (started(task="shifted", M=3), Task.of("shifted", vocabulary=3), None),
@@ -240,9 +253,18 @@ IN_DTYPES = {  # a format, and whose model is read in it
     "staircase, float32": ("float32", "staircase"),
     "pizza, float64": ("float64", "pizza"),
     "addition, float64": ("float64", "addition, two heads"),
+    "dot, p30": ("p30", "dot"),
+    "parity, p12": ("p12", "parity"),
+    "staircase, p20": ("p20", "staircase"),
+    "count01, p40": ("p40", "count01"),
+    "parity, float32": ("float32", "parity"),
+    "parity, undecided, float64": ("float64", "parity, undecided"),
+    "addition, two layers, float32": ("float32", "addition, two layers"),
     "count01, float64": ("float64", "count01"),
     "count01, heads, float32": ("float32", "count01, heads"),
     "regions, float32": ("float32", "regions"),
+    "places, float32": ("float32", "places, rotated"),
+    "places, before and after, float64": ("float64", "places, before and after"),
     "regions, convex, float64": ("float64", "regions, convex"),
 }
 
@@ -263,6 +285,12 @@ def real(name):
         named = {"construction": "onehot", "bias": "BOS"} if name == "regions" else {}
         strings = domain_of(module, len(module.b_out) - 1, **options)
         return ContextualCounting(module, strings, None, named), transformer.as_bytes(module)
+    if name in PLACED:
+        module, N, R = PLACED[name]()
+        is_causal = hasattr(module, "slope")
+        weights = (positional if is_causal else bidirectional).as_bytes(module)
+        named = {"pe": "rope", "decoder_mlp": True} if name == "places, rotated" else {}
+        return (Positional if is_causal else Bidirectional).of(module, length=N, regions=R, named=named), weights
     if name in PARITIES:
         module = PARITIES[name]()
         return Parity(module), parity_bytes(module)
@@ -280,7 +308,7 @@ def real(name):
     return Count01.of(module, labels, domain, named=named), count01.as_bytes(module)
 
 
-REALS = [*PARITIES, *MODULARS, *ADDITIONS, *COUNTS, *REGIONS, *TRANSFORMERS]
+REALS = [*PARITIES, *MODULARS, *ADDITIONS, *COUNTS, *REGIONS, *PLACED, *TRANSFORMERS]
 ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES, *CIRCUITS]
 NAMES = [name for name in ALL if name != "two dimensions"]  # which takes a second to check
 

@@ -336,7 +336,7 @@ def scaled(module, k):
 
 
 @pytest.mark.parametrize("k", first(1, [-320, 320, -480, 480, -60, 60]))
-@pytest.mark.parametrize("kind", first(2, ["layer-relu", "-none", "-relu", "layer-gelu"]))
+@pytest.mark.parametrize("kind", first(1, ["-none", "layer-relu", "-relu", "layer-gelu"]))
 def test_layers_scaled_by_powers_of_two_have_the_same_counts(kind, k, monkeypatch):
     monkeypatch.setattr(cells, "RUN", 4)
     found = []

@@ -395,6 +395,7 @@ def test_the_hill_climb_finds_a_rare_failure():
     assert found.verdict is Verdict.REFUTED and found.counterexample["input"] == [1] * 24
 
 
+@pytest.mark.deep
 def test_mean_values_decide_what_norms_leave_open():
     """Float32, any order, after a LayerNorm: the model's own answers are proved with mean values, fewer without."""
     model = initialised(Decoder(vocabulary=5, d=16, n_heads=2, positions=3, dtype=torch.float32), seed=3, std=0.3)

@@ -60,7 +60,7 @@ def listed(labels):
     return Automaton(0, lambda n, token: min(n + 1, len(labels)), lambda n: labels[n - 1])
 
 
-@pytest.mark.parametrize(("start", "models"), first(1, [(0, 2), (2, 60)]))
+@pytest.mark.parametrize(("start", "models"), first(1, [(0, 1), (1, 60)]))
 def test_one_token_for_ever_agrees_with_sixty_digits(start, models):
     """Labels are the cell's own answers, one of them changed: PROVED, or first wrong exactly there."""
     seen = set()
@@ -237,6 +237,7 @@ def wrongly_proved():
     return any(x.verdict == "PROVED" or "bug of weightproof" in (x.reason or "") for x in found)
 
 
+@pytest.mark.deep
 def test_planted_faults_in_what_follows_strings_are_caught():
     assert not wrongly_proved()
     for owner, name, right, wrong in (

@@ -100,7 +100,7 @@ def test_tables_of_scaled_layers_hold_the_exact_margins(scale, gap, n_heads, at)
     assert seen == V**N
 
 
-@pytest.mark.parametrize("n_heads, scale, gap", every(6, BY_TURNS))
+@pytest.mark.parametrize("n_heads, scale, gap", every(12, BY_TURNS))
 def test_products_of_scaled_layers_are_decided_as_their_margins_are(scale, gap, n_heads, monkeypatch):
     model, proved = layer(scale, gap, n_heads=n_heads), 0
     oracle = Oracle(model)

@@ -241,6 +241,7 @@ def test_cells_of_a_traced_function_count_what_brute_force_does(name, monkeypatc
     assert not faults and left == search.open == 0 and min(counts.values()) > 0
 
 
+@pytest.mark.deep
 def test_a_function_is_decided_by_cells(monkeypatch):
     """An answer that is no class, and does not occur: the last token occurs once at least."""
     monkeypatch.setattr("verify.module.problem.FEW", 1)

@@ -21,7 +21,8 @@ SIZES = {"F64": ("d", 8), "F32": ("f", 4), "F16": ("e", 2), "BF16": ("", 2)}
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 FORMATS = {"float64": (53, -1022), "float32": (24, -126), "bfloat16": (8, -126), "float16": (11, -14)}
 ULPS = Fraction(1, 2**50)  # of what floats stand for
-REGIONS = ("contextual counting",)
+PLACED = ("contextual counting with positions", "contextual counting, bidirectional")
+REGIONS = ("contextual counting", *PLACED)
 LINE, STRING = 40, 5  # how long the inputs are that are run
 
 
@@ -56,7 +57,10 @@ def say(holds, what):
 def read(data):
     n = int.from_bytes(data[:8], "little")
     header, buffer, out = json.loads(data[8 : 8 + n]), data[8 + n :], {}
-    about = json.loads(next(iter(header.pop("__metadata__", {"": "{}"}).values())))
+    try:
+        about = json.loads(next(iter(header.pop("__metadata__", {}).values())))
+    except (AttributeError, StopIteration, TypeError, ValueError):
+        about = {}  # which models of regions and sums do not need
     for name, entry in header.items():
         raw = buffer[slice(*entry["data_offsets"])]
         if entry["dtype"] == "BOOL":
@@ -69,14 +73,21 @@ def read(data):
     return out, about
 
 
+def format_of(name):
+    """Significand bits and the least exponent; p12 has those of float32."""
+    bits = re.match(r"p(\d+)$|(\d+)-bit significand$", name)
+    say(name in FORMATS or bits, "the reading")
+    return FORMATS[name] if name in FORMATS else (int(bits[1] or bits[2]), -126)
+
+
 def in_dtype(tensors, c):
     """Weights rounded once, and what real arithmetic, which is one way to evaluate them, must then show.
 
     A claimed margin is known up to the roundings, which are less than half of it.
     """
-    say(c["verdict"] == "PROVED" and c["parameters"]["precision"] in FORMATS, "the reading")
-    p, least = FORMATS[c["parameters"]["precision"]]
-    wider = FORMATS[c["parameters"].get("accumulate") or c["parameters"]["precision"]]
+    say(c["verdict"] == "PROVED", "the reading")
+    p, least = format_of(c["parameters"]["precision"])
+    wider = format_of(c["parameters"].get("accumulate") or c["parameters"]["precision"])
     say(wider[0] >= p and wider[1] <= least, "accumulate")
 
     def nearest(x):
@@ -86,6 +97,9 @@ def in_dtype(tensors, c):
         return float(round(Fraction(x) / unit) * unit)
 
     halves = {"margin": c["margin"] / 2, "right_lengths": {}}
+    if "slope" in tensors:
+        say(c["parameters"]["slope"] == tensors["slope"][2][0], "the slope")
+        halves["parameters"] = c["parameters"] | {"slope": nearest(tensors["slope"][2][0])}
     halves |= {"margin_per_count": [m / 2 for m in c["margin_per_count"]]} if c["task"] == "histogram" else {}
     where = {"modular": [0, 0], "addition": None}
     halves["tightest"] = {"margin": c["margin"] / 2, "input": where[c["task"]]} if c["task"] in where else None
@@ -868,9 +882,15 @@ def contextual(tensors, about, c):
     p, W = c["parameters"], {}
     for name, x in tensors.items():
         W[name] = matrix(x) if len(x[1]) == 2 else vector(x) if x[1] else x[2][0]
-    N, R, zeros, prompts = p["length"], p["regions"], p["zeros"], len(W["P"])
-    fewest, shortest = R if p["exactly"] else 0, 0 if W["bos"] else 1
-    say(p["exactly"] == (fewest == R) and p["prompts"] == prompts, "sizes")
+    is_placed = c["task"] in PLACED
+    N, R, zeros, prompts = p["length"], p["regions"], p.get("zeros"), len(W["P"])
+    exactly = p.get("exactly", R == 0)
+    fewest, shortest = R if exactly else 0, 0 if W.get("bos", True) else 1
+    say(exactly == (fewest == R) and p["prompts"] == prompts, "sizes")
+    say(is_placed == ("positions" in W) and ("slope" in W) == (c["task"] == PLACED[0]), "the model")
+    if is_placed:
+        own = {"slope": W["slope"]} if "slope" in W else {"coordinates": len(W["W_Q"][0]) - 1}
+        say(own.items() <= p.items() and len(W["positions"]) > N, "positions")
     say({p["dtype"]} == {DTYPES.get(x[0]) for name, x in tensors.items() if name != "bos"}, "dtype")
     regions = f"exactly {R}" if fewest == R else f"{fewest} to {R}"
     words = f"valid strings of length {shortest} to {N}, {regions} regions"
@@ -897,7 +917,7 @@ def contextual(tensors, about, c):
         say(c["inputs_covered"] == covered and c["margin"] > 0 and case is None, "inputs or margin")
         for item, gap in gaps.items():
             say(not gap < least, f"{item} has {gap}")
-        for M, (right, wrong) in c["right_lengths"].items():
+        for M, (right, wrong) in c.get("right_lengths", {}).items():
             say(0 <= int(M) <= R and (right is None or right <= N) and wrong is None, "right lengths")
         return
     text, r = case["input"], case["prompt"]
@@ -905,7 +925,8 @@ def contextual(tensors, about, c):
     gap = least_gap(regions_read(W, text)[r - 1], due(text)[r - 1])
     say(not gap > 0 and not gap > least and c["margin"] <= 0, f"{text} is right, or by another margin")
     say(case["string"] == text and case["length"] == len(text) and case["expected"] == due(text)[r - 1], "case")
-    say(case["all_expected"] == due(text) and case["regions"] == re.findall(r"\[.*?\]", text), "case")
+    say(case["all_expected"] == due(text), "case")
+    say(is_placed or case["regions"] == re.findall(r"\[.*?\]", text), "case")
 
 
 def least_gap(logits, right):
@@ -915,7 +936,8 @@ def least_gap(logits, right):
 
 def regions_read(W, text):
     """Logits of all prompts on one string."""
-    tokens = [4] * W["bos"] + ["01[]".index(x) for x in text]
+    tokens = [4] * W.get("bos", True) + ["01[]".index(x) for x in text]
+    is_placed, sees_all = "positions" in W, "positions" in W and "slope" not in W
 
     def by(x, name):
         return [dot(x, column) for column in zip(*W[name], strict=True)]
@@ -924,15 +946,28 @@ def regions_read(W, text):
         weights = [dot(query, key).exp() for key in keys]
         return [dot(weights, column) / sum(weights, arb(0)) for column in zip(*values, strict=True)]
 
-    x = [W["E"][t] for t in tokens]
+    def turned(x, place):
+        pairs = [(x[i], x[i + 1]) for i in range(0, len(x), 2)]
+        turns = zip(pairs, W["cosines"][place], W["sines"][place], strict=True)
+        return [y for (a, b), c, s in turns for y in (a * c - b * s, a * s + b * c)]
+
+    x = [added(W["E"][t], W["positions"][i]) if is_placed else W["E"][t] for i, t in enumerate(tokens)]
     queries, keys, values = ([by(row, name) for row in x] for name in ("W_Q", "W_K", "W_V"))
+    if "slope" in W:  # as two more coordinates of queries and keys
+        queries = [[*turned(q, i), arb(W["slope"]), arb(-i) * W["slope"]] for i, q in enumerate(queries)]
+        keys = [[*turned(k, i), arb(i), arb(1)] for i, k in enumerate(keys)]
     stream = []
     for i, row in enumerate(x):
-        seen = added(row, by(attended(queries[i], keys[: i + 1], values[: i + 1]), "W_O"))
+        last = len(x) if sees_all else i + 1
+        seen = added(row, by(attended(queries[i], keys[:last], values[:last]), "W_O"))
         hidden = [z.max(arb(0)) for z in added(by(seen, "W_1"), W["b_1"])]
         stream.append(added(seen, by(hidden, "W_2"), W["b_2"]))
     keys, values = ([by(row, name) for row in stream] for name in ("U_K", "U_V"))
-    return [added(by(attended(by(row, "U_Q"), keys, values), "W_out"), W["b_out"]) for row in W["P"]]
+    read = [attended(by(row, "U_Q"), keys, values) for row in W["P"]]
+    if "W_3" in W:
+        fed = [[z.max(arb(0)) for z in added(by(z, "W_3"), W["b_3"])] for z in read]
+        read = [added(z, by(f, "W_4"), W["b_4"]) for z, f in zip(read, fed, strict=True)]
+    return [added(by(z, "W_out"), W["b_out"]) for z in read]
 
 
 # ---- circuits

@@ -31,6 +31,17 @@ def files(package: str | None = None) -> list[Path]:
     ]
 
 
+@cache
+def tree(text: str) -> ast.Module:
+    """A file's syntax tree: every rule of the house reads it."""
+    return ast.parse(text)
+
+
+@cache
+def nodes(text: str) -> list[ast.AST]:
+    return [*ast.walk(tree(text))]
+
+
 def code_lines(path: Path) -> set[int]:
     """The lines that hold code: no comments, no empty lines, no docstrings."""
     text = path.read_text()
@@ -39,7 +50,7 @@ def code_lines(path: Path) -> set[int]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in skipped:
             found.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
             node
         ):
@@ -63,7 +74,7 @@ def _imports() -> networkx.DiGraph:
     graph = networkx.DiGraph()
     graph.add_nodes_from(modules)
     for name, path in modules.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path.read_text()):
             targets = []
             if isinstance(node, ast.Import):
                 targets = [alias.name for alias in node.names]
@@ -88,7 +99,7 @@ def counted() -> dict[str, object]:
     """Every figure, by name."""
     verify = files("verify")
     classes = Counter(
-        node.name for path in verify for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
+        node.name for path in verify for node in nodes(path.read_text()) if isinstance(node, ast.ClassDef)
     )
     graph = imports()
     arrows = {(room_of(a), room_of(b)) for a, b in graph.edges if room_of(a) != room_of(b)}

@@ -1,16 +1,19 @@
 """Keeps what `verify reproduce ... --out DIR` found, and writes its pages.
 
 python -m tests.tools.write_experiments [DIR]; without DIR the pages are written again from what docs/experiments keeps.
+A folder without a table adds the checkpoint of a model of which docs/experiments keeps the same result.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
 import sys
 from collections.abc import Iterator
 from datetime import date
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +77,28 @@ def keep(folder: Path) -> None:
     shutil.copy(folder / "figure.svg", DOCS / f"{found[1]}.svg")
 
 
+def keep_checkpoint(folder: Path) -> None:
+    """Copies the weights of a model of one experiment that is wrong where no sample was, beside its kept result; of
+    several those that are wrong most often."""
+    found = FOLDER.fullmatch(folder.name)
+    assert found is not None, folder
+    wrong: dict[Path, Fraction] = {}
+    for path in folder.glob("*_*.json"):
+        result = Result.from_dict(json.loads(path.read_text("utf-8"))["result"])
+        if result.is_news:
+            wrong[path] = sum((1 - high for _, high in result.exact.values()), Fraction(0))
+    if not wrong:
+        return
+    path = max(sorted(wrong), key=lambda each: wrong[each])
+    record, place = json.loads(path.read_text("utf-8")), DOCS / f"{found[1]}.json"
+    weights, said = path.with_suffix(".safetensors").read_bytes(), json.loads(place.read_text("utf-8"))
+    assert record["result"] in said["results"], f"{path}: another result is kept of this model"
+    assert hashlib.sha256(weights).hexdigest() == record["weights_sha256"], path
+    (DOCS / f"{found[1]}.safetensors").write_bytes(weights)
+    said["kept"]["checkpoint"] = {"settings": record["result"]["settings"], "sha256": record["weights_sha256"]}
+    place.write_text(json.dumps(said, indent=1) + "\n", "utf-8")
+
+
 def kept() -> Iterator[tuple[Experiment, list[Result], dict[str, Any]]]:
     """Every experiment of which results are kept, its results, and when and with what they were found."""
     for experiment in every():
@@ -93,6 +118,7 @@ def page(experiment: Experiment, results: list[Result], about: dict[str, Any]) -
     of_what = f"torch {versions['torch']}, numpy {versions['numpy']} and Python {versions['python']}"
     laws = "; ".join(f"*exact, {name}*: {in_a_heading(law)}" for name, law in experiment.laws.items())
     found = "\n".join(f"* {line.rstrip('.')}." for line in news(experiment, results))
+    found += checkpoint(experiment, results, about)
     of = experiment.summary(results) if experiment.summary is not None else None
     summary = "" if of is None else f"\n{render(of.columns, of.rows, 'markdown')}"
     return f"""# {experiment.id}: {experiment.question}
@@ -112,6 +138,16 @@ Reproduces {experiment.source}. `{command}`, run on {about["date"]} with {of_wha
 {found}
 {summary}
 {render(columns(experiment, results), rows(experiment, results), "markdown")}"""
+
+
+def checkpoint(experiment: Experiment, results: list[Result], about: dict[str, Any]) -> str:
+    """The line of the model whose weights are kept, if there is one."""
+    if "checkpoint" not in about:
+        return ""
+    settings = ", ".join(f"{name} {value}" for name, value in about["checkpoint"]["settings"].items())
+    (result,) = [each for each in results if dict(each.settings) == about["checkpoint"]["settings"]]
+    name = f"{experiment.id}.safetensors"
+    return f"\n* The weights of {settings} are kept as `docs/experiments/{name}`: {case_in_words(result.wrong or {})}."
 
 
 def index(found: list[tuple[Experiment, list[Result], dict[str, Any]]]) -> str:
@@ -160,6 +196,7 @@ def main(out: str | None = None) -> None:
     for folder in sorted(Path(out).iterdir()) if out is not None else ():
         if (folder / "table.json").exists():
             keep(folder)
+        keep_checkpoint(folder)
     for name, text in pages().items():
         (DOCS / name).write_text(text, "utf-8")
 

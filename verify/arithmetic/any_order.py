@@ -181,8 +181,10 @@ class RoundedArithmetic:
     def rows(self, W: Array, x: Ball, *added: Array) -> Ball:
         """Every computed value of W x + a + b + .., each row (R, k) of W a sum of its own, of stored numbers W, a, b.
 
-        A product with a weight 0 is no term of a row, whatever its other factor is, if that is finite.
+        A product with a weight 0 is no term of a row, whatever its other factor is, if that is finite. Weights are read
+        as they are stored, and all terms are of one sum, so that there is to be one format.
         """
+        assert self.inner is self.stored and not self.rounds_factors, "one format for all"
         x = self.as_operand(x)
         real = (Ball(W, np.zeros_like(W)) @ x[:, None])[:, 0]
         size = absolute_product(np.abs(W), x.magnitude[:, None])[:, 0]

@@ -83,10 +83,18 @@ class Evaluation:
         x = rounded(x, self.stored)
         return flushed(x, self.stored) if self.flush else x
 
-    def product(self, x: Array, y: Array) -> Array:
-        """The matrix product x y: (..., i, k), (..., k, j) -> (..., i, j)."""
+    def product(self, x: Array, y: Array, term: Array | None = None) -> Array:
+        """The matrix product x y: (..., i, k), (..., k, j) -> (..., i, j); a term (j) is one more of each of its sums.
+
+        >>> tf32, one = Evaluation(FORMATS["tf32"]), np.ones((1, 1))
+        >>> tf32.product(one, one + 2.0**-12, np.array([2.0**-12])).item() == 1 + 2.0**-12  # the term is no factor
+        True
+        """
         if self.fmt.name == "tf32":
             x, y = rounded(x, self.fmt), rounded(y, self.fmt)
+        if term is not None:
+            x = np.concatenate([x, np.ones_like(x[..., :1])], -1)
+            y = np.concatenate([y, np.broadcast_to(term, y[..., :1, :].shape)], -2)
         return self.tensor(self.dot(x[..., :, None, :], np.swapaxes(y, -1, -2)[..., None, :, :]))
 
     def softmax(self, scores: Array) -> Array:

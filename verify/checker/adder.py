@@ -1,5 +1,6 @@
 """The decoder of both additions: its numbers as they are stored, and one input through it in balls."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -7,12 +8,11 @@ from typing import Any
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
 from verify.checker.formats import BinaryFormat
-from verify.checker.forwards import of_embedded, of_layers
+from verify.checker.forwards import AdderSteps, Head, Layer, of_embedded, of_layers, of_steps
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tiles, require, rows_of
-from verify.checker.roundoff import Roundoff
+from verify.checker.roundoff import Reach, Roundoff
 
 LAYER = ("W_Q", "W_K", "W_V", "W_O", "W_1", "b_1", "W_2")
-Head = tuple[fmpq_mat, fmpq_mat, fmpq_mat, fmpq_mat]
 
 
 @dataclass(frozen=True)
@@ -81,16 +81,22 @@ def least_gap(row: Any, right: int) -> Any:
     return row[right] - (reduce(arb.max, others) if isinstance(row[right], arb) else max(others))
 
 
+def answer_of(first: Sequence[int], second: Sequence[int], B: int) -> list[int]:
+    """The digits of a sum, the leading one first, as those of the numbers are."""
+    carry, answer = 0, list[int]()
+    for d, e in zip(first[::-1], second[::-1], strict=True):
+        carry, digit = divmod(d + e + carry, B)
+        answer.insert(0, digit)
+    return [carry, *answer]
+
+
 def how(fmt: BinaryFormat | None) -> str:
     """How a certificate says that the model is evaluated."""
     return "evaluated in real arithmetic" if fmt is None else "every operation rounded, sums in any order"
 
 
-def in_dtype(model: Adder, fmt: BinaryFormat | None) -> tuple[Adder, float]:
-    """The model with its numbers rounded once, and by how much computed differences of logits may be less."""
-    if fmt is None:
-        return model, 0.0
-    on = Roundoff(fmt)
+def rounded(model: Adder, on: Roundoff) -> Adder:
+    """The model with its numbers rounded once."""
     layers = []
     for layer in model.layers:
         heads = [tuple(map(on.rounded, head)) for head in layer.heads]
@@ -98,9 +104,31 @@ def in_dtype(model: Adder, fmt: BinaryFormat | None) -> tuple[Adder, float]:
         rest = [on.rounded(W) if has else W for W in (layer.W_1, layer.b_1, layer.W_2)]
         layers.append(AdderLayer(heads, *rest))  # type: ignore[arg-type]
     E, positions, W_out, b_out = map(on.rounded, (model.E, model.positions, model.W_out, model.b_out))
-    parts = [(layer.heads, layer.W_1, layer.b_1, layer.W_2) for layer in layers]
-    off = of_layers(on, of_embedded(on, E, positions), parts, positions.nrows(), model.skip, W_out, b_out)
-    return replace(model, layers=layers, E=E, positions=positions, W_out=W_out, b_out=b_out), off
+    return replace(model, layers=layers, E=E, positions=positions, W_out=W_out, b_out=b_out)
+
+
+def forward(model: Adder, on: Roundoff) -> tuple[Roundoff, Reach, list[Layer], int]:
+    """What bounds on a forward pass are told of the layers."""
+    layers: list[Layer] = [(layer.heads, layer.W_1, layer.b_1, layer.W_2) for layer in model.layers]
+    return on, of_embedded(on, model.E, model.positions), layers, model.positions.nrows()
+
+
+def in_dtype(model: Adder, fmt: BinaryFormat | None) -> tuple[Adder, float]:
+    """The model with its numbers rounded once, and by how much computed differences of logits may be less."""
+    if fmt is None:
+        return model, 0.0
+    model = rounded(model, Roundoff(fmt))
+    return model, of_layers(*forward(model, Roundoff(fmt)), model.skip, model.W_out, model.b_out)
+
+
+def in_steps(model: Adder, fmt: BinaryFormat | None) -> tuple[Adder, AdderSteps]:
+    """The same of two layers, step by step."""
+    if fmt is None:
+        x, heads = model.E.nrows() * model.positions.nrows(), model.layers[1].heads
+        none = [(arb(0), [arb(0)] * head[2].ncols()) for head in heads]
+        return model, AdderSteps(arb_mat(x, model.E.ncols()), none, 0.0)
+    model = rounded(model, Roundoff(fmt))
+    return model, of_steps(*forward(model, Roundoff(fmt)), model.W_out, model.b_out)
 
 
 def read_adder(data: bytes) -> Adder:

@@ -79,12 +79,25 @@ class BinaryFormat:
         return bool(size <= self.largest)
 
 
+def format_of(name: Any) -> BinaryFormat | None:
+    """A format by its name: "p12" and "12-bit significand" have so many bits and the exponents of float32."""
+    if not isinstance(name, str) or name in NAMED:
+        return BinaryFormat(*NAMED[name]) if isinstance(name, str) else None
+    bits = re.fullmatch("p([1-9][0-9]?)|([1-9][0-9]?)-bit significand", name)
+    p = int(bits[1] or bits[2]) if bits else 0
+    return BinaryFormat(p, -126, 127) if 2 <= p <= 53 else None
+
+
+def in_words(name: str) -> str:
+    """How assumptions name a format."""
+    return f"{name[1:]}-bit significand" if re.fullmatch("p[0-9]+", name) else name
+
+
 def named(said: dict[str, Any]) -> BinaryFormat:
     """The format of a certificate in the reading "dtype, any order". Raises: Refusal for one that is not checked."""
     name = said.get("precision")
     require("accumulate" not in said, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
-    if name in NAMED:
-        return BinaryFormat(*NAMED[name])
-    is_bits = isinstance(name, str) and re.fullmatch("p[1-9][0-9]?", name) and 2 <= int(name[1:]) <= 53
-    require(bool(is_bits), f"parameters: the precision {name!r} is not checked", NOT_CHECKABLE)
-    return BinaryFormat(int(str(name)[1:]), -126, 127)
+    found = None if "-" in str(name) else format_of(name)
+    require(found is not None, f"parameters: the precision {name!r} is not checked", NOT_CHECKABLE)
+    assert found is not None
+    return found

@@ -1,28 +1,46 @@
 """The forward passes of the tasks' models on sizes and errors, which bound the roundings of every input at once."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from flint import arb, arb_mat, fmpq_mat
+from flint import arb, arb_mat, fmpq, fmpq_mat
 
+from verify.checker.formats import BinaryFormat
+from verify.checker.reading import Weights
 from verify.checker.roundoff import Reach, Roundoff, exact, slack
 
-Weights = dict[str, fmpq_mat]
+Numbers = dict[str, fmpq_mat]
 Head = tuple[fmpq_mat, fmpq_mat, fmpq_mat, fmpq_mat]
+Layer = tuple[Sequence[Head], fmpq_mat, fmpq_mat, fmpq_mat]
 
 
-def of_histogram(on: Roundoff, W: Weights, slots: int, is_softmax: bool) -> float:
-    """Of x = E[tokens], x' = x + weights x, logits = ReLU(x' W_1 + b_1) W_2 + b_2, with BOS as one more slot."""
+def rounded_once(w: Weights, fmt: BinaryFormat) -> tuple[Weights, Numbers]:
+    """A model of one layer with its weights rounded to a format, and these as fractions."""
+    w = w._replace(matrices={name: fmt.of_weights(rows) for name, rows in w.matrices.items()})
+    return w, {name: fractions(rows) for name, rows in w.matrices.items()}
+
+
+def fractions(rows: list[list[float]]) -> fmpq_mat:
+    """Stored numbers as they are."""
+    return fmpq_mat(len(rows), len(rows[0]), [fmpq(*x.as_integer_ratio()) for row in rows for x in row])
+
+
+def of_counts(on: Roundoff, W: Numbers, slots: int, is_softmax: bool, root: arb | None = None) -> float:
+    """Of x = E[tokens], x' = x + weights x, logits = ReLU(x' W_1 + b_1) W_2 + b_2, with BOS as one more slot.
+
+    The weights are given, or scores, divided by a root where there is one.
+    """
     x, slots = exact(fmpq_mat(W["E"].tolist() + W["e_BOS"].tolist() if "e_BOS" in W else W["E"])), slots + 1
     if "A" in W:
         scores = exact(W["A"])
     else:
         q, k = on.total([(x, W["W_Q"])], []), on.total([(x, W["W_K"])], [])
-        scores = on.scores(q, k, arb(W["E"].ncols()).sqrt())
+        scores = on.scores(q, k, root)
     mixed = on.softmax(scores, x, slots) if is_softmax else on.weighed(scores, x, slots)
     return _read(on, on.total([], [x, mixed], slots), W)
 
 
-def _read(on: Roundoff, x: Reach, W: Weights) -> float:
+def _read(on: Roundoff, x: Reach, W: Numbers) -> float:
     """Of the neurons, and of logits that they alone write."""
     hidden = on.total([(x, W["W_1"])], [exact(W["b_1"])])  # a ReLU moves nothing further apart
     return slack(on.total([(hidden, W["W_2"])], [exact(W["b_2"])]))
@@ -38,18 +56,50 @@ def attended(on: Roundoff, x: Reach, heads: Sequence[Head], slots: int, skip: bo
 
 
 def of_layers(
-    on: Roundoff, x: Reach, layers: Sequence[tuple[Sequence[Head], fmpq_mat, fmpq_mat, fmpq_mat]], slots: int,
-    skip: bool, W_out: fmpq_mat, b_out: fmpq_mat,
-) -> float:  # fmt: skip
+    on: Roundoff, x: Reach, layers: Sequence[Layer], slots: int, skip: bool, W_out: fmpq_mat, b_out: fmpq_mat
+) -> float:
     """Of layers of heads and neurons (W_1, b_1, W_2), and of the readout."""
     for heads, W_1, b_1, W_2 in layers:
-        x = attended(on, x, heads, slots, skip)
-        if b_1.ncols():
-            x = on.total([(on.total([(x, W_1)], [exact(b_1)]), W_2)], [x] * skip)
-        elif not skip:
-            zero = arb_mat(x.size.nrows(), x.size.ncols())
-            x = Reach(zero, zero)
+        x = neurons(on, attended(on, x, heads, slots, skip), W_1, b_1, W_2, skip)
     return slack(on.total([(x, W_out)], [exact(b_out)]))
+
+
+def neurons(on: Roundoff, x: Reach, W_1: fmpq_mat, b_1: fmpq_mat, W_2: fmpq_mat, skip: bool) -> Reach:
+    """The stream after a layer's neurons."""
+    if b_1.ncols():
+        return on.total([(on.total([(x, W_1)], [exact(b_1)]), W_2)], [x] * skip)
+    return x if skip else Reach(0 * x.size, 0 * x.size)
+
+
+class AdderSteps(NamedTuple):
+    """What each step of two layers rounds, of what it is given: the stream of layer 1 by row; in layer 2 the share by
+    which a head's weights are off, and then its mean's coordinates; differences of logits."""
+
+    stream: arb_mat
+    heads: list[tuple[arb, list[arb]]]
+    off: float
+
+
+def of_steps(
+    on: Roundoff, x: Reach, layers: Sequence[Layer], slots: int, W_out: fmpq_mat, b_out: fmpq_mat
+) -> AdderSteps:
+    """Of two layers with a skip connection, where each step starts from what the ones before have computed."""
+    heads, W_1, b_1, W_2 = layers[0]
+    x = neurons(on, attended(on, x, heads, slots, True), W_1, b_1, W_2, True)
+    found, stream, parts = list[tuple[arb, list[arb]]](), given(x), []
+    for W_Q, W_K, W_V, W_O in layers[1][0]:
+        q, k, v = (on.total([(stream, W)], []) for W in (W_Q, W_K, W_V))
+        mean = on.mean(v, slots, arb(0))
+        found.append((on.tilt(on.scores(q, k)), mean.error.entries()))
+        parts.append((given(mean), W_O))
+    _, W_1, b_1, W_2 = layers[1]
+    last = neurons(on, on.total(parts, [stream]), W_1, b_1, W_2, True)
+    return AdderSteps(x.error, found, slack(on.total([(last, W_out)], [exact(b_out)])))
+
+
+def given(x: Reach) -> Reach:
+    """Computed numbers, from which the next step starts."""
+    return Reach(x.size, 0 * x.size)
 
 
 def of_embedded(on: Roundoff, E: fmpq_mat, positions: fmpq_mat) -> Reach:
@@ -59,10 +109,69 @@ def of_embedded(on: Roundoff, E: fmpq_mat, positions: fmpq_mat) -> Reach:
     return on.total([], [exact(fmpq_mat(rows)) for rows in pairs])
 
 
-def of_regions(on: Roundoff, W: Weights, slots: int) -> float:
+def of_regions(on: Roundoff, W: Numbers, slots: int) -> float:
     """Of an encoder of one head with neurons, and of prompts that attend to it."""
     x = attended(on, exact(W["E"]), [(W["W_Q"], W["W_K"], W["W_V"], W["W_O"])], slots, True)
+    scores, v = _seen(on, x, W)
+    return _read_by_prompts(on, on.softmax(scores, v, slots), W)
+
+
+def _seen(on: Roundoff, x: Reach, W: Numbers) -> tuple[Reach, Reach]:
+    """The scores that prompts give the stream after its neurons, and the values that they read."""
     hidden = on.total([(x, W["W_1"])], [exact(W["b_1"])])
     x = on.total([(hidden, W["W_2"])], [x, exact(W["b_2"])])
     q, k, v = on.total([(exact(W["P"]), W["U_Q"])], []), on.total([(x, W["U_K"])], []), on.total([(x, W["U_V"])], [])
-    return slack(on.total([(on.softmax(on.scores(q, k), v, slots), W["W_out"])], [exact(W["b_out"])]))
+    return on.scores(q, k), v
+
+
+def _read_by_prompts(on: Roundoff, z: Reach, W: Numbers) -> float:
+    """Differences of logits of what prompts have read, and may feed to neurons of their own."""
+    if "W_3" in W:
+        z = on.total([(on.total([(z, W["W_3"])], [exact(W["b_3"])]), W["W_4"])], [z, exact(W["b_4"])])
+    return slack(on.total([(z, W["W_out"])], [exact(W["b_out"])]))
+
+
+class PlacedSteps(NamedTuple):
+    """What each step rounds of tokens at places, in rows of places by token: scores, coordinates of the mean of values,
+    scores of all prompts and values, coordinates of what they read, and differences of logits."""
+
+    scores: list[list[arb]]
+    mean: list[arb]
+    seen: list[list[arb]]
+    read: list[arb]
+    off: float
+
+
+def of_placed(on: Roundoff, W: Numbers, slots: int) -> PlacedSteps:
+    """Of tokens at places, whose queries and keys may be turned, and whose scores fall with the distance."""
+    x = of_embedded(on, W["E"], fmpq_mat(W["positions"].table()[:slots]))
+    q, k, v = (on.total([(x, W[name])], []) for name in ("W_Q", "W_K", "W_V"))
+    if "slope" in W:
+        q, k = _turned(on, q, W, slots), _turned(on, k, W, slots)
+    scores = on.scores(q, k)
+    if "slope" in W:
+        far = on.total([(exact(fmpq_mat([[slots]])), W["slope"])], [])  # the longest distance, or more
+        size, error = (arb_mat([[part[0, 0]] * scores.size.ncols()]) for part in (far.size, far.error))
+        scores = on.total([], [scores, Reach(size, error, far.unit)])
+    mean = on.mean(v, slots, arb(0))
+    looks, values = _seen(on, on.total([(given(mean), W["W_O"])], [x]), W)
+    read = on.mean(given(values), slots, arb(0))
+    seen = [[*a, *b] for a, b in zip(looks.error.transpose().tolist(), values.error.tolist(), strict=True)]
+    off = _read_by_prompts(on, given(read), W)
+    return PlacedSteps(scores.error.tolist(), mean.error.entries(), seen, read.error.entries(), off)
+
+
+def _turned(on: Roundoff, x: Reach, W: Numbers, slots: int) -> Reach:
+    """Each pair of coordinates turned by its place's angle: two products and their sum."""
+    parts = list[Reach]()
+    for row, (sizes, errors) in enumerate(zip(x.size.tolist(), x.error.tolist(), strict=True)):
+        turn = [[fmpq(0)] * len(sizes) for _ in sizes]
+        for i in range(0, len(sizes), 2):
+            c, s = W["cosines"][row % slots, i // 2], W["sines"][row % slots, i // 2]
+            turn[i][i], turn[i + 1][i], turn[i][i + 1], turn[i + 1][i + 1] = c, -s, s, c
+        parts.append(on.total([(Reach(arb_mat([sizes]), arb_mat([errors]), x.unit), fmpq_mat(turn))], []))
+    units = [part.unit for part in parts]
+    unit = None if None in units else min(x for x in units if x is not None)
+    both = zip(*((part.size, part.error) for part in parts), strict=True)
+    size, error = (arb_mat([row for x in found for row in x.tolist()]) for found in both)
+    return Reach(size, error, unit)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from flint import fmpq, fmpq_mat
+from flint import arb
 
-from verify.checker.forwards import of_histogram
+from verify.checker.forwards import of_counts, rounded_once
 from verify.checker.mathematics import Model
 from verify.checker.reading import NOT_CHECKABLE, Weights, require
 from verify.checker.roundoff import Roundoff, contract, opened, still_due
@@ -36,14 +36,8 @@ def check(w: Weights, c: dict[str, Any], claims: Sequence[str]) -> tuple[str, li
     require(is_list, f"margin_per_count: must be {L} numbers above zero")
     compare(c, {"margin": min(margins)})
     on = Roundoff(fmt)
-    w = w._replace(matrices={name: fmt.of_weights(rows) for name, rows in w.matrices.items()})
-    exact = {name: fractions(rows) for name, rows in w.matrices.items()}
-    off = of_histogram(on, exact, L, p["model"].endswith("+sftm"))
+    w, exact = rounded_once(w, fmt)
+    off = of_counts(on, exact, L, p["model"].endswith("+sftm"), arb(p["d"]).sqrt())
     held = decide(Model(w, [still_due(m, off) for m in margins]), None)
     require(held == (0, 0), "margin: is not shown on all inputs")
     return verdict, trusted
-
-
-def fractions(rows: list[list[float]]) -> fmpq_mat:
-    """Stored numbers as they are."""
-    return fmpq_mat(len(rows), len(rows[0]), [fmpq(*x.as_integer_ratio()) for row in rows for x in row])

@@ -1,8 +1,21 @@
 """Which part of the checker re-decides a certificate: one for each task."""
 
 from collections.abc import Callable
+from functools import partial
 
-from verify.checker import addition, circuits, contextual, count01, fields, heads, inductive, modular, module, parity
+from verify.checker import (
+    addition,
+    circuits,
+    contextual,
+    count01,
+    fields,
+    heads,
+    inductive,
+    modular,
+    module,
+    parity,
+    placed,
+)
 from verify.checker.reading import Refusal, read_certificate
 
 Check = Callable[[bytes, bytes], tuple[str, list[str]]]
@@ -17,6 +30,7 @@ TASKS: dict[str, Check] = {
     "language": circuits.check,
     "module": module.check,
     "parity": parity.check,
+    **{task: partial(placed.check, task=task) for task in placed.TASKS},
 }
 
 

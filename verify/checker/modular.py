@@ -4,7 +4,8 @@ from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
-from verify.checker.adder import Adder, Head, how, in_dtype, least_gap, neurons, plus, read_adder
+from verify.checker.adder import Adder, how, in_dtype, least_gap, neurons, plus, read_adder
+from verify.checker.forwards import Head
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.roundoff import opened, still_due
 from verify.checker.statement import certificate_of, compare, is_close

@@ -3,27 +3,33 @@
 from fractions import Fraction
 from typing import Any
 
+from verify.checker.formats import BinaryFormat
+from verify.checker.forwards import of_counts, rounded_once
 from verify.checker.mathematics import Model
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Weights, read_tensors, require, rows_of
+from verify.checker.roundoff import Roundoff, contract, opened, still_due
 from verify.checker.splits import decide
-from verify.checker.statement import certificate_of, compare, header, stands_for
-from verify.checker.table import walk
+from verify.checker.statement import certificate_of, compare, stands_for
 
 MOST_CELLS = 1 << 20  # of a token and its own count
 ASSUMED = [
     "x' = x + x W_Q W_K^T x^T x, logits = ReLU(x' W_1 + b_1) W_2 + b_2, in real arithmetic",
     "the weights are the stored numbers, exactly",
-    "right means: the logit of the count's parity is strictly the larger one",
 ]
+RIGHT = "right means: the logit of the count's parity is strictly the larger one"
 
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     c = certificate_of("parity", weights, certificate)
-    verdict = header(c)
-    trusted, w = walk(c, f"parity, {verdict.lower()}"), _read(weights)
-    compare(c, {"parameters": w.repeated["parameters"], "assumptions": ASSUMED})
-    (_prove if verdict == "PROVED" else _refute)(w, c)
+    (verdict, fmt, trusted), w, said = opened("parity", c), _read(weights), c["parameters"]
+    named = {name: said[name] for name in ("precision", "accumulate") if fmt and name in said}
+    assumed = [*(contract(said) if fmt else ASSUMED), RIGHT]
+    compare(c, {"parameters": w.repeated["parameters"] | named, "assumptions": assumed})
+    if verdict == "PROVED":
+        _prove(w, c, fmt)
+    else:
+        _refute(w, c)
     return verdict, trusted
 
 
@@ -41,13 +47,17 @@ def _read(data: bytes) -> Weights:
     return Weights({"parameters": parameters}, None, {name: rows_of(name, *x) for name, x in tensors.items()})
 
 
-def _prove(w: Weights, c: dict[str, Any]) -> None:
+def _prove(w: Weights, c: dict[str, Any], fmt: BinaryFormat | None) -> None:
     """Every token at every own count has the margin, by the vertices of what the other tokens may be."""
     p, where = w.repeated["parameters"], c["tightest"]
     require(c["margin"] > 0, "margin: must be above zero")
     require(p["T"] > 1, "an alphabet of one token has no other slots to decide", NOT_CHECKABLE)
     require(where["token"] < p["T"] and 1 <= where["count"] <= p["L"], "tightest: is no token and count")
-    model = Model(w, [c["margin"]] * p["L"])
+    off = 0.0
+    if fmt:
+        w, exact = rounded_once(w, fmt)
+        off = of_counts(Roundoff(fmt), exact, p["L"], False)
+    model = Model(w, [still_due(c["margin"], off)] * p["L"])
     decide(model, None)
     compare(c, {"inputs_covered": str(model.inputs)})
 

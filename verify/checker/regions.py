@@ -14,6 +14,7 @@ from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tiles,
 ZERO, ONE, OPEN, CLOSE, BOS = range(5)
 TOKENS = "01[]"
 VALID = re.compile(r"[01]*(?:\[[01]*\][01]*)*")
+FEW, SHORT = 3000, 10
 BITS, PRECISION, MOST_BITS = 256, 384, 1 << 13
 SHAPES = {  # of the encoder behind the attention, and of the decoder
     "E": "tokens d", "W_V": "d h", "W_O": "h d", "W_1": "d p", "b_1": "p", "W_2": "p d", "b_2": "d", "P": "R d",
@@ -46,6 +47,11 @@ class Strings(NamedTuple):
                 of_digits = 1 << digits if self.zeros is None else math.comb(digits, self.zeros)
                 found += math.comb(n, 2 * M) * of_digits
         return found
+
+    @property
+    def are_few(self) -> bool:
+        """Whether they are run one by one where cells do not show the margin."""
+        return self.N <= SHORT and self.number() <= FEW
 
     def has(self, text: str) -> bool:
         is_counted = self.zeros is None or text.count("0") == self.zeros
@@ -135,12 +141,23 @@ class RegionDecoder:
         with ctx.workprec(bits + 64):
             return [(max(0, below(e_to(low - top), bits)), -below(-e_to(high - top), bits)) for low, high in scores]
 
-    def decides(self, k: int, bag: "Bag", weights: Sequence[Ends], values: Sequence[list[Ends]], margin: fmpq) -> bool:
-        """Whether the count k is answered by the margin on all strings of the bag, whose positions have these ends."""
+    def decides(
+        self,
+        k: int,
+        bag: "Bag",
+        weights: Sequence[Ends],
+        values: Sequence[list[Ends]],
+        margin: fmpq,
+        off: Sequence[int] | None = None,
+    ) -> bool:
+        """Whether the count k is answered by the margin on all strings of the bag, whose positions have these ends.
+
+        Each coordinate of their mean may be `off` by so much.
+        """
         box = []
-        for ends in values:
+        for ends, e in zip(values, off or [0] * len(values), strict=True):
             low, high = bag.lowest(weights, [x for x, _ in ends]), bag.lowest(weights, [-x for _, x in ends])
-            box.append((low, -high))
+            box.append((low - e, e - high))
         return self.shows(k, box, margin)
 
     def shows(self, k: int, box: Sequence[Ends], margin: fmpq) -> bool:
@@ -152,7 +169,7 @@ class RegionDecoder:
         if k >= self.classes:
             return False
         near = range(max(0, k - 1), min(self.classes, k + 2))
-        ends = [(fmpq(low, 1 << BITS), fmpq(high, 1 << BITS)) for low, high in box]
+        ends = self._fed([(fmpq(low, 1 << BITS), fmpq(high, 1 << BITS)) for low, high in box])
         for j in near if self.is_staircase else range(self.classes):
             *slopes, rest = (a - b for a, b in zip(self.lines[k], self.lines[j], strict=True))
             least = sum((a * (low if a > 0 else high) for a, (low, high) in zip(slopes, ends, strict=True)), rest)
@@ -160,14 +177,33 @@ class RegionDecoder:
                 return False
         return True
 
+    def _fed(self, ends: list[tuple[fmpq, fmpq]]) -> list[tuple[fmpq, fmpq]]:
+        """The ends after the neurons of the decoder, where it has any: each between its own."""
+        if "W_3" not in self.exact:
+            return ends
+        W_3, b_3, W_4, b_4 = (self.exact[name].table() for name in ("W_3", "b_3", "W_4", "b_4"))
+        read = [_span(ends, column, b) for column, b in zip(zip(*W_3, strict=True), b_3[0], strict=True)]
+        on = [(max(low, fmpq(0)), max(high, fmpq(0))) for low, high in read]
+        added = [_span(on, column, b) for column, b in zip(zip(*W_4, strict=True), b_4[0], strict=True)]
+        return [(a + x, b + y) for (a, b), (x, y) in zip(ends, added, strict=True)]
+
     def gaps(self, own: arb_mat, points: arb_mat, due: Sequence[int]) -> list[list[arb]]:
         """For each prompt (due logit) - (each other one) of one string, at the precision that is set."""
         x, z = self.before(own, points)
         x = plus(x + relu(z) * self.W["W_2"], self.W["b_2"])
         queries, values = self.W["P"] * self.W["U_Q"], x * self.W["U_V"]
         scores = queries * (x * self.W["U_K"]).transpose()
-        read = plus(arb_mat([mean(row, values) for row in scores.table()]) * self.W["W_out"], self.W["b_out"])
+        z = arb_mat([mean(row, values) for row in scores.table()])
+        if "W_3" in self.W:
+            z = plus(z + relu(plus(z * self.W["W_3"], self.W["b_3"])) * self.W["W_4"], self.W["b_4"])
+        read = plus(z * self.W["W_out"], self.W["b_out"])
         return [[row[k] - y for j, y in enumerate(row) if j != k] for row, k in zip(read.table(), due, strict=True)]
+
+
+def _span(ends: Sequence[tuple[fmpq, fmpq]], slopes: Sequence[fmpq], constant: fmpq) -> tuple[fmpq, fmpq]:
+    """The ends of an affine form of numbers between ends."""
+    terms = [sorted((a * low, a * high)) for a, (low, high) in zip(slopes, ends, strict=True)]
+    return sum((x for x, _ in terms), constant), sum((y for _, y in terms), constant)
 
 
 def _is_staircase(lines: Sequence[tuple[fmpq, ...]]) -> bool:

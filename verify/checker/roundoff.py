@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
-from verify.checker.formats import NAMED, ULPS, BinaryFormat
+from verify.checker.formats import ULPS, BinaryFormat, format_of, in_words
 from verify.checker.reading import NOT_CHECKABLE, as_text, require
 from verify.checker.statement import header, verdict_of
 from verify.checker.table import IN_DTYPE, walk
@@ -84,25 +84,36 @@ class Roundoff:
     def softmax(self, scores: Reach, values: Reach, slots: int) -> Reach:
         """A mean of any rows of the values at up to so many slots, weighed by e^score: one row, which bounds them all.
 
-        Less the largest computed score m, which changes no mean, an argument is off by e, so an exponential by a share
-        a of itself. Weights w (1 + a_j), |a_j| <= a, move a mean by sum of w a_j (v - mean) over sum of w (1 + a_j), at
-        most a / (1 - a) times the largest |v|. Sums and quotients are off by a share d. It divides before or after.
+        Weights w (1 + a_j), |a_j| <= a, move a mean by sum of w a_j (v - mean) over sum of w (1 + a_j), at most
+        a / (1 - a) times the largest |v|.
         """
-        fmt, tiny, top = self.fmt, self.fmt.tiny, largest(scores.size)
-        unit = scores.unit
+        a = self.tilt(scores)
+        return self.mean(values, slots, a / (1 - a), bool(largest(scores.size) == 0))
+
+    def tilt(self, scores: Reach) -> arb:
+        """By which share of itself an exponential is off: less the largest computed score m, which changes no mean."""
+        fmt, unit, top = self.fmt, scores.unit, largest(scores.size)
         is_exact = unit is not None and unit >= fmt.least and bool(2 * top <= arb(2) ** (unit + fmt.p))
-        e = arb(0) if is_exact else largest(scores.error) + fmt.growth(2) * 2 * top + 4 * tiny
-        a, g = e.exp() * (1 + ULPS * fmt.u) * (1 + fmt.growth(2)) - 1, fmt.growth(slots + 1)
-        if top == 0:  # each exponential is 1
-            a, g = arb(0), g if slots > 2**fmt.p else arb(0)
-        require(bool(a < 0.5 and g < 0.5), "a softmax is too far off in the format", NOT_CHECKABLE)
+        e = arb(0) if is_exact else largest(scores.error) + fmt.growth(2) * 2 * top + 4 * fmt.tiny
+        a = arb(0) if top == 0 else e.exp() * (1 + ULPS * fmt.u) * (1 + fmt.growth(2)) - 1  # each is 1 where all are 0
+        require(bool(a < 0.5), "a softmax is too far off in the format", NOT_CHECKABLE)
+        return a
+
+    def mean(self, values: Reach, slots: int, moved: arb, is_plain: bool = False) -> Reach:
+        """The computed mean of values: `moved` by a share of the largest one, and what its sums and quotients do.
+
+        Sums and quotients are off by a share d, divided before or after. In a plain one all weights are 1.
+        """
+        fmt, tiny, g = self.fmt, self.fmt.tiny, self.fmt.growth(slots + 1)
+        g = arb(0) if is_plain and slots <= 2**fmt.p else g
+        require(bool(g < 0.5), "a softmax is too far off in the format", NOT_CHECKABLE)
         d = (1 + g / (1 - g)) * (1 + fmt.growth(3)) - 1
         lost = FLUSHED * slots * tiny
         error, V = list[arb](), rows_hull(values.size)
         require(fmt.holds(4 * slots * (1 + largest(V))), "a softmax may overflow in the format", NOT_CHECKABLE)
         for v, x in zip(V.entries(), rows_hull(values.error).entries(), strict=True):
             of_sum = 2 * self._off((1 + d + lost) * v, slots) * (1 + fmt.growth(3))
-            error.append((a / (1 - a) + d + lost) * v + (1 + d + lost) * x + of_sum + 4 * tiny)
+            error.append((moved + d + lost) * v + (1 + d + lost) * x + of_sum + 4 * tiny)
         return Reach(V + arb_mat([error]), arb_mat([error]))
 
     def weighed(self, weights: Reach, values: Reach, slots: int) -> Reach:
@@ -128,13 +139,15 @@ def slack(logits: Reach) -> float:
     return math.nextafter(float((2 * largest(logits.error) * (1 + arb(2) ** -40)).upper()), math.inf)
 
 
-def still_due(margin: float, off: float) -> float:
+def still_due(margin: float, off: float, is_stepwise: bool = False) -> float:
     """What real arithmetic must show: the margin, up to what the roundings may do, and no less than that.
+
+    Where other steps' roundings are in what it shows already, half of the margin.
 
     Raises: Refusal where this leaves less than half of the margin: then nothing is decided.
     """
     require(2 * off <= margin, f"roundings are bounded by {off:.3g}, more than half of the margin", NOT_CHECKABLE)
-    return max(off, margin - off)
+    return max(off, margin / 2 if is_stepwise else margin - off)
 
 
 def exact(W: fmpq_mat) -> Reach:
@@ -190,10 +203,11 @@ def reading_of(c: dict[str, Any]) -> tuple[str, BinaryFormat | None]:
     require(as_text(c.get("method")) == '"certified"', "method: is not checked in a dtype", NOT_CHECKABLE)
     require(verdict_of(c) == "PROVED", "wrong inputs in a dtype are not checked", NOT_CHECKABLE)
     p = c.get("parameters")
-    known = isinstance(p, dict) and p.get("precision") in (*NAMED,) and p.get("accumulate") in (None, *NAMED)
+    said = [p.get("precision"), p.get("accumulate")] if isinstance(p, dict) else [None] * 2
+    fmt, inner = format_of(said[0]), format_of(said[0] if said[1] is None else said[1])
+    known = fmt is not None and inner is not None
     require(known, "parameters: the precision or accumulate is not checked", NOT_CHECKABLE)
-    assert isinstance(p, dict)
-    fmt, inner = (BinaryFormat(*NAMED[p.get(name) or p["precision"]]) for name in ("precision", "accumulate"))
+    assert fmt is not None and inner is not None
     is_wider = inner.p >= fmt.p and inner.least <= fmt.least and inner.most >= fmt.most
     require(is_wider, "parameters: sums in a narrower format are not checked", NOT_CHECKABLE)
     return "PROVED", fmt
@@ -203,7 +217,7 @@ def contract(
     p: dict[str, Any], sums: str = "", more: Sequence[str] = (), softmax: str = "", small: str = ""
 ) -> list[str]:
     """What a certificate in a dtype must say of its evaluations."""
-    name, inner = p["precision"], p.get("accumulate") or p["precision"]
+    name, inner = (in_words(x) for x in (p["precision"], p.get("accumulate") or p["precision"]))
     inside = f"every operation in {name}"
     if inner != name:
         inside = f"what is inside a matrix product or a softmax in {inner}, stored in {name}"

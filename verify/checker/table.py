@@ -549,6 +549,22 @@ CONTEXTUAL_WRONG: Table = CONTEXTUAL | {
     "counterexample.all_module_answers[]": _trusted("whole", "module_answers", "what torch answers there"),
 }
 
+
+def _placed(kind: Table) -> Table:
+    """The same of encoders that know positions."""
+    others = ["exactly", "zeros", "construction", "bias", "right_lengths", "regions[]", "module_answers"]
+    kept = {path: x for path, x in kind.items() if path.rpartition(".")[2].rstrip("?") not in others}
+    del kept["tightest.regions"]
+    kept.pop("counterexample.regions", None)
+    named = {"pe": "text", "decoder_mlp": "flag"}
+    return kept | {
+        "task": Field("text", "one of placed.TASKS, by placed.check"),
+        "parameters.slope?": Field("number", HEADER),
+        "parameters.coordinates?": Field("whole", HEADER),
+        **{f"parameters.{name}?": _trusted(types, name, BUILDER) for name, types in named.items()},
+    }
+
+
 GATES, INDUCTION = "by netlists.Gates", "by languages.check_language"
 CIRCUIT: Table = _real("circuits", **dict.fromkeys(["s", "n", "T", "k", "d"], "whole")) | {
     "task": Field("text", "equals circuit or language"),
@@ -611,6 +627,8 @@ TABLES: dict[str, Table] = {
     "addition, refuted": ADDITION_WRONG,
     "contextual, proved": CONTEXTUAL,
     "contextual, refuted": CONTEXTUAL_WRONG,
+    "placed, proved": _placed(CONTEXTUAL),
+    "placed, refuted": _placed(CONTEXTUAL_WRONG),
     "count01, proved": COUNT01_PROVED,
     "count01, refuted": COUNT01_WRONG,
     "modular, proved": MODULAR_PROVED,
@@ -633,7 +651,8 @@ BELOW = "the margin below the roundings"
 def _in_dtype(kind: str) -> Table:
     """A proof in a format: real arithmetic shows the margin up to what the roundings may do."""
     table = TABLES[kind]
-    left_out = ("right_lengths", "margin_scaled", "counts", "wrong_pairs", "tree", "error_share")
+    left_out: tuple[str, ...] = ("right_lengths", "margin_scaled", "counts", "wrong_pairs", "tree", "error_share")
+    left_out += ("tightest",) * ("margin_per_count[]" in table)
     kept = {path: x for path, x in table.items() if not path.startswith(left_out)}
     of_margin = "no more than twice their bound; all else is shown by roundoff.still_due"
     margins = {"margin": _trusted("number", BELOW, of_margin)}
@@ -648,7 +667,7 @@ def _in_dtype(kind: str) -> Table:
     }  # fmt: skip
 
 
-ROUNDED = ("addition", "contextual", "count01", "histogram", "modular")
+ROUNDED = ("addition", "contextual", "count01", "histogram", "modular", "parity", "placed")
 TABLES |= {f"{task}, proved{IN_DTYPE}": _in_dtype(f"{task}, proved") for task in ROUNDED}
 
 

@@ -46,9 +46,9 @@ def heat_maps(results: Sequence[Result], *, panel: str, x: str, y: str, law: str
 
 
 def _cells(results: Sequence[Result], x: str, y: str, law: str) -> dict[tuple[Any, Any], tuple[Fraction, bool]]:
-    """The mean share of each pair of settings, and whether one of its models is proved."""
+    """The mean share of each pair of settings, and whether one of its models is proved; of models with a share."""
     found: dict[tuple[Any, Any], list[Result]] = {}
-    for result in results:
+    for result in (each for each in results if law in each.exact):
         found.setdefault((result.settings[x], result.settings[y]), []).append(result)
     return {
         pair: (sum((of.exact[law][0] for of in group), Fraction(0)) / len(group), any(of.is_proved for of in group))

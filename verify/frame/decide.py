@@ -558,8 +558,10 @@ def readable_time(seconds: float) -> str:
 
 
 def _format(reading: Reading) -> dict[str, object]:
-    """The format that every operation is rounded to, in a reading that has one."""
-    return {} if isinstance(reading, Real | Kernel) else {"precision": precision_of(reading)}
+    """The format that every operation is rounded to, in a reading that has one, and that of sums where it is wider."""
+    wider = reading.accumulate if isinstance(reading, Rounded) else None
+    accumulate = {} if wider is None else {"accumulate": wider.name}
+    return {} if isinstance(reading, Real | Kernel) else {"precision": precision_of(reading), **accumulate}
 
 
 def _certificate(

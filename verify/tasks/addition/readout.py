@@ -10,6 +10,7 @@ from flint import fmpq
 
 from constructions.adder.transformer import AdderTransformer, Layer
 from verify.arithmetic.any_order import RoundedArithmetic, is_power_of_two
+from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import ENLARGE_LONG, INFLATION, OF_MANY, Array
 from verify.arithmetic.stored import numbers
 from verify.tasks.addition.shares import exactly
@@ -205,7 +206,8 @@ def sum_error(
 ) -> Array:
     """Bounds the rounding error of x W + added in any order, by column. Two terms round once, relative to their result.
 
-    `x` and `results` bound absolute values. Infinite where the sum of absolute values leaves the format.
+    `x` and `results` bound absolute values. Infinite where the sum of absolute values leaves the format. Where factors
+    are rounded, a computed one is off by v of itself, a stored one by what is known, and the product by both.
     """
     size = x @ np.abs(W) + sum(np.abs(a) for a in added)
     terms = (x != 0).astype(float) @ (W != 0).astype(float) + sum((a != 0).astype(float) for a in added)
@@ -216,5 +218,8 @@ def sum_error(
     error = np.where(roundings > 0, arithmetic.growth(roundings, 2), 0.0) * size
     if results is not None and is_plain:
         error = np.where((terms <= 2) & ~is_hard, arithmetic.stored.u * results * INFLATION, error)
+    if arithmetic.rounds_factors:
+        v, moved = arithmetic.operand.u, np.abs(W - rounded(W, arithmetic.operand))
+        error = error + x @ (v * np.abs(W) + (1 + v) * moved) * (1 + arithmetic.growth(roundings, 2))
     error = (error + arithmetic.underflow(2 * terms) * 2) * INFLATION
     return np.where((size + error) * INFLATION <= arithmetic.stored.largest, error, np.inf)

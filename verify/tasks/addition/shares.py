@@ -186,7 +186,7 @@ def _shares(
     if low <= 0:
         raise Unfit("the sum of exponentials is rounded too much")
     ranges = [(a * one // high, -(-b * one // low)) for a, b in weights]
-    return Shares(ranges, float(arithmetic.growth(k + 1)), small)
+    return Shares(ranges, float(arithmetic.growth_of_products(k + 1)), small)
 
 
 def _scaled(x: int, factor: float) -> Range:
@@ -292,7 +292,8 @@ def _direction(
     entries = int((W_O != 0).sum())
     roundings = max(0, entries - 1) + int(not is_power_of_two(W_O).all())
     relative = max(heads[h].relative for h in written)
-    relative += float(arithmetic.growth(roundings, 2)) * (1 + relative) if roundings else 0.0
+    if roundings or arithmetic.rounds_factors:
+        relative += float(arithmetic.growth_of_products(roundings, 2)) * (1 + relative)
     largest = max(abs(Fraction(p, r)) for head in coefficients for here in head for p, r in here)
     small = max(heads[h].small for h in written)
     losses = float(arithmetic.underflow(8 * sums.length)) * (1 + float(np.abs(W_O).sum())) * (1 + float(largest))

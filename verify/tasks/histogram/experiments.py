@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING
 
 from verify.experiments.experiment import Experiment, GridSize, Result, Setting, Summary
 from verify.tasks.histogram import trained_confusion, trained_two_layers
-from verify.tasks.histogram.trained_models import OWN, SAMPLES, UNIFORM, recipe, trials
+from verify.tasks.histogram.trained_models import OWN, SAMPLES, SIZE, UNIFORM, mean, recipe, sizes, trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SIZE = ("model", "d", "p")  # settings that tell sizes apart
 LAWS = {UNIFORM: "all (sequence, position) pairs", OWN: "the pairs as App. D draws them (models without positions)"}
 RECIPES = {
     GridSize.LAPTOP: "ours, which learns in fewer steps: {}; T = 8, L = 5, so that every share is exact",
@@ -37,14 +35,6 @@ def named(found: Result, more: str) -> dict[str, Setting]:
     return {**found.settings, "model": f"{found.settings['model']}, {more}"}
 
 
-def sizes(results: Sequence[Result]) -> dict[tuple[Setting, ...], list[Result]]:
-    """The results by model, d and p."""
-    found: dict[tuple[Setting, ...], list[Result]] = {}
-    for result in results:
-        found.setdefault(tuple(result.settings[name] for name in SIZE), []).append(result)
-    return found
-
-
 def bests(results: Sequence[Result]) -> list[Result]:
     """Of each size the model that is right most often at least, the first of equal ones."""
     return [max(group, key=lambda found: found.exact[UNIFORM][0]) for group in sizes(results).values()]
@@ -58,8 +48,7 @@ def by_seed(results: Sequence[Result]) -> list[str]:
     for seed in dict.fromkeys(found.settings["seed"] for found in results):
         means = []
         for model in dict.fromkeys(found.settings["model"] for found in results):
-            of = [r.exact[UNIFORM] for r in results if (r.settings["model"], r.settings["seed"]) == (model, seed)]
-            low, high = (sum(ends, Fraction(0)) / len(of) for ends in zip(*of, strict=True))
+            low, high = mean([r for r in results if (r.settings["model"], r.settings["seed"]) == (model, seed)])
             means.append((low, f"{model} {share(low, high)} %"))
         said = ", ".join(text for _, text in sorted(means, reverse=True))
         lines.append(f"seed {seed}: the mean of the exact shares over all sizes is, from the largest on, {said}")
@@ -72,11 +61,8 @@ def mean_and_best(results: Sequence[Result]) -> Summary:
 
     rows = []
     for size, group in sizes(results).items():
-        of = [found.exact[UNIFORM] for found in group]
-        means = [sum(ends, Fraction(0)) / len(of) for ends in zip(*of, strict=True)]
-        rows.append(
-            (*size, len(group), share(means[0], means[1]), share(*(max(ends) for ends in zip(*of, strict=True))))
-        )
+        best = [max(ends) for ends in zip(*(found.exact[UNIFORM] for found in group), strict=True)]
+        rows.append((*size, len(group), share(*mean(group)), share(best[0], best[1])))
     return Summary((*SIZE, "models", f"mean, exact, {UNIFORM}", f"best, exact, {UNIFORM}"), tuple(rows))
 
 

@@ -14,6 +14,7 @@ from verify.tasks.histogram.catalogue import MODELS
 
 if TYPE_CHECKING:
     import torch
+    from _typeshed import DataclassInstance
     from torch import Tensor
 
     from constructions.histogram import HistogramTransformer
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 EMBEDDINGS = ("E", "e_BOS")
 UNIFORM, OWN = "uniform", "document's"
+SIZE = ("model", "d", "p")  # settings that tell sizes apart
 SAMPLES = 3000  # sequences that A takes an accuracy from
 SIZES = {GridSize.LAPTOP: (1, 2, 4, 8, 12), GridSize.PAPER: (1, 2, 3, 4, 6, 8, 12, 16, 23, 32, 45, 64, 91, 128)}
 ALPHABET = {GridSize.LAPTOP: (8, 5), GridSize.PAPER: (32, 10)}  # T, L
@@ -47,8 +49,7 @@ class HistogramTrial:
 
     @property
     def described(self) -> Mapping[str, object]:
-        T, L = ALPHABET[self.grid]
-        return {**asdict(self), "T": T, "L": L, "recipe": str(recipe(self.grid))}
+        return described(self, ALPHABET[self.grid], recipe(self.grid))
 
     @property
     def settings(self) -> dict[str, Setting]:
@@ -57,6 +58,12 @@ class HistogramTrial:
 
     def run(self) -> DecidedModel:
         return trained(self)[0]
+
+
+def described(trial: DataclassInstance, alphabet: tuple[int, int], how: Recipe) -> dict[str, object]:
+    """All that the result of a trial depends on: its own settings, T and L, and the recipe."""
+    T, L = alphabet
+    return {**asdict(trial), "T": T, "L": L, "recipe": str(how)}
 
 
 def trained(trial: HistogramTrial) -> tuple[DecidedModel, HistogramTransformer, Confusion | None]:
@@ -144,3 +151,18 @@ def trials(grid: GridSize, seeds: int, models: Sequence[str] = MODELS, is_frozen
     """Every model at every pair of sizes."""
     combined = product(models, SIZES[grid], SIZES[grid], range(seeds))
     return [HistogramTrial(grid, model, d, p, seed, is_frozen) for model, d, p, seed in combined]
+
+
+def sizes(results: Sequence[Result]) -> dict[tuple[Setting, ...], list[Result]]:
+    """The results by model, d and p."""
+    found: dict[tuple[Setting, ...], list[Result]] = {}
+    for result in results:
+        found.setdefault(tuple(result.settings[name] for name in SIZE), []).append(result)
+    return found
+
+
+def mean(results: Sequence[Result]) -> tuple[Fraction, Fraction]:
+    """Of the shares of right pairs, at least and at most."""
+    ends = [found.exact[UNIFORM] for found in results]
+    low, high = (sum(of, Fraction(0)) / len(ends) for of in zip(*ends, strict=True))
+    return low, high

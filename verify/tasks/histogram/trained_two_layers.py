@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import product
@@ -13,7 +13,7 @@ from verify.experiments.experiment import DecidedModel, GridSize, Result, Settin
 from verify.frame.certificate import Verdict
 from verify.tasks.histogram import trained_models as one_layer
 from verify.tasks.histogram.catalogue import MODELS
-from verify.tasks.histogram.trained_models import UNIFORM
+from verify.tasks.histogram.trained_models import SIZE, UNIFORM, mean, sizes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,6 @@ SIZES = {
     GridSize.LAPTOP: ((6, 6),),  # d, p
     GridSize.PAPER: tuple(product(one_layer.SIZES[GridSize.PAPER], repeat=2)),
 }
-SIZE = ("model", "d", "p")
 BUDGET = {GridSize.LAPTOP: 400.0, GridSize.PAPER: 60.0}  # seconds for a verdict; on a laptop one takes about two
 
 
@@ -49,9 +48,8 @@ class LayersTrial:
         return f"{self.model}_layers{self.layers}_d{self.d}_p{self.p}_s{self.seed}"
 
     @property
-    def described(self) -> Mapping[str, Any]:
-        T, L = ALPHABET[self.grid]
-        return {**asdict(self), "T": T, "L": L, "recipe": str(recipe(self.grid))}
+    def described(self) -> Mapping[str, object]:
+        return one_layer.described(self, ALPHABET[self.grid], recipe(self.grid))
 
     @property
     def settings(self) -> dict[str, Setting]:
@@ -136,21 +134,13 @@ def gained(results: Sequence[Result]) -> Summary:
     from verify.experiments.table import share
 
     rows: list[tuple[Setting | None, ...]] = []
-    for size in dict.fromkeys(tuple(found.settings[name] for name in SIZE) for found in results):
-        group = [found for found in results if tuple(found.settings[name] for name in SIZE) == size]
+    for size, group in sizes(results).items():
         if {found.settings["layers"] for found in group} != set(LAYERS):
             continue  # nothing to compare
         one, two = (mean([each for each in group if each.settings["layers"] == layers]) for layers in LAYERS)
         is_exact = one[0] == one[1] and two[0] == two[1]
         rows.append((*size, share(*one), share(*two), points(two[0] - one[0]) if is_exact else None))
     return Summary((*SIZE, "one layer, mean", "two layers, mean", "two less one, points"), tuple(rows))
-
-
-def mean(results: Sequence[Result]) -> tuple[Fraction, Fraction]:
-    """Of the shares of right pairs, at least and at most."""
-    ends = [found.exact[UNIFORM] for found in results]
-    low, high = (sum(of, Fraction(0)) / len(ends) for of in zip(*ends, strict=True))
-    return low, high
 
 
 def points(of: Fraction) -> str:
@@ -180,7 +170,7 @@ def compared(results: Sequence[Result]) -> list[str]:
 def of_layers(results: Sequence[Result], seed: Setting, layers: int) -> dict[tuple[Setting, ...], Result]:
     """The models of one seed and so many layers, by model, d and p."""
     found = [each for each in results if (each.settings["seed"], each.settings["layers"]) == (seed, layers)]
-    return {tuple(each.settings[name] for name in SIZE): each for each in found}
+    return {size: group[0] for size, group in sizes(found).items()}
 
 
 def drawing(results: Sequence[Result]) -> Figure:

@@ -7,6 +7,7 @@ from functools import cache
 
 EMBEDDINGS = ("nope", "sine", "ape", "rope", "spe")
 RECURRENT = ("rnn", "lstm", "s4", "mamba", "rwkv")
+IN, OUT, FIRST_TOKEN = "trained", "tested", "first token"  # laws: the lengths trained on, those beyond, one answer
 
 TABLE_2 = """
 succession 2: 2.0/0.0  100/0.0  100/0.0  2.0/0.0  100/0.0
@@ -84,7 +85,12 @@ def lengths(task: str) -> dict[str, range]:
     >>> lengths("modular")
     {'trained': range(1, 51), 'tested': range(51, 101)}
     """
-    return {"trained": range(1, TRAINED + 1), "tested": range(TRAINED + 1, TESTED.get(task, 100) + 1)}
+    return {IN: range(1, TRAINED + 1), OUT: range(TRAINED + 1, TESTED.get(task, 100) + 1)}
+
+
+def as_drawn(law: str) -> str:
+    """The name of a law whose strings are those that C draws: of one full length, at shifts at which they fit."""
+    return f"{law}, as drawn"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
 from verify.frame.certificate import Certificate
-from verify.tasks.inductive.document_c import EMBEDDINGS, reported, reported_again
+from verify.tasks.inductive.document_c import EMBEDDINGS, FIRST_TOKEN, IN, OUT, as_drawn, reported, reported_again
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,12 +25,11 @@ STRINGS = 200  # of each length that are sampled
 EVERY = 100  # steps between two states of which the better one is kept
 MOST = 20_000  # strings of one length that are all run
 BUDGET = 60.0  # seconds for a verdict where strings are too many
-TRAINED, TESTED, FIRST = "trained", "tested", "first token"
 ROWS = (
     ("succession", (2, 4)), ("helper", (2, 4)), ("helper-shifted", (1, 2, 4)), ("shifted", (1, 2, 4)),
     ("modular", (1, 2, 4)), ("selective", (1, 2, 4)), ("selective-modular", (2, 4)),
 )  # fmt: skip
-SMALL_ROWS = tuple((task, (1, 2)) for task in ("shifted", "modular"))
+SMALL_ROWS = tuple((task, tuple(n for n in layers if n < 4)) for task, layers in ROWS)
 
 
 @dataclass(frozen=True)
@@ -53,12 +52,12 @@ class Shape:
 
 
 SHAPES = {GridSize.LAPTOP: Shape(64, 4, 128), GridSize.PAPER: Shape(1024, 8, 4096)}
-BY_COUNT, TYPES = ("modular", "succession", "first-homogeneous"), ("selective", "selective-modular")
+BY_COUNT, TYPES = ("modular", "succession"), ("selective", "selective-modular")
 
 
-def sizes_of(grid: GridSize, task: str) -> Sizes:
+def sizes_of(grid: GridSize, task: str, is_brief: bool = False) -> Sizes:
     """C's, or on a laptop those that are decided in seconds: C's where a shift has one line or two, and shorter ones
-    where it has one for each start, or all strings over types."""
+    where it has one for each start, or all strings over types. `is_brief` has those shorter, too."""
     if grid is GridSize.PAPER:
         tested = 128 if task in ("first-homogeneous", "first-heterogeneous", "selective-modular") else 100
         return Sizes(64 if task == "selective-modular" else 50, tested, 160, {})
@@ -68,9 +67,11 @@ def sizes_of(grid: GridSize, task: str) -> Sizes:
         return Sizes(4, 8, 13, {"types": 3})
     if task == "first-homogeneous":
         return Sizes(50, 128, 132, {})
-    if task in BY_COUNT:
+    if task in BY_COUNT and not is_brief:
         return Sizes(50, 100, 105, {})
-    return Sizes(20, 40, 44, {"vocabulary": 40})
+    if task == "modular":
+        return Sizes(20, 40, 44, {"modulus": 4})
+    return Sizes(10, 20, 22, {"vocabulary": 20})
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class DecoderTrial:
     neurons: int
     seed: int
     shown: tuple[str, ...]
+    is_brief: bool = False
 
     @property
     def name(self) -> str:
@@ -94,8 +96,13 @@ class DecoderTrial:
 
     @property
     def described(self) -> Mapping[str, Any]:
-        sizes = asdict(sizes_of(self.grid, self.task))
-        return {**asdict(self), "shown": list(self.shown), "sizes": sizes, "recipe": str(recipe(self.grid, self.task))}
+        sizes, how = asdict(sizes_of(*self.lesson)), str(recipe(*self.lesson))
+        return {**asdict(self), "shown": list(self.shown), "sizes": sizes, "recipe": how}
+
+    @property
+    def lesson(self) -> tuple[GridSize, str, bool]:
+        """What sizes and recipe depend on."""
+        return self.grid, self.task, self.is_brief
 
     @property
     def settings(self) -> dict[str, Setting]:
@@ -123,7 +130,7 @@ class DecoderTrial:
         from verify.counting.tasks import Task
         from verify.tasks.inductive.trained import Course
 
-        sizes = sizes_of(self.grid, self.task)
+        sizes = sizes_of(*self.lesson)
         return Course(Task.of(self.task, **sizes.of), sizes.trained, sizes.tested, sizes.positions)
 
     def run(self) -> DecidedModel:
@@ -131,19 +138,22 @@ class DecoderTrial:
         from verify.tasks.inductive.trained import trained
 
         course, model = self.course, blank(self)
-        training = trained(model, course, recipe(self.grid, self.task), self.seed, EVERY)
+        training = trained(model, course, recipe(*self.lesson), self.seed, EVERY)
         about = {"task": course.task.name, **course.task.parameters()}
         return DecidedModel(judged(self, model), as_bytes(model, about), training.to_dict())
 
 
-def recipe(grid: GridSize, task: str) -> Recipe:
+def recipe(grid: GridSize, task: str, is_brief: bool = False) -> Recipe:
     """C's rate, warmup, batch and steps (footnote 1, Sec. 3.3), or ours, which learns in seconds."""
     from constructions.training import Recipe
 
     if grid is GridSize.PAPER:
         return Recipe("AdamW", lr=1e-4, steps=312_500, batch=32, warmup=3000)
+    brief = {"succession": (3e-3, 1000, 8), "modular": (3e-3, 1500, 8), "selective": (3e-3, 500, 32)}
     lr, steps, batch = {
-        "first-homogeneous": (1e-2, 3000, 4), "first-heterogeneous": (3e-2, 6000, 16), "selective": (3e-3, 1500, 32)
+        "first-homogeneous": (1e-2, 1500, 4), "first-heterogeneous": (3e-2, 6000, 16), "selective": (3e-3, 1500, 32),
+        "selective-modular": (3e-3, 500, 32), "helper": (3e-3, 1000, 16), "helper-shifted": (3e-3, 2000, 16),
+        "shifted": (3e-3, 600, 16), **(brief if is_brief else {}),
     }.get(task, (3e-3, 1000, 4))  # fmt: skip
     return Recipe("AdamW", lr=lr, steps=steps, batch=batch, schedule="one-cycle", clip=1.0)
 
@@ -187,13 +197,13 @@ def certified(model: Decoder, course: Course) -> Certificate:
 def by_lines(trial: DecoderTrial, model: Decoder, sampled: tuple[int, int]) -> Result:
     """The result where all inputs are prefixes of few lines; shares are of strings of the token that is counted."""
     from verify.frame.decide import Effort, certify
-    from verify.tasks.inductive.tested import number_of_inputs, taught
+    from verify.tasks.inductive.tested import number_of_inputs, parts, taught
 
     problem = taught(model, trial.course)
     found = certify(problem, effort=Effort(BUDGET))
     exact, inputs = {}, {}
-    for name, part in trial.course.ranges.items():
-        low, high = found.extra["accuracy"][f"{part.start}..{part.stop - 1}"]
+    for name, part in parts(model, trial.course).items():
+        low, high = found.extra["accuracy"][str(part)]
         exact[name] = Fraction(low), Fraction(high)
         inputs[name] = number_of_inputs(problem, part)
     return Result(trial.settings, sampled, found.verdict, exact, found.counterexample, inputs)
@@ -205,13 +215,13 @@ def by_strings(trial: DecoderTrial, model: Decoder, sampled: tuple[int, int]) ->
 
     found = every_string(model, trial.course)
     exact, inputs = {}, {}
-    for name, part in (*trial.course.ranges.items(), (FIRST, range(1, 2))):
+    for name, part in (*trial.course.ranges.items(), (FIRST_TOKEN, range(1, 2))):
         of = slice(part.start - 1, part.stop - 1)
         right, wrong, total = (sum(counts[of]) for counts in (found.right, found.wrong, found.total))
         exact[name] = Fraction(right, total), 1 - Fraction(wrong, total)
         inputs[name] = total
     if trial.task != "first-heterogeneous":
-        del exact[FIRST], inputs[FIRST]
+        del exact[FIRST_TOKEN], inputs[FIRST_TOKEN]
     return Result(trial.settings, sampled, found.verdict, exact, found.counterexample, inputs)
 
 
@@ -233,7 +243,7 @@ SHOWN_OF_FIRST = ("d", "positions", "C prints", "seed")
 def trials(grid: GridSize, seeds: int) -> list[DecoderTrial]:
     """Table 2."""
     rows = ROWS if grid is GridSize.PAPER else SMALL_ROWS
-    return decoders(grid, seeds, rows, EMBEDDINGS, SHOWN)
+    return [replace(trial, is_brief=True) for trial in decoders(grid, seeds, rows, EMBEDDINGS, SHOWN)]
 
 
 def trials_with_bos(grid: GridSize, seeds: int) -> list[DecoderTrial]:
@@ -268,26 +278,34 @@ def grids(law: str, results: Sequence[Result], *, panel: str, y: str) -> Figure:
     return heat_maps(results, panel=panel, x="positions", y=y, law=law)
 
 
+def grids_of_drawn(results: Sequence[Result]) -> Figure:
+    """What C prints of the lengths beyond those trained on, exactly."""
+    of = [replace(found, exact={OUT: drawn_share(found, OUT)}) for found in results if found.exact]
+    return grids(OUT, of, panel="task", y="layers")
+
+
 def points(results: Sequence[Result], *, laws: Sequence[str]) -> Figure:
     from verify.figures.experiments import accuracies
 
     return accuracies(results, by="positions", laws=laws)
 
 
-def in_words(grid: GridSize, tasks: Sequence[str], shape: str = "") -> str:
+def in_words(grid: GridSize, tasks: Sequence[str], shape: str = "", is_brief: bool = False) -> str:
     """What is trained, and with what of that C prints."""
     parts = []
     for task in tasks:
-        sizes = sizes_of(grid, task)
+        sizes = sizes_of(grid, task, is_brief)
         own = "".join(f", {name.replace('_', ' ')} {size}" for name, size in sizes.of.items())
         length = f"lengths to {sizes.trained}, tested to {sizes.tested}, {sizes.positions} positions{own}"
-        parts.append(f"{task}: {length}; {recipe(grid, task)}")
+        parts.append(f"{task}: {length}; {recipe(grid, task, is_brief)}")
+    of, how = SHAPES[GridSize.PAPER], recipe(GridSize.PAPER, tasks[0])
+    theirs = "" if shape else f"{of.d} coordinates, {of.heads} heads, {of.neurons} neurons a layer and "
     of = SHAPES[grid]
     shape = shape or f"{of.d} coordinates, {of.heads} heads, {of.neurons} neurons a layer"
     whose = (
         "C's block, rate, warmup, batch, steps and lengths (footnote 1, Sec. 3); the optimizer is ours"
         if grid is GridSize.PAPER
-        else "ours, in C's block with GELU and LayerNorm"
+        else f"ours, in C's block with GELU and LayerNorm (C's have {theirs}{how.steps:,} steps of {how.batch})"
     )
     kept = f"of every {EVERY} steps those weights are kept that answer most samples of both lengths"
     return f"{whose}: {shape}, each string at a random shift; {'. '.join(parts)}. As C does, {kept}"
@@ -299,12 +317,17 @@ SAMPLING = (
     "strings at larger shifts are never drawn"
 )
 LAWS = {
-    TRAINED: "all strings, starts and shifts of the lengths trained on, their last answer",
-    TESTED: "all of the lengths beyond them, to that of the test",
+    IN: "all strings, starts and shifts of the lengths trained on, their last answer",
+    OUT: "all of the lengths beyond them, to that of the test",
+}
+OF_DRAWN = {
+    as_drawn(IN): "the answers to all strings of the length trained on, at every start and at the shifts at which they "
+    "fit, as C draws them",
+    as_drawn(OUT): "the answers beyond that length to all strings of that of the test, likewise",
 }
 OVER_TYPES = {
-    TRAINED: "all answers at lengths trained on, to strings of the length of the test at every shift at which they fit",
-    TESTED: "all answers beyond them, to the same strings",
+    IN: "all answers at lengths trained on, to strings of the length of the test at every shift at which they fit",
+    OUT: "all answers beyond them, to the same strings",
 }
 
 
@@ -316,20 +339,21 @@ def experiments() -> tuple[Experiment, ...]:
 def table_2() -> Experiment:
     return Experiment(
         "C-Table-2",
-        "C, Table 2, one and two layers: shifted start and modular",
+        "C, Table 2, one and two layers",
         "Which decoders count beyond the lengths that they were trained on, by task and position code?",
         "Trained / tested, in per cent, the best of five seeds: the column *C prints*. With two layers shifted start "
         "is generalised best by RoPE, modular by SinePE and APE.",
         SAMPLING,
-        LAWS,
         {
-            GridSize.LAPTOP: in_words(GridSize.LAPTOP, [task for task, _ in SMALL_ROWS]),
-            GridSize.PAPER: in_words(GridSize.PAPER, [task for task, _ in ROWS]),
+            IN: f"{LAWS[IN]} (of selective tasks: as in C-Table-A7)",
+            OUT: f"{LAWS[OUT]} (of selective tasks: as in C-Table-A7)",
+            **OF_DRAWN,
         },
-        {GridSize.LAPTOP: 20.0, GridSize.PAPER: 500_000.0},
+        {grid: in_words(grid, [task for task, _ in ROWS], is_brief=True) for grid in GridSize},
+        {GridSize.LAPTOP: 10.0, GridSize.PAPER: 500_000.0},
         trials,
-        partial(grids, TESTED, panel="task", y="layers"),
-        remarks,
+        grids_of_drawn,
+        generalised,
     )
 
 
@@ -342,11 +366,11 @@ def table_a4() -> Experiment:
         "Trained / tested, in per cent: without BOS 2.0/0.0 (succession) and 11.8/11.8 (modular) for NoPE and RoPE; "
         "with it 100/0.0, and 100/10.1 (NoPE) and 100/27.8 (RoPE).",
         SAMPLING,
-        {TRAINED: f"{LAWS[TRAINED]}, in succession those of equal tokens alone", TESTED: LAWS[TESTED]},
+        {IN: f"{LAWS[IN]}, in succession those of equal tokens alone", OUT: LAWS[OUT]},
         {grid: in_words(grid, tasks) for grid in GridSize},
         {GridSize.LAPTOP: 10.0, GridSize.PAPER: 500_000.0},
         trials_with_bos,
-        partial(grids, TRAINED, panel="task", y="BOS"),
+        partial(grids, IN, panel="task", y="BOS"),
         remarks,
     )
 
@@ -360,12 +384,18 @@ def table_a5() -> Experiment:
         "The first token's answer alone, with 32 and with 4 coordinates: 100 % for SinePE, APE and SPE, 0 % for NoPE "
         "and RoPE, in and out of distribution.",
         f"{SAMPLING}; all answers are counted, as the first one alone is right where every answer is *first*",
-        LAWS,
+        {
+            **LAWS,
+            FIRST_TOKEN: "the first tokens' answers alone, at every shift",
+            as_drawn(
+                FIRST_TOKEN
+            ): "these at the shifts at which strings of the length trained on fit, as C scores them",
+        },
         {grid: in_words(grid, ["first-homogeneous"], of) for grid in GridSize},
-        {GridSize.LAPTOP: 16.0, GridSize.PAPER: 50_000.0},
+        {GridSize.LAPTOP: 8.0, GridSize.PAPER: 50_000.0},
         trials_of_first_tokens,
-        partial(points, laws=(TRAINED, TESTED)),
-        remarks,
+        partial(points, laws=(IN, OUT, FIRST_TOKEN, as_drawn(FIRST_TOKEN))),
+        partial(generalised, laws=(FIRST_TOKEN,)),
     )
 
 
@@ -377,11 +407,11 @@ def table_a6() -> Experiment:
         "Does a decoder without positions tell the first token of any string?",
         "The first token's answer alone: 100 % in and out of distribution.",
         f"{SAMPLING}; all answers are counted, as the first one alone is right where every answer is *first*",
-        {**OVER_TYPES, FIRST: "the first answers alone, as C scores them"},
+        {**OVER_TYPES, FIRST_TOKEN: "the first answers alone, as C scores them"},
         {grid: in_words(grid, ["first-heterogeneous"], of) for grid in GridSize},
         {GridSize.LAPTOP: 20.0, GridSize.PAPER: 50_000.0},
         trials_of_strings,
-        partial(points, laws=(TRAINED, TESTED, FIRST)),
+        partial(points, laws=(IN, OUT, FIRST_TOKEN)),
         remarks,
     )
 
@@ -398,15 +428,34 @@ def table_a7() -> Experiment:
         {grid: in_words(grid, ["selective"]) for grid in GridSize},
         {GridSize.LAPTOP: 12.0, GridSize.PAPER: 500_000.0},
         trials_of_selective,
-        partial(grids, TESTED, panel="task", y="layers"),
+        partial(grids, OUT, panel="task", y="layers"),
         remarks,
     )
 
 
 def remarks(results: Sequence[Result]) -> list[str]:
     """How many models learnt what they were shown."""
-    learnt = sum(result.exact[TRAINED][0] >= LEARNT for result in results if TRAINED in result.exact)
+    learnt = sum(result.exact[IN][0] >= LEARNT for result in results if IN in result.exact)
     return [
         f"{learnt} of {len(results)} models are right on {100 * LEARNT} % or more of the lengths trained on, where C "
         "trains for 312,500 steps or twice as many"
     ]
+
+
+def generalised(results: Sequence[Result], *, laws: Sequence[str] = (IN, OUT)) -> list[str]:
+    """How many models are right on every answer that C scores, where C prints 100 % and where it does not."""
+    parts = []
+    for where, is_printed in (("where C prints 100/100", True), ("elsewhere", False)):
+        of = [found for found in results if (found.settings["C prints"] == "100/100") == is_printed]
+        right = [found for found in of if found.exact and all(drawn_share(found, law)[0] == 1 for law in laws)]
+        proved = sum(found.is_proved for found in right)
+        parts.append(
+            f"{where} {len(right)} of {len(of)} models are right on every answer that C scores, {proved} PROVED"
+        )
+    beyond = "what is never drawn: other shifts and, where there are any, helpers alone, and the last number word alone"
+    return [*remarks(results), f"exactly, {'; '.join(parts)}. A verdict is also of {beyond}"]
+
+
+def drawn_share(found: Result, law: str) -> tuple[Fraction, Fraction]:
+    """The share of a law's answers to the strings that C draws; those over types are of such shifts anyway."""
+    return found.exact[as_drawn(law) if as_drawn(law) in found.exact else law]

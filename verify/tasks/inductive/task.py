@@ -27,7 +27,7 @@ from verify.frame.judged import check_judged
 from verify.tasks.inductive import boxes, cells, marked, placed, sharp, uniform
 from verify.tasks.inductive.document_c import lengths
 from verify.tasks.inductive.runs import MarginBounds, Runs
-from verify.tasks.inductive.share import Share
+from verify.tasks.inductive.share import InputRange, Share
 
 BATCH = 512
 DRAWN_LENGTH = 100  # of a string where there is no longest
@@ -192,7 +192,7 @@ class Counting:
             judged = int((torch.isfinite(found.low).sum(0) * times).sum())
             by[found.decided_by] = by.get(found.decided_by, 0) + judged
             low = torch.where(torch.isnan(found.low), -torch.inf, found.low)
-            share.add(found.lines, low > 0, found.high <= 0, times)
+            share.add(found.lines, low > 0, found.high <= 0, found.shifts, self.runs.times)
             row, place_ = divmod(int(low.argmin()), low.shape[1])
             lowest = float(low.min())
             if found.decided_by not in telling or lowest < telling[found.decided_by][0]:
@@ -232,7 +232,9 @@ class Counting:
 
     def share(self) -> Share:
         """What counts right and wrong answers: at C's lengths, of every line, or what `shared` makes."""
-        return Share(lengths(self.wanted.name)) if self.shared is None else self.shared()
+        if self.shared is not None:
+            return self.shared()
+        return Share({name: InputRange(part) for name, part in lengths(self.wanted.name).items()})
 
     def _described(self, shift: int, line: Line, place: int) -> dict[str, object]:
         return {

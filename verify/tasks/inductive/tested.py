@@ -9,12 +9,24 @@ import torch
 
 from constructions.decoder import Decoder
 from verify.arithmetic.readings import Real
-from verify.counting.tasks import Line, Tokens
+from verify.counting.tasks import FIRST, STARTED, Line, Tokens
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Item
-from verify.tasks.inductive.share import Share
+from verify.tasks.inductive.document_c import FIRST_TOKEN, as_drawn
+from verify.tasks.inductive.share import InputRange, Share
 from verify.tasks.inductive.task import Counting
 from verify.tasks.inductive.trained import Course
+
+
+def parts(model: Decoder, course: Course) -> dict[str, InputRange]:
+    """The lengths that are trained and those beyond, at every shift and as they are drawn; the first token's answer
+    alone where a task is about it."""
+    of = dict(zip(course.ranges.items(), (course.trained, course.tested), strict=True))
+    if course.task.name in FIRST:
+        of[FIRST_TOKEN, range(1, 2)] = course.trained
+    tokens = int(course.task.name in STARTED)
+    of_full = {as_drawn(name): InputRange(part, course.room(model, end + tokens)) for (name, part), end in of.items()}
+    return {name: InputRange(part) for name, part in of} | of_full
 
 
 def taught(model: Decoder, course: Course) -> Counting:
@@ -23,22 +35,22 @@ def taught(model: Decoder, course: Course) -> Counting:
     def is_counted(line: Line) -> bool:
         return line.tokens[-1] == course.main  # no helper and no number words
 
-    return Counting(model, course.task, course.tested, shared=lambda: Share(course.ranges, is_counted))
+    return Counting(model, course.task, course.tested, shared=lambda: Share(parts(model, course), is_counted))
 
 
-def number_of_inputs(problem: Counting, part: range) -> int:
-    """How many inputs of these lengths a share is of: every line and shift.
+def number_of_inputs(problem: Counting, part: InputRange) -> int:
+    """How many inputs of a part a share is of: every line and shift.
 
     >>> from verify.counting.tasks import Task
     >>> model = Decoder(vocabulary=1, d=2, classes=10, positions=5, pe="ape")
-    >>> task = Task.of("modular")
-    >>> number_of_inputs(taught(model, Course(task, 2, 4, 5)), range(3, 5))
-    5
+    >>> problem = taught(model, Course(Task.of("modular"), 2, 4, 5))
+    >>> number_of_inputs(problem, InputRange(range(3, 5))), number_of_inputs(problem, InputRange(range(3, 5), end=2))
+    (5, 4)
     """
-    found, is_counted = 0, problem.share().is_counted
-    for shift in problem.runs.shifts:
+    found, is_counted, of = 0, problem.share().is_counted, part.lengths
+    for shift in part.within(problem.runs.shifts):
         lengths = (len(each.tokens) - each.leading for each in problem.runs.lines(shift) if is_counted(each))
-        found += sum(len(range(part.start, min(part.stop, length + 1))) for length in lengths)
+        found += sum(len(range(of.start, min(of.stop, length + 1))) for length in lengths)
     return found
 
 

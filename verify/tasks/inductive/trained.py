@@ -11,6 +11,7 @@ from torch import Tensor
 
 from constructions.decoder import Decoder, initialised
 from verify.counting.tasks import STARTED, Task, Tokens
+from verify.tasks.inductive.document_c import IN, OUT
 
 if TYPE_CHECKING:
     from constructions.training import Recipe, Training
@@ -32,7 +33,7 @@ class Course:
     @property
     def ranges(self) -> dict[str, range]:
         """The lengths that are trained, and those beyond."""
-        return {"trained": range(1, self.trained + 1), "tested": range(self.trained + 1, self.tested + 1)}
+        return {IN: range(1, self.trained + 1), OUT: range(self.trained + 1, self.tested + 1)}
 
     def drawn(self, number: int, length: int, g: torch.Generator) -> Tensor:
         """Strings of a task: `length` tokens after a number word, which is uniform, as types are.
@@ -73,10 +74,13 @@ class Course:
         due[:, :skipped] = IGNORED
         return due
 
+    def room(self, model: Decoder, tokens: int) -> int | None:
+        """At how many shifts strings of so many tokens fit, None where a model has no positions in the stream."""
+        return None if model.pe == "nope" else model.positions - model.has_bos - tokens + 1
+
     def shifts(self, model: Decoder, strings: Tensor, g: torch.Generator) -> Tensor:
         """A shift for each string at which it fits, uniform; 0 without positions."""
-        room = 0 if model.pe == "nope" else model.positions - model.has_bos - strings.shape[1]
-        return torch.randint(room + 1, (len(strings),), generator=g)
+        return torch.randint(self.room(model, strings.shape[1]) or 1, (len(strings),), generator=g)
 
     def answered(self, model: Decoder, number: int, g: torch.Generator) -> tuple[int, int]:
         """Right answers, and how many: of strings of each length at random shifts, as C tests, beyond the trained ones

@@ -74,10 +74,8 @@ def _extreme(
     found: list[tuple[float, str]] = []
     for order, is_term in product(_orders(orders, len(W)), (False, True)):
         tried = replace(at, order=order)
-        if is_term:
-            total = tried.product(np.hstack([hidden, np.ones((1, 1))]), np.vstack([W, b[None]]))
-        else:
-            total = tried.tensor(tried(add, tried.product(hidden, W), b))
+        added = tried.tensor(tried(add, tried.product(hidden, W), b))
+        total = tried.product(hidden, W, b) if is_term else added
         found.append((float(total[0, 0]), order + ", its bias among the terms" * is_term))
     not_numbers = [(value, how) for value, how in found if np.isnan(value)]
     return not_numbers[0] if not_numbers else max(found, key=lambda pair: sign * pair[0])

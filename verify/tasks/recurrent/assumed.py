@@ -6,7 +6,7 @@ import torch
 
 from constructions.errors import BadInput
 from verify.arithmetic.contract import STORED, rounding
-from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Rounded, precision_of
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Rounded
 from verify.arithmetic.torch_settings import assumed
 
 
@@ -33,17 +33,3 @@ def assumptions(
             right,
         )
     return f"{network}, in real arithmetic", STORED, right
-
-
-def rounded_in(reading: Reading) -> dict[str, str | None]:
-    """The format that a certificate in the reading "dtype, any order" names, for whoever re-checks it.
-
-    >>> from verify.arithmetic.readings import Real, reading_of
-    >>> rounded_in(reading_of("p12")), rounded_in(Real())
-    ({'precision': 'p12'}, {})
-    """
-    if not isinstance(reading, Rounded):
-        return {}
-    return {"precision": precision_of(reading)} | (
-        {} if reading.accumulate is None else {"accumulate": reading.accumulate.name}
-    )

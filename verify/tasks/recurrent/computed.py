@@ -73,12 +73,14 @@ class Computed:
         self._known = {id(x): [self._factor(y) for y in x.mid.tolist()] for x in tables}
 
     def linear(self, W: Array, x: Sequence[float] | Array, b: Array, terms: Array | None = None) -> list[float]:
+        """Weights 0 are left out where that changes nothing: with an infinite factor their product is NaN."""
         to, found = self._to, []
         vector: Sequence[float] = x.tolist() if isinstance(x, np.ndarray) else x
         if self._keeps:
             vector = [self._factor(y) for y in vector]
+        lost = {i for i, y in enumerate(vector) if not math.isfinite(y)}
         for row, constant in self._rows[id(W), id(b)]:
-            total = 0.0
+            total = 0.0 if not lost or lost <= {i for i, _ in row} else math.nan
             for i, w in row:
                 total = to(total + to(w * vector[i]))
             found.append(to(total + constant))

@@ -32,7 +32,7 @@ from verify.frame.decide import (
     is_wrong_in_its_ball,
 )
 from verify.tasks.recurrent import gated, held, merged, separate, sets
-from verify.tasks.recurrent.assumed import assumptions, rounded_in
+from verify.tasks.recurrent.assumed import assumptions
 from verify.tasks.recurrent.blocks import BlockProof, Rings, Thermometer
 from verify.tasks.recurrent.counted import CountedStrings
 from verify.tasks.recurrent.judged import check_recurrent
@@ -93,7 +93,6 @@ class Selective:
             **({"activation": self.model.activation} if self.model.kind == "rnn" else {}),
             "length": "all" if self.length is None else self.length,
             "dtype": str(self.model.dtype).removeprefix("torch."),
-            **rounded_in(reading),
         }
 
     def size(self) -> int | None:

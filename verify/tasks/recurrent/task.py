@@ -25,7 +25,7 @@ from verify.frame.certificate import Verdict
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
 from verify.tasks.recurrent import exact, gated, rotation, rounded
-from verify.tasks.recurrent.assumed import assumptions, rounded_in
+from verify.tasks.recurrent.assumed import assumptions
 from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.gated import formula, neurons
 from verify.tasks.recurrent.invariant import as_json
@@ -110,7 +110,6 @@ class Homogeneous:
             **activation,
             "length": "all" if self.longest is None else self.longest,
             "dtype": str(model.dtype).removeprefix("torch."),
-            **rounded_in(reading),
         }
 
     def size(self) -> int | None:

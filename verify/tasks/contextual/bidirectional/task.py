@@ -252,7 +252,8 @@ class OnStrings(ABC):
             "all_expected": expected,
             "all_module_answers": said,
         }
-        margin = float(self._margins(wrong)[answer])
+        is_real = isinstance(reading, Real)
+        margin = float_above(self.exact(wrong)[answer]) if is_real else float(self._margins(wrong)[answer])
         return Failure(found, margin if margin <= 0 else None)
 
 
