@@ -8,14 +8,27 @@ from verify.arithmetic.any_order import RoundedArithmetic
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.recurrent import computed
 from verify.tasks.recurrent.chain import Rules
+from verify.tasks.recurrent.enclosures import Roundings
 from verify.tasks.recurrent.grid import Boxes
 from verify.tasks.recurrent.network import Network
-from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion, finite, for_ever, outcome
+from verify.tasks.recurrent.off import StepErrors
+from verify.tasks.recurrent.proof import (
+    OrbitOutcome,
+    OrbitQuestion,
+    crept_along,
+    finite,
+    first_states,
+    for_ever,
+    outcome,
+)
 
 ARGUMENT_BOXES = "boxes round all computed states, and one that each turn maps into itself"
 ARGUMENT_BOX = "boxes round all computed states of every step"
 ARGUMENT_RUN = "one run of those that the reading allows"
-ELLIPSOIDS, BOXES = 2 / 5, 1 / 2  # shares of the time, of what is left each
+ARGUMENT_CREPT = "tubes round polynomials of the number of turns, widened by what rounding adds"
+EVERY = "every run that the reading allows"
+EXACTLY_KEPT = "every result kept exactly, and factors of matrix products rounded"
+ELLIPSOIDS, BOXES, CREPT = 2 / 5, 1 / 2, 1 / 3  # shares of the time, of what is left each
 
 
 def decided(
@@ -35,7 +48,38 @@ def decided(
     if boxed is not None and (boxed.wrong_at is not None or boxed.right_to in (None, length)):
         return boxed
     best = found if boxed is None or found.right_to >= (boxed.right_to or 0) else boxed
-    return _run(run, line, length, at, until, best)
+    errors = StepErrors(net, Roundings(at), at.stored.u)
+    crept = _crept(net, line, length, errors, until.part(CREPT))
+    if crept is not None and (crept.right_to is None or crept.right_to >= (best.right_to or 0)):
+        best = crept
+    if best.wrong_at is not None or best.right_to in (None, length):
+        return best
+    ran = _run(run, line, length, at, until.part(1 / 2), best)
+    return ran if ran.wrong_at is not None else _kept(run, line, length, at, until, ran)
+
+
+def _crept(
+    net: Network, line: OrbitQuestion, length: int | None, errors: StepErrors, until: Deadline
+) -> OrbitOutcome | None:
+    """The line many turns at once; refuted where every run is wrong."""
+    crept = crept_along(net, line, first_states(net, line, until), length, until, errors)
+    if crept is None:
+        return None
+    return replace(outcome(crept), argument=ARGUMENT_CREPT, evaluation=None if crept.wrong_at is None else EVERY)
+
+
+def _kept(
+    net: Network, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, until: Deadline, known: OrbitOutcome
+) -> OrbitOutcome:
+    """Refuted by the run that keeps every result exactly, followed in a tube; else what is known."""
+    if at.operand is not at.stored:
+        return known
+    errors = StepErrors(net, Roundings.of_factors(at.stored), at.stored.u)
+    found = _crept(net, line, length, errors, until)
+    if found is None or found.wrong_at is None:
+        return known
+    return replace(found, right_to=known.right_to, margin=known.margin, tightest=known.tightest,
+                   evaluation=EXACTLY_KEPT)  # fmt: skip
 
 
 def _boxed(
