@@ -49,6 +49,7 @@ LEAST_TURNS = 32  # of a segment that is worth its polynomials
 EVENLY = 2.0**40  # turns that are tried at most where a state grows evenly
 WALKED = 32  # turns that are walked where no segment is found
 MOST_WALKED = 256
+MOST_BEYOND = 40  # segments after a margin that may have either sign
 WIDENINGS = 5  # of the boxes of a turn whose steps are rounded
 MOST_PIECES = 64  # of a segment, for a tube that grows
 REACHED = 1.5  # the limit's tube is so much wider than where the orbit enters it
@@ -289,9 +290,7 @@ class Creeping:
                 found.search(gap, r, first, last)
         return found
 
-    def _gaps(
-        self, P: Polynomials, off: Vector, right: int, box: Vector
-    ) -> list[tuple[Gap, int]]:
+    def _gaps(self, P: Polynomials, off: Vector, right: int, box: Vector) -> list[tuple[Gap, int]]:
         """(right logit) - (each other) as polynomials, and how far they may be off at states that the box holds."""
         read, V, b = self.net.read, self.V.tolist(), self.b
         found, rounding = [], self.errors.of_logits(box[read])
@@ -539,6 +538,8 @@ def _walked(here: Creeping, turns: int, steps: int | None, until: Deadline) -> F
     for n in range(turns):
         if n % WALKED == 0:
             here.turned()
+            if n and steps is None and here.is_kept(until):
+                return here.found
         if until.is_up():
             here.found.stuck = here.found.stuck or f"time is up after {here.t - 1} tokens"
             return here.found
@@ -551,9 +552,10 @@ def _walked(here: Creeping, turns: int, steps: int | None, until: Deadline) -> F
 
 def go_on(here: Creeping, steps: int | None, until: Deadline) -> None:
     """Segment by segment, until an answer is wrong, it is right for ever, or so many steps, or nothing helps."""
-    turns, walked = 0, 0
+    turns, walked, beyond = 0, 0, 0
     while steps is None or here.t <= steps:
-        if until.is_up() or walked > MOST_WALKED:
+        beyond += here.unsure is not None
+        if until.is_up() or walked > MOST_WALKED or beyond > MOST_BEYOND:
             why = "time is up" if walked <= MOST_WALKED else "no polynomial follows its turns"
             here.found.stuck = f"{why} after {here.t - 1} tokens"
             return
