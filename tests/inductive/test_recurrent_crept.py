@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from fractions import Fraction
 from types import SimpleNamespace
 from unittest import mock
 
@@ -22,7 +23,7 @@ from verify.arithmetic.formats import FORMATS, precision_named
 from verify.arithmetic.readings import Rounded
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
-from verify.tasks.recurrent import gated, rounded, slow
+from verify.tasks.recurrent import computed, gated, rounded, slow
 from verify.tasks.recurrent.enclosures import Roundings
 from verify.tasks.recurrent.off import StepErrors
 from verify.tasks.recurrent.proof import OrbitOutcome, crept_along, first_states
@@ -73,8 +74,15 @@ class Keeping:
         pass
 
 
-def first_wrong(model, rng, most=MOST):
-    line, run = asked(SimpleNamespace(model=model, task=SWING)), Line(model, FORMAT, rng)
+class Low(Line):
+    """Sigmoids are low by a factor of 1 - 3u/2."""
+
+    def sigmoid(self, x):
+        return self.once((1 - 3 * Fraction(2) ** -(self.fmt.p + 1)) * Fraction(super().sigmoid(x)))
+
+
+def first_wrong(model, rng, most=MOST, run_of=Line):
+    line, run = asked(SimpleNamespace(model=model, task=SWING)), run_of(model, FORMAT, rng)
     for t in range(1, most + 1):
         run.step()
         if not run.margin(line.expected(t)) > 0:
@@ -148,12 +156,40 @@ def test_a_tube_that_is_kept_proves_nothing_after_an_unsure_margin():
             assert crept(MODELS["for ever"], FORMAT).entered is not None
 
 
+@pytest.mark.deep
+def test_a_run_whose_sigmoids_are_low_is_wrong_where_it_is_said_to_be():
+    """The gate is 1 but for 2^-30: a sigmoid that is low by 3/2 of 2^-16 forgets far sooner."""
+    model = gru(9.0)
+    with torch.no_grad():
+        model.cell.bias_ih_l0[3] = 21.0
+    line, net = asked(SimpleNamespace(model=model, task=SWING)), network_of(model).rounded(FORMAT)
+    coarse = Roundings.of_factors(FORMAT)
+    said = [crept_in(x, line, coarse, FORMAT) for x in (net, net.lowered(FORMAT))]
+    assert said[1].right_to < said[1].wrong_at < said[0].right_to / 100
+
+
+@pytest.mark.deep
+def test_low_sigmoids_against_fractions():
+    line, net = asked(SimpleNamespace(model=MODELS["gru"], task=SWING)), network_of(MODELS["gru"]).rounded(FORMAT)
+    low = crept_in(net.lowered(FORMAT), line, Roundings.of_factors(FORMAT), FORMAT)
+    assert low.right_to < first_wrong(MODELS["gru"], Keeping(), run_of=Low) <= low.wrong_at
+    run = computed.run(net.lowered(FORMAT), line, MOST, RoundedArithmetic.of(FORMAT), endless().deadline(), keeps=True)
+    assert run.wrong_at == first_wrong(MODELS["gru"], Keeping(), run_of=Low)
+
+
 @pytest.mark.parametrize("steps", [100, 1200, 1750])
 def test_up_to_a_length_only_what_comes_before_it_is_said(steps):
     whole, said = crept(MODELS["adds"], FORMAT), crept(MODELS["adds"], FORMAT, steps=steps)
     assert 100 < whole.right_to < 1200 < whole.wrong_at < 1750
     assert said.wrong_at == (whole.wrong_at if steps == 1750 else None)
     assert said.right_to == min(steps, whole.right_to) and (said.stuck is None) == (steps != 1200)
+
+
+@pytest.mark.parametrize(("steps", "right", "wrong"), [(20, 20, None), (36, 36, None), (38, 36, None), (60, 36, 39)])
+def test_what_is_walked_turn_by_turn_ends_at_the_length_too(steps, right, wrong):
+    """1 - 30 * 0.0009 t is just above 0 after 37 tokens, so that rounding may have it either way."""
+    said = crept(linear(1.0, 0.9e-3, 30.0), FORMAT, steps=steps)
+    assert (said.right_to, said.wrong_at) == (right, wrong) and (said.stuck is not None) == (steps == 38)
 
 
 FAR = [("gru swings", 20), ("lstm first", 24), ("linear creeps", 42), ("rwkv first", 64)]

@@ -44,6 +44,7 @@ from verify.tasks.recurrent.tubes import (
 BITS = 256
 TERMS = 66  # of a step's series when it is checked
 DEAD = 2.0**-70  # coordinates that a segment does not follow are at most this
+EITHER = "the margin after {} tokens may have either sign"
 GUARD = 2.0**-44  # half the width of boxes beyond the polynomials
 LEAST_TURNS = 32  # of a segment that is worth its polynomials
 EVENLY = 2.0**40  # turns that are tried at most where a state grows evenly
@@ -272,8 +273,8 @@ class Creeping:
                 best = (high, r), found
         if best is None:
             return True
-        (j, r), (low, high, other) = best
-        self.found.wrong_at, self.found.wrong_by, self.found.predicted = start + self.k * j + r, high, other
+        (j, r), (_, below, other) = best
+        self.found.wrong_at, self.found.wrong_by, self.found.predicted = start + self.k * j + r, below, other
         self.found.stuck = None
         return False
 
@@ -425,8 +426,10 @@ def creep(
     From `start` tokens on, answers repeat with the turns. `entered` is set where the orbit is right for ever.
     """
     here = approach(net, line, k, start, steps, until, errors or StepErrors(net))
-    if here is None or isinstance(here, Followed):
-        return here
+    if here is None:
+        return None
+    if isinstance(here, Followed):
+        return _up_to(steps, here)
     found = here.found
     found.bits, found.turn = None, k
     with ctx.workprec(BITS):
@@ -436,12 +439,17 @@ def creep(
             why = "time is up" if until.is_up() else "its tube grows too wide"
             found.stuck = f"{why} after {here.t - 1} tokens"
     if here.unsure is not None and found.wrong_at is None:
-        found.stuck = f"the margin after {here.unsure} tokens may have either sign"
-    if steps is not None and (here.unsure or found.wrong_at or found.right_to) > steps:
+        found.stuck = EITHER.format(here.unsure)
+    return _up_to(steps, found)
+
+
+def _up_to(steps: int | None, found: Followed) -> Followed:
+    """What is known of the first tokens alone; what comes later is not asked."""
+    if steps is not None and found.right_to >= steps:
         found.right_to, found.wrong_at, found.stuck = steps, None, None
         found.tightest = min(found.tightest, steps)
     elif steps is not None and found.wrong_at is not None and found.wrong_at > steps:
-        found.wrong_at, found.stuck = None, f"the margin after {here.unsure} tokens may have either sign"
+        found.wrong_at, found.stuck = None, EITHER.format(found.right_to + 1)
     return found
 
 
