@@ -523,6 +523,8 @@ def approach_rounded(
     net: Network, line: JudgedTokens, k: int, start: int, steps: int | None, until: Deadline, errors: StepErrors
 ) -> Creeping | Followed | None:
     """The same where steps are rounded: turn by turn in tubes, as soon as answers repeat."""
+    if steps is not None and start + k + 1 > steps:  # no answer is due beyond a line's end
+        return None
     with ctx.workprec(BITS):
         here = Approach(net, line, Followed(BITS), [arb(0)] * net.size, errors)
         if not here.go(start + 1, until):
