@@ -9,6 +9,7 @@ import torch
 
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
+from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import ENLARGE, INFLATION, OF_MANY, Array, U, gamma
 from verify.arithmetic.softmax import ULPS
 from verify.engine import elementary
@@ -189,8 +190,15 @@ class Roundings:
     number nearest to 0. What float64 rounds of a slope, three roundings of numbers of at most 1, is below 2^-40.
     """
 
-    def __init__(self, at: RoundedArithmetic) -> None:
-        self._at = at
+    def __init__(self, at: RoundedArithmetic, factor: Format | None = None) -> None:
+        self._at, self._factor = at, factor
+
+    @classmethod
+    def of_factors(cls, fmt: Format) -> Roundings:
+        """Those of one evaluation: every result is kept exactly, and what becomes a factor of a matrix product is
+        rounded to the format, to nearest.
+        """
+        return cls(RoundedArithmetic.real(), fmt)
 
     def linear(self, W: Array, x: Off | Array, b: Array, terms: Array) -> Off:
         """Each of n > 1 terms is rounded at most n times: as a product, and in at most n - 1 sums.
@@ -199,7 +207,7 @@ class Roundings:
         kernel that keeps partial results with more bits rounds them less, and the sum once, when it is stored.
         """
         at = self._at
-        vector = x if isinstance(x, Off) else self.stored(x)
+        vector = self._as_factor(x) if isinstance(x, Off) else self.stored(x)
         size, k = np.abs(W).T, W.shape[1]
         total = (vector.size @ size + np.abs(b)) * INFLATION
         relative = at.growth(np.maximum(terms, 2), 2)
@@ -208,6 +216,12 @@ class Roundings:
         error = vector.error @ size + relative * total + at.underflow(2 * k + 2) * (1 + relative)
         error = error + vector.size @ at.flush_loss(W).T + at.flush_loss(b)
         return self._checked(Balls().linear(W, vector.value, b, terms), error, total + error)
+
+    def _as_factor(self, x: Off) -> Off:
+        if self._factor is None:
+            return x
+        rounding = self._factor.u * x.size + self._factor.tiny
+        return Off(x.value, np.where(x.size <= self._factor.largest, (x.error + rounding) * INFLATION, np.inf))
 
     def stored(self, x: Array) -> Off:
         """A stored vector as it is read, whose numbers are those of the format."""
@@ -225,17 +239,32 @@ class Roundings:
         return self._checked(x.value + y.value, x.error + y.error, x.size + y.size)
 
     def add(self, x: Off, y: Off) -> Off:
-        return self._result(x.value + y.value, x.error + y.error, x.size + y.size)
+        whole, error = x.value + y.value, x.error + y.error
+        return self._result(whole, error, np.minimum(x.size + y.size, (whole.magnitude + error) * INFLATION))
 
     def multiply(self, x: Off, y: Off) -> Off:
         return self._result(x.value * y.value, x.error * y.size + y.error * x.size, x.size * y.size)
 
     def blend(self, z: Off, n: Off, h: Off) -> Off:
-        """As (1 - z) n + z h, or as n + z (h - n): kernels do either."""
-        rest = self._result(ONE - z.value, z.error, 1 + z.size)
-        one = self.add(self.multiply(rest, n), self.multiply(z, h))
-        other = self.add(n, self.multiply(z, self.add(h, Off(-n.value, n.error))))
-        return Off(one.value, np.maximum(one.error, other.error))
+        """As (1 - z) n + z h, or as n + z (h - n): kernels do either.
+
+        What either rounds is bounded at the computed z, n and h, and apart from it what their errors make of the exact
+        blend: z (h - n) + n moves by at most dz |h - n| + |1 - z| dn + |z| dh, at some z, n and h between.
+        """
+        held = [Off(Ball(x.value.mid, (x.value.rad + x.error) * INFLATION), np.zeros_like(x.error)) for x in (z, n, h)]
+        one = self._blend_one(*held)
+        other = self._blend_other(*held)
+        rest, apart = (ONE - held[0].value).magnitude, (held[2].value - held[1].value).magnitude
+        moved = (z.error * apart + rest * n.error + z.size * h.error) * INFLATION
+        exact = (ONE - z.value) * n.value + z.value * h.value
+        return Off(exact, (np.maximum(one.error, other.error) + moved) * INFLATION)
+
+    def _blend_one(self, z: Off, n: Off, h: Off) -> Off:
+        rest = ONE - z.value
+        return self.add(self.multiply(self._result(rest, z.error, rest.magnitude), n), self.multiply(z, h))
+
+    def _blend_other(self, z: Off, n: Off, h: Off) -> Off:
+        return self.add(n, self.multiply(z, self.add(h, Off(-n.value, n.error))))
 
     def tanh(self, x: Off) -> Off:
         at_least = np.maximum(tanh(Ball(x.least, np.zeros_like(x.least))).lower, 0.0)

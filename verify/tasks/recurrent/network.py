@@ -68,6 +68,7 @@ class Network:
     tables: tuple[tuple[BallVector, ...], ...] = ()  # of gated decays: what each token keeps, adds and reads
     W: Array | None = None  # of neurons after gated decays, and what each token adds to them
     U: tuple[Array, ...] = ()
+    low: BallVector | None = None  # by which every sigmoid is multiplied, in an evaluation that computes it low
 
     @classmethod
     def of(cls, model: RecurrentModel) -> Network:
@@ -127,6 +128,13 @@ class Network:
         """Where the last layer's h stands in the state."""
         start = self.size - self.parts * self.hidden
         return slice(start, start + self.hidden)
+
+    def lowered(self, fmt: Format) -> Network:
+        """The network whose sigmoids are 1 - 3u/2 times their value: within 2 units in the last place, and below 1.
+
+        A unit in the last place of v is more than u v.
+        """
+        return replace(self, low=BallVector.of([1 - arb(1.5 * fmt.u)] * self.hidden))
 
     def rounded(self, fmt: Format) -> Network:
         """The network with every stored number rounded once.
@@ -225,11 +233,15 @@ def _rnn(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: Ce
     return [on.relu(a) if net.activation == "relu" else on.tanh(a)]
 
 
+def _sigmoid(net: Network, x: Any, on: CellNumbers) -> Any:
+    return on.sigmoid(x) if net.low is None else on.multiply(on.known(net.low), on.sigmoid(x))
+
+
 def _lstm(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: CellNumbers) -> State:
     """i, f, g, o = gates; c' = f c + i g; h' = o tanh(c')."""
     H = net.hidden
     a = on.whole(*_parts(layer, x, own[0], on))
-    i, f, o = (on.sigmoid(on.cut(a, k * H, k * H + H)) for k in (0, 1, 3))
+    i, f, o = (_sigmoid(net, on.cut(a, k * H, k * H + H), on) for k in (0, 1, 3))
     g = on.tanh(on.cut(a, 2 * H, 3 * H))
     c = on.add(on.multiply(f, own[1]), on.multiply(i, g))
     return [on.multiply(o, on.tanh(c)), c]
@@ -239,7 +251,7 @@ def _gru(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: Ce
     """r, z = gates; n = tanh(W x + b + r (W h + b)); h' = (1 - z) n + z h."""
     H, (h,) = net.hidden, own
     a, u = _parts(layer, x, h, on)
-    r, z = (on.sigmoid(on.whole(on.cut(a, k * H, k * H + H), on.cut(u, k * H, k * H + H))) for k in (0, 1))
+    r, z = (_sigmoid(net, on.whole(on.cut(a, k * H, k * H + H), on.cut(u, k * H, k * H + H)), on) for k in (0, 1))
     n = on.tanh(on.add(on.cut(a, 2 * H, 3 * H), on.multiply(r, on.cut(u, 2 * H, 3 * H))))
     return [on.blend(z, n, h)]
 

@@ -11,6 +11,7 @@ from verify.arithmetic.slack import Array
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.recurrent.chain import EllipsoidMargins, Ellipsoids, Rules, excess, margins
 from verify.tasks.recurrent.network import Network, orbit
+from verify.tasks.recurrent.off import StepErrors
 from verify.tasks.recurrent.precise import Followed, follow
 from verify.tasks.recurrent.search import (
     Cycle,
@@ -198,8 +199,7 @@ def followed(net: Network, line: OrbitQuestion, steps: int, rules: Rules, until:
     Where it is long, and turns change little, many turns are followed at once.
     """
     if steps > max(LONG, _least_look(line)) and rules.at is None:
-        states = orbit(net, line.tokens(0, _least_look(line)), until=until)
-        crept = crept_along(net, line, states, steps, until)
+        crept = crept_along(net, line, first_states(net, line, until), steps, until)
         if crept is not None and crept.stuck is None:
             return crept
     found = best_walk(net, line, steps, rules, until)
@@ -210,12 +210,24 @@ def followed(net: Network, line: OrbitQuestion, steps: int, rules: Rules, until:
 
 
 def crept_along(
-    net: Network, line: OrbitQuestion, states: Array, steps: int | None, until: Deadline
+    net: Network,
+    line: OrbitQuestion,
+    states: Array,
+    steps: int | None,
+    until: Deadline,
+    errors: StepErrors | None = None,
 ) -> Followed | None:
-    """The orbit, many turns at once; None where turns change too much, or answers do not repeat."""
+    """The orbit, many turns at once; None where turns change too much, or answers do not repeat. Without `errors`,
+    arithmetic is real.
+    """
     k = find_turn(states, line.period)
     start = len(line.leading) + line.settled
-    return None if k is None else creep(net, line, k, start, steps, until)
+    return None if k is None else creep(net, line, k, start, steps, until, errors)
+
+
+def first_states(net: Network, line: OrbitQuestion, until: Deadline) -> Array:
+    """The float64 run as far as a cycle is first looked for."""
+    return orbit(net, line.tokens(0, _least_look(line)), until=until)
 
 
 def outcome(found: Followed, reason: str | None = None) -> OrbitOutcome:

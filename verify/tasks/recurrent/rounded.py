@@ -8,14 +8,29 @@ from verify.arithmetic.any_order import RoundedArithmetic
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.recurrent import computed
 from verify.tasks.recurrent.chain import Rules
+from verify.tasks.recurrent.enclosures import Roundings
 from verify.tasks.recurrent.grid import Boxes
 from verify.tasks.recurrent.network import Network
-from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion, finite, for_ever, outcome
+from verify.tasks.recurrent.off import StepErrors
+from verify.tasks.recurrent.proof import (
+    OrbitOutcome,
+    OrbitQuestion,
+    crept_along,
+    finite,
+    first_states,
+    for_ever,
+    outcome,
+)
 
 ARGUMENT_BOXES = "boxes round all computed states, and one that each turn maps into itself"
 ARGUMENT_BOX = "boxes round all computed states of every step"
 ARGUMENT_RUN = "one run of those that the reading allows"
-ELLIPSOIDS, BOXES = 2 / 5, 1 / 2  # shares of the time, of what is left each
+ARGUMENT_CREPT = "tubes round polynomials of the number of turns, widened by what rounding adds"
+EVERY = "every run that the reading allows"
+EXACTLY_KEPT = "every result kept exactly, and factors of matrix products rounded"
+LOW = "each sigmoid low by a factor of 1 - 3u/2, "
+FAR = 10_000  # tokens
+ELLIPSOIDS, SHARE = 1 / 4, 2 / 5  # of the time, and of what is left for tubes and then boxes
 
 
 def decided(
@@ -31,11 +46,85 @@ def decided(
     found = for_ever(net, line, Rules(at), own) if length is None else finite(net, line, length, Rules(at), own)
     if found.wrong_at is not None or found.right_to is None or (length is not None and found.right_to >= length):
         return found
-    boxed = _boxed(net, line, length, at, until.part(BOXES))
-    if boxed is not None and (boxed.wrong_at is not None or boxed.right_to in (None, length)):
-        return boxed
-    best = found if boxed is None or found.right_to >= (boxed.right_to or 0) else boxed
-    return _run(run, line, length, at, until, best)
+    best, late = found, list[OrbitOutcome]()
+    for further in (_crept_anyhow, _boxed):
+        other = further(net, line, length, at, until.part(SHARE))
+        if other is not None and (_is_settled(other) or other.right_to in (None, length)):
+            return other
+        late += [other] if other is not None and other.wrong_at is not None else []
+        if other is not None and other.right_to is not None and other.right_to > (best.right_to or 0):
+            best = other
+        if further is _crept_anyhow and other is not None and (other.right_to or 0) > FAR:
+            kept = _in_tubes(run, line, length, at, until.part(SHARE), best)  # no run comes so far in time
+            if kept.wrong_at is not None:
+                return kept
+    best = replace(best, wrong_at=None, evaluation=None)
+    ran = _run(run, line, length, at, until.part(1 / 2), best)
+    ran = ran if ran.wrong_at is not None or late else _in_tubes(run, line, length, at, until, ran)
+    for other in late:
+        if ran.wrong_at is None or (other.wrong_at or 0) <= ran.wrong_at:
+            ran = replace(other, right_to=best.right_to, margin=best.margin, tightest=best.tightest)
+    return ran
+
+
+def _is_settled(found: OrbitOutcome) -> bool:
+    """Whether it is wrong, and no closer look is likely to find an earlier length."""
+    if found.wrong_at is None or found.right_to is None:
+        return False
+    return found.right_to == found.wrong_at - 1 or found.right_to > FAR
+
+
+def _in_tubes(
+    run: Network, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, until: Deadline, known: OrbitOutcome
+) -> OrbitOutcome:
+    """Refuted by a run that keeps every result, with sigmoids as they are or low; else what is known."""
+    kept = _kept(run, line, length, at, until.part(1 / 2), known)
+    return kept if kept.wrong_at is not None else _low(run, line, length, at, until, kept)
+
+
+def _crept_anyhow(
+    net: Network, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, until: Deadline
+) -> OrbitOutcome | None:
+    """The line many turns at once, in every order."""
+    return _crept(net, line, length, StepErrors(net, Roundings(at), at.stored.u), until)
+
+
+def _crept(
+    net: Network, line: OrbitQuestion, length: int | None, errors: StepErrors, until: Deadline
+) -> OrbitOutcome | None:
+    """The line many turns at once; refuted where every run is wrong."""
+    crept = crept_along(net, line, first_states(net, line, until), length, until, errors)
+    if crept is None:
+        return None
+    return replace(outcome(crept), argument=ARGUMENT_CREPT, evaluation=None if crept.wrong_at is None else EVERY)
+
+
+def _low(
+    run: Network, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, until: Deadline, known: OrbitOutcome
+) -> OrbitOutcome:
+    """Refuted by a run whose sigmoids are low, token by token or in a tube; else what is known."""
+    if run.kind not in ("lstm", "gru") or at.operand is not at.stored:
+        return known
+    low = run.lowered(at.stored)
+    found = _kept(low, line, length, at, until.part(1 / 2), known)
+    if found.wrong_at is None and computed.is_run(at) and at.stored.p <= computed.WIDEST:
+        ran = computed.run(low, line, length, at, until, keeps=True)
+        found = known if ran.wrong_at is None else _refuted(known, ran)
+    return found if found.wrong_at is None else replace(found, evaluation=LOW + str(found.evaluation))
+
+
+def _kept(
+    net: Network, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, until: Deadline, known: OrbitOutcome
+) -> OrbitOutcome:
+    """Refuted by the run that keeps every result exactly, followed in a tube; else what is known."""
+    if at.operand is not at.stored:
+        return known
+    errors = StepErrors(net, Roundings.of_factors(at.stored), at.stored.u)
+    found = _crept(net, line, length, errors, until)
+    if found is None or found.wrong_at is None:
+        return known
+    return replace(found, right_to=known.right_to, margin=known.margin, tightest=known.tightest,
+                   evaluation=EXACTLY_KEPT)  # fmt: skip
 
 
 def _boxed(
@@ -61,6 +150,10 @@ def _run(
     if wrong is None or wrong.wrong_at is None:
         said = f"; single runs are right {' and '.join(right)}" if right else ""
         return replace(known, reason=f"{known.reason}{said}")
+    return _refuted(known, wrong)
+
+
+def _refuted(known: OrbitOutcome, wrong: computed.ComputedRun) -> OrbitOutcome:
     by = None if wrong.margin is None or wrong.margin != wrong.margin else wrong.margin
     return replace(
         known, wrong_at=wrong.wrong_at, wrong_by=by, predicted=wrong.predicted, reason=None,

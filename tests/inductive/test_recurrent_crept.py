@@ -1,0 +1,215 @@
+"""Lines that creep in a format, in tubes widened by rounding: against fractions in drawn orders and closed forms."""
+
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+from models.crafted import FAMILIES, crafted
+from test_recurrent_rounded import SWING, Line, asked
+
+from constructions.recurrent.gated import GatedModel
+from constructions.recurrent.linear import LinearModel
+from constructions.recurrent.model import RecurrentModel
+from tests.clocks import endless, looks
+from tests.planted import planted
+from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.formats import FORMATS, precision_named
+from verify.arithmetic.readings import Rounded
+from verify.frame.certificate import Verdict
+from verify.frame.decide import Effort, certify
+from verify.tasks.recurrent import computed, gated, rounded, slow
+from verify.tasks.recurrent.enclosures import Roundings
+from verify.tasks.recurrent.off import StepErrors
+from verify.tasks.recurrent.proof import OrbitOutcome, crept_along, first_states
+from verify.tasks.recurrent.slow import Creeping
+from verify.tasks.recurrent.task import Homogeneous, network_of
+
+D, MOST = torch.float64, 1300
+FORMAT = precision_named("p16")
+
+
+def linear(f, add, push, beside=0.0):
+    """h' = 1 - h swings, s' = f s + add is taken from the right class, and both logits have one number more."""
+    A, B = torch.diag(torch.tensor([-1.0, f], dtype=D)), torch.tensor([1.0, add], dtype=D)
+    V, b = torch.tensor([[2.0, -push], [0.0, 0.0]], dtype=D), torch.tensor([beside - 1.0, beside], dtype=D)
+    return LinearModel("ssm", A, B, V, b)
+
+
+def gru(push):
+    """One unit swings, the other creeps towards what the readout takes from the right class."""
+    model = RecurrentModel("gru", hidden=2, classes=2, dtype=D)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+        gates, weights = model.cell.bias_ih_l0.view(3, 2), model.cell.weight_hh_l0.view(3, 2, 2)
+        gates[:, 0], gates[:, 1] = torch.tensor([6.0, -6.0, 0.1], dtype=D), torch.tensor([1.0, 5.5, 0.5], dtype=D)
+        weights[2, 0, 0] = -4.0
+        weights[:, 1, 0] = torch.tensor([0.1, 0.2, -0.1], dtype=D)
+        model.readout.weight.copy_(torch.tensor([[2.0, -push], [-2.0, push]]))
+    return model
+
+
+MODELS = {
+    "adds": linear(1.0, 58.45 * 2.0**-16, 1.0),
+    "fades": linear(1 - 2.0**-10, 1.6e-3, 1.0),
+    "logits": linear(1.0, 0.9e-3, 1.2, 60000.0),
+    "gru": gru(9.0),
+    "for ever": gru(3.0),
+}
+
+
+class Keeping:
+    """In place of draws: every result is kept, and sums go from left to right."""
+
+    def random(self):
+        return 0.0
+
+    def shuffle(self, values):
+        pass
+
+
+class Low(Line):
+    """Sigmoids are low by a factor of 1 - 3u/2."""
+
+    def sigmoid(self, x):
+        return self.once((1 - 3 * Fraction(2) ** -(self.fmt.p + 1)) * Fraction(super().sigmoid(x)))
+
+
+def first_wrong(model, rng, most=MOST, run_of=Line):
+    line, run = asked(SimpleNamespace(model=model, task=SWING)), run_of(model, FORMAT, rng)
+    for t in range(1, most + 1):
+        run.step()
+        if not run.margin(line.expected(t)) > 0:
+            return t
+    return None
+
+
+def crept(model, fmt, *, keeps=False, steps=None):
+    line, net = asked(SimpleNamespace(model=model, task=SWING)), network_of(model).rounded(fmt)
+    on = Roundings.of_factors(fmt) if keeps else Roundings(RoundedArithmetic.of(fmt))
+    return crept_in(net, line, on, fmt, steps)
+
+
+def crept_in(net, line, on, fmt, steps=None):
+    until = endless().deadline()
+    return crept_along(net, line, first_states(net, line, until), steps, until, StepErrors(net, on, fmt.u))
+
+
+def outside(names, draws=2):
+    """How many runs of fractions contradict what is said of every run, or of the one that keeps all."""
+    found = 0
+    for name in names:
+        runs = [(None, False), *((random.Random(k), False) for k in range(draws)), (Keeping(), True)]
+        for rng, keeps in runs:
+            said = crept(MODELS[name], FORMAT, keeps=keeps)
+            wrong = first_wrong(MODELS[name], rng, 200 if name == "for ever" else MOST)
+            found += wrong is not None and (said.entered is not None or wrong <= said.right_to)
+            found += said.wrong_at is not None and said.wrong_at <= MOST and (wrong is None or wrong > said.wrong_at)
+    return found
+
+
+SLOWLY_RUN = ("gru", "for ever")
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.deep if x in SLOWLY_RUN else ()) for x in MODELS])
+def test_every_run_goes_wrong_within_what_is_said(name):
+    assert outside([name]) == 0
+    said = crept(MODELS[name], FORMAT)
+    assert (said.entered is not None) == (name == "for ever")
+    assert name in ("for ever", "logits") or said.wrong_at <= 3 * said.right_to
+
+
+FAULTS = {
+    "steps that are not rounded": (StepErrors, "of_step", "if self.on is None", "if True"),
+    "logits that are not rounded": (StepErrors, "of_logits", "if self.on is None", "if True"),
+    "a margin that may be below 0": (Creeping, "_judge_on", "there[1] <= 0", "there[0] <= 0"),
+    "factors that are not rounded": (Roundings, "_as_factor", "x.error + rounding", "x.error"),
+}
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_faults_are_found(name):
+    with planted(*FAULTS[name]):
+        assert outside(["adds", "fades", "logits"], 4) > 0
+
+
+def unsure_before(self, *rest):
+    self.unsure = 1
+    return walk(self, *rest)
+
+
+walk = Creeping.walk
+
+
+@pytest.mark.deep
+def test_a_tube_that_is_kept_proves_nothing_after_an_unsure_margin():
+    with mock.patch.object(Creeping, "walk", unsure_before), mock.patch.object(slow, "MOST_BEYOND", 1):
+        assert crept(MODELS["for ever"], FORMAT).entered is None
+        with planted(Creeping, "is_kept", "self.unsure is not None", "False"):
+            assert crept(MODELS["for ever"], FORMAT).entered is not None
+
+
+@pytest.mark.deep
+def test_a_run_whose_sigmoids_are_low_is_wrong_where_it_is_said_to_be():
+    """The gate is 1 but for 2^-30: a sigmoid that is low by 3/2 of 2^-16 forgets far sooner."""
+    model = gru(9.0)
+    with torch.no_grad():
+        model.cell.bias_ih_l0[3] = 21.0
+    line, net = asked(SimpleNamespace(model=model, task=SWING)), network_of(model).rounded(FORMAT)
+    coarse = Roundings.of_factors(FORMAT)
+    said = [crept_in(x, line, coarse, FORMAT) for x in (net, net.lowered(FORMAT))]
+    assert said[1].right_to < said[1].wrong_at < said[0].right_to / 100
+
+
+@pytest.mark.deep
+def test_low_sigmoids_against_fractions():
+    line, net = asked(SimpleNamespace(model=MODELS["gru"], task=SWING)), network_of(MODELS["gru"]).rounded(FORMAT)
+    low = crept_in(net.lowered(FORMAT), line, Roundings.of_factors(FORMAT), FORMAT)
+    assert low.right_to < first_wrong(MODELS["gru"], Keeping(), run_of=Low) <= low.wrong_at
+    run = computed.run(net.lowered(FORMAT), line, MOST, RoundedArithmetic.of(FORMAT), endless().deadline(), keeps=True)
+    assert run.wrong_at == first_wrong(MODELS["gru"], Keeping(), run_of=Low)
+
+
+@pytest.mark.parametrize("steps", [100, 1200, 1750])
+def test_up_to_a_length_only_what_comes_before_it_is_said(steps):
+    whole, said = crept(MODELS["adds"], FORMAT), crept(MODELS["adds"], FORMAT, steps=steps)
+    assert 100 < whole.right_to < 1200 < whole.wrong_at < 1750
+    assert said.wrong_at == (whole.wrong_at if steps == 1750 else None)
+    assert said.right_to == min(steps, whole.right_to) and (said.stuck is None) == (steps != 1200)
+
+
+@pytest.mark.parametrize(("steps", "right", "wrong"), [(20, 20, None), (36, 36, None), (38, 36, None), (60, 36, 39)])
+def test_what_is_walked_turn_by_turn_ends_at_the_length_too(steps, right, wrong):
+    """1 - 30 * 0.0009 t is just above 0 after 37 tokens, so that rounding may have it either way."""
+    said = crept(linear(1.0, 0.9e-3, 30.0), FORMAT, steps=steps)
+    assert (said.right_to, said.wrong_at) == (right, wrong) and (said.stuck is not None) == (steps == 38)
+
+
+FAR = [("gru swings", 20), ("lstm first", 24), ("linear creeps", 42), ("rwkv first", 64)]
+
+
+@pytest.mark.parametrize(("family", "seed"), FAR)
+def test_late_failures_in_float64_are_where_the_closed_form_has_them(family, seed):
+    """Real arithmetic is within what rounding may do: its first wrong length is between the two that are said."""
+    case, fmt = crafted(seed), FORMATS["float64"]
+    assert case.family == family == FAMILIES[seed % len(FAMILIES)]
+    is_gated = isinstance(case.model, GatedModel)
+    net = gated.network(case.model, RoundedArithmetic.of(fmt)) if is_gated else network_of(case.model)
+    said = crept_in(net, asked(case), Roundings(RoundedArithmetic.of(fmt)), fmt)
+    assert said.right_to < case.oracle() <= said.wrong_at < 1.1 * case.oracle()
+
+
+def test_the_certificate_names_the_run_and_the_length_before_which_all_are_right():
+    far = Homogeneous(crafted(20).model, SWING, None)
+    nothing = OrbitOutcome(0, math.inf, 0, reason="it is not asked")
+    with mock.patch.multiple(rounded, for_ever=lambda *rest: nothing, _boxed=lambda *rest: None):
+        found = certify(far, Rounded(FORMATS["float64"]), Effort(budget=looks(3000)))
+    assert found.verdict is Verdict.REFUTED and found.counterexample["evaluation"] == rounded.EVERY
+    assert not found.counterexample["is_first"] and 10**11 < found.extra["right_to"] < found.counterexample["length"]

@@ -1,0 +1,52 @@
+"""How far a computed step, and computed logits, may be from the exact ones at any state of a box."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from flint import arb
+
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.slack import Array
+from verify.tasks.recurrent.enclosures import Off, Roundings
+from verify.tasks.recurrent.network import BallVector, Network, nonzeros, step
+
+
+@dataclass(frozen=True)
+class StepErrors:
+    """Bounds for the roundings of one reading, or of one evaluation; without any, arithmetic is real.
+
+    An infinite bound says that a number may overflow.
+    """
+
+    net: Network
+    on: Roundings | None = None
+    least: float = 0.0  # what is far below any rounding: parts of a state that are smaller are not followed
+
+    def of_step(self, box: Sequence[arb], token: int) -> list[arb]:
+        """|F(s) - f(s)| for every computed step F from a state s of the box, number by number."""
+        if self.on is None:
+            return [arb(0)] * len(box)
+        H = self.net.hidden
+        parts = [_computed(box[i : i + H]) for i in range(0, len(box), H)]
+        with np.errstate(all="ignore"):
+            return _as_balls(np.concatenate([x.error for x in step(self.net, parts, token, self.on)]))
+
+    def of_logits(self, read: Sequence[arb]) -> list[arb]:
+        """The same for the logits, from what the readout sees."""
+        if self.on is None:
+            return [arb(0)] * len(self.net.b)
+        V, b = self.net.V, self.net.b
+        with np.errstate(all="ignore"):
+            return _as_balls(self.on.linear(V, _computed(read), b, nonzeros(V, b)).error)
+
+
+def _computed(box: Sequence[arb]) -> Off:
+    held = BallVector.of(box)
+    return Off(Ball(held.mid, held.rad), np.zeros_like(held.mid))
+
+
+def _as_balls(error: Array) -> list[arb]:
+    return [arb(x) if np.isfinite(x) else arb("inf") for x in error.tolist()]
