@@ -76,7 +76,9 @@ def linear_holds():
         computed = computed if bias is None else near(computed + Fraction(bias))
         assert abs(computed - exact) <= Fraction(float(found.off))
         assert abs(Fraction(float(found.exact.mid)) - exact) <= Fraction(float(found.exact.noise))
-    mean = drift.linear(AT, row_of([3.0, 1.0]), torch.tensor([[1.0, 1.0], [-1.0, 2.0]]).double(), torch.ones(2).double())
+    mean = drift.linear(
+        AT, row_of([3.0, 1.0]), torch.tensor([[1.0, 1.0], [-1.0, 2.0]]).double(), torch.ones(2).double()
+    )
     assert 4.25 <= float(mean.centre) < 5.25  # of (3, 6), no more than 3 + 1/2 + 1
     huge = drift.linear(AT, row_of([1e30]), column([1e30]), None)
     assert not bool(huge.off < math.inf)
@@ -86,7 +88,6 @@ def plus_holds():
     for x, y, a, b in ((1.0, 2.0**-9 * 0.99, 0.0, 0.0), (1.0, 1.0, 0.5, 0.0), (1.0, 1.0, 0.0, 0.5)):
         found = drift.plus(AT, row_of([x], [a]), row_of([y], [b]))
         assert abs(near(Fraction(x + a) + Fraction(y + b)) - Fraction(x) - Fraction(y)) <= Fraction(float(found.off))
-
 
     assert float(drift.plus(AT, row_of([1.0, 3.0]), row_of([0.0, 2.0])).centre) >= 3
 
@@ -191,7 +192,7 @@ FAULTS = (
     ("plus", "at.u * sizes +", "", plus_holds),
     ("plus", "(x.centre + y.centre)", "y.centre", plus_holds),
     ("streams", "(at.u * exact.size + at.tiny) * ENLARGE if is_sum else", "", streams_holds),
-    ("streams", "model.pe in (\"ape\", \"sine\")", "True", streams_holds),
+    ("streams", 'model.pe in ("ape", "sine")', "True", streams_holds),
     ("mean_of", "x.noise + gamma", "gamma", streams_holds),
     ("linear", "mean_of(Noisy.exact(W))", "(0 * mean_of(Noisy.exact(W)))", linear_holds),
     ("linear", "(centre + mean_of(bias))", "centre", linear_holds),
