@@ -207,7 +207,7 @@ def normalised(at: Arithmetic, x: Drift, layer: nn.Module) -> Drift:
 
 
 def undivided(at: Arithmetic, model: Decoder, n: int) -> tuple[float, float]:
-    """As `most`, of margins times s, what the last LayerNorm divides by; and how far the computed 1/s is off relatively.
+    """As `most`, of margins times s, what the last LayerNorm divides by; and how far 1/s is computed off, relatively.
 
     Whatever number the computed 1/s is, all logits of a position are multiplied by it. So their differences have the
     signs of those of c W_U, c being the row less its mean, times the weight.
