@@ -149,13 +149,13 @@ def rows(at: Arithmetic, model: Decoder, task: Task, tokens: TokenBoxes, lo: int
     if task.name in FIRST:
         assert lo > 1 or hi == 1
         right, others = torch.full_like(t, int(hi == 1)), others_hull(tokens.values, torch.full_like(t, -1))
-    mixed = means(at, tokens, Row(s, t, k.double()[:, None], others, lo, hi))
+    mixed = means(at, tokens, LaterCells(s, t, k.double()[:, None], others, lo, hi))
     x = tokens.stream[t]
     low, _ = uniform.read(at, model, uniform.last(at, model, x, mixed, len(model.blocks) - 1), right)
     return torch.where(torch.isnan(low), -torch.inf, low)
 
 
-class Row(NamedTuple):
+class LaterCells(NamedTuple):
     """Cells where s is first, and of lo..hi later tokens t is k; `others` (cells, inner) holds the values of the rest.
 
     Shapes: s, t (cells,); k (cells, 1).
@@ -169,7 +169,7 @@ class Row(NamedTuple):
     hi: int
 
 
-def means(at: Arithmetic, tokens: TokenBoxes, row: Row) -> Noisy:
+def means(at: Arithmetic, tokens: TokenBoxes, row: LaterCells) -> Noisy:
     """The mean of the values of each cell: (cells, inner)."""
     s, t, k, others, lo, hi = row
     values = tokens.values
@@ -207,7 +207,7 @@ def others_hull(values: Noisy, t: Tensor) -> Noisy:
     return box(bottom, top)
 
 
-def rounding(at: Arithmetic, first: Noisy, own: Noisy, row: Row, w: float, many: Tensor) -> Tensor:
+def rounding(at: Arithmetic, first: Noisy, own: Noisy, row: LaterCells, w: float, many: Tensor) -> Tensor:
     """What a dtype's sums of values times weights are off by: (cells, inner).
 
     Large are the first and the token's own values, and the others where they are not small; see `uniform.means`.
