@@ -14,10 +14,11 @@ from planted import planted
 
 from constructions.errors import BadInput
 from constructions.inductive import alike, ape, as_bytes, beside_bos, spe, unmixed, with_layernorm
+from verify.arithmetic.readings import reading_of
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import certify
-from verify.tasks.inductive import cells
+from verify.tasks.inductive import boxes, cells, first_token
 from verify.tasks.inductive.task import Counting
 
 NAME = "first-heterogeneous"
@@ -127,6 +128,75 @@ def test_near_misses_are_not_proved():
 def test_planted_faults_are_caught(fault):
     with planted(*fault):
         assert any(cells_miss(*case) for case in near_misses())
+
+
+def in_dtype(seed, dtype="float32"):
+    """What is proved in a dtype of a decoder, and whether its run on every string is right with that margin."""
+    task, model, n = decoder(seed)
+    model, reading = model.to(getattr(torch, dtype)), reading_of(dtype)
+    proof = next((proof for proof in (boxes, first_token) if proof.applies(model, task)), None)
+    if proof is None:
+        return None
+    room = n if model.pe == "nope" else min(n, model.positions - model.has_bos)
+    found = proof.decide(model, task, room, reading, 30.0)
+    for length in range(1, found.length + 1):
+        strings = torch.tensor(list(task.strings(length)))
+        for shift in range(1 if model.pe == "nope" else model.positions - model.has_bos - length + 1):
+            with torch.no_grad():
+                said = model(strings, shift=shift).double()
+            sign = torch.tensor([1.0, *[-1.0] * (length - 1)]).double()
+            assert bool((((said[..., 1] - said[..., 0]) * sign) >= found.margin).all()), f"WRONG PROVED: {seed}"
+    return found.length == room
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(10), *(range(i, i + 60) for i in range(10, 610, 60))]), ids=str)
+def test_what_is_proved_in_a_dtype_is_right_as_it_runs(seeds):
+    assert {in_dtype(seed, dtype) for seed in seeds for dtype in ("float32", "bfloat16")} == {None, False, True}
+
+
+def test_at_document_c_s_lengths_in_a_dtype():
+    for name, model, task, longest, kind in (
+        ("boxes", beside_bos(K=10, dtype=torch.float32), Task.of(NAME), 1 << 20, "float32"),
+        ("boxes", beside_bos(K=10, pe="ape"), Task.of(NAME), 127, "float64"),
+        ("first_token", unmixed(K=10, N=128, layernorm=False), Task.of(NAME, distinct_start=True), 128, "float64"),
+        ("first_token", unmixed(K=10, N=128), Task.of(NAME, distinct_start=True), 128, "float64"),
+    ):
+        proof = {"boxes": boxes, "first_token": first_token}[name]
+        found = proof.decide(model, task, longest, reading_of(kind), 30.0)
+        assert proof.applies(model, task) and found.length == longest and found.margin > 0
+
+
+def near_in_dtype():
+    """Decoders that a dtype, or one kind of string, makes wrong, with a length and a proof to try on them."""
+    every, distinct = Task.of(NAME, types=2), Task.of(NAME, types=3, distinct_start=True)
+    by_type = beside_bos(K=2, layernorm=False, dtype=torch.float32)
+    late = beside_bos(K=2, layernorm=False, dtype=torch.float32)
+    close = unmixed(K=3, N=6, layernorm=False, dtype=torch.float32)
+    with torch.no_grad():
+        by_type.W_E[1] = torch.tensor([1.48, 0.2])  # a 1 has a fifth of a BOS: 1 1 alone is wrong
+        late.W_U[:, 1] = torch.tensor([-1.2, 6.0])  # 6/(n + 1) > 1.2 up to n = 4
+        close.blocks[0].mlp.W_out[-1, 3] = -1.99999  # of 2 at the first token, in sums that float32 rounds
+    return [(boxes, every, by_type, 2), (boxes, every, late, 3), (first_token, distinct, close, 3)]
+
+
+def test_near_misses_are_not_proved_in_a_dtype():
+    for proof, task, model, n in near_in_dtype():
+        assert proof.applies(model, task) and proof.decide(model, task, n, reading_of("float32"), 30.0).length < n
+
+
+DTYPE_FAULTS = [
+    (boxes, "rows", "torch.full_like(t, -1)", "t"),
+    (boxes, "rows", "int(hi == 1)", "int(hi <= 4)"),
+    (first_token, "least_margin", "- off", ""),
+]
+
+
+@pytest.mark.parametrize("fault", DTYPE_FAULTS, ids=lambda fault: fault[3] or "no drift")
+def test_planted_faults_in_a_dtype_are_caught(fault):
+    with planted(*fault):
+        found = [proof.decide(model, task, n, reading_of("float32"), 30.0).length == n
+                 for proof, task, model, n in near_in_dtype()]  # fmt: skip
+        assert any(found)
 
 
 def test_a_string_of_other_embeddings_is_no_line():

@@ -179,10 +179,40 @@ def test_what_overflows_is_not_proved(huge):
         assert certify(Counting(model, task)).verdict is not Verdict.PROVED
 
 
-def test_in_a_dtype_nothing_is_said():
-    model = positioned(K=2, C=3, positions=12, layernorm=False)
-    found = placed.decide(model, Task.of("selective", types=2, max_count=3), None, reading_of("float32"), 5.0)
-    assert found.length == 0 and found.margin == math.inf
-    problem = Counting(model, Task.of("selective", types=2, max_count=3))
-    assert certify(problem, reading_of("float32"), Effort(budget=0.2)).verdict is Verdict.UNKNOWN
-    assert certify(problem).verdict is Verdict.PROVED
+def in_dtype(seed):
+    """What is proved in float32 of a decoder, against its run on all strings at every shift."""
+    task, model = decoder(seed, ("built", "changed", "nudged")[seed % 3])
+    model, found = model.float(), placed.decide(model.float(), task, None, reading_of("float32"), 30.0)
+    for shift in range(model.positions) if found.length else ():
+        n = min(model.positions - shift, found.length)
+        strings = torch.tensor(list(itertools.product(range(task.K), repeat=n)))
+        with torch.no_grad():
+            said = model(strings, shift=shift).double()
+        for string, logits in zip(strings.tolist(), said, strict=True):
+            for i, due in enumerate(right(task.name, string, m=task.m, C=task.C)):
+                rest = [float(x) for c, x in enumerate(logits[i]) if c != due]
+                assert due is None or not rest or logits[i, due] - max(rest) >= found.margin, f"WRONG PROVED: {seed}"
+    return found.length == model.positions
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(6), *(range(i, i + 60) for i in range(6, 246, 60))]), ids=str)
+def test_every_string_in_float32(seeds):
+    assert any([in_dtype(seed) for seed in seeds])
+
+
+@pytest.mark.parametrize("fault", ["0.0", "lost(1) * 1e-6"])
+def test_a_margin_that_drifts_away_is_not_proved(fault):
+    """A count that is read with a margin of 2^-20 at 8 positions: proved in float64, and lost in float32."""
+    task, model = Task.of("selective", types=2, max_count=2), positioned(K=2, C=2, layernorm=False, positions=8)
+    with torch.no_grad():
+        model.W_U[:, 2] = model.W_U[:, 1] + (model.W_U[:, 2] - model.W_U[:, 1]) * 2.0**-20
+    single = positioned(K=2, C=2, layernorm=False, positions=8, dtype=torch.float32)
+    with torch.no_grad():
+        single.W_U.copy_(model.W_U)
+    assert placed.decide(model, task, None, reading_of("float64"), 5.0).length == 8
+    found = placed.decide(single, task, None, reading_of("float32"), 5.0).length
+    says = "(lost(longest) if least > lost(longest) else lost(n))"
+    with planted(placed, "decide", says, fault):
+        assert placed.decide(single, task, None, reading_of("float32"), 5.0).length > found < 8
+    problem = Counting(single, task)
+    assert certify(problem, reading_of("bfloat16"), Effort(budget=0.2)).verdict is Verdict.UNKNOWN

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from verify.claims import CLAIMS, Claim, Kind
+from verify.claims.claim import dtype_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "coverage.md"
@@ -23,7 +24,8 @@ figures, tables, appendices.
 Each document was read from its first page to its last for `docs/documents/*.toml`, from which this page is made; the
 tests fail where an item has neither a claim nor a command nor a reason, where a number of the document is in no item,
 and where a claim of the document is in none. Claims end as the [last table](#the-claims-and-how-their-commands-end)
-says."""
+says, which also names the dtypes in which their weights are proved: in any order of evaluation, or of some recurrent
+networks as torch runs them."""
 NO_CLAIM = "-"
 
 
@@ -119,8 +121,10 @@ def page(found: Iterable[Document], claims: tuple[Claim, ...]) -> str:
     for document in found:
         parts += [f"## {document.letter}: {document.title}", items(document, ends)]
     named = {claim for item in all_items for claim in item.claims}
-    rows = ["| claim | command | ends |", "|---|---|---|"]
-    rows += [f"| {linked(claim.id)} | `{cell(claim.command)}` | {ends[claim.id]} |" for claim in claims]
+    rows = ["| claim | command | ends | in a dtype |", "|---|---|---|---|"]
+    rows += [
+        f"| {linked(claim.id)} | `{cell(claim.command)}` | {ends[claim.id]} | {in_dtype(claim)} |" for claim in claims
+    ]
     parts += ["## The claims, and how their commands end", "\n".join(rows)]
     beyond = ", ".join(linked(claim.id) for claim in claims if claim.id not in named)
     parts += [f"Claims of this project that go beyond what the documents say: {beyond}."]
@@ -167,6 +171,16 @@ def verdict(item: Item, ends: dict[str, str]) -> str:
 
 def ending(claim: Claim) -> str:
     return "PROVED in Coq" if claim.kind is Kind.THEOREM else claim.promise.verdict
+
+
+def in_dtype(claim: Claim) -> str:
+    """The dtypes in which a claim's weights are proved, or why they are in none; nothing where it has no weights.
+
+    >>> weights = Claim("X", "s", "s", "m:f", "-", "-", "verify parity --T 3 --L 2", dtype="float64")
+    >>> in_dtype(weights), in_dtype(replace(weights, deep=("verify parity --T 3 --L 2 --precision p9",)))
+    ('float64', 'p9')
+    """
+    return ", ".join(dict.fromkeys(map(dtype_of, claim.in_dtype))) or (f"no: {claim.exact}" if claim.exact else "")
 
 
 def linked(claim: str) -> str:

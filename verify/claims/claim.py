@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from dataclasses import asdict, dataclass
@@ -56,6 +57,9 @@ class Claim:
     Every command prints the claim's id, or the one of `shown_in`, the claim in whose proof this one is a step. Where
     the statement is general by a proof on paper, `checked_at` has the sizes at which commands check it; semicolons part
     the groups, each of one command. The commands in `refutes` end REFUTED: they show what the statement says is wrong.
+
+    Weights are proved in a dtype too: by those commands that name one, or else by each command with `dtype` added. A
+    claim that no dtype can decide says why in `exact`.
     """
 
     id: str
@@ -72,6 +76,25 @@ class Claim:
     checked_at: str = ""
     shown_in: str = ""
     refutes: tuple[str, ...] = ()
+    dtype: str = "float32"
+    exact: str = ""
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the claim is of weights that are built or found."""
+        return self.builder != "-" and self.kind in (Kind.BUILT, Kind.SEARCHED)
+
+    @property
+    def in_dtype(self) -> tuple[str, ...]:
+        """The commands that prove the claim's weights in a dtype.
+
+        >>> Claim("X", "s", "s", "m:f", "-", "-", "verify parity --T 3 --L 2").in_dtype
+        ('verify parity --T 3 --L 2 --precision float32',)
+        """
+        if self.exact or not self.has_weights:
+            return ()
+        own = (self.command, *self.deep)
+        return tuple(filter(dtype_of, own)) or tuple(f"{command} --precision {self.dtype}" for command in own)
 
     @property
     def sentence(self) -> str:
@@ -108,7 +131,19 @@ class Claim:
     def to_dict(self) -> dict[str, object]:
         """The JSON object."""
         more = {"sentence": self.sentence, "set_up": list(self.set_up), "promise": asdict(self.promise)}
+        more |= {"in_dtype": list(self.in_dtype)}
         return asdict(self) | more
+
+
+def dtype_of(command: str) -> str:
+    """The dtype in which a command decides, or nothing: in any order of evaluation, or as torch runs it.
+
+    >>> dtype_of("verify parity --T 3 --L 2 --precision bfloat16"), dtype_of("verify parity --T 3 --L 2")
+    ('bfloat16', '')
+    """
+    found = re.search(r"--precision (?!real)(\S+)", command)
+    as_it_runs = re.search(r"--dtype (\S+)", command) if "--method exhaustive" in command else None
+    return found[1] if found else as_it_runs[1] if as_it_runs else ""
 
 
 def as_printf(text: str) -> str:

@@ -60,11 +60,11 @@ class ClaimedCommand:
 
 
 def commands(claims: Iterable[Claim], *, deep: bool) -> list[ClaimedCommand]:
-    """Each claim's command and those that refute, and with `deep` its others."""
+    """Each claim's command and those that refute, and with `deep` its others, and those in a dtype."""
     return [
         ClaimedCommand(claim, command)
         for claim in claims
-        for command in (claim.command, *claim.refutes, *(claim.deep if deep else ()))
+        for command in dict.fromkeys((claim.command, *claim.refutes, *((*claim.deep, *claim.in_dtype) if deep else ())))
     ]
 
 

@@ -91,6 +91,11 @@ def in_full(claim: Claim) -> str:
         lines += ["", "and refuted, as the statement says:", *claim.refutes]
     if claim.deep:
         lines += ["", "and for other models and sizes:", *claim.deep]
+    more = [command for command in claim.in_dtype if command not in (claim.command, *claim.deep)]
+    if more:
+        lines += ["", "and in a dtype:", *more]
+    if claim.exact:
+        lines += ["", f"not in a dtype: {claim.exact}"]
     return "\n".join(lines)
 
 

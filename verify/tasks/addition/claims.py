@@ -13,6 +13,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.addition.task:DigitAddition",
         "verify addition --digits 5 --lookahead 5",
         refutes=("verify addition --digits 5 --as-printed",),
+        dtype="float64",
     ),
     Claim(
         "W-E4.1",
@@ -23,7 +24,12 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.addition:one_head_margin, bounds.addition:largest_digits",
         "verify.tasks.addition.task:DigitAddition",
         "verify addition --digits 5",
-        deep=("verify addition --digits 12", "verify addition --base 2 --digits 48"),
+        deep=(
+            "verify addition --digits 12",
+            "verify addition --base 2 --digits 48",
+            "verify addition --digits 5 --precision float64",
+            "verify addition --base 2 --digits 16 --precision float64",
+        ),
         checked_at="n = 5; n = 12; n = 48, B = 2",
     ),
     Claim(
@@ -35,7 +41,7 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.addition:largest_digits",
         "verify.tasks.addition.task:DigitAddition",
         "verify addition --digits 5 --heads 2 --precision float32",
-        deep=("verify addition --digits 12 --heads 2",),
+        deep=("verify addition --digits 12 --heads 2", "verify addition --digits 12 --heads 2 --precision float64"),
         checked_at="n = 5; n = 12",
     ),
     Claim(

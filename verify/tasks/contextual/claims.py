@@ -43,6 +43,7 @@ CLAIMS: tuple[Claim, ...] = (
         deep=("verify contextual --length 4096 --regions 32 --dtype float64",),
         checked_at="N = 512, R = 4; N = 4096, R = 32",
         shown_in="B-2.1+2.2",
+        dtype="float64",
     ),
     Claim(
         "B-2.1+2.2",
@@ -115,7 +116,11 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.contextual_counting:confused, bounds.contextual_counting:first_wrong_count",
         "verify.tasks.contextual.patterns:figure5",
         "verify contextual --figure5 --length 64",
-        deep=("verify contextual --figure5 --length 512",),
+        deep=(
+            "verify contextual --figure5 --length 512",
+            "verify contextual --bias ] --length 512 --regions 4 --exactly --precision float32",
+            "verify contextual --bias 0 --length 512 --regions 4 --zeros 252 --precision float32",
+        ),
         checked_at="N = 64; N = 512",
     ),
     Claim(

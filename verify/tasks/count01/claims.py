@@ -2,6 +2,8 @@
 
 from verify.claims.claim import COUNT01, FRAKNOI, Claim, Kind
 
+_PAIRS = "verify count01 --construction"
+
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "D-1",
@@ -14,6 +16,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify count01 --N 10",
         deep=("verify count01 --N 15", "verify count01 --N 20"),
         checked_at="N = 10; N = 15; N = 20",
+        dtype="float64",
     ),
     Claim(
         "E-5",
@@ -26,6 +29,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify count01 --N 10 --labels thesis",
         deep=("verify count01 --N 15 --labels thesis", "verify count01 --N 20 --labels thesis"),
         checked_at="N = 10; N = 15; N = 20",
+        dtype="float64",
     ),
     Claim(
         "D-2",
@@ -84,6 +88,7 @@ CLAIMS: tuple[Claim, ...] = (
             "verify heads --values=-1,0:1,0:0,1:1/2,0:0,0 --law unbounded",
         ),
         checked_at="law = unbounded",
+        exact="which values can be separated, by any numbers; W-10 has weights, and H-4 and H-6 weights of two heads",
     ),
     Claim(
         "H-2",
@@ -122,6 +127,7 @@ CLAIMS: tuple[Claim, ...] = (
         "-",
         "verify.tasks.count01.heads.joint:joint",
         "verify heads --construction counting-pair --law box:0:60:60 --extract 0,1",
+        deep=(f"{_PAIRS} counting-pair --max-digits 60 --max-noise 60 --precision float32",),
         checked_at="law = box:0:60:60",
     ),
     Claim(
@@ -150,6 +156,7 @@ CLAIMS: tuple[Claim, ...] = (
         deep=(
             "verify heads --construction interval-pair --law box:0:60:60 --extract 0,1",
             "verify heads --construction interval-pair --law box:0:60:7 --extract 0,1",
+            f"{_PAIRS} interval-pair --max-digits 60 --max-noise 60 --precision float32",
         ),
         checked_at="law = box:0:60:7; law = box:0:60:14; law = box:0:60:60",
     ),

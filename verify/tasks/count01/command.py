@@ -14,6 +14,7 @@ from verify.commands.ranges import LARGEST_N
 from verify.commands.request import Request, publish, save_weights
 from verify.commands.vocabulary import DTYPES, JUDGED, MODEL, group, option, renamed
 from verify.frame.schema import as_json
+from verify.tasks.count01.heads.command import PAIRS, pair
 
 if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
@@ -40,7 +41,7 @@ RENAMED = renamed(heads="subset", say="input", max_length="length")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = group(parser, MODEL).add_argument
     add("--N", type=int, metavar="N", help="attention scale N (default: 10)")
-    add("--construction", choices=("documents", "uniform", "layer-norm"), default="documents",
+    add("--construction", choices=("documents", "uniform", "layer-norm", *PAIRS), default="documents",
         help="(default: documents)")  # fmt: skip
     add("--no-skip", action="store_true", help="without the skip connection")
     option(
@@ -101,6 +102,8 @@ class Count01Wish:
             raise BadInput(
                 "--no-skip: the layer-norm construction reads EOS from the skip connection; drop one of both"
             )
+        if args.construction in PAIRS and (args.no_skip or args.labels != "majority-ones"):
+            raise BadInput(f"--construction {args.construction}: has a skip connection and says 4 for n1 > n0 only")
         if args.as_printed and args.no_skip:
             raise BadInput("--as-printed: the documents print no table without the skip connection; drop --no-skip")
         if args.subset is not None and args.weights is None:
@@ -126,6 +129,8 @@ class Count01Wish:
             if not all(bool(W.double().isfinite().all()) for W in model.parameters()):
                 raise BadInput(f"--weights {self.weights}: a weight overflows {self.dtype}; choose a wider dtype")
             return model, None
+        if self.construction in PAIRS:
+            return pair(self.construction, dtype), PAIRS[self.construction]
         if self.construction == "layer-norm":
             return count01.normed(labels=self.labels, dtype=dtype), "D-2"
         if self.construction == "uniform":

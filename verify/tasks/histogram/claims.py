@@ -322,8 +322,10 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model dot+sftm --T 7 --L 50 --d 4 --p 7 --dtype float64",
         Kind.SEARCHED,
-        deep=tuple(
-            f"verify histogram --model dot+sftm --T 5 --L {L} --d 3 --p 5 --dtype float64" for L in (10, 30, 50)
+        deep=(
+            *(f"verify histogram --model dot+sftm --T 5 --L {L} --d 3 --p 5 --dtype float64" for L in (10, 30, 50)),
+            "verify histogram --model dot+sftm --T 7 --L 50 --d 4 --p 7 --precision float64",
+            *(f"verify histogram --model dot+sftm --T 5 --L {L} --d 3 --p 5 --precision float64" for L in (10, 30)),
         ),
         shown_in="A-C.3.2",
     ),

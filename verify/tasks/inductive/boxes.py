@@ -22,7 +22,7 @@ from constructions.decoder.model import block_of
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import OF_FEW, gamma
-from verify.counting.tasks import Task
+from verify.counting.tasks import FIRST, Task
 from verify.engine.balls import Arithmetic
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.inductive import uniform
@@ -55,8 +55,9 @@ class TokenBoxes:
 
 
 def applies(model: Decoder, task: Task) -> bool:
-    """Whether the argument speaks of a model: one layer, scores 0, BOS, counts of types."""
-    return task.C is not None and model.has_bos and uniform.applies(model)
+    """Whether the argument speaks of a model: one layer, scores 0, BOS, counts of types or the first token of any."""
+    is_any_first = task.name in FIRST and not task.has_distinct_start
+    return (task.C is not None or is_any_first) and model.has_bos and uniform.applies(model)
 
 
 def decide(
@@ -132,7 +133,11 @@ def hull(x: Noisy) -> Noisy:
 
 
 def rows(at: Arithmetic, model: Decoder, task: Task, tokens: TokenBoxes, lo: int, hi: int) -> Tensor:
-    """Lower bounds on the margins of all cells (first token, token, count) with lo..hi later tokens."""
+    """Lower bounds on the margins of all cells (first token, token, count) with lo..hi later tokens.
+
+    Where the first token is asked for, a token is it where no other came after BOS; with more, t is among them once at
+    least, and the others are of any types.
+    """
     K, C = len(tokens.values.mid), min(task.C or 1, hi)
     s, t, k = (part.flatten() for part in torch.meshgrid(
         torch.arange(len(tokens.first.mid)), torch.arange(K), torch.arange(1, C + 1), indexing="ij"
@@ -140,18 +145,35 @@ def rows(at: Arithmetic, model: Decoder, task: Task, tokens: TokenBoxes, lo: int
     count = k + (s == t) if tokens.is_counted else k
     is_judged = count <= (task.C or 1)
     s, t, k, count = (part[is_judged] for part in (s, t, k, count))
-    right = torch.tensor([task.class_of(int(i)) for i in count])
-    mixed = means(at, tokens, s, t, k.double()[:, None], lo, hi)
+    right, others = torch.tensor([task.class_of(int(i)) for i in count]), others_hull(tokens.values, t)
+    if task.name in FIRST:
+        assert lo > 1 or hi == 1
+        right, others = torch.full_like(t, int(hi == 1)), others_hull(tokens.values, torch.full_like(t, -1))
+    mixed = means(at, tokens, LaterCells(s, t, k.double()[:, None], others, lo, hi))
     x = tokens.stream[t]
     low, _ = uniform.read(at, model, uniform.last(at, model, x, mixed, len(model.blocks) - 1), right)
     return torch.where(torch.isnan(low), -torch.inf, low)
 
 
-def means(at: Arithmetic, tokens: TokenBoxes, s: Tensor, t: Tensor, k: Tensor, lo: int, hi: int) -> Noisy:
-    """The mean of values where s is first and t comes for the k-th time after it: (cells, inner)."""
+class LaterCells(NamedTuple):
+    """Cells where s is first, and of lo..hi later tokens t is k; `others` (cells, inner) holds the values of the rest.
+
+    Shapes: s, t (cells,); k (cells, 1).
+    """
+
+    s: Tensor
+    t: Tensor
+    k: Tensor
+    others: Noisy
+    lo: int
+    hi: int
+
+
+def means(at: Arithmetic, tokens: TokenBoxes, row: LaterCells) -> Noisy:
+    """The mean of the values of each cell: (cells, inner)."""
+    s, t, k, others, lo, hi = row
     values = tokens.values
     own, first = values[t], tokens.first[s]
-    others = others_hull(values, t)
     least, most = 1 / (hi + 1) * (1 - 2.0**-52), 1 / (lo + 1) * (1 + 2.0**-52)
     w = (least + most) / 2
     off = float(uniform.weight(at, torch.tensor([hi + 1.0]))[0])
@@ -168,7 +190,7 @@ def means(at: Arithmetic, tokens: TokenBoxes, s: Tensor, t: Tensor, k: Tensor, l
     error = w * (first.own + k * own.own) + rest.own + gamma(8) * (sizes + rest.size)
     error = error + underflow((first.size > 0) | (own.size > 0) | (others.size > 0), 32)
     if not at.is_real:
-        error = error + rounding(at, values, first, t, k, hi, w * (1 + spread), many) + at.lost_in_sums(hi + 1)
+        error = error + rounding(at, first, own, row, w * (1 + spread), many) + at.lost_in_sums(hi + 1)
     straight = w * (first.mid + k * own.mid)  # what scales with the weight; the rest holds its own weights
     noise = Noisy(mid, error, shared).noise
     error = at.checked((sizes + rest.size) * (1 + spread), (error + spread * noise + 2 * off * rest.size) * ENLARGE)
@@ -176,7 +198,7 @@ def means(at: Arithmetic, tokens: TokenBoxes, s: Tensor, t: Tensor, k: Tensor, l
 
 
 def others_hull(values: Noisy, t: Tensor) -> Noisy:
-    """The hull of the values of all tokens but t, for each t; zero where there is no other."""
+    """The hull of the values of all tokens but t, or of all where t is -1; zero where there is no other."""
     low, high = values.mid - values.noise, values.mid + values.noise
     is_own = (torch.arange(len(low)) == t[:, None])[..., None]
     bottom, top = torch.where(is_own, torch.inf, low).amin(1), torch.where(is_own, -torch.inf, high).amax(1)
@@ -185,14 +207,12 @@ def others_hull(values: Noisy, t: Tensor) -> Noisy:
     return box(bottom, top)
 
 
-def rounding(
-    at: Arithmetic, values: Noisy, first: Noisy, t: Tensor, k: Tensor, hi: int, w: float, many: Tensor
-) -> Tensor:
+def rounding(at: Arithmetic, first: Noisy, own: Noisy, row: LaterCells, w: float, many: Tensor) -> Tensor:
     """What a dtype's sums of values times weights are off by: (cells, inner).
 
     Large are the first and the token's own values, and the others where they are not small; see `uniform.means`.
     """
-    own, others = values[t], others_hull(values, t).size
+    k, hi, others = row.k, row.hi, row.others.size
     ours = first.size + k * own.size
     is_small = others <= at.u * ours
     counted = (first.size > 0).double() + torch.where(own.size > 0, k, 0.0)

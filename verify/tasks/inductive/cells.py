@@ -83,10 +83,12 @@ def cells_of(task: Task, longest: int | None) -> Iterator[Cell]:
 
 @dataclass(frozen=True)
 class CellsDecided:
-    """A proof, or a `reason` why there is none; `margin_scaled` bounds the margin times D."""
+    """A proof, or a `reason` why there is none; `margin_scaled` bounds the margin times D, and `divisor` what the last
+    LayerNorm divides by."""
 
     reason: str | None = None
     margin_scaled: float | None = None
+    divisor: float = 1.0
 
 
 def read_by(x: Numbers, W: Numbers) -> Interval:
@@ -206,7 +208,7 @@ def _by_cells(model: Decoder, task: Task, longest: int | None) -> CellsDecided:
         if not (worst > 0).all():
             return CellsDecided(f"for {cell.name} the least margin times D may be {worst.min():.3g}")
         smallest = min(smallest, float(worst.min()))
-    return CellsDecided(margin_scaled=max(0.0, smallest / (second * last) * (1 - 8 * U) - LEAST))
+    return CellsDecided(None, max(0.0, smallest / (second * last) * (1 - 8 * U) - LEAST), last)
 
 
 def _neurons(model: Decoder) -> tuple[Numbers, Numbers]:

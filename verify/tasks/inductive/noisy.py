@@ -297,12 +297,20 @@ def inverse_deviation(at: Arithmetic, c: Tensor, noise: Tensor, size: Tensor, ep
     error = ((most - least) / 2 + LEAST) / r * ENLARGE + 4 * U
     if at.is_real:
         return r, error
-    square = size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4))
-    share = (at.sums(2 * d + 8) * square + at.lost_in_sums(2 * d)) / low.square() * ENLARGE
-    is_some = share <= 0.25  # the variance is off by twice the share, and 1/s by 1/sqrt(1 - 2 share) - 1
-    relative = (1 / (1 - 2 * torch.where(is_some, share, 0.0)).sqrt() - 1) * ENLARGE + 8 * U + 2 * ULPS * at.u
-    lost = torch.where(is_some, relative, torch.full_like(share, math.inf))
+    lost = of_root(at, d, size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4)) / low.square() * ENLARGE, low)
     return r, (error + lost * (1 + error)) * ENLARGE
+
+
+def of_root(at: Arithmetic, d: int, share: Tensor, low: Tensor) -> Tensor:
+    """What a dtype's 1 / sqrt(variance + eps) may be off by, relatively, where the root is at least `low`.
+
+    The variance is off by what sums of d squares are, and their mean is at most `share` times the root's square. So it
+    is by 2 `share` relatively, and 1/s by 1/sqrt(1 - 2 share) - 1.
+    """
+    share = (at.sums(2 * d + 8) * share + at.lost_in_sums(2 * d) / low.square()) * ENLARGE
+    is_some = share <= 0.25
+    relative = (1 / (1 - 2 * torch.where(is_some, share, 0.0)).sqrt() - 1) * ENLARGE + 8 * U + 2 * ULPS * at.u
+    return torch.where(is_some, relative, torch.full_like(share, math.inf))
 
 
 def activate(at: Arithmetic, x: Noisy, activation: str) -> Noisy:

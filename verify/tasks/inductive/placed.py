@@ -1,10 +1,11 @@
-"""Every string without BOS up to a length, in real arithmetic: one layer of equal weights over tokens and positions.
+"""Every string without BOS up to a length: one layer of equal weights over tokens and positions.
 
 The value of a token at a position is a number of the token's, more one of the position's, more a remainder that is
 bounded; LayerNorm makes it small where it divides by nearly one number. So the mean over n tokens of which k are the
 own one is k/n of that token's number, (n - k)/n of one in the hull of the others', and the mean over a window of
 positions, which every string of n tokens at a shift shares. The stream adds the own position to that: over all shifts
-it is nearly a polynomial in the shift, whose terms are shared errors, so that what no shift changes stays sharp.
+it is nearly a polynomial in the shift, whose terms are shared errors, so that what no shift changes stays sharp. All
+that is in real arithmetic; in a dtype a margin is less by what its logits drift.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from verify.arithmetic.slack import LEAST, U, gamma
 from verify.counting.tasks import Task
 from verify.engine.balls import Arithmetic
 from verify.frame.clock import Budget
-from verify.tasks.inductive import boxes, uniform
+from verify.tasks.inductive import boxes, drift, uniform
 from verify.tasks.inductive.boxes import Found
 from verify.tasks.inductive.noisy import Noisy, layer_norm, underflow
 
@@ -41,12 +42,15 @@ def applies(model: Decoder, task: Task) -> bool:
 def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget) -> Found:
     """The longest length up to which every string of the task is proved right at every shift, within some seconds."""
     found, deadline = Found(0, math.inf, math.inf), Budget.of(budget).deadline()
-    if not isinstance(reading, Real):
-        return found  # what a position and a mean of positions have in common is lost where each is rounded
-    at, P = Arithmetic(), len(model.W_pos)
+    known = drift.by_length(model, reading)
+    if known is None:
+        return found
+    at, (model, lost) = Arithmetic(), known
+    longest = min(longest or len(model.W_pos), len(model.W_pos))
     types, places, rest = parts(values(at, model))
-    for n in range(1, min(longest or P, P) + 1):
+    for n in range(1, longest + 1):
         least = float(rows(at, model, task, types, rest, window(at, model, places, n), n).min())
+        least = (least - (lost(longest) if least > lost(longest) else lost(n))) * (1 - 4 * U)
         if not least > 0 or deadline.is_up():
             break
         found = Found(n, min(found.margin_scaled, n * least * (1 - 4 * U)), min(found.margin, least))

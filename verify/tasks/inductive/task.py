@@ -24,7 +24,7 @@ from verify.engine.capture import ASSUMPTIONS
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, Failure, Finding, Item, OneRun, Ran, Run, first_in_order, is_wrong_in_its_ball
 from verify.frame.judged import check_judged
-from verify.tasks.inductive import boxes, cells, marked, placed, sharp, uniform
+from verify.tasks.inductive import boxes, cells, first_token, marked, placed, sharp, uniform
 from verify.tasks.inductive.document_c import lengths
 from verify.tasks.inductive.runs import MarginBounds, Runs
 from verify.tasks.inductive.share import InputRange, Share
@@ -253,7 +253,8 @@ class Counting:
 
     def _boxes(self, reason: str, reading: Real | Rounded, effort: Effort) -> Finding:
         """Decides all strings up to a length where no argument over all lengths is known."""
-        proof = next((proof for proof in (boxes, marked, placed) if proof.applies(self.module, self.wanted)), None)
+        known = (boxes, marked, placed, first_token)
+        proof = next((proof for proof in known if proof.applies(self.module, self.wanted)), None)
         if proof is None:
             return self._short(reason, reading, effort)
         found = proof.decide(self.module, self.wanted, self.longest, reading, effort.budget)

@@ -22,13 +22,21 @@ def _selective(name: str, statement: str, builder: str, command: str, *deep: str
 
 
 def _beside(
-    name: str, statement: str, builder: str, command: str, *deep: str, checked_at: str, refutes: tuple[str, ...] = ()
+    name: str,
+    statement: str,
+    builder: str,
+    command: str,
+    *deep: str,
+    checked_at: str,
+    refutes: tuple[str, ...] = (),
+    dtype: str = "float32",
 ) -> Claim:
     place, selective = f"constructions.recurrent.{builder}", "verify.tasks.recurrent.selective:Selective"
     verifier = selective if "selective" in command else _VERIFIER
     return Claim(
-        name, statement, _WHERE, place, "-", verifier, command, deep=deep, checked_at=checked_at, refutes=refutes
-    )
+        name, statement, _WHERE, place, "-", verifier, command, deep=deep, checked_at=checked_at, refutes=refutes,
+        dtype=dtype,
+    )  # fmt: skip
 
 
 def _impossible(name: str, statement: str, bound: str, place: str) -> Claim:
@@ -139,6 +147,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify inductive --task modular --modulus 7 --model decay --d 3 --length 14",
         "verify inductive --task modular --modulus 7 --model decay --d 4 --length 15",
         checked_at="m = 10, N = 20; m = 10, s = 4, N = 21; m = 7, s = 3, N = 14; m = 7, s = 4, N = 15",
+        dtype="float64",
     ),
     _beside(
         "C-R14",
@@ -147,6 +156,7 @@ CLAIMS: tuple[Claim, ...] = (
         "diagonal:rotation",
         "verify inductive --task modular --modulus 10 --model s4 --dtype float32 --length 1000000",
         "verify inductive --task modular --modulus 7 --model s4 --dtype float32 --length 1000000",
+        "verify inductive --task modular --modulus 10 --model s4 --dtype float32 --length 1000 --method exhaustive",
         checked_at="m = 10, N = 1000000; m = 7, N = 1000000",
         refutes=("verify inductive --task modular --modulus 10 --model s4 --dtype float32",),
     ),
@@ -163,6 +173,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify inductive --task modular --modulus 10 --model mamba --length 20",
         "verify inductive --task modular --modulus 10 --model rwkv --d 4 --length 21",
         checked_at="m = 10, N = 20; m = 10, s = 4, N = 21",
+        dtype="float64",
     ),
     _beside(
         "C-R17",

@@ -13,6 +13,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.addition.modular.task:ModularAddition",
         "verify modular --P 113 --construction clock --K 3",
         checked_at="P = 113, K = 3",
+        dtype="float64",
     ),
     Claim(
         "W-E4.4",

@@ -19,6 +19,8 @@ from verify.frame.schema import as_json
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
+    import torch
+
     from constructions.count01 import Count01Transformer
     from verify.tasks.count01.heads.dissect import HeadsQuestion
     from verify.tasks.count01.layer_norm.laws import Law
@@ -107,17 +109,27 @@ class Source:
 
     def model(self) -> Count01Transformer:
         """The model, read or built."""
-        from constructions import count01, count01_heads
+        from constructions import count01
 
         if self.file is not None:
             return count01.load(self.file)
-        if self.construction == "counting-pair":
-            return count01_heads.counting_pair()
-        if self.construction == "interval-pair":
-            return count01_heads.interval_pair(M=INTERVAL)
+        if self.construction in PAIRS:
+            return pair(self.construction)
         if self.construction == "uniform":
             return count01.uniform(labels=self.labels)
         return count01.documents(10, labels=self.labels)
+
+
+def pair(construction: str, dtype: torch.dtype | None = None) -> Count01Transformer:
+    """The two heads that need each other, by name: of H-4, or of H-6 for INTERVAL."""
+    import torch
+
+    from constructions import count01_heads
+
+    dtype = torch.float64 if dtype is None else dtype
+    if construction == "counting-pair":
+        return count01_heads.counting_pair(dtype=dtype)
+    return count01_heads.interval_pair(M=INTERVAL, dtype=dtype)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,52 @@
+"""Which token is the first, in a dtype: cells of strings in real arithmetic, less what the logits drift."""
+
+from __future__ import annotations
+
+import math
+
+from constructions.decoder import Decoder
+from verify.arithmetic.readings import Real, Rounded
+from verify.arithmetic.slack import OF_FEW
+from verify.counting.tasks import FIRST, Task
+from verify.engine.balls import Arithmetic
+from verify.frame.clock import Budget
+from verify.tasks.inductive import cells, drift
+from verify.tasks.inductive.boxes import Found
+
+ARGUMENT = "cells of token and another: forms in the counts, less what a dtype's logits are off by"
+LARGEST = 1 << 24  # beyond what the numbers of weights that are built for a length hold
+
+
+def applies(model: Decoder, task: Task) -> bool:
+    """Whether the argument speaks of a model: one layer of equal weights, ReLUs, no biases, the first token asked."""
+    return task.name in FIRST and cells.unfit(model) is None
+
+
+def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget) -> Found:
+    """The longest length up to which every string is found right, by halving, within some seconds."""
+    found = Found(0, math.inf, math.inf)
+    if isinstance(reading, Real):
+        return found  # cells alone have decided it
+    at = Arithmetic(reading.format, reading.accumulate)
+    exact = drift.stored(model, at)
+    low, high, n = 0, LARGEST if longest is None else longest, longest or 1
+    deadline = Budget.of(budget).deadline()
+    while exact is not None and low < high and not deadline.is_up():
+        margin = least_margin(at, exact, task, n)
+        if margin > 0:
+            low, found = n, Found(n, margin, margin)  # a margin is no less than itself, times D >= 1
+        else:
+            high = n - 1
+        n = (low + high + 1) // 2
+    return found
+
+
+def least_margin(at: Arithmetic, model: Decoder, task: Task, n: int) -> float:
+    """A lower bound on the margins of every string of up to n tokens, 0 or less where none is proved."""
+    proof = cells.decide(model, task, n, Real())
+    if proof.margin_scaled is None:
+        return 0.0
+    keys = n + int(model.has_bos)
+    off, of_s = drift.undivided(at, model, keys)
+    undivided = proof.margin_scaled * proof.divisor / keys * (1 - OF_FEW) - off
+    return undivided * (1 - of_s) / proof.divisor * (1 - OF_FEW) if of_s < 1 else 0.0
