@@ -180,7 +180,7 @@ def in_dtype(claim: Claim) -> str:
     >>> in_dtype(weights), in_dtype(replace(weights, deep=("verify parity --T 3 --L 2 --precision p9",)))
     ('float64', 'p9')
     """
-    return ", ".join(dict.fromkeys(map(dtype_of, claim.in_dtype))) or (f"no: {claim.exact}" if claim.exact else "")
+    return ", ".join(claim.dtypes) or (f"no: {claim.exact}" if claim.exact else "")
 
 
 def linked(claim: str) -> str:

@@ -97,6 +97,11 @@ class Claim:
         return tuple(filter(dtype_of, own)) or tuple(f"{command} --precision {self.dtype}" for command in own)
 
     @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes in which these commands prove them."""
+        return tuple(dict.fromkeys(map(dtype_of, self.in_dtype)))
+
+    @property
     def sentence(self) -> str:
         """The statement, and how far commands show it where a proof on paper goes further.
 
@@ -131,8 +136,8 @@ class Claim:
     def to_dict(self) -> dict[str, object]:
         """The JSON object."""
         more = {"sentence": self.sentence, "set_up": list(self.set_up), "promise": asdict(self.promise)}
-        more |= {"in_dtype": list(self.in_dtype)}
-        return asdict(self) | more
+        more |= {"in_dtype": list(self.in_dtype), "dtypes": list(self.dtypes)}
+        return {name: value for name, value in asdict(self).items() if name != "dtype"} | more
 
 
 def dtype_of(command: str) -> str:
