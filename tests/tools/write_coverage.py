@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from verify.claims import CLAIMS, Claim, Kind
-from verify.claims.claim import dtype_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "coverage.md"
