@@ -175,6 +175,7 @@ def ending(claim: Claim) -> str:
 def in_dtype(claim: Claim) -> str:
     """The dtypes in which a claim's weights are proved, or why they are in none; nothing where it has no weights.
 
+    >>> from dataclasses import replace
     >>> weights = Claim("X", "s", "s", "m:f", "-", "-", "verify parity --T 3 --L 2", dtype="float64")
     >>> in_dtype(weights), in_dtype(replace(weights, deep=("verify parity --T 3 --L 2 --precision p9",)))
     ('float64', 'p9')
