@@ -38,8 +38,8 @@ experiment,reproduces,models,"about, on one core"
 `verify reproduce A-Fig-1 --out runs` begins, and the same command with `--resume` goes on. Each model is written as
 soon as it is decided, weights and record, so that a run that is cut goes on where it was. `--workers 2` and
 `--scheduler tcp://...` find the same tables: a model is trained in one thread from its seed, and its numbers depend on
-the machine's arithmetic alone. `--grid paper` has all sizes of the document and, where it gives them, its own
-hyperparameters.
+the machine's arithmetic alone (C-Table-A1's 36 models were trained on two days: 3 of them differ). `--grid
+paper` has all sizes of the document and, where it gives them, its own hyperparameters.
 
 What is exact: the share of all inputs of a law that the stored numbers answer rightly in real arithmetic, a bracket
 where the time for a verdict ended. What is sampled: answers of the module as torch runs it, on inputs drawn as the
