@@ -250,9 +250,9 @@ register_write(
 
 def slice_scatter(x: Tensor, part: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
     """torch's, with an end within the axis: beyond it vmap computes a size that overflows where the step is not 1."""
-    return aten.slice_scatter.default(
-        x, part, dim, start, x.shape[dim] if end is None else min(end, x.shape[dim]), step
-    )
+    end = x.shape[dim] if end is None else min(end, x.shape[dim])
+    found: Tensor = aten.slice_scatter.default(x, part, dim, start, end, step)
+    return found
 
 
 register_write("aten.slice_scatter.default", slice_scatter, "A tensor with a part overwritten.")
