@@ -19,13 +19,18 @@ from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput, ProvedImpossible
 from tests.oracles import addition as oracle
 from tests.planted import planted
-from verify.arithmetic.evaluation import Evaluation
+from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.evaluation import Evaluation, rounded_model
 from verify.arithmetic.exact_reals import float_below as at_most
-from verify.arithmetic.readings import reading_of
+from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.margins import margins_of
+from verify.arithmetic.readings import Rounded, reading_of
+from verify.arithmetic.rounding import rounded
 from verify.frame.decide import certify, exhaustive
 from verify.tasks.addition.adder.rounded import ORDERS
 from verify.tasks.addition.modular import best, impossible
 from verify.tasks.addition.modular import proof as proofs
+from verify.tasks.addition.modular.rounding import margins
 from verify.tasks.addition.modular.task import ModularAddition
 
 
@@ -206,10 +211,6 @@ def test_no_order_goes_below_a_margin_proved_for_any_order(name, precision):
 
 
 def test_bounds_of_single_pairs_hold_in_every_order():
-    from verify.arithmetic.any_order import RoundedArithmetic
-    from verify.arithmetic.evaluation import rounded_model
-    from verify.tasks.addition.modular.rounding import margins
-
     P, reading = 11, reading_of("p7")
     model = modular.pizza(P=P, frequencies=(1, 3), m=5)
     found = margins(rounded_model(model, reading.format), P, RoundedArithmetic.of(reading.format))
@@ -217,6 +218,51 @@ def test_bounds_of_single_pairs_hold_in_every_order():
     pairs = [(int(a), int(b)) for a, b in found.pairs.reshape(-1, 2)]
     for order in ORDERS:
         assert (problem.rounded_margins(pairs, Evaluation(reading.format, None, order)) >= found.least.flatten()).all()
+
+
+def test_a_rounding_counts_in_full():
+    model = modular.staircase(P=2)
+    with torch.no_grad():
+        model.W_out += 16
+        model.b_out += torch.tensor([8.0, 7.6], dtype=torch.float64)
+    assert verdict(model, 2).verdict == "PROVED"  # in real arithmetic
+    assert verdict(model, 2, "p6").verdict == "REFUTED"
+
+
+def test_a_skip_may_add_what_a_factor_rounds():
+    P, p = 3, FORMATS["bfloat16"]
+    model = modular.staircase(P=P)
+    found = margins(rounded_model(model, p), P, RoundedArithmetic.of(p))
+    layer, third = model.blocks[0], rounded(np.array(1 / 3), p)
+    W_V, W_O, W_1, b_1, W_2 = (W.numpy() for W in (layer.W_V[0], layer.W_O[0], layer.W_1, layer.b_1, layer.W_2))
+    for r in range(P):
+        for a in range(P):
+            x = (model.E[[a, (r - a) % P, P]].numpy() @ W_V * third).sum(0, keepdims=True) @ W_O  # kept wide
+            hidden = np.maximum(rounded(rounded(x, p) @ W_1 + b_1, p), 0)
+            y = rounded(x + model.E[P].numpy() + hidden @ W_2, p)
+            logits = rounded(y @ model.W_out.numpy() + model.b_out.numpy(), p)
+            assert margins_of(logits[0], r) >= found.least[r, a]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_bounds_of_drawn_models_hold_in_every_order(seed):
+    g = np.random.default_rng(seed)
+    P, reading = int(g.integers(2, 5)), reading_of(("tf32", "float16", "p6", "bfloat16")[seed % 4])
+    accumulate = (None, None, FORMATS["float32"], FORMATS["float32"])[int(g.integers(4))]
+    if seed % 4 in (1, 3):
+        reading = Rounded(reading.format, accumulate)
+    skip = bool(g.integers(2))
+    model = AdderTransformer(tokens=P + 1, length=3, classes=P, d=2, d_v=1, p=(2,), skip=skip)
+    with torch.no_grad():
+        for W in model.parameters():
+            is_left_zero = W is model.positions or W is model.blocks[0].W_Q or W is model.blocks[0].W_K
+            W.copy_(torch.from_numpy(g.integers(-300, 300, tuple(W.shape)) / 64) * (not is_left_zero))
+    at = RoundedArithmetic.of(reading.format, reading.accumulate)
+    found = margins(rounded_model(model, reading.format), P, at)
+    problem, pairs = ModularAddition(model, P), [(int(a), int(b)) for a, b in found.pairs.reshape(-1, 2)]
+    for order in ORDERS:
+        run = problem.rounded_margins(pairs, Evaluation(reading.format, reading.accumulate, order))
+        assert (run >= found.least.flatten()).all()
 
 
 @pytest.mark.parametrize(

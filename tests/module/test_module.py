@@ -230,6 +230,20 @@ def test_masks_by_large_numbers_cost_nothing(fill):
     assert found.verdict is Verdict.PROVED and found.extra["decided_by"]["balls"] == 125
 
 
+class EveryOther(nn.Module):
+    """Adds a number in place to every second row."""
+
+    def forward(self, t):
+        x = torch.eye(3, dtype=torch.float64)[t].clone()
+        x[:, ::2].add_(2.0)
+        return x[:, 0] + x[:, 1] / 2
+
+
+def test_every_second_row_is_overwritten():
+    found = certify(EveryOther().eval(), inputs=tokens([3, 3, 3]), expected=lambda t: t[:, 0])
+    assert found.verdict == "PROVED"
+
+
 def test_positions_and_classes():
     class Copy(nn.Module):
         def forward(self, t):

@@ -238,6 +238,9 @@ def sort(node: torch.fx.Node, x: Sets, dim: int = -1, descending: bool = False, 
 
 
 def topk(node: torch.fx.Node, x: Sets, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Sets]:
+    """The k first in order; torch may give them in any other one where it is not asked to sort them."""
+    if not sorted:
+        raise NotTraced("topk without an order")
     (axis,) = axes_of(x, dim)
     return [replace(part, may=part.may.narrow(axis, 0, k)) for part in (ordered(x, dim, largest), any_place(x, dim))]
 

@@ -246,7 +246,16 @@ def register_write(name: str, operation: Any, says: str) -> None:
 register_write(
     "aten.select_scatter.default", aten.select_scatter.default, "A tensor with one place of an axis overwritten."
 )
-register_write("aten.slice_scatter.default", aten.slice_scatter.default, "A tensor with a part overwritten.")
+
+
+def slice_scatter(x: Tensor, part: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    """torch's, with an end within the axis: beyond it vmap computes a size that overflows where the step is not 1."""
+    end = x.shape[dim] if end is None else min(end, x.shape[dim])
+    found: Tensor = aten.slice_scatter.default(x, part, dim, start, end, step)
+    return found
+
+
+register_write("aten.slice_scatter.default", slice_scatter, "A tensor with a part overwritten.")
 
 
 @rule("aten.copy.default")

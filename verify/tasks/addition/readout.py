@@ -166,7 +166,7 @@ def slack(
     e_1 = np.where(is_off, 0.0, e_1)
     hidden = np.where(is_off, 0.0, np.maximum(top, 0.0) * INFLATION + e_1)
     written = written_sizes(readout, W_2, lanes, embedded, box) + e_1 @ np.abs(W_2) * INFLATION
-    e_2 = sum_error(hidden, W_2, (x,), written, arithmetic)
+    e_2 = sum_error(hidden, W_2, (x,), written, arithmetic) + apart_from_factors(x, arithmetic)
     stream = written + e_2
     e_2 = np.where(((W_2 != 0) & (hidden[:, None] != 0)).any(0), e_2, 0.0)
     e_3 = sum_error(stream, W_out, (b_out,), None, arithmetic)
@@ -201,13 +201,22 @@ def written_sizes(readout: Readout, W_2: Array, lanes: tuple[int, ...], embedded
     return np.array(sizes)
 
 
+def apart_from_factors(x: Array, arithmetic: RoundedArithmetic) -> Array:
+    """Bounds how far numbers of these sizes, kept with more bits where they are added, are from themselves as factors.
+
+    A skip connection may add what a kernel still holds with 2p + 2 bits; a factor of a matrix product has p of them.
+    """
+    return np.where(x > 0, arithmetic.stored.u * x + arithmetic.stored.tiny, 0.0) * INFLATION
+
+
 def sum_error(
     x: Array, W: Array, added: tuple[Array, ...], results: Array | None, arithmetic: RoundedArithmetic
 ) -> Array:
     """Bounds the rounding error of x W + added in any order, by column. Two terms round once, relative to their result.
 
     `x` and `results` bound absolute values. Infinite where the sum of absolute values leaves the format. Where factors
-    are rounded, a computed one is off by v of itself, a stored one by what is known, and the product by both.
+    are rounded, a computed one is off by v of itself, a stored one by what is known, and the product by both; stored
+    numbers that are subnormal may be read as zero.
     """
     size = x @ np.abs(W) + sum(np.abs(a) for a in added)
     terms = (x != 0).astype(float) @ (W != 0).astype(float) + sum((a != 0).astype(float) for a in added)
@@ -217,9 +226,11 @@ def sum_error(
     roundings = adds + is_hard + (0 if is_plain else 1)
     error = np.where(roundings > 0, arithmetic.growth(roundings, 2), 0.0) * size
     if results is not None and is_plain:
-        error = np.where((terms <= 2) & ~is_hard, arithmetic.stored.u * results * INFLATION, error)
-    if arithmetic.rounds_factors:
-        v, moved = arithmetic.operand.u, np.abs(W - rounded(W, arithmetic.operand))
-        error = error + x @ (v * np.abs(W) + (1 + v) * moved) * (1 + arithmetic.growth(roundings, 2))
+        before = arithmetic.growth(np.maximum(roundings - 1, 0)) * size
+        error = np.where(roundings > 0, before + arithmetic.stored.u * (results + before) * INFLATION, 0.0)
+    v = arithmetic.operand.u if arithmetic.rounds_factors else 0.0
+    moved = np.abs(W - rounded(W, arithmetic.operand)) + arithmetic.flush_loss(W)
+    error = error + x @ (v * np.abs(W) + (1 + v) * moved) * (1 + arithmetic.growth(roundings, 2))
+    error = error + sum(arithmetic.flush_loss(a) for a in added)
     error = (error + arithmetic.underflow(2 * terms) * 2) * INFLATION
     return np.where((size + error) * INFLATION <= arithmetic.stored.largest, error, np.inf)

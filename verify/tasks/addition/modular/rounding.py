@@ -15,8 +15,9 @@ from constructions.adder.transformer import AdderTransformer
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball, relu
 from verify.arithmetic.rounding import rounded
-from verify.arithmetic.slack import INFLATION, LEAST, OF_MANY, Array, gamma
+from verify.arithmetic.slack import INFLATION, LEAST, Array, gamma
 from verify.arithmetic.stored import numbers
+from verify.tasks.addition.readout import apart_from_factors, sum_error
 
 
 class UnfitFormat(Exception):
@@ -35,6 +36,7 @@ class Margins:
         return float("nan") if np.isnan(self.least).any() else float(self.least.min())
 
 
+@np.errstate(invalid="ignore")  # infinite radii: NaN then proves nothing
 def margins(model: AdderTransformer, P: int, at: RoundedArithmetic) -> Margins:
     """Lower bounds on every pair's margin over all evaluations; the model's numbers are those of the format.
 
@@ -44,16 +46,17 @@ def margins(model: AdderTransformer, P: int, at: RoundedArithmetic) -> Margins:
     W_1, b_1, W_2 = map(numbers, (layer.W_1, layer.b_1, layer.W_2))
     W_out, b_out = numbers(model.W_out), numbers(model.b_out)
     x = attended(model, P, at)
-    read = at.product_and(x, Ball.exact(W_1), _rows(b_1, len(x.mid)))
-    e_1 = _own_error(read, x.rad, W_1)
+    sizes_of_x, kept = x.magnitude, (x.magnitude,) if model.has_skip else ()
+    e_1 = sum_error(sizes_of_x, W_1, (b_1,), None, at)
+    read = _widened(x @ Ball.exact(W_1) + Ball.exact(b_1), e_1)
     is_on, is_open = read.mid > read.rad, ~(np.abs(read.mid) > read.rad)
-    hidden = Ball(np.maximum(read.mid, 0), np.where(is_on | is_open, read.rad, 0.0))
-    kept = (x,) if model.has_skip else ()
-    y = at.product_and(hidden, Ball.exact(W_2), *kept)
-    e_2 = _own_error(y, hidden.rad, W_2) - (x.rad * (1 - OF_MANY) if model.has_skip else 0.0)
-    e_2 = np.maximum(e_2, 0.0)
-    logits = at.product_and(y, Ball.exact(W_out), _rows(b_out, len(x.mid)))
-    e_3 = _own_error(logits, y.rad, W_out)
+    hidden = relu(read)
+    e_2 = sum_error(hidden.magnitude, W_2, kept, None, at)
+    if model.has_skip:
+        e_2 = e_2 + np.where(x.rad > 0, apart_from_factors(sizes_of_x, at), 0.0)
+    y = hidden @ Ball.exact(W_2)
+    y = _widened(x + y if model.has_skip else y, e_2)
+    e_3 = sum_error(y.magnitude, W_out, (b_out,), None, at)
     model_of = _exact_logits(x.mid, model)
     pairs = np.array([[(a, (r - a) % P) for a in range(P)] for r in range(P)])
     least = np.empty((P, P))
@@ -73,8 +76,7 @@ def margins(model: AdderTransformer, P: int, at: RoundedArithmetic) -> Margins:
         apart = Ball(model_of.mid[rows][:, [r]], model_of.rad[rows][:, [r]]) - model_of[rows]
         bound = apart.lower - loss * INFLATION
         bound[:, r] = np.inf
-        finite = np.isfinite(loss).all(1) & np.isfinite(logits.rad[rows]).all(1)
-        least[r] = np.where(finite, bound.min(1), np.nan)
+        least[r] = np.where(np.isfinite(loss).all(1), bound.min(1), np.nan)
     return Margins(least, pairs)
 
 
@@ -113,12 +115,8 @@ def _exact_logits(x: Array, model: AdderTransformer) -> Ball:
     return y @ Ball.exact(numbers(model.W_out)) + Ball.exact(numbers(model.b_out))
 
 
-def _own_error(result: Ball, inherited: Array, W: Array) -> Array:
-    """The part of a product's radius that is not inherited from its factor: its own roundings."""
-    rest = inherited @ np.abs(W) * (1 - OF_MANY)
-    with np.errstate(invalid="ignore"):
-        own = np.where(np.isfinite(result.rad), np.maximum(result.rad - rest, 0.0), np.inf)
-    return np.asarray(own * INFLATION)
+def _widened(x: Ball, error: Array) -> Ball:
+    return Ball(x.mid, (x.rad + error) * INFLATION)
 
 
 def _rows(b: Array, n: int) -> Ball:
