@@ -341,16 +341,13 @@ class Quotients:
         w = (self.w.transpose(0, 1) * few).float().unsqueeze(2).expand_as(products).reshape(-1, self.entries)
         products = (products * (few / size).unsqueeze(-1)).float().reshape(-1, self.entries)
         found, room = (middle / size).float().flatten(), torch.empty_like(products)
-        l, falling = found, torch.arange(len(found))
+        l, falling, first = found, torch.arange(len(found)), torch.tensor([slot.start for slot in self.slots])
         for _ in range(TURNS):
             above = torch.mul(w, l.unsqueeze(1), out=room[: len(l)])
             torch.sub(products, above, out=above)
-            n, z = torch.zeros_like(l), torch.zeros_like(l)
-            for slot in self.slots:
-                least, at = above[:, slot].min(1)
-                n += least
-                z += w[:, slot].gather(1, at.unsqueeze(1)).squeeze(1)
-            lower = l + n / z
+            least, at = zip(*(above[:, slot].min(1) for slot in self.slots), strict=True)
+            z = w.gather(1, torch.stack(at, 1) + first).sum(1)
+            lower = l + torch.stack(least).sum(0) / z
             is_lower = lower < l - NEARLY * l.abs()
             l = torch.where(is_lower, lower, l)
             found[falling] = l
