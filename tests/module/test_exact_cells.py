@@ -325,7 +325,7 @@ FAULTS = [
     ),
     (("deep", "one", 2), Cells, "_through_root", "f.error + (middle * q.error) * ENLARGE + LEAST", "f.error + LEAST"),
     (("curved", "wide", 0), Points, "_affine", "(rad + g * size)", "rad"),
-    (("norm", "one", 0), quotients, "longest", " + apart * ENLARGE", ""),
+    (("norm", "one", 0), Quotients, "longest", " + torch.stack(apart).sum(0) * ENLARGE", ""),
 ]
 
 
