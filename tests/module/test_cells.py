@@ -226,7 +226,7 @@ def violations(module, sets, seed, count=24):
         layer = seen.layer.layer([seen.sets[p][r] for p, r in zip(seen.layer.fixed, own, strict=True)])
         masks = rng.random((count, len(layer.places), rank.shape[1])) < rng.random((count, 1, 1))
         masks[..., 0] |= ~masks.any(-1)
-        bounded = Cells(layer, cells.ranks_of(masks))
+        bounded = Cells(layer, cells.entries_of(masks))
         right = torch.from_numpy(rng.integers(0, classes, count))
         rivals = (right.unsqueeze(1) + torch.arange(1, classes)) % classes
         gaps = bounded.gaps(right, rivals)
@@ -283,13 +283,13 @@ def test_bounds_hold_on_cells_that_are_drawn(name):
 
 FAULTS = [
     ("heads", quotients.Quotients, "_range", "delta * largest", "0 * largest"),
-    ("heads", quotients.Quotients, "_range", "mu.sum(-1)\n", "0.9 * mu.sum(-1)\n"),
-    ("heads", quotients.Quotients, "_range", "mul_(zeta[:, None, None])", "mul_(zeta[:, None, None] / 2)"),
+    ("heads", quotients.Quotients, "_range", "constant + mu.sum(0)", "constant + 0.9 * mu.sum(0)"),
+    ("heads", quotients.Quotients, "_range", "mul_(zeta.unsqueeze(-1))", "mul_(zeta.unsqueeze(-1) / 2)"),
     ("heads", quotients.Quotients, "less", "torch.sub", "torch.add"),
     ("heads", quotients.Quotients, "__init__", "self.few / 2 + self.many / 2", "self.many"),
     ("heads", quotients.Quotients, "__init__", "(self.many / 2 - self.few / 2)", "0 * self.few"),
-    ("one head", quotients.Quotients, "_above_chords", "total + mu[..., h] + b", "total + b"),
-    ("heads", quotients, "spread_over", "sums.amin(2)", "sums.mean(2)"),
+    ("one head", quotients.Quotients, "_above_chords", "(mu + b).sum(0)", "b.sum(0)"),
+    ("heads", quotients.Quotients, "least_sum", ".amin(-1)", ".mean(-1)"),
     ("norms", quotients.Quotients, "spread", "found + off", "0 * found + off"),
     ("relu", lines, "of_relu", "torch.where(on | off, 0.0, over)", "torch.where(on | off, 0.0, 0 * over)"),
     ("relu", lines, "of_relu", "(high > -low).double()", "2 * (high > -low).double()"),
@@ -381,17 +381,65 @@ def test_answers_of_no_inputs_are_whole_numbers(automaton):
 def test_squares_beyond_float64_decide_nothing():
     """A norm's arguments of 2^516, whose squares overflow: 1 / s is not known to be 0."""
     drawn = Drawn(0, [("norm", 3)], scales=(258,), radius=False)
-    bounded = Cells(drawn.layer, torch.zeros(1, 3, 1, dtype=torch.long))
+    bounded = Cells(drawn.layer, cells.entries_of(np.ones((1, 2, 1), dtype=bool)))
     assert bool(bounded.roots[0].most.isnan().all())
     with planted(Cells, "_root", "torch.where(torch.isfinite(length), length, torch.nan)", "length"):
-        assert float(Cells(drawn.layer, torch.zeros(1, 3, 1, dtype=torch.long)).roots[0].most) == 0
+        assert float(Cells(drawn.layer, cells.entries_of(np.ones((1, 2, 1), dtype=bool))).roots[0].most) == 0
 
 
 def test_weights_that_may_be_zero_decide_nothing():
     """Z between -1 and 1 by its radius: no bound, and none of the wrong sign."""
     one = torch.ones(1, 2, 2, dtype=torch.float64)
     tables = quotients.Tables(one / 2, 2 * one, one, 0 * one, torch.zeros(1, dtype=torch.long), one[0, 0, :1])
-    found = quotients.Quotients(tables, torch.zeros(1, 2, 1, dtype=torch.long))
+    found = quotients.Quotients(tables, cells.entries_of(np.ones((1, 1, 1), dtype=bool)))
     zero = torch.zeros(1, 1, dtype=torch.float64)
     low = found.least(torch.ones(1, 1, 1, dtype=torch.float64), zero - 100, zero).low
     assert not bool((low > -torch.inf).any()) and bool(found.range(zero.unsqueeze(-1), zero, zero)[0].isnan().all())
+
+
+def listed_apart(seed):
+    """Drawn masks whose entries are not their tokens at each place, or whose numbers by place are others."""
+    rng, found = np.random.default_rng(seed), 0
+    for _ in range(50):
+        masks = rng.random((rng.integers(1, 5), rng.integers(1, 5), rng.integers(1, 7))) < rng.random()
+        masks[..., -1] |= ~masks.any(-1)
+        entries = quotients.Entries.of(masks)
+        for mask, at in zip(masks, entries.at.tolist(), strict=True):
+            places = [{x // entries.tokens for x in at[slot]} for slot in entries.slots]
+            is_one_place_each = sorted(map(sorted, places)) == [[place] for place in range(len(mask))]
+            found += not is_one_place_each or sorted(set(at)) != np.flatnonzero(mask).tolist()
+        found += entries.at.shape[1] != np.sort(masks.sum(2), 1).max(0).sum()
+        places, tokens = entries.rows(100) // 100, entries.rows(100) % 100
+        inside = entries.by_place((100 * places + tokens).double(), -1.0)
+        numbers = 100.0 * torch.arange(masks.shape[1]).unsqueeze(1) + torch.arange(masks.shape[2])
+        found += not torch.equal(inside, torch.where(torch.from_numpy(masks), numbers.double(), -1.0))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("of", "np.arange(size.max()) % size", "np.arange(size.max()) % size.min()"),
+        ("of", "argsort(-sizes", "argsort(0 * sizes"),
+        ("of", "np.argsort(~masks", "np.argsort(masks"),
+        ("rows", "// self.tokens * tokens", "// tokens * tokens"),
+        ("by_place", "scatter_(1, self.at, x)", "scatter_(1, self.at.flip(1), x)"),
+    ],
+)
+def test_entries_are_the_tokens_of_each_place(name, right, wrong):
+    assert not listed_apart(0)
+    with planted(quotients.Entries, name, right, wrong):
+        try:
+            assert listed_apart(0)
+        except IndexError:
+            assert name == "of"  # a token that there is not
+
+
+def test_a_fixed_position_may_have_more_tokens_than_the_others(monkeypatch):
+    """Masks are as wide as the largest set, tables as wide as the largest of a position that is not fixed."""
+    monkeypatch.setattr(cells, "RUN", 1)
+    seen = Seen(build("-none", 3), [[0, 1], [1, 2], [0, 2], range(4)], largest)
+    _, left, faults, search = seen.search()
+    assert seen.layer.fixed == (3,) and search.bounded and not left and not faults
+    with planted(quotients.Entries, "rows", "* tokens +", "* self.tokens +"), pytest.raises(IndexError):
+        seen.search()

@@ -17,7 +17,7 @@ from verify.engine.balls import Ball
 from verify.engine.one_layer import bounds, lines, points
 from verify.engine.one_layer.bounds import Cells
 from verify.engine.one_layer.points import Points
-from verify.module.cells import ranks_of
+from verify.module.cells import entries_of
 from verify.reduction import quotients
 from verify.reduction.quotients import Quotients, Tables
 
@@ -60,12 +60,16 @@ def inside_violations(cells, layer, i, found):
     return wrong
 
 
-def token_violations(bounds, listed, mask, real, right, rivals):
-    """Places, listed tokens and rivals whose bound is above the gap of an input of a cell with that token there."""
+def token_violations(bounds, entries, i, mask, real, right, rivals):
+    """Listed tokens and rivals whose bound is above the gap of an input of cell i with that token there."""
     found = []
-    for p, k in itertools.product(range(PLACES), range(listed.shape[1])):
-        inside = [r for r in INPUTS if r[p] == int(listed[p, k]) and all(mask[q, r[q]] for q in range(PLACES))]
-        for bound, rival in zip(bounds[p, k].tolist(), rivals, strict=True):
+    for entry, at in zip(bounds.T, entries.at[i].tolist(), strict=True):
+        p, k = divmod(at, entries.tokens)
+        if p == PLACES:
+            continue
+        inside = [r for r in INPUTS if r[p] == k and all(mask[q, r[q]] for q in range(PLACES))]
+        assert inside, "a token of the cell"
+        for bound, rival in zip(entry.tolist(), rivals, strict=True):
             if np.isfinite(bound) and any(real[r][right] - real[r][rival] < arb(bound) for r in inside):
                 found.append("by_token")
     return found
@@ -78,8 +82,8 @@ def violations(drawn):
     with ctx.workprec(700):
         every = {ranks: drawn.exact((*ranks, 0)) for ranks in INPUTS}
         real = {ranks: one.logits for ranks, one in every.items()}
-        listed = ranks_of(np.stack(MASKS))
-        cells = Cells(layer, listed)
+        entries = entries_of(np.stack(MASKS))
+        cells = Cells(layer, entries)
         for i, mask in enumerate(MASKS):
             on_it = [every[r] for r in INPUTS if all(mask[p, r[p]] for p in range(PLACES))]
             found += inside_violations(cells, layer, i, on_it)
@@ -90,7 +94,7 @@ def violations(drawn):
             low, high = cells.range(gaps)
             for i, mask in enumerate(MASKS):
                 inside = [real[r] for r in INPUTS if all(mask[p, r[p]] for p in range(PLACES))]
-                found += token_violations(by_token[i], listed[i], mask, real, right, rivals[i].tolist())
+                found += token_violations(by_token[i], entries, i, mask, real, right, rivals[i].tolist())
                 for j, rival in enumerate(rivals[i].tolist()):
                     gap = [logits[right] - logits[rival] for logits in inside]
                     ends = (("least", least, 1), ("low", low, 1), ("high", high, -1))
@@ -140,18 +144,18 @@ def test_bounds_hold_exactly(kind, scale, seeds):
 # a layer that shows the fault, and the fault
 FAULTS = [
     (("attention", "one", 0), Quotients, "_range", "delta * largest", "0 * largest"),
-    (("attention", "one", 0), Quotients, "_range", "total = mu.sum(-1)", "total = 0.9 * mu.sum(-1)"),
+    (("attention", "one", 0), Quotients, "_range", "constant + mu.sum(0)", "constant + 0.9 * mu.sum(0)"),
     (
         ("attention", "one", 0),
         Quotients,
         "_range",
-        "mul_(zeta[:, None, None])",
-        "mul_(zeta[:, None, None] / 2)",
+        "mul_(zeta.unsqueeze(-1))",
+        "mul_(zeta.unsqueeze(-1) / 2)",
     ),
     (("attention", "one", 0), Quotients, "less", "torch.sub", "torch.add"),
     (("attention", "one", 1), Quotients, "__init__", "self.few / 2 + self.many / 2", "self.many"),
     (("attention", "one", 0), Quotients, "__init__", "(self.many / 2 - self.few / 2)", "0 * self.few"),
-    (("attention", "one", 1), Quotients, "_above_chords", "total + mu[..., h] + b", "total + mu[..., h]"),
+    (("attention", "one", 1), Quotients, "_above_chords", "(mu + b).sum(0)", "mu.sum(0)"),
     (
         ("attention", "one", 1),
         Quotients,
@@ -159,13 +163,19 @@ FAULTS = [
         "torch.minimum((many - a) * low, (few - a) * high)",
         "0 * low",
     ),
-    (("attention", "one", 0), Quotients, "_above_chords", "combined.amin(2, ", "combined.mean(2, "),
-    (("attention", "one", 0), Quotients, "_above_chords", "combined.sub_(least)", "combined.sub_(least - 0.1)"),
-    (("relu", "one", 1), Quotients, "_above_chords", "combined.sub_(least)", "combined.sub_(least).mul_(2)"),
+    (
+        ("attention", "one", 0),
+        Quotients,
+        "_above_chords",
+        "low = self.least_sum(combined)",
+        "low = self.greatest_sum(combined)",
+    ),
+    (("attention", "one", 0), Quotients, "_above_chords", "-= combined", "-= -0.1 + combined"),
+    (("relu", "one", 1), Quotients, "_above_chords", "below + above - 4", "below + 2 * above - 4"),
     (("norm", "one", 0), Cells, "least", "widened(low, at(extra), -1)", "low"),
-    (("relu", "one", 1), Quotients, "_above_chords", "mul_(a[:, None, None])", "mul_(a[:, None, None] / 2)"),
-    (("attention", "one", 0), quotients, "spread_over", "sums.amin(2)", "sums.mean(2)"),
-    (("attention", "one", 0), quotients, "spread_over", "sums.amax(2)", "sums.mean(2)"),
+    (("relu", "one", 1), Quotients, "_above_chords", "mul_(a.unsqueeze(-1))", "mul_(a.unsqueeze(-1) / 2)"),
+    (("attention", "one", 0), Quotients, "least_sum", ".amin(-1)", ".mean(-1)"),
+    (("attention", "one", 0), Quotients, "greatest_sum", ".amax(-1)", ".mean(-1)"),
     (("norm", "one", 0), Quotients, "spread", "(found + off", "(0 * found + off"),
     (
         ("norm", "one", 0),
@@ -291,8 +301,8 @@ FAULTS = [
         ("attention", "one", 2),
         Quotients,
         "_above_chords",
-        "constant, error, constant.abs()",
-        "constant, 0 * error, constant.abs()",
+        "off = error + (",
+        "off = 0 * error + (",
     ),
     (("deep", "wide", 6), lines, "of_curved", "off = found.radius + 4", "off = 4"),
     (("attention", "one", 1), Cells, "_atoms", "(f.error + self.added * f.size)", "(self.added * f.size)"),
@@ -315,7 +325,7 @@ FAULTS = [
     ),
     (("deep", "one", 2), Cells, "_through_root", "f.error + (middle * q.error) * ENLARGE + LEAST", "f.error + LEAST"),
     (("curved", "wide", 0), Points, "_affine", "(rad + g * size)", "rad"),
-    (("norm", "one", 0), quotients, "longest", " + apart * ENLARGE", ""),
+    (("norm", "one", 0), Quotients, "longest", " + torch.stack(apart).sum(0) * ENLARGE", ""),
 ]
 
 

@@ -16,6 +16,7 @@ from itertools import count, product
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -29,6 +30,7 @@ from verify.frame.clock import Deadline
 from verify.module.automaton import Chart, Mask
 from verify.module.inputs import Product
 from verify.module.specification import Traced, chart_of
+from verify.reduction.quotients import Entries
 
 LISTED = 1000  # inputs of a cell that is wrong throughout, which are then listed
 DRAWN = 4  # inputs of right cells that are decided at once, which are then run
@@ -231,12 +233,12 @@ class Search:
 
 
 class Bounded(NamedTuple):
-    """Of each of some cells the listed ranks, the right class, its rivals, and what `Cells.least` says of these.
+    """Of each of some cells the entries, the right class, its rivals, and what `Cells.least` says of these.
 
-    `by_token` (cells, places, listed) is the least over the rivals.
+    By place and rank, `table` is infinite and `by_token`, the least over the rivals, minus infinity for other tokens.
     """
 
-    listed: Tensor
+    entries: Entries
     right: Tensor
     rivals: Tensor
     low: Tensor
@@ -312,7 +314,7 @@ class OneToken:
         per_pair = max(self.layer.logits.constant.mid.numel(), *(b.size for b in self.layer.blocks), 1)
         while self.cells and len(batch) < MOST_AT_ONCE and (not batch or numbers < AT_ONCE):
             cell = heapq.heappop(self.cells)
-            numbers += per_pair * int(cell.mask.sum(1).max()) * len(self.places)
+            numbers += per_pair * int(cell.mask.sum())
             batch.append(cell)
         return batch
 
@@ -325,26 +327,27 @@ class OneToken:
 
     def _bounds(self, batch: list[Cell]) -> Bounded:
         """What is bounded on each of some cells; it changes nothing, so that several threads may do so at once."""
-        listed = ranks_of(np.stack([cell.mask[self.places] for cell in batch]))
+        entries = entries_of(np.stack([cell.mask[self.places] for cell in batch]))
         right = torch.tensor([self.search.columns[cell.answer] for cell in batch])  # type: ignore[index]
         with torch.no_grad():
-            cells = Cells(self.layer, listed, self.tables)
+            cells = Cells(self.layer, entries, self.tables)
             rivals = self._rivals(batch, right)
             found = cells.least(cells.gaps(right, rivals), by_token=True)
             assert found.by_token is not None, "it was asked for"
             known = found.by_token.nan_to_num_(nan=-torch.inf, posinf=-torch.inf)  # what overflows says nothing
-            by_token = known.amin(3)[:, :-1]
-            return Bounded(listed, right, rivals, found.low, found.table, by_token)
+            by_token = entries.by_place(known.amin(1), -torch.inf)[:, :-1]
+            table = entries.by_place(found.table.nan_to_num(), torch.inf)[:, :-1]
+            return Bounded(entries, right, rivals, found.low, table, by_token)
 
     def _bounded(self, batch: list[Cell], found: Bounded) -> Iterator[Decided]:
         search = self.search
-        listed, right, rivals, low, table, by_token = found
+        entries, right, rivals, low, table, by_token = found
         search.bounded += len(batch)
         low = low.nan_to_num(nan=-torch.inf, posinf=-torch.inf)
         worst = low.argmin(1)
         rows = torch.arange(len(batch))
         least = torch.minimum(low[rows, worst], torch.tensor([cell.beaten for cell in batch], dtype=torch.float64))
-        at = listed.gather(2, table.argmin(-1, keepdim=True)).squeeze(-1)[:, :-1]
+        at = table.argmin(-1)
         met_low, met_high = self._margins(at, right)
         self._meet(batch, at, met_low, met_high)
         is_right = (least > 0) & (least >= search.goal)
@@ -357,7 +360,7 @@ class OneToken:
             search.failing = self._tokens(at[i : i + 1], batch[i].mask)[0].tolist()
         if len(may_be):
             with torch.no_grad():
-                one = Cells(self.layer, listed[may_be], self.tables)
+                one = Cells(self.layer, entries.only(may_be), self.tables)
                 below = one.least(-one.gaps(right[may_be], rivals[may_be, worst[may_be]].unsqueeze(1))).low
             is_wrong[may_be] = below.squeeze(1) >= 0
         if bool(is_wrong.any()):
@@ -374,10 +377,10 @@ class OneToken:
         for i in left.nonzero().squeeze(1).tolist():
             kept = np.zeros(self.layer.logits.constant.mid.numel(), dtype=bool)
             kept[rivals[i][~is_beaten[i]].numpy()] = True
-            mask = self._without(batch[i], listed[i], is_out[i])
+            mask = self._without(batch[i], is_out[i])
             cell = search._cell(mask, batch[i].answer, kept, min(batch[i].beaten, float(beaten[i])), float(least[i]))
             if 2 * cell.size > batch[i].size:
-                self._split(cell, listed[i], table[i], float(least[i]))
+                self._split(cell, table[i].numpy(), float(least[i]))
             elif cell.size:
                 self.next.append(cell)
 
@@ -423,11 +426,10 @@ class OneToken:
         high = torch.full((len(rows),), torch.inf, dtype=torch.float64)
         return Decided("cells", size, 0, tokens, right[rows], low[rows], high)
 
-    def _without(self, cell: Cell, listed: Tensor, is_out: Tensor) -> Mask:
-        """The cell's mask without some of the listed ranks (places, listed)."""
+    def _without(self, cell: Cell, is_out: Tensor) -> Mask:
+        """The cell's mask without some ranks (places, ranks)."""
         mask = cell.mask.copy()
-        for place, out in enumerate(is_out.numpy()):
-            mask[self.places[place], listed[place].numpy()[out]] = False
+        mask[self.places] &= ~is_out.numpy()
         return mask
 
     def _decided_tokens(self, batch: list[Cell], is_out: Tensor, found: Bounded) -> Decided:
@@ -441,14 +443,14 @@ class OneToken:
         rows = is_out.flatten(1).any(1).nonzero().squeeze(1)
         size = 0
         for i in rows.tolist():
-            mask = self._without(batch[i], found.listed[i], is_out[i])
+            mask = self._without(batch[i], is_out[i])
             size += batch[i].size - math.prod(mask.sum(1).tolist())
         rows = rows[low[rows].argsort()[:DRAWN]]
         tokens = []
         for i in rows.tolist():
             place, at = divmod(int(bounds[i].argmin()), is_out.shape[2])
             alone = np.zeros_like(batch[i].mask[0])
-            alone[int(found.listed[i, place, at])] = True
+            alone[at] = True
             tokens.append(self._drawn(with_part(batch[i].mask, self.places[place], alone)))
         high = torch.full((len(rows),), torch.inf, dtype=torch.float64)
         return Decided("cells", size, 0, torch.cat(tokens), found.right[rows], low[rows], high)
@@ -475,11 +477,9 @@ class OneToken:
         ranks = [int(rng.choice(np.flatnonzero(mask[place]))) for place in self.places]
         return self._tokens(torch.tensor([ranks]), mask)
 
-    def _split(self, cell: Cell, listed: Tensor, table: Tensor, least: float) -> None:
+    def _split(self, cell: Cell, entries: npt.NDArray[np.float64], least: float) -> None:
         """Two cells, by the middle of the values at the position where the worst rival's table spreads most."""
         allowed = cell.mask[self.places]
-        entries = np.zeros(allowed.shape)
-        np.put_along_axis(entries, listed[:-1].numpy(), table[:-1].nan_to_num().numpy(), 1)
         spread = np.where(allowed, entries, -np.inf).max(1) - np.where(allowed, entries, np.inf).min(1)
         place = int(np.where(allowed.sum(1) > 1, spread, -1.0).argmax())
         ranks = np.flatnonzero(allowed[place])
@@ -536,7 +536,7 @@ def in_order(mask: Mask, groups: list[list[int]]) -> Mask:
 
 def in_parts(batch: list[Cell]) -> list[list[Cell]]:
     """Some cells in parts of about one size, those with sets of about one size together, as these are listed alike."""
-    ordered = sorted(batch, key=lambda cell: int(cell.mask.sum(1).max()))
+    ordered = sorted(batch, key=lambda cell: sorted(cell.mask.sum(1).tolist(), reverse=True))
     size = max(-(-len(batch) // PARTS), LEAST_PART)
     return [ordered[first : first + size] for first in range(0, len(batch), size)]
 
@@ -547,18 +547,11 @@ def with_part(mask: Mask, place: int, part: Mask) -> Mask:
     return smaller
 
 
-def ranks_of(masks: Mask) -> Tensor:
-    """The ranks of each mask in turn, repeated up to the most at any place; the last place has rank 0.
-
-    Shapes: masks (cells, places, ranks), the result (cells, places + 1, listed).
-    """
-    counts = masks.sum(-1)
-    listed = int(counts.max())
-    order = np.argsort(~masks, axis=-1, kind="stable")[..., :listed]
-    at = np.arange(listed) % counts[..., None]
-    found = np.take_along_axis(order, at, -1)
-    fixed = np.zeros((len(masks), 1, listed), dtype=found.dtype)
-    return torch.from_numpy(np.concatenate([found, fixed], 1))
+def entries_of(masks: Mask) -> Entries:
+    """The ranks of masks (cells, places, ranks); the last place has rank 0, what is fixed."""
+    fixed = np.zeros_like(masks[:, :1])
+    fixed[..., 0] = True
+    return Entries.of(np.concatenate([masks, fixed], 1))
 
 
 def rows_of(mask: Mask) -> Tensor:

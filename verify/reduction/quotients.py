@@ -30,10 +30,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -105,26 +107,58 @@ class Tables:
         return shares.flatten(1).amax(1) * ENLARGE + LEAST, rest.flatten(1).amax(1)
 
 
-def spread_over(sums: Tensor) -> tuple[Tensor, Tensor]:
-    """The least and the greatest sum over the places of one entry of each: (cells, places, tokens, functions)."""
-    return sums.amin(2).sum(1), sums.amax(2).sum(1)
+@dataclass(frozen=True)
+class Entries:
+    """The tokens of the places of each cell, those of one place after the other, some of them more than once.
 
-
-def longest(tables: Tensor) -> Tensor:
-    """Bounds the l2 norm along the functions of a sum of one entry of each place: (cells, places, tokens, functions).
-
-    The sum is that of any middles and of the differences from them, whose norms add up at most.
+    A cell's places come in the order of the sizes of their sets, whichever they are, so that few tokens are repeated
+    where cells of alike sizes are side by side. `at` (cells, entries) is place times `tokens` plus token; `slots` are
+    the entries of the first place of each cell, the second one, and so on.
     """
-    middle = tables.mean(2, keepdim=True)
-    apart = (tables - middle).square().sum(3).sqrt().amax(2).sum(1)
-    return middle.sum((1, 2)).square().sum(1).sqrt() + apart * ENLARGE
+
+    at: Tensor
+    slots: list[slice]
+    places: int
+    tokens: int
+
+    @classmethod
+    def of(cls, masks: npt.NDArray[np.bool_]) -> Entries:
+        """The tokens that masks (cells, places, tokens) have, at least one at each place."""
+        cells, places, tokens = masks.shape
+        sizes, every = masks.sum(-1), np.arange(cells)[:, None]
+        listed, order = np.argsort(~masks, axis=-1, kind="stable"), np.argsort(-sizes, axis=1, kind="stable")
+        at, slots, first = [], [], 0
+        for place in order.T[..., None]:
+            size = sizes[every, place]
+            found = listed[every, place, np.arange(size.max()) % size]
+            at.append(place * tokens + found)
+            slots.append(slice(first, first := first + found.shape[1]))
+        return cls(torch.from_numpy(np.concatenate(at, 1)), slots, places, tokens)
+
+    def only(self, rows: Tensor) -> Entries:
+        """Those of some of the cells."""
+        return replace(self, at=self.at[rows])
+
+    def rows(self, tokens: int) -> Tensor:
+        """Place times so many tokens plus token."""
+        return self.at // self.tokens * tokens + self.at % self.tokens
+
+    def by_place(self, x: Tensor, otherwise: float) -> Tensor:
+        """Numbers (cells, entries) as (cells, places, tokens), of tokens that are not listed another one."""
+        found = torch.full((len(x), self.places * self.tokens), otherwise, dtype=x.dtype)
+        return found.scatter_(1, self.at, x).reshape(-1, self.places, self.tokens)
+
+
+def by_head(x: Tensor) -> Tensor:
+    """Numbers (cells, heads) as (heads, cells, 1)."""
+    return x.T.unsqueeze(-1)
 
 
 class LowerBounds(NamedTuple):
     """Lower bounds on functions, a table, and lower bounds where a place has one of its listed tokens.
 
     The table's least sum is that of the least function of each cell. Shapes: `low` (cells, functions), `table` (cells,
-    places, listed), `by_token` (cells, places, listed, functions), if it was asked for.
+    entries), `by_token` (cells, functions, entries), if it was asked for.
     """
 
     low: Tensor
@@ -133,14 +167,14 @@ class LowerBounds(NamedTuple):
 
     def each(self, bound: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]) -> LowerBounds:
         """Other functions, bounded by these; numbers of a cell and a function are shaped by what `bound` is given."""
-        by_token = None if self.by_token is None else bound(self.by_token, lambda x: x[:, None, None])
+        by_token = None if self.by_token is None else bound(self.by_token, lambda x: x.unsqueeze(-1))
         return LowerBounds(bound(self.low, lambda x: x), self.table, by_token)
 
     def raised(self, rows: Tensor, other: LowerBounds) -> LowerBounds:
         """The better of these and other bounds on the same functions of some cells."""
         low, wide = self.low[rows], self.by_token
         is_better = (other.low.amin(1) > low.amin(1)) | torch.isnan(low.amin(1))
-        table = torch.where(is_better[:, None, None], other.table, self.table[rows])
+        table = torch.where(is_better[:, None], other.table, self.table[rows])
         if wide is not None and other.by_token is not None:
             wide = wide.index_copy(0, rows, torch.fmax(wide[rows], other.by_token))
         low = self.low.index_copy(0, rows, torch.fmax(low, other.low))
@@ -148,63 +182,81 @@ class LowerBounds(NamedTuple):
 
 
 class Quotients:
-    """The atoms over a batch of cells; every bound holds for all tables within the radii.
+    """The atoms over a batch of cells; every bound holds for all tables within the radii."""
 
-    A cell's tokens at each place are listed, some of them more than once: `ranks` (cells, places, listed).
-    """
-
-    def __init__(self, tables: Tables, ranks: Tensor) -> None:
-        self.cells, self.places, self.listed = ranks.shape
+    def __init__(self, tables: Tables, entries: Entries) -> None:
+        self.cells, self.entries = entries.at.shape
+        self.slots, self.places = entries.slots, entries.places
         self.n_heads, self.n_atoms = len(tables.weights), len(tables.values)
         self.parts, self.head, self.terms = tables.parts, tables.head, tables.terms
-        first = torch.arange(self.places).unsqueeze(1) * tables.weights.shape[2]
-        chosen = tables.rows[(ranks + first).flatten()].reshape(*ranks.shape, -1)
-        self.x, self.w, at_least, at_most, w_errors = torch.split(chosen, tables.widths, -1)
+        rows = entries.rows(tables.weights.shape[2])
+        chosen = tables.rows[rows.flatten()].reshape(*rows.shape, -1).transpose(1, 2)
+        self.x, self.w, at_least, at_most, w_errors = torch.split(chosen, tables.widths, 1)
         of_sum = gamma(self.places + 4)
-        low, high = at_least.amin(2).sum(1) * (1 - 2 * of_sum), at_most.amax(2).sum(1) * ENLARGE
+        low, high = self.least_sum(at_least) * (1 - 2 * of_sum), self.greatest_sum(at_most) * ENLARGE
         low = torch.where(low > 0, low, torch.nan)  # Z that may be 0 decides nothing
         self.few, self.many = 1 / high * (1 - 4 * U), 1 / low * (1 + 4 * U)  # z- and z+
         self.zeta = self.few / 2 + self.many / 2
         self.delta = (self.many / 2 - self.few / 2) * ENLARGE + 8 * U * self.many + LEAST
-        centre = self.x.mean(2).sum(1), self.w.mean(2).sum(1)
+        centre = [torch.stack([x[..., slot].mean(-1) for slot in self.slots]).sum(0) for x in (self.x, self.w)]
         # any number would do; none is beyond what an atom may be, so that its rounding is as small as theirs
         self.middle = (centre[0] / centre[1][:, self.head]).clamp(-tables.largest, tables.largest)
         share, rest = tables.value_errors
         self.x_error = (share * high[:, self.head] + self.places * rest) * ENLARGE + LEAST  # (cells, atoms)
-        self.w_error = w_errors.amax(2).sum(1)  # (cells, heads)
+        self.w_error = self.greatest_sum(w_errors)  # (cells, heads)
         self.faint = (self.terms + 2) * self.places * LEAST * 2
 
+    def least_sum(self, x: Tensor) -> Tensor:
+        """The least sum of one entry of each place: (..., entries) to (...)."""
+        return torch.stack([x[..., slot].amin(-1) for slot in self.slots]).sum(0)
+
+    def greatest_sum(self, x: Tensor) -> Tensor:
+        return torch.stack([x[..., slot].amax(-1) for slot in self.slots]).sum(0)
+
+    def longest(self, tables: Tensor) -> Tensor:
+        """Bounds the l2 norm along the functions of a sum of one entry of each place: (..., functions, entries).
+
+        The sum is that of any middles and of the differences from them, whose norms add up at most.
+        """
+        middle, apart = [], []
+        for slot in self.slots:
+            middle.append(tables[..., slot].mean(-1))
+            apart.append((tables[..., slot] - middle[-1].unsqueeze(-1)).square().sum(-2).sqrt().amax(-1))
+        return torch.stack(middle).sum(0).square().sum(-1).sqrt() + torch.stack(apart).sum(0) * ENLARGE
+
     def middles(self, u: Tensor) -> Tensor:
-        """Each head's part at the middle of the cell: (cells, functions, heads)."""
-        return torch.stack([u[..., part] @ self.middle[:, part].unsqueeze(-1) for part in self.parts], -1).squeeze(-2)
+        """Each head's part at the middle of the cell: (heads, cells, functions)."""
+        return torch.stack([u[..., part] @ self.middle[:, part].unsqueeze(-1) for part in self.parts]).squeeze(-1)
 
-    def products(self, u: Tensor, h: int) -> Tensor:
-        """u_h . x of each function, by place and listed token: (cells, places, listed, functions)."""
-        part = self.parts[h]
-        x = self.x[..., int(part[0]) : int(part[-1]) + 1].flatten(1, 2)
-        return torch.bmm(x, u[..., part].transpose(1, 2)).reshape(*self.x.shape[:3], -1)
-
-    def less(self, products: Tensor, mu: Tensor, h: int) -> Tensor:
-        """T_h of each function: `products` (cells, places, listed, functions), `mu` (cells, functions)."""
-        scaled: Tensor = self.w[..., h : h + 1] * mu[:, None, None]
-        return torch.sub(products, scaled, out=scaled)
-
-    def wrong(self, u: Tensor, mu: Tensor, h: int) -> Tensor:
-        """How far any sum of T_h over the places is off: (cells, functions)."""
-        of_x = (u[..., self.parts[h]].abs() @ self.x_error[:, self.parts[h]].unsqueeze(-1)).squeeze(-1)
-        found: Tensor = (of_x + mu.abs() * self.w_error[:, h : h + 1]) * ENLARGE + self.faint
+    def products(self, u: Tensor) -> Tensor:
+        """u_h . x of each head and function, by listed token: (heads, cells, functions, entries)."""
+        found = u.new_empty(self.n_heads, self.cells, u.shape[1], self.entries)
+        for h, part in enumerate(self.parts):
+            torch.bmm(u[..., part], self.x[:, int(part[0]) : int(part[-1]) + 1], out=found[h])
         return found
 
-    def sums(self, u: Tensor, mu: Tensor, h: int) -> tuple[Tensor, Tensor]:
-        """T_h of each function, by place and listed token, and how far any sum over the places is off.
+    def less(self, products: Tensor, mu: Tensor) -> Tensor:
+        """T_h of each function: `products` (heads, cells, functions, entries), `mu` (heads, cells, functions)."""
+        scaled: Tensor = self.w.transpose(0, 1).unsqueeze(2) * mu.unsqueeze(-1)
+        return torch.sub(products, scaled, out=scaled)
 
-        Shapes: `u` (cells, functions, atoms), `mu` (cells, functions, heads); (cells, places, listed, functions).
+    def wrong(self, u: Tensor, mu: Tensor) -> Tensor:
+        """How far any sum of T_h over the places is off: (heads, cells, functions)."""
+        size = u.abs()
+        of_x = torch.stack([size[..., part] @ self.x_error[:, part].unsqueeze(-1) for part in self.parts]).squeeze(-1)
+        found: Tensor = (of_x + mu.abs() * by_head(self.w_error)) * ENLARGE + self.faint
+        return found
+
+    def sums(self, u: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
+        """T_h of each function, by listed token, and how far any sum over the places is off.
+
+        Shapes: `u` (cells, functions, atoms), `mu` (heads, cells, functions); (heads, cells, functions, entries).
         """
-        return self.less(self.products(u, h), mu[..., h], h), self.wrong(u, mu[..., h], h)
+        return self.less(self.products(u), mu), self.wrong(u, mu)
 
     def _parts(self, functions: int) -> Iterator[tuple[slice, Quotients]]:
         """The cells, as many at a time as leaves a table of these functions in a core's cache."""
-        at_once = max(1, CACHED // (self.places * self.listed * max(functions, 1)))
+        at_once = max(1, CACHED // (self.entries * max(functions, 1)))
         for first in range(0, self.cells, at_once):
             rows = slice(first, first + at_once)
             yield rows, self.only(rows)
@@ -225,22 +277,18 @@ class Quotients:
 
     def _range(self, u: Tensor, constant: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
         mu = self.middles(u)
-        combined, off = None, error
-        for h in range(self.n_heads):
-            table, wrong = self.sums(u, mu, h)
-            zeta, delta = self.zeta[:, h : h + 1], self.delta[:, h : h + 1]
-            low, high = spread_over(table)
-            largest = torch.maximum(low.abs(), high.abs()) * ENLARGE + wrong
-            scaled = table.mul_(zeta[:, None, None])
-            combined = scaled if combined is None else combined.add_(scaled)
-            # a product and a sum for each head: U of numbers whose errors `wrong` has the gamma of already
-            off = off + (zeta * wrong * 2 + delta * largest + self.places * self.n_heads * LEAST) * ENLARGE
-        assert combined is not None, "a layer has a head"
-        low, high = spread_over(combined)
-        total = mu.sum(-1)
-        size = constant.abs() + mu.abs().sum(-1) + low.abs() + high.abs()
+        table, wrong = self.sums(u, mu)
+        zeta, delta = by_head(self.zeta), by_head(self.delta)
+        low, high = self.least_sum(table), self.greatest_sum(table)
+        largest = torch.maximum(low.abs(), high.abs()) * ENLARGE + wrong
+        combined = table.mul_(zeta.unsqueeze(-1)).sum(0)
+        # a product and a sum for each head: U of numbers whose errors `wrong` has the gamma of already
+        off = error + ((zeta * wrong * 2 + delta * largest + self.places * self.n_heads * LEAST) * ENLARGE).sum(0)
+        low, high = self.least_sum(combined), self.greatest_sum(combined)
+        size = constant.abs() + mu.abs().sum(0) + low.abs() + high.abs()
         off = (off + gamma(self.n_heads + 8) * size) * ENLARGE
-        return constant + total + low - off, constant + total + high + off
+        total = constant + mu.sum(0)
+        return total + low - off, total + high + off
 
     def least(
         self,
@@ -266,42 +314,53 @@ class Quotients:
     def _least(
         self, u: Tensor, constant: Tensor, error: Tensor, by_least_quotients: bool, by_token: bool
     ) -> LowerBounds:
-        """The bounds with each head's own least quotient; where a cell is narrow, those in the middle if better."""
-        products = [self.products(u, h) for h in range(self.n_heads)]
-        middle = self.middles(u)
+        """The bounds with each head's own least quotient; those in the middle if better, where a cell is narrow.
+
+        Bounds that are all above zero are not bettered.
+        """
+        products, middle = self.products(u), self.middles(u)
         if not by_least_quotients:
             return self._above_chords(u, products, middle, constant, error, by_token)
-        own = torch.stack([self._least_quotient(products[h], middle[..., h], h) for h in range(self.n_heads)], -1)
+        own = self._least_quotients(products, middle)
         found = self._above_chords(u, products, own, constant, error, by_token)
-        rows = (self.many <= NARROW * self.few).all(1).nonzero().squeeze(1)
+        is_narrow, is_above_zero = (self.many <= NARROW * self.few).all(1), (found.low > 0).all(1)
+        rows = (is_narrow & ~is_above_zero).nonzero().squeeze(1)
         if self.n_heads == 1 or not len(rows):
             return found
-        few = [part[rows] for part in products]
-        other = self.only(rows)._above_chords(u[rows], few, middle[rows], constant[rows], error[rows], by_token)
-        return found.raised(rows, other)
+        some, of_middle = self.only(rows), (products[:, rows], middle[:, rows])
+        return found.raised(rows, some._above_chords(u[rows], *of_middle, constant[rows], error[rows], by_token))
 
-    def _least_quotient(self, products: Tensor, middle: Tensor, h: int) -> Tensor:
+    def _least_quotients(self, products: Tensor, middle: Tensor) -> Tensor:
         """Nearly the least u_h . N_h / Z_h: float numbers that no bound relies on.
 
         Dinkelbach: the tokens at which N - l Z is least have a quotient l' < l, or l is the least one. What is found is
         taken a little lower: where it is too large, T_h < 0 is multiplied by z+, which may be a billion times z-.
         """
-        few = self.few[:, h, None, None, None]
-        size = torch.maximum(products.amax(2).amax(1), -products.amin(2).amin(1)) * self.few[:, h : h + 1]
-        w, products = (self.w[..., h : h + 1] * few).float(), (products * few / size[:, None, None]).float()
-        every, room, l = w.expand_as(products), torch.empty_like(products), (middle / size).float()
+        few = by_head(self.few)
+        size = torch.maximum(products.amax(-1), -products.amin(-1)) * few
+        w = (self.w.transpose(0, 1) * few).float().unsqueeze(2).expand_as(products).reshape(-1, self.entries)
+        products = (products * (few / size).unsqueeze(-1)).float().reshape(-1, self.entries)
+        found, room = (middle / size).float().flatten(), torch.empty_like(products)
+        l, falling, first = found, torch.arange(len(found)), torch.tensor([slot.start for slot in self.slots])
         for _ in range(TURNS):
-            torch.mul(w, l[:, None, None], out=room)
-            least, at = torch.sub(products, room, out=room).min(2)
-            lower = l + least.sum(1) / every.gather(2, at.unsqueeze(2)).sum((1, 2))
+            above = torch.mul(w, l.unsqueeze(1), out=room[: len(l)])
+            torch.sub(products, above, out=above)
+            least, at = zip(*(above[:, slot].min(1) for slot in self.slots), strict=True)
+            z = w.gather(1, torch.stack(at, 1) + first).sum(1)
+            lower = l + torch.stack(least).sum(0) / z
             is_lower = lower < l - NEARLY * l.abs()
             l = torch.where(is_lower, lower, l)
-            if not bool(is_lower.any()):
+            found[falling] = l
+            still = is_lower.nonzero().squeeze(1)
+            if not len(still):
                 break
-        return torch.where(size > 0, (l - NEARLY * l.abs()) * size, middle)
+            if 2 * len(still) < len(l):
+                l, falling, products, w = l[still], falling[still], products[still], w[still]
+        found = found.reshape(size.shape)
+        return torch.where(size > 0, (found - NEARLY * found.abs()) * size, middle)
 
     def _above_chords(
-        self, u: Tensor, products: list[Tensor], mu: Tensor, constant: Tensor, error: Tensor, by_token: bool
+        self, u: Tensor, products: Tensor, mu: Tensor, constant: Tensor, error: Tensor, by_token: bool
     ) -> LowerBounds:
         """The bounds with these numbers mu.
 
@@ -310,47 +369,40 @@ class Quotients:
         outwards by what the sums are off. Those over heads are off by gamma of all that goes in. For one token at a
         place a difference and a sum are rounded besides.
         """
-        combined, total, off, size = None, constant, error, constant.abs()
-        for h in range(self.n_heads):
-            table, wrong = self.less(products[h], mu[..., h], h), self.wrong(u, mu[..., h], h)
-            few, many = self.few[:, h : h + 1], self.many[:, h : h + 1]
-            low, high = spread_over(table)
-            slack = wrong + gamma(self.places + 4) * (low.abs() + high.abs())
-            low, high = (low - slack).clamp(max=0.0), (high + slack).clamp(min=0.0)
-            width = high - low
-            a = torch.where(width > 0, (few * high - many * low) / width, few)
-            a = torch.minimum(torch.maximum(a, few), many)
-            b = torch.minimum((many - a) * low, (few - a) * high)
-            scaled = table.mul_(a[:, None, None])
-            combined = scaled if combined is None else combined.add_(scaled)
-            total = total + mu[..., h] + b
-            size = size + mu[..., h].abs() + b.abs()
-            off = off + (a * wrong * 2 + 4 * U * b.abs() + self.places * self.n_heads * LEAST) * ENLARGE
-        assert combined is not None, "a layer has a head"
-        least = combined.amin(2, keepdim=True)
-        low = least.squeeze(2).sum(1)
+        table, wrong = self.less(products, mu), self.wrong(u, mu)
+        few, many = by_head(self.few), by_head(self.many)
+        low, high = self.least_sum(table), self.greatest_sum(table)
+        slack = wrong + gamma(self.places + 4) * (low.abs() + high.abs())
+        low, high = (low - slack).clamp(max=0.0), (high + slack).clamp(min=0.0)
+        width = high - low
+        a = torch.where(width > 0, (few * high - many * low) / width, few)
+        a = torch.minimum(torch.maximum(a, few), many)
+        b = torch.minimum((many - a) * low, (few - a) * high)
+        combined = table.mul_(a.unsqueeze(-1)).sum(0)
+        total = constant + (mu + b).sum(0)
+        size = constant.abs() + (mu.abs() + b.abs()).sum(0)
+        off = error + ((a * wrong * 2 + 4 * U * b.abs() + self.places * self.n_heads * LEAST) * ENLARGE).sum(0)
+        low = self.least_sum(combined)
         off = (off + gamma(3 * self.n_heads + 8) * (size + low.abs())) * ENLARGE
         low = total + low - off
-        table = combined[torch.arange(len(low)), :, :, low.nan_to_num(nan=-torch.inf).argmin(1)]
+        table = combined[torch.arange(len(low)), low.nan_to_num(nan=-torch.inf).argmin(1)]
         if not by_token:
             return LowerBounds(low, table)
-        above, below = combined.sub_(least), low[:, None, None]
+        for slot in self.slots:
+            combined[..., slot] -= combined[..., slot].amin(-1, keepdim=True)
+        above, below = combined, low.unsqueeze(-1)
         return LowerBounds(low, table, below + above - 4 * U * (below.abs() + above) - 4 * LEAST)
 
     def spread(self, u: Tensor) -> Tensor:
         """Bounds the l2 norm of u . (atoms - middle) along the functions: (cells,)."""
         mu = self.middles(u)
-        combined, off = None, torch.zeros(self.cells, dtype=u.dtype)
-        for h in range(self.n_heads):
-            table, wrong = self.sums(u, mu, h)
-            zeta, delta = self.zeta[:, h], self.delta[:, h]
-            scaled = table * zeta[:, None, None, None]
-            combined = scaled if combined is None else combined + scaled
-            length = longest(table)
-            underflow = FAINT_SQUARES * self.places * u.shape[1]
-            rounding = wrong.square().sum(1).sqrt() + underflow
-            off = off + (delta * (length + rounding + underflow) + 3 * zeta * rounding) * ENLARGE
-        assert combined is not None, "a layer has a head"
+        table, wrong = self.sums(u, mu)
+        zeta, delta = self.zeta.T, self.delta.T
+        underflow = FAINT_SQUARES * self.places * u.shape[1]
+        rounding = wrong.square().sum(-1).sqrt() + underflow
+        length = self.longest(table)
+        off = ((delta * (length + rounding + underflow) + 3 * zeta * rounding) * ENLARGE).sum(0)
+        combined = table.mul_(zeta[..., None, None]).sum(0)
         # the products, the sums over heads, and that of the middles are off by the gamma that `wrong` has
-        found = longest(combined)
+        found = self.longest(combined)
         return (found + off + FAINT_SQUARES * self.places * u.shape[1]) * ENLARGE

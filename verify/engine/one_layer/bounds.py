@@ -28,7 +28,7 @@ from verify.arithmetic.slack import LEAST, U, gamma
 from verify.engine.one_layer.after import NORMS, RMS
 from verify.engine.one_layer.layer import Affine, Block, Layer
 from verify.engine.one_layer.lines import Lines, lines
-from verify.reduction.quotients import LowerBounds, Quotients, Tables
+from verify.reduction.quotients import Entries, LowerBounds, Quotients, Tables
 
 ATTENTION = -1
 Shaped = Callable[[Tensor], Tensor]
@@ -84,15 +84,12 @@ def tables_of(layer: Layer) -> Tables:
 
 
 class Cells:
-    """A batch of cells of one layer, its blocks bounded forwards.
+    """A batch of cells of one layer, its blocks bounded forwards; tokens are listed by their ranks."""
 
-    `ranks` (cells, places + 1, listed) lists each place's tokens by rank, some of them more than once.
-    """
-
-    def __init__(self, layer: Layer, ranks: Tensor, tables: Tables | None = None) -> None:
+    def __init__(self, layer: Layer, entries: Entries, tables: Tables | None = None) -> None:
         self.layer = layer
-        self.quotients = Quotients(tables or tables_of(layer), ranks)
-        self.n = len(ranks)
+        self.quotients = Quotients(tables or tables_of(layer), entries)
+        self.n = len(entries.at)
         self.added = gamma(4 * len(layer.blocks) + 64)  # to a function's constant: its sums, of their absolute values
         self.sizes: dict[int, Tensor] = {ATTENTION: layer.largest.expand(self.n, -1)}  # bounds on |results|
         self.lines: dict[int, Lines] = {}
@@ -327,7 +324,7 @@ class Cells:
             if source == ATTENTION:
                 u = centred(part.mid).expand(self.n, *part.mid.shape).contiguous()
                 distance = distance + self.quotients.spread(u)
-                middle = middle + (self.quotients.middles(part.mid.expand_as(u).contiguous())).sum(-1)
+                middle = middle + self.quotients.middles(part.mid.expand_as(u).contiguous()).sum(0)
             else:
                 low, high = self._results(source)
                 middle = middle + ((low / 2 + high / 2) @ part.mid.T)
