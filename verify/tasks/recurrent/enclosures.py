@@ -227,6 +227,16 @@ class Roundings:
         """A stored vector as it is read, whose numbers are those of the format."""
         return Off(Ball.exact(x), self._at.flush_loss(x))
 
+    def held(self, x: Ball, *, is_kept_too: bool) -> Off:
+        """Computed numbers of which each operation may read another form: flushed or not, and where one of them may
+        read what is stored, or a factor, and another what was kept with more bits, rounded or not.
+        """
+        size, at = x.magnitude, self._at
+        form = Off(x, np.zeros_like(size))
+        flushed = np.where(form.least < at.stored.tiny, np.minimum(size, at.stored.tiny), 0.0)
+        is_kept_too = is_kept_too or at.rounds_factors or at.inner is not at.stored
+        return Off(x, (flushed + (at.once * size if is_kept_too else 0.0)) * INFLATION)
+
     def known(self, x: BallVector) -> Off:
         """Numbers whose balls hold all that they may be computed as."""
         return Off(Balls().known(x), np.zeros_like(x.mid))

@@ -18,7 +18,8 @@ from verify.tasks.recurrent.network import BallVector, Network, nonzeros, step
 class StepErrors:
     """Bounds for the roundings of one reading, or of one evaluation; without any, arithmetic is real.
 
-    An infinite bound says that a number may overflow.
+    An infinite bound says that a number may overflow. A state is what its first reader reads, and other readers may read
+    another form of it: a GRU's h is a factor, and is blended with more bits; both count what lies between (`held`).
     """
 
     net: Network
@@ -30,7 +31,7 @@ class StepErrors:
         if self.on is None:
             return [arb(0)] * len(box)
         H = self.net.hidden
-        parts = [_computed(box[i : i + H]) for i in range(0, len(box), H)]
+        parts = [self._held(self.on, box[i : i + H]) for i in range(0, len(box), H)]
         with np.errstate(all="ignore"):
             return _as_balls(np.concatenate([x.error for x in step(self.net, parts, token, self.on)]))
 
@@ -40,12 +41,11 @@ class StepErrors:
             return [arb(0)] * len(self.net.b)
         V, b = self.net.V, self.net.b
         with np.errstate(all="ignore"):
-            return _as_balls(self.on.linear(V, _computed(read), b, nonzeros(V, b)).error)
+            return _as_balls(self.on.linear(V, self._held(self.on, read), b, nonzeros(V, b)).error)
 
-
-def _computed(box: Sequence[arb]) -> Off:
-    held = BallVector.of(box)
-    return Off(Ball(held.mid, held.rad), np.zeros_like(held.mid))
+    def _held(self, on: Roundings, box: Sequence[arb]) -> Off:
+        around = BallVector.of(box)
+        return on.held(Ball(around.mid, around.rad), is_kept_too=self.net.kind == "gru")
 
 
 def _as_balls(error: Array) -> list[arb]:
