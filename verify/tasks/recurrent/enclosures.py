@@ -228,8 +228,8 @@ class Roundings:
         return Off(Ball.exact(x), self._at.flush_loss(x))
 
     def held(self, x: Ball) -> Off:
-        """Computed numbers of which each operation may read another form: flushed or not, and, where what is kept is not
-        what a factor is, rounded first or not.
+        """Computed numbers of which each operation may read another form: flushed or not, and, where what is kept is
+        not what a factor is, rounded first or not.
         """
         size, at = x.magnitude, self._at
         form = Off(x, np.zeros_like(size))
@@ -262,8 +262,8 @@ class Roundings:
         """As (1 - z) n + z h, or as n + z (h - n): kernels do either.
 
         What either rounds is bounded at the computed z, n and h, and apart from it what their errors make of the exact
-        blend: z (h - n) + n moves by at most dz |h - n| + |1 - z| dn + |z| dh, at some z, n and h between. This h may be
-        kept with more bits than the same h has as a factor.
+        blend: z (h - n) + n moves by at most dz |h - n| + |1 - z| dn + |z| dh, at some z, n and h between. This h may
+        be kept with more bits than the same h has as a factor.
         """
         h = self._kept(h)
         held = [Off(Ball(x.value.mid, (x.value.rad + x.error) * INFLATION), np.zeros_like(x.error)) for x in (z, n, h)]
