@@ -104,7 +104,10 @@ class Rounding:
         return self.checked([a * b for a, b in zip(x.value, y.value, strict=True)], error)
 
     def blend(self, z: ComputedBalls, n: ComputedBalls, h: ComputedBalls) -> ComputedBalls:
-        """(1 - z) n + z h, or n + z (h - n)."""
+        """(1 - z) n + z h, or n + z (h - n), h kept with more bits than it has as a factor, or not."""
+        h = ComputedBalls(
+            h.value, [(e + self.fmt.u * size).upper() for e, size in zip(h.error, h.sizes(), strict=True)]
+        )
         rest = [(e + self.fmt.of_result(1 + size)).upper() for e, size in zip(z.error, z.sizes(), strict=True)]
         one = self.add(self.times(ComputedBalls([1 - v for v in z.value], rest), n), self.times(z, h))
         other = self.add(n, self.times(z, self.add(h, ComputedBalls([-v for v in n.value], n.error))))

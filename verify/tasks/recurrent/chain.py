@@ -31,7 +31,7 @@ from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.norms import LOST, frobenius, length, spectral_norm
 from verify.arithmetic.slack import ENLARGE, OF_MANY, Array, gamma
-from verify.tasks.recurrent.enclosures import Balls, Dual, Duals, Off, Roundings
+from verify.tasks.recurrent.enclosures import Balls, Dual, Duals, Roundings
 from verify.tasks.recurrent.network import Network, nonzeros, step
 
 
@@ -214,8 +214,9 @@ def _rounding(net: Network, token: int, chain: Ellipsoids, rules: Rules) -> Arra
     if rules.at is None:
         return None
     box = Ball(chain.centres, chain.widths())
-    state = [Off(part, np.zeros_like(part.mid)) for part in cut(net, box)]
-    delta: Array = np.concatenate([off.error for off in step(net, state, token, Roundings(rules.at))], axis=-1)
+    on = Roundings(rules.at)
+    state = [on.held(part) for part in cut(net, box)]
+    delta: Array = np.concatenate([off.error for off in step(net, state, token, on)], axis=-1)
     return delta
 
 
@@ -269,7 +270,8 @@ def margins(net: Network, chain: Ellipsoids, expected: Sequence[int], rules: Rul
     reach = length(v @ Ball.exact(rows)) * chain.scales[:, None] * ENLARGE + LOST
     if rules.at is not None:
         box = Ball(places, chain.widths()[:, net.read])
-        off = Roundings(rules.at).linear(net.V, Off(box, np.zeros_like(places)), net.b, nonzeros(net.V, net.b)).error
+        on = Roundings(rules.at)
+        off = on.linear(net.V, on.held(box), net.b, nonzeros(net.V, net.b)).error
         reach = (reach + off + np.take_along_axis(off, right[:, None], 1)) * ENLARGE
     low, high = value.lower - reach, value.upper + reach
     low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)

@@ -227,6 +227,19 @@ class Roundings:
         """A stored vector as it is read, whose numbers are those of the format."""
         return Off(Ball.exact(x), self._at.flush_loss(x))
 
+    def held(self, x: Ball) -> Off:
+        """Computed numbers of which each operation may read another form: flushed or not, and, where what is kept is
+        not what a factor is, rounded first or not.
+        """
+        size, at = x.magnitude, self._at
+        form = Off(x, np.zeros_like(size))
+        flushed = np.where(form.least < at.stored.tiny, np.minimum(size, at.stored.tiny), 0.0)
+        return self._kept(Off(x, flushed)) if at.rounds_factors or at.inner is not at.stored else Off(x, flushed)
+
+    def _kept(self, x: Off) -> Off:
+        """Numbers that may have more bits here than where they are factors."""
+        return Off(x.value, (x.error + self._at.once * x.size) * INFLATION)
+
     def known(self, x: BallVector) -> Off:
         """Numbers whose balls hold all that they may be computed as."""
         return Off(Balls().known(x), np.zeros_like(x.mid))
@@ -249,8 +262,10 @@ class Roundings:
         """As (1 - z) n + z h, or as n + z (h - n): kernels do either.
 
         What either rounds is bounded at the computed z, n and h, and apart from it what their errors make of the exact
-        blend: z (h - n) + n moves by at most dz |h - n| + |1 - z| dn + |z| dh, at some z, n and h between.
+        blend: z (h - n) + n moves by at most dz |h - n| + |1 - z| dn + |z| dh, at some z, n and h between. This h may
+        be kept with more bits than the same h has as a factor.
         """
+        h = self._kept(h)
         held = [Off(Ball(x.value.mid, (x.value.rad + x.error) * INFLATION), np.zeros_like(x.error)) for x in (z, n, h)]
         one = self._blend_one(*held)
         other = self._blend_other(*held)

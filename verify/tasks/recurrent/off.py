@@ -10,7 +10,7 @@ from flint import arb
 
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import Array
-from verify.tasks.recurrent.enclosures import Off, Roundings
+from verify.tasks.recurrent.enclosures import Roundings
 from verify.tasks.recurrent.network import BallVector, Network, nonzeros, step
 
 
@@ -18,7 +18,7 @@ from verify.tasks.recurrent.network import BallVector, Network, nonzeros, step
 class StepErrors:
     """Bounds for the roundings of one reading, or of one evaluation; without any, arithmetic is real.
 
-    An infinite bound says that a number may overflow.
+    An infinite bound says that a number may overflow. A state is the form that one of its readers reads (`held`).
     """
 
     net: Network
@@ -30,7 +30,7 @@ class StepErrors:
         if self.on is None:
             return [arb(0)] * len(box)
         H = self.net.hidden
-        parts = [_computed(box[i : i + H]) for i in range(0, len(box), H)]
+        parts = [self.on.held(_ball(box[i : i + H])) for i in range(0, len(box), H)]
         with np.errstate(all="ignore"):
             return _as_balls(np.concatenate([x.error for x in step(self.net, parts, token, self.on)]))
 
@@ -40,12 +40,12 @@ class StepErrors:
             return [arb(0)] * len(self.net.b)
         V, b = self.net.V, self.net.b
         with np.errstate(all="ignore"):
-            return _as_balls(self.on.linear(V, _computed(read), b, nonzeros(V, b)).error)
+            return _as_balls(self.on.linear(V, self.on.held(_ball(read)), b, nonzeros(V, b)).error)
 
 
-def _computed(box: Sequence[arb]) -> Off:
-    held = BallVector.of(box)
-    return Off(Ball(held.mid, held.rad), np.zeros_like(held.mid))
+def _ball(box: Sequence[arb]) -> Ball:
+    around = BallVector.of(box)
+    return Ball(around.mid, around.rad)
 
 
 def _as_balls(error: Array) -> list[arb]:

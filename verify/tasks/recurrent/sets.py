@@ -24,7 +24,7 @@ from verify.counting.tasks import Task
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.chain import cut
-from verify.tasks.recurrent.enclosures import Balls, Off, Roundings
+from verify.tasks.recurrent.enclosures import Balls, Roundings
 from verify.tasks.recurrent.network import Network, float_step, nonzeros, step
 from verify.tasks.recurrent.precise import BITS, Digits
 
@@ -83,7 +83,8 @@ class Trained:
             after = step(self.net, parts, token, Balls())
             low = np.concatenate([x.lower for x in after], axis=-1)
             return low, np.concatenate([x.upper for x in after], axis=-1)
-        off = step(self.net, [Off(x, np.zeros_like(x.mid)) for x in parts], token, Roundings(self.at))
+        on = Roundings(self.at)
+        off = step(self.net, [on.held(x) for x in parts], token, on)
         low = np.concatenate([np.nextafter(x.value.lower - x.error, -np.inf) for x in off], axis=-1)
         return low, np.concatenate([np.nextafter(x.value.upper + x.error, np.inf) for x in off], axis=-1)
 
@@ -95,7 +96,8 @@ class Trained:
         found = np.full(len(right), np.inf)
         off = np.zeros((len(right), len(b)))
         if self.at is not None:
-            off = Roundings(self.at).linear(V, Off(h, np.zeros_like(h.mid)), b, nonzeros(V, b)).error
+            on = Roundings(self.at)
+            off = on.linear(V, on.held(h), b, nonzeros(V, b)).error
         for j in range(len(b)):
             d = Ball.exact(V[right]) - Ball.exact(V[j])
             product = d * h
