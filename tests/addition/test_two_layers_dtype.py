@@ -14,7 +14,6 @@ from planted import planted
 
 from constructions import addition
 from constructions.adder.digits import Digits
-from verify.arithmetic import softmax
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.evaluation import Evaluation, rounded_model
@@ -237,12 +236,11 @@ def test_nothing_is_too_much_without_a_fault():
 
 FAULTS = [
     (induction, "off_average", "(growth + 24 * small) * size", "0.0 * size"),
-    (softmax.Arguments, "of", "at.once * power_at_or_below(distance * (1 + at.inner.u))", "0.0"),
-    (induction, "_blurred", "2 * ULPS * at.stored.u", "0.0"),
+    (induction, "_blurred", "found.off + np.where(found.is_top, 0.0, off * INFLATION)", "scores.rad"),
     (induction, "_decided", "if at.rounds else None", "if False else None"),
     (readout, "sum_error", "if arithmetic.rounds_factors:", "if False:"),
     (induction, "_after_neurons", "if not at.rounds:", "if True:"),
-    (induction, "_after_layer_1", "off += _off_averages(shares, each, seen, blurred)", "off += 0"),
+    (induction, "_after_layer_1", "off += _off_averages(shares, each, seen, at)", "off += 0"),
 ]
 
 
