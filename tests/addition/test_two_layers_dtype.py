@@ -15,6 +15,7 @@ from planted import planted
 from constructions import addition
 from constructions.adder.digits import Digits
 from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.balls import Ball
 from verify.arithmetic.evaluation import Evaluation, rounded_model
 from verify.arithmetic.readings import reading_of
 from verify.arithmetic.rounding import add, rounded
@@ -170,15 +171,15 @@ def averages_hold():
     rng = np.random.default_rng(5)
     for precision in ("p9", "p10"):
         fmt = reading_of(precision).format
-        blurred = induction.Blurred(RoundedArithmetic.of(fmt), 16)
+        arithmetic = RoundedArithmetic.of(fmt)
         for trial in range(60):
             keys = int(rng.integers(2, 9))
             scores = -np.rint(rng.integers(0, 20, keys) / 2.0) * (trial % 3 > 0)
             scores += rng.random(keys) * (trial % 2)
             scores, values = rounded(scores, fmt), rounded(rng.normal(size=keys), fmt)
-            off = blurred.of_scores(float(scores.max() - scores.min()))
+            off = induction._blurred(Ball.exact(scores[None]), arithmetic, np.ones((1, keys), dtype=bool)).rad[0]
             least, most = extremes(scores, values, off)
-            error = blurred.of_average(keys, 0.0, float(np.abs(values).max()))
+            error = induction.off_average(arithmetic, 16, keys, 0.0, float(np.abs(values).max()))
             for order in ORDERS:
                 at = Evaluation(fmt, None, order, seed=trial)
                 computed = float(at.product(at.softmax(scores[None]), values[:, None])[0, 0])
@@ -234,12 +235,12 @@ def test_nothing_is_too_much_without_a_fault():
 
 
 FAULTS = [
-    (induction.Blurred, "of_average", "(growth + 24 * small) * size", "0.0 * size"),
-    (induction.Blurred, "of_scores", "self.at.growth(1, 1) * spread + 2 * ULPS * self.at.stored.u", "0.0"),
+    (induction, "off_average", "(growth + 24 * small) * size", "0.0 * size"),
+    (induction, "_blurred", "found.off + np.where(found.is_top, 0.0, off * INFLATION)", "scores.rad"),
     (induction, "_decided", "if at.rounds else None", "if False else None"),
     (readout, "sum_error", "if arithmetic.rounds_factors:", "if False:"),
     (induction, "_after_neurons", "if not at.rounds:", "if True:"),
-    (induction, "_after_layer_1", "off += _off_averages(shares, each, seen, blurred)", "off += 0"),
+    (induction, "_after_layer_1", "off += _off_averages(shares, each, seen, at)", "off += 0"),
 ]
 
 

@@ -7,10 +7,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from flint import arb, arb_mat, ctx, fmpq
+from oracles.every_sum import every_sum
 from planted import planted
 
 from verify.arithmetic import arb_matrices, softmax
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
+from verify.arithmetic.formats import FORMATS, format_named
+from verify.arithmetic.rounding import rounded
+from verify.arithmetic.softmax import Arguments
 
 SCALES = (1e-12, 1.0, 30.0, 900.0)
 
@@ -81,3 +86,73 @@ def test_in_many_bits_the_shares_of_what_is_seen_sum_to_1():
         assert all(abs(first[0, j] - k[0, j]) < 1e-50 for j in range(2))
         ramp = arb_matrices.relu(arb_mat([[arb(-1), arb(2), arb(0, 1)]]))
         assert ramp[0, 0] == 0 and ramp[0, 1] == 2 and ramp[0, 2].contains(arb(1)) and ramp[0, 2].contains(arb(0))
+
+
+def arguments_beyond(trials=300):
+    """Computed arguments of scores drawn in their balls, and of keys drawn, that are not where they are said to be."""
+    rng, beyond = np.random.default_rng(3), 0
+    for trial in range(trials):
+        fmt, wide = format_named(f"p{3 + trial % 4}"), FORMATS["float32"] if trial % 5 == 0 else None
+        mid = rounded(np.rint(rng.normal(size=5) * 4) + rng.random(5) * (trial % 2), fmt)
+        rad = np.where(rng.random(5) < 0.6, 0.0, rng.random(5) * (trial % 3))
+        there, always = rng.random(5) < 0.8, np.arange(5) == 0
+        there[0] = True
+        found = Arguments.of(Ball(mid[None], rad[None]), RoundedArithmetic.of(fmt, wide), there, always)
+        for _ in range(8):
+            part = there & (always | (rng.random(5) < 0.5))
+            s = np.clip(rounded(mid + rad * rng.uniform(-1, 1, 5), fmt), mid - rad, mid + rad)
+            m = s[part].max()
+            for apart in (s - m, rounded(s - m, fmt), rounded(rounded(s - m, wide or fmt), fmt)):
+                is_wrong = (np.abs(apart - (mid - m)) > found.off[0]) | (-apart > found.distance[0] * (1 + 2 * fmt.u))
+                is_wrong |= found.is_top[0] & (apart != 0)
+                beyond += int((is_wrong & part).sum())
+    return beyond
+
+
+def test_computed_arguments_are_where_they_are_said_to_be():
+    assert not arguments_beyond()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("(scores.rad + rounding)", "rounding"),
+        ("at.once * power_at_or_below(distance * (1 + at.inner.u))", "0.5 * at.once * power_at_or_below(distance)"),
+        ("is_known & at.is_representable(distance, unit)", "is_known"),
+        ("(~may_be_top | (scores.rad == 0)).all(-1, keepdims=True) & (scores.rad == 0)", "scores.rad == 0"),
+        ("there & (high >= np.where(there & is_always, low,", "there & (low > np.where(there & is_always, low,"),
+        ("(scores.mid == top)", "(scores.mid == scores.mid.max(-1, keepdims=True))"),
+    ],
+)
+def test_a_planted_fault_of_arguments_is_seen(right, wrong):
+    with planted(Arguments, "of", right, wrong):
+        assert arguments_beyond()
+
+
+def totals_beyond():
+    """Sums of up to five exponentials of which some are 1, over all trees, that are further off than is said."""
+    rng, beyond = np.random.default_rng(4), 0
+    at, fmt = RoundedArithmetic.of(format_named("p4")), format_named("p4")
+    for trial in range(36):
+        ones, small = 1 + trial % 2, rounded(rng.random(1 + trial % 3) * 2.0 ** -(trial % 9), fmt)
+        terms = (1.0,) * ones + tuple(small.tolist())
+        exact, sums = sum(terms), np.array(list(every_sum(terms, fmt)))
+        for error in (softmax.total_error(at, len(terms)), softmax.total_error(at, len(terms), 2, small.sum(), True)):
+            beyond += int((np.abs(sums - exact) > float(error) * exact).sum())
+    return beyond
+
+
+def test_totals_are_off_by_no_more_than_is_said():
+    assert not totals_beyond()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("np.ldexp(others,", "0.25 * np.ldexp(0 * others + others / 8,"),
+        ("np.maximum(n - 1, 0)", "np.maximum(n - 3, 0)"),
+    ],
+)
+def test_a_planted_fault_of_totals_is_seen(right, wrong):
+    with planted(softmax, "total_error", right, wrong):
+        assert totals_beyond()

@@ -171,8 +171,8 @@ def by_a_root():
 CASES = {  # what an evaluation does, and the fault of the bound that it shows
     stagnating: (roundoff.Roundoff, "_off", "terms + 1, terms + 2", "2, 4"),
     one_by_one: (roundoff.Product, "__init__", "error * y.size +", "0 * error * y.size +"),
-    tilted: (roundoff.Roundoff, "softmax", "e.exp() *", "1 *"),
-    divided: (roundoff.Roundoff, "softmax", "(a / (1 - a) + d + lost) * v + (1 + d + lost) * x + of_sum", "0 * v"),
+    tilted: (roundoff.Roundoff, "tilt", "e.exp() *", "1 *"),
+    divided: (roundoff.Roundoff, "mean", "(moved + d + lost) * v + (1 + d + lost) * x + of_sum", "0 * v"),
     in_slots: (roundoff.Roundoff, "weighed", "(off * slots) +", "off +"),
     by_a_root: (roundoff.Roundoff, "scores", "found.error * (1 / root) +", "0 * found.error +"),
 }

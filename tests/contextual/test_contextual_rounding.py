@@ -14,6 +14,7 @@ from oracles.contextual import counts, random_model, valid_strings
 from constructions.contextual.transformer import CLOSE, ONE, OPEN, from_state_dict
 from constructions.contextual_counting import KEYS, build
 from constructions.errors import BadInput
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import FORMATS, format_of_bits
 from verify.arithmetic.softmax import total_error
 from verify.frame.certificate import READING_DTYPE, Verdict
@@ -193,7 +194,8 @@ def test_the_total_of_ones_and_small_terms():
         J, small = rng.randint(1, 60), [rng.random() * 2.0 ** -rng.randint(12, 20) for _ in range(rng.randint(1, 30))]
         machine = Machine(format_of_bits(bits), rng)
         total = machine.sum([1.0] * J + [machine.rounded(x) for x in small])
-        bound = float(total_error(J + len(small), J, sum(small) * (1 + 2.0**-7), True, format_of_bits(8)))
+        at = RoundedArithmetic.of(format_of_bits(8))
+        bound = float(total_error(at, J + len(small), J, sum(small) * (1 + 2.0**-7), True, is_one_format=True))
         assert J <= total <= J * (1 + bound) or abs(total - J - sum(small)) <= bound * (J + sum(small))
 
 

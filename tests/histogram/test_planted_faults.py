@@ -35,6 +35,7 @@ from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import ORDERS, Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import rounded
+from verify.arithmetic.softmax import Arguments
 from verify.tasks.histogram.rounded import coordinate as rounded_coordinate
 from verify.tasks.histogram.rounded.cells import RoundedReadout, cell_margins
 from verify.tasks.histogram.rounded.directed import Directed
@@ -139,9 +140,12 @@ FAULTS = {
         "reciprocal not rounded": ("factors += [rounded(factor, self.at.inner) for factor in factors]", "",
                                    root(2, 1 + 2.0**-10, W_2=-1.0), P12),
     },
+    (Arguments, "of"): {
+        "scores exact": ("(scores.rad + rounding)", "rounding", share(7.650390625, -7.890625, d=3), P12),
+        "no subtraction": ("at.once * power_at_or_below(distance * (1 + at.inner.u)) + at.stored.tiny", "0.0",
+                           share(4 + 16 * u, -4 + 8 * u, W_2=-1.0), BFLOAT16),
+    },
     (RoundedReduction, "_softmax"): {
-        "scores exact": ("shift = scores.rad + ", "shift = ", share(7.650390625, -7.890625, d=3), P12),
-        "no subtraction": ("once * distance + tiny)", "0.0)", share(4 + 16 * u, -4 + 8 * u, W_2=-1.0), BFLOAT16),
         "exp within half a unit": ("ULPS * u *", "u *", share(0.0, sharp), P12),
         "exp within one unit": ("ULPS * u *", "2 * u *", share(0.0, sharp), P12),
         "no sum": ("np.log1p(summing)", "0", share(0.0, sharp, b_1=-lowest), P12),
@@ -151,7 +155,9 @@ FAULTS = {
         "no underflow": ("np.minimum(6 * tiny * N, 3 * (size + wrong) + kept)", "0.0",
                          share(0.0, -10.0, e_BOS=64.0), FLOAT16),
     },
-    (RoundedReduction, "_exponential_unit"): {"half": ("np.ldexp(0.5,", "np.ldexp(0.25,", share(0.0, sharp), P12)},
+    (RoundedReduction, "_exponential_unit"): {
+        "half": ("power_at_or_below(high)", "power_at_or_below(high) / 2", share(0.0, sharp), P12),
+    },
     (RoundedReduction, "weights_as_factors"): {
         "exact": ("self.at.operand.u", "0.0",
                   share(0.0, -4.0625, e_BOS=1.84765625, W_1=-1.0, b_1=0.031280517578125), TF32),

@@ -316,6 +316,15 @@ def is_power_of_two(x: Array) -> np.ndarray:
     return result
 
 
+def power_at_or_below(x: Array) -> Array:
+    """The largest power of two that is at most x, which is not negative; 0 and infinity are their own.
+
+    >>> power_at_or_below(np.array([0.0, 0.75, 8.0, np.inf])).tolist()
+    [0.0, 0.5, 8.0, inf]
+    """
+    return np.where((x > 0) & (x < np.inf), np.ldexp(0.5, np.frexp(x)[1]), x)
+
+
 def times(a: Array, b: Array) -> Array:
     """a b of non-negative numbers, off by a factor of at most 1 + U, and not below it where it underflows.
 

@@ -12,18 +12,20 @@ so that whatever it is cancels in the quotient. u is the unit round-off of a for
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from flint import arb, ctx, fmpq
 
-from verify.arithmetic.any_order import RoundedArithmetic
-from verify.arithmetic.balls import Ball, exponential
+from verify.arithmetic.any_order import NO_UNIT, RoundedArithmetic, power_at_or_below, unit_exponent
+from verify.arithmetic.balls import Ball, ends, exponential
 from verify.arithmetic.exact_reals import float_above, rational
 from verify.arithmetic.formats import Format
-from verify.arithmetic.slack import FAINT, INFLATION, Array, gamma
+from verify.arithmetic.slack import ENLARGE, FAINT, INFLATION, Array
 
 ULPS = 4  # times u: exp, tanh and logistic are within 2 units in the last place, each at most 2 u of the result
+Mask = np.ndarray | np.bool_ | bool
 FORMATS_OF_A_SUM = 3  # the format, that of the accumulation, and one wider still
 
 
@@ -63,13 +65,41 @@ def nearest_weights(scores: Sequence[arb | fmpq]) -> Array:
         return np.array([float(weight.mid()) for weight in precise_weights([arb(score) for score in scores])])
 
 
-def argument_error(distance: Array, error: Array, fmt: Format) -> Array:
-    """How far the computed s - m is off, where it is about `distance` and s is off by `error`.
+@dataclass(frozen=True)
+class Arguments:
+    """What computed exponentials are of, in rows of computed scores (.., keys) that may be anything in their balls.
 
-    Proof. m is common to all, and cancels. The exact difference of the computed numbers is within `error` of the
-    distance, and rounding it is off by at most u of its size.
+    Let m be the maximum of those of a row's keys that take part. For each of them the computed s - m is within `off` of
+    (the midpoint of s) - m, and in `distance` of 0; it is 0, and its exponential 1, where `is_top`.
     """
-    return (error + fmt.u * (np.abs(distance) + error)) * INFLATION
+
+    off: Array
+    distance: Array
+    is_top: np.ndarray
+
+    @classmethod
+    def of(cls, scores: Ball, at: RoundedArithmetic, is_there: Mask = True, is_always: Mask = False) -> Arguments:
+        """Follows the subtraction of any number m that no score of the row exceeds and one of them equals.
+
+        Keys may take part where `is_there`, and do where `is_always`. Proof. s - m is between -distance and 0, where
+        distance is the largest end of a score less the least of s. Rounding it costs at most u times the power of two
+        at or below it, and the smallest normal number. It costs nothing where s is known, as is each score that may be
+        m, and their differences are numbers of the format; only scores that are below no other for sure may be m. A
+        score that is known, and that no other can exceed, is m.
+        """
+        there = np.broadcast_to(is_there, scores.mid.shape)
+        low, high = ends(scores)
+        top = np.where(there, high, -np.inf).max(-1, keepdims=True)
+        distance = np.where(there, (top - low) * ENLARGE, 0.0)
+        may_be_top = there & (high >= np.where(there & is_always, low, -np.inf).max(-1, keepdims=True))
+        is_known = (~may_be_top | (scores.rad == 0)).all(-1, keepdims=True) & (scores.rad == 0)
+        unit = unit_exponent(scores.mid)
+        unit = np.minimum(unit, np.where(may_be_top, unit, NO_UNIT).min(-1, keepdims=True))
+        once = at.once * power_at_or_below(distance * (1 + at.inner.u)) + at.stored.tiny
+        rounding = np.where(is_known & at.is_representable(distance, unit), 0.0, once)
+        is_top = there & (scores.rad == 0) & (scores.mid == top)
+        off = np.where(is_top, 0.0, (scores.rad + rounding) * ENLARGE if at.rounds else scores.rad)
+        return cls(off, distance, is_top)
 
 
 def exponential_error(distance: Array, fmt: Format) -> Array:
@@ -126,37 +156,36 @@ def partial_sums(least: Array, N: int) -> Array:
     return largest * INFLATION
 
 
-def sum_with_ones(largest: Array, N: int) -> Array:
-    """The relative error of a sum of N numbers, at least one of which is 1 and the others 1 or at most `largest`.
+def total_error(
+    at: RoundedArithmetic,
+    terms: Array | float,
+    ones: Array | float = 1.0,
+    others: Array | float = np.inf,
+    has_ones: np.ndarray | bool = False,
+    stored: int = 0,
+    is_one_format: bool = False,
+) -> Array:
+    """The relative error of a total of `terms` exponentials, and of as many roundings to be `stored`.
 
-    Its partial sums are rounded to the nearest of a format that holds the whole numbers up to N, or kept wider.
-    Proof. A partial sum of m ones and of others that sum to s is between m and m + s, plus its errors. As m is a number
-    of the format, rounding to nearest leaves it at m or more and at most doubles what it is above m. A sum has at most
-    N - 1 additions and is then stored, and s <= (N - 1) `largest`; the exact sum is at least 1. Flushing loses nothing
-    of m, and no more than s.
+    Where has_ones, at least one and at most `ones` are exactly 1, and the others sum up to at most `others`. Proof. As
+    any sum it is off by the growth of terms - 1 roundings. With ones, follow a summation tree whose formats hold the
+    whole numbers up to its length. A partial sum of m ones is m + x, x >= 0, and stays at least m: rounding is
+    monotone, and m is representable. So rounding to nearest at most doubles x, in any number of formats; there are
+    terms - 1 additions, and one result. Flushing takes nothing from m, and no more than x.
+
+    Where a sum keeps to one format, x is doubled less often. Where m + x is the larger summand and its binade is kept,
+    x is kept as well. The other cases happen at most log2(J + 1) + 1 times on the way up, for J ones, and once when a
+    small term meets its first 1; before that small terms sum up with a relative error below 1 (terms u < 1/2). So the
+    computed total lies between J and J + 16 (J + 1)^2 times the others.
     """
-    with np.errstate(over="ignore"):  # 2^N of a long sequence: infinite, and of no use
-        result: Array = np.ldexp(largest, N) * (N - 1) * INFLATION
-        return result
-
-
-def total_error(terms: Array | float, J: Array, tau: Array | float, has_ones: np.ndarray | bool, fmt: Format) -> Array:
-    """The relative error of a total of `terms` numbers in one format, J of which are exactly 1 where has_ones is.
-
-    The others sum up to at most tau. Proof. As any sum it is off by at most gamma(terms - 1). With ones, follow a
-    summation tree in a format of at least p bits, 2^p > 2 J. A partial sum j + x, j >= 1 an integer, stays at least j,
-    since rounding is monotone and j is representable. Where it is the larger summand and its binade is kept, x is kept
-    as well; where it is the smaller summand, or the binade changes, the excess at most doubles, since j is
-    representable and rounding goes to the nearest. Each happens at most log2(J + 1) + 1 times on the way up, and once
-    when a small term meets its first 1; before that small terms sum up with a relative error below 1 (terms u < 1/2).
-    So the computed total lies between J and J + 16 (J + 1)^2 tau.
-    """
-    J = np.maximum(np.asarray(J, dtype=float), 1.0)
-    doubled = 16 * (J + 1) ** 2 * tau / J + np.where(np.asarray(tau) == 0, 0.0, FAINT)
-    excess = np.where(has_ones & (2.0**fmt.p > 2 * J), doubled, np.inf)
-    small_first = np.where(np.asarray(terms) * fmt.u < 0.5, excess, np.inf)
-    any_sum = gamma(np.maximum(np.asarray(terms, dtype=float) - 1, 0), fmt.u)
-    result: Array = np.minimum(small_first, any_sum) * INFLATION
+    n, J = np.asarray(terms, dtype=float), np.maximum(np.asarray(ones, dtype=float), 1.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        doubled = np.ldexp(others, np.minimum(n, 1 << 20).astype(int))  # of one 1, the fewest
+        is_short = is_one_format & (at.inner is at.stored) & (2.0**at.stored.p > 2 * J) & (n * at.stored.u < 0.5)
+        doubled = np.fmin(doubled, np.where(is_short, 16 * (J + 1) ** 2 * others / J, np.inf))
+    doubled = doubled * INFLATION + np.where(np.asarray(others) == 0, 0.0, FAINT)
+    excess = np.where(has_ones & (n <= 2.0**at.stored.p), doubled, np.inf)
+    result: Array = np.fmin(excess, at.growth(np.maximum(n - 1, 0), stored))
     return result
 
 
@@ -181,11 +210,11 @@ def small_sum(at: RoundedArithmetic, size: Array, terms: Array) -> Array:
     return np.where(kept < at.inner.eta / 2, kept, grown)
 
 
-def quotient_error(total: Array, rest: Array) -> Array:
+def quotient_error(total: Array, rest: Array | float = 0.0) -> Array:
     """The relative error of a quotient whose divisor is off by `total` and everything else by `rest`.
 
-    Proof. (1 + r) / (1 + t) - 1 = (r - t) / (1 + t), and |t| <= total < 1/4; no bound is given beyond.
+    Proof. (1 + r) / (1 + t) - 1 = (r - t) / (1 + t), and |t| <= total <= 1/4; no bound is given beyond.
     """
     both = rest + total
-    found = both / (1 - np.minimum(total, 0.25)) * INFLATION + np.where(both == 0, 0.0, FAINT)
-    return np.where(total < 0.25, found, np.inf)
+    found = both / (1 - np.minimum(total, 0.25)) * ENLARGE + np.where(both == 0, 0.0, FAINT)
+    return np.where(total <= 0.25, found, np.inf)

@@ -7,7 +7,7 @@ an interval for each carry: adding a key of score t and value v to a sum of weig
 o + p (v - o), p = 1 / (1 + D e^-t), which is monotone in o, v and p; log D is kept instead of D.
 
 In a dtype all is what any order computes. A computed softmax is the exact one of scores that are off by what its
-argument and its exponential round, times factors near 1 for each key (`Blurred`).
+argument and its exponential round, times factors near 1 for each key (`_blurred`, `off_average`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer, Layer
 from verify.arithmetic import softmax
 from verify.arithmetic.any_order import RoundedArithmetic
-from verify.arithmetic.balls import Ball, ends, relu
+from verify.arithmetic.balls import Ball, relu, stack_last
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.slack import INFLATION, LOST, OF_FEW, Array, U
-from verify.arithmetic.softmax import ULPS
+from verify.arithmetic.softmax import ULPS, Arguments
 from verify.arithmetic.stored import numbers
 from verify.tasks.addition.columns import CLASSES, sums_of
 from verify.tasks.addition.proof import ColumnCell
@@ -91,39 +91,24 @@ def _log_sum(x: float, y: float) -> Interval:
     return _ends(arb(top) + (1 + (arb(rest) - arb(top)).exp()).log())
 
 
-@dataclass(frozen=True)
-class Blurred:
-    """How a computed softmax average of values differs from the exact one: nothing in real arithmetic.
+def off_average(at: RoundedArithmetic, keys: int, large: int, small: float, size: float) -> float:
+    """How far a computed softmax average of values of at most a size is off that of the exact softmax of `_blurred`
+    scores, `small` being the share of all keys but the large ones; 0 in real arithmetic.
 
-    Proof. The maximum m is one number for the whole row. The computed score less m is off by a rounding of at most the
-    row's spread, and exp is within ULPS u of its value, or 2 tiny where that is subnormal: so a key weighs what a score
-    within `of_scores` gives it, and 2 tiny at most besides; a score that is m itself gives exactly 1. In the sum of L
-    weights k of which are large, k - 1 additions round, and a small one costs at most 8 times itself (`small_sum`). So
-    do the L products, which are each divided, multiplied and added. Together that is a factor of `growth` for each key
-    and 24 times the small ones' share, of the largest value's size; and 2 tiny for each key over a total of at least 1.
+    Proof. In the sum of the weights of k large keys and others k - 1 additions round, and a small one costs at most 8
+    times itself (`small_sum`). So do the products, which are each divided, multiplied and added. Together that is a
+    factor of `growth` for each key and 24 times the small ones' share, of the largest value's size; and 2 tiny for each
+    key over a total of at least 1, where its exponential is subnormal.
+
+    Raises: Overflows where that is no number of the format.
     """
-
-    at: RoundedArithmetic
-    keys: int
-
-    def of_scores(self, spread: float) -> float:
-        """By how much a score is as good as off, in a row whose scores differ by at most `spread`."""
-        if not self.at.rounds:
-            return 0.0
-        return float(self.at.growth(1, 1) * spread + 2 * ULPS * self.at.stored.u + self.at.stored.tiny) * INFLATION
-
-    def of_average(self, large: int, small: float, size: float) -> float:
-        """How far the computed average of values of at most a size is off, `small` being the share of all other keys.
-
-        Raises: Overflows where that is no number of the format.
-        """
-        if not self.at.rounds:
-            return 0.0
-        growth = float(self.at.growth_of_products(2 * large + 10, 8))
-        if not (growth <= 0.25 and small <= 2.0**-8 and 4 * size * self.keys <= self.at.stored.largest):
-            raise Overflows("a softmax is rounded too much, or its sums may overflow")
-        lost = 16 * self.keys * self.at.stored.tiny + float(self.at.underflow(4 * self.keys))
-        return ((growth + 24 * small) * size + 2 * lost * (1 + size)) * INFLATION
+    if not at.rounds:
+        return 0.0
+    growth = float(at.growth_of_products(2 * large + 10, 8))
+    if not (growth <= 0.25 and small <= 2.0**-8 and 4 * size * keys <= at.stored.largest):
+        raise Overflows("a softmax is rounded too much, or its sums may overflow")
+    lost = 16 * keys * at.stored.tiny + float(at.underflow(4 * keys))
+    return ((growth + 24 * small) * size + 2 * lost * (1 + size)) * INFLATION
 
 
 def margins(model: AdderTransformer, sums: Digits, at: RoundedArithmetic = REAL) -> dict[ColumnCell, fmpq]:
@@ -192,13 +177,13 @@ def _after_layer_1(model: AdderTransformer, sums: Digits, at: RoundedArithmetic)
     written = np.nonzero((numbers(layer.W_O) != 0).any((0, 1)))[0]
     if len(written) != 1:
         raise Unfit("layer 1 writes several directions")
-    seen, blurred = np.tril(np.ones((L, L), dtype=bool)), Blurred(at, L)
+    seen = np.tril(np.ones((L, L), dtype=bool))
     off = np.zeros(L)  # of what a query reads, by rounding
     is_digit = np.ones(L, dtype=bool)
     is_digit[[n, 2 * n + 1]] = False
     for W_Q, W_K, W_V, W_O in zip(*map(numbers, (layer.W_Q, layer.W_K, layer.W_V, layer.W_O)), strict=True):
         scores = at.product(at.product(own, Ball.exact(W_Q)), at.product(own, Ball.exact(W_K)).T)
-        weights = softmax.weights(_blurred(scores, seen, blurred), seen)
+        weights = softmax.weights(_blurred(scores, at, seen), seen)
         total = weights @ Ball.exact(np.ones((L, 1)))
         shares = weights / total
         if at.rounds:
@@ -211,7 +196,7 @@ def _after_layer_1(model: AdderTransformer, sums: Digits, at: RoundedArithmetic)
         terms = Ball(shares.mid[:, :, None], shares.rad[:, :, None]) * Ball(each.mid[None], each.rad[None])
         low, high = low + terms.lower, high + terms.upper
         if at.rounds:
-            off += _off_averages(shares, each, seen, blurred)
+            off += _off_averages(shares, each, seen, at)
     loose = off + 4 * L * U * np.maximum(np.abs(low), np.abs(high)).max(2).sum(1)  # of the float64 sums below
     base_low, base_high = low.min(2), high.max(2)
 
@@ -266,23 +251,20 @@ def _values(own: Ball, digits: Ball, V: Ball, is_digit: np.ndarray) -> Ball:
     return Ball(np.where(is_digit[:, None], more.mid, each.mid), np.where(is_digit[:, None], more.rad, each.rad))
 
 
-def _blurred(scores: Ball, seen: np.ndarray, blurred: Blurred) -> Ball:
-    """Scores whose exact softmax has a computed one's weights: those that are surely the maximum stay as they are."""
-    low, high = (np.where(seen, end, np.nan) for end in ends(scores))
-    top = np.nanmax(high, 1)
-    spread = (top - np.nanmin(low, 1)) * INFLATION
-    off = np.array([blurred.of_scores(float(x)) for x in spread])[:, None]
-    is_top = (scores.rad == 0) & (scores.mid == top[:, None])
-    return Ball(scores.mid, scores.rad + np.where(is_top, 0.0, off))
+def _blurred(scores: Ball, at: RoundedArithmetic, seen: np.ndarray) -> Ball:
+    """Scores whose exact exponentials are the computed ones: a factor of 1 +- x, x <= 1/2, is within e^(2 x) of 1."""
+    found = Arguments.of(scores, at, seen)
+    off = 2 * ULPS * at.stored.u * at.rounds
+    return Ball(scores.mid, found.off + np.where(found.is_top, 0.0, off * INFLATION))
 
 
-def _off_averages(shares: Ball, values: Ball, seen: np.ndarray, blurred: Blurred) -> Array:
+def _off_averages(shares: Ball, values: Ball, seen: np.ndarray, at: RoundedArithmetic) -> Array:
     """How far each query's computed average of the largest values of the keys that it sees is off."""
     most, size = np.where(seen, shares.upper, 0.0), float(values.magnitude.max())
-    is_large = most > 2.0 ** -(blurred.at.stored.p + 8)
+    is_large = most > 2.0 ** -(at.stored.p + 8)
     small = np.where(is_large, 0.0, most).sum(1) * INFLATION
     pairs = zip(is_large.sum(1).tolist(), small.tolist(), strict=True)
-    return np.array([blurred.of_average(large, rest, size) for large, rest in pairs])
+    return np.array([off_average(at, len(most), large, rest, size) for large, rest in pairs])
 
 
 def _after_neurons(x: Ball, layer: Layer, at: RoundedArithmetic) -> Ball:
@@ -305,14 +287,14 @@ def _outputs(
     kinds = [streams.second[:, sums_of(kind, sums.B)].hull(1) for kind in CLASSES]
     by_kind = [(at.product(queries, at.product(x, W_K).T), at.product(x, W_V)) for x in kinds]
     anywhere = (at.product(queries, at.product(streams.anywhere, W_K).T), at.product(streams.anywhere, W_V))
-    scores = [x for x, _ in (*by_kind, anywhere)]
     if not all(np.isfinite(x.rad).all() for pair in (*by_kind, anywhere) for x in pair):
         raise Overflows("a score or a value of layer 2 may overflow")
-    spread = max(float(x.upper.max()) for x in scores) - min(float(x.lower.min()) for x in scores)
-    blurred, size = Blurred(at, sums.length), max(float(x.magnitude.max()) for _, x in (*by_kind, anywhere))
-    score_off, off = blurred.of_scores(spread * INFLATION), blurred.of_average(sums.length, 0.0, size)
-    by_kind = [(Ball(x.mid, x.rad + score_off), v) for x, v in by_kind]
-    anywhere = Ball(anywhere[0].mid, anywhere[0].rad + score_off), anywhere[1]
+    scores = stack_last(*(x for x, _ in (*by_kind, anywhere)))
+    scores = _blurred(scores, at, np.ones(scores.mid.shape, dtype=bool))
+    size = max(float(x.magnitude.max()) for _, x in (*by_kind, anywhere))
+    off, n = off_average(at, sums.length, sums.length, 0.0, size), sums.n
+    by_kind = [(scores[:, k * n : (k + 1) * n], v) for k, (_, v) in enumerate(by_kind)]
+    anywhere = scores[:, len(by_kind) * n :], anywhere[1]
     out = {}
     for i in range(sums.n + 1):
         below = {sums.second(j) for j in range(i)}

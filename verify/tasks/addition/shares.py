@@ -16,7 +16,7 @@ from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, Array
-from verify.arithmetic.softmax import ULPS
+from verify.arithmetic.softmax import ULPS, Arguments, total_error
 from verify.arithmetic.stored import matrix, numbers
 from verify.tasks.addition.columns import DigitQuery, Range, Terms
 
@@ -181,7 +181,8 @@ def _shares(
     is_large = [b > (high >> (arithmetic.inner.p + 8)) for _, b in weights]
     small = sum(b for (_, b), large in zip(weights, is_large, strict=True) if not large) / low * INFLATION
     k = sum(is_large)
-    total = float(arithmetic.growth(k)) + 4 * small + 2 * float(arithmetic.growth(1))  # the sum, and the division
+    division = 2 * float(arithmetic.growth(1))
+    total = float(total_error(arithmetic, k, stored=1)) + 4 * small + division
     low, high = _scaled(low, 1 - total)[0], _scaled(high, 1 + total)[1]
     if low <= 0:
         raise Unfit("the sum of exponentials is rounded too much")
@@ -214,13 +215,7 @@ def _weights(
         raise Unfit("the sum of embedding and position is rounded")
     keys = arithmetic.product(Ball.exact(x), Ball.exact(W_K))
     query_ball = arithmetic.product(Ball.exact(x[q:]), Ball.exact(W_Q))
-    found = arithmetic.product(query_ball, keys.T)
-    low, high = ends(found)
-    largest = Ball.between(np.full_like(low, low.max()), np.full_like(high, high.max()))
-    is_largest = (found.rad == 0) & (largest.rad == 0) & (found.mid == largest.mid)  # less itself: zero, exactly
-    apart = arithmetic.sum_of(found, -largest)
-    known = Ball(np.where(is_largest, 0.0, apart.mid), np.where(is_largest, 0.0, apart.rad))
-    return _computed_exponentials(known, bits, arithmetic)
+    return _computed_exponentials(arithmetic.product(query_ball, keys.T), bits, arithmetic)
 
 
 def _exact_rows(model: AdderTransformer, sums: Digits, q: int) -> Array:
@@ -243,27 +238,24 @@ def _exponentials(scores: list[fmpq], bits: int) -> list[Range]:
     return [known[score] for score in scores]
 
 
-def _computed_exponentials(apart: Ball, bits: int, arithmetic: RoundedArithmetic) -> list[Range]:
-    """Exponentials to within 2 units in the last place, that is ULPS u, of what rounded subtraction may leave."""
-    if not np.isfinite(apart.rad).all():
+def _computed_exponentials(scores: Ball, bits: int, arithmetic: RoundedArithmetic) -> list[Range]:
+    """Computed exponentials over exp(largest end of a score - m), m being the maximum that is subtracted.
+
+    Each is within 2 units in the last place, that is ULPS u, of that of its argument, which is at most 0.
+    """
+    if not np.isfinite(scores.rad).all():
         raise Unfit("a score overflows")
+    found, top = Arguments.of(scores, arithmetic, is_always=True), arb(float(ends(scores)[1].max()))
+    u, tiny = arb(arithmetic.stored.u), arb(arithmetic.stored.tiny)
     out = []
-    u, tiny = arithmetic.stored.u, arithmetic.stored.tiny
     with ctx.workprec(bits + 32):
-        for mid, rad in zip(apart.mid[0], apart.rad[0], strict=True):
-            if rad == 0 and mid == 0:
-                out.append((1 << bits, 1 << bits))
-                continue
-            low, high = arb(float(mid)) - arb(float(rad)), arb(float(mid)) + arb(float(rad))
-            least = _integers(low.exp() * (1 - ULPS * arb(u)) - 2 * arb(tiny), bits)[0]
-            most = _integers(min_one(high).exp() * (1 + ULPS * arb(u)) + 2 * arb(tiny), bits)[1]
+        for mid, off, is_top in zip(scores.mid[0], found.off[0], found.is_top[0], strict=True):
+            apart = arb(float(mid)) - top
+            low, high = (apart - arb(float(off))).exp(), (apart + arb(float(off))).min(arb(0)).exp()
+            least = _integers(low if is_top else low * (1 - ULPS * u) - 2 * tiny, bits)[0]
+            most = _integers(high if is_top else high * (1 + ULPS * u) + 2 * tiny, bits)[1]
             out.append((max(0, least), most))
     return out
-
-
-def min_one(x: arb) -> arb:
-    """x, or 0 where it may exceed it: a score less the largest one is never positive, however it is rounded."""
-    return x if x <= 0 else arb(0)
 
 
 def _integers(x: arb, bits: int) -> Range:

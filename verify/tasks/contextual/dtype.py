@@ -11,11 +11,12 @@ import torch
 
 from constructions.contextual.transformer import BOS, ONE, ZERO, ContextualCountingTransformer
 from constructions.errors import BadInput
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import Format, format_of
 from verify.arithmetic.readings import Kernel
-from verify.arithmetic.slack import ENLARGE, INFLATION, Array, gamma
-from verify.arithmetic.softmax import argument_error, exponential_error, quotient_error, total_error
+from verify.arithmetic.slack import ENLARGE, INFLATION, Array
+from verify.arithmetic.softmax import Arguments, exponential_error, quotient_error, total_error
 from verify.frame.decide import Finding, Item
 from verify.tasks.contextual.cells import PromptCells, PromptProof, Weighed, weighed
 from verify.tasks.contextual.proof import where
@@ -42,17 +43,15 @@ class RoundedCells(PromptProof):
 
     def weigh(self, prompt: int) -> Weighed:
         """Computed weights; a score that is exact and the largest of all has weight 1 wherever it occurs."""
-        scores, error = self.seen.scores[:, prompt], self.score_errors[:, prompt]
-        highest = (scores.mid + scores.rad + error).max()
-        is_one = (scores.rad == 0) & (error == 0) & (scores.mid == highest)
-        distance = highest - scores.mid + scores.rad + error
-        argument = np.where(is_one, 0.0, argument_error(distance, error, self.fmt))
-        relative = np.where(is_one, 0.0, exponential_error(distance + argument, self.fmt))
-        exact = weighed(Ball(scores.mid, (scores.rad + argument) * ENLARGE), self.seen.values)
+        scores = self.seen.scores[:, prompt]
+        scores = Ball(scores.mid, (scores.rad + self.score_errors[:, prompt]) * ENLARGE)
+        found = Arguments.of(scores, RoundedArithmetic.of(self.fmt))
+        relative = np.where(found.is_top, 0.0, exponential_error(found.distance + found.off, self.fmt))
+        exact = weighed(Ball(scores.mid, found.off), self.seen.values)
         upper = exact.weights.upper * (1 + relative) * INFLATION
         weights = Ball.between(np.maximum(exact.weights.lower * (1 - relative) / INFLATION, 0.0), upper)
         weights = Ball(weights.mid, np.where(np.isnan(weights.mid), np.inf, weights.rad))
-        return Weighed(weights, exact.values, weights[:, None] * exact.values, is_one)
+        return Weighed(weights, exact.values, weights[:, None] * exact.values, found.is_top)
 
     def outputs(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
         """Bounds on the computed output: those of the computed weights, and the rounding of the sums."""
@@ -85,7 +84,7 @@ class RoundedCells(PromptProof):
 
     def sum_error(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> Array:
         """The relative error (counts,) of total, quotient, products and sum, with respect to the mean size."""
-        tokens, m, fmt = self.kinds.tokens, self.kinds.m, self.fmt
+        tokens, m, at = self.kinds.tokens, self.kinds.m, RoundedArithmetic.of(self.fmt)
         is_there = (m <= 2 * most) | (tokens == BOS)
         has_value = np.asarray((weighed.values.magnitude > 0).any(axis=1))
         least, ones = self.count(weighed.is_one, r, fewest, most, k)
@@ -93,8 +92,8 @@ class RoundedCells(PromptProof):
         others = is_there & ~weighed.is_one
         heaviest = weighed.weights.upper[others].max() if others.any() else 0.0
         terms = self.domain.N + 1
-        total = total_error(terms, ones, terms * heaviest * INFLATION, least >= 1, fmt)
-        return quotient_error(total, gamma(np.maximum(valued - 1, 0) + 3, fmt.u))
+        total = total_error(at, terms, ones, terms * heaviest * INFLATION, least >= 1, is_one_format=True)
+        return quotient_error(total, at.growth_of_products(np.maximum(valued - 1, 0) + 3))
 
     def count(self, chosen: np.ndarray, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
         """At least and at most how many positions of a cell are of the chosen kinds."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verify.arithmetic.any_order import absolute_product
+from verify.arithmetic.any_order import RoundedArithmetic, absolute_product
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import INFLATION, LEAST, Array, gamma
-from verify.arithmetic.softmax import argument_error, exponential_error, quotient_error, total_error
+from verify.arithmetic.softmax import Arguments, exponential_error, quotient_error, total_error
 from verify.tasks.contextual.stream import Encoded, Kinds, StoredContextual, attend
 
 CONTRACT = Contract(
@@ -125,6 +125,7 @@ def lowest_bit(x: Array) -> Array:
 
 def attention_error(stored: StoredContextual, kinds: Kinds, fmt: Format) -> Array:
     """The error (K, d_h) of the encoder head's output."""
+    at = RoundedArithmetic.of(fmt)
     E, W_Q, W_K, W_V = (stored.W[name] for name in ("E", "W_Q", "W_K", "W_V"))
     q, k = np.abs(E @ W_Q) * INFLATION, np.abs(E @ W_K) * INFLATION
     q_error, k_error = table_error(E, W_Q, fmt), table_error(E, W_K, fmt)
@@ -138,18 +139,18 @@ def attention_error(stored: StoredContextual, kinds: Kinds, fmt: Format) -> Arra
     possible, sure = (kinds.counts > 0).any(axis=1), (kinds.counts > 0).all(axis=1)
     most = kinds.counts.max(axis=1)
     highest = np.where(possible, S + S_error, -np.inf).max(axis=1, keepdims=True)
-    is_top = possible & (S_error == 0) & (highest == S)
-    is_known = (is_top & sure).any(axis=1) | ~(possible & ~is_top).any(axis=1)
+    found = Arguments.of(Ball(S, S_error), at, possible, sure)
+    is_top, distance = found.is_top, found.distance
+    is_known = np.asarray((is_top & sure).any(axis=1) | ~(possible & ~is_top).any(axis=1))
     is_one = is_top & is_known[:, None]
     weight = (np.exp(np.minimum(S + S_error - highest, 0.0)) + LEAST) * INFLATION
-    distance = np.where(possible, np.abs(S - highest) + S_error, 0.0)
-    argument = np.minimum(argument_error(distance, S_error, fmt), 50.0)
+    argument = np.minimum(found.off, 50.0)
     relative = (np.expm1(argument) + np.exp(argument) * exponential_error(distance, fmt)) * INFLATION
     relative = np.where(is_one | ~possible, 0.0, np.where(argument < 50.0, relative, np.inf))
     J = (is_one * most).sum(axis=1)
     others = np.where(is_one, 0.0, most * weight * (1 + relative)).sum(axis=1)
     terms = kinds.counts.sum(axis=2).max(axis=1)
-    total = total_error(terms, J, others, is_known & is_one.any(axis=1), fmt)
+    total = total_error(at, terms, J, others, is_known & is_one.any(axis=1), is_one_format=True)
     # shares: how much of the softmax the inexact weights can hold
     at_least = np.where(is_known, np.maximum((is_one * kinds.counts.min(axis=1)).sum(axis=1), 1), 0.0)
     heavy = np.where(is_known[:, None], most * weight / np.maximum(at_least, 1)[:, None], 1.0)
@@ -160,7 +161,7 @@ def attention_error(stored: StoredContextual, kinds: Kinds, fmt: Format) -> Arra
     size = magnitude(attend(stored, kinds.tokens, kinds.counts, Ball.exact(V)))
     valued = np.einsum("kt,th->kh", most.astype(float), (V + V_error > 0).astype(float))
     # three roundings: the reciprocal of the total, its product with the weight, and that with the value; then the sum
-    rounding = quotient_error(total[:, None], gamma(np.maximum(valued - 1, 0) + 3, fmt.u))
+    rounding = quotient_error(total[:, None], at.growth_of_products(np.maximum(valued - 1, 0) + 3))
     shaken = np.where(moved[:, None] > 0, moved[:, None] * spread, 0.0)
     flushed = 2 * valued * fmt.tiny * (1 + (V + V_error).max(axis=0))
     error = shaken + rounding * (size + shaken) + V_error.max(axis=0) * (1 + rounding) + flushed

@@ -21,8 +21,8 @@ from verify.arithmetic.any_order import RoundedArithmetic, times
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import Format
 from verify.arithmetic.outward import float_at_least, float_at_most
-from verify.arithmetic.slack import INFLATION, LEAST, Array
-from verify.arithmetic.softmax import exponential_errors
+from verify.arithmetic.slack import ENLARGE, INFLATION, LEAST, Array
+from verify.arithmetic.softmax import exponential_errors, quotient_error, total_error
 from verify.arithmetic.stored import fractions, numbers
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.rules.normalisation import layer_norm
@@ -215,7 +215,7 @@ class QueryErrors:
             sizes = np.where(possible & ~small, high * absolute[m], 0).sum(axis=1)
             by_size = sizes / D_low + np.where(sizes == 0, 0.0, LEAST)
             worst = np.where(candidate[:, m], np.maximum(worst, by_ratio + by_size), worst)
-        return worst * INFLATION
+        return worst * ENLARGE
 
     def logit_errors(
         self, low: Array, high: Array, D: Array, mean: Array, mean_size: Array, largest_logit: Array
@@ -233,11 +233,8 @@ class QueryErrors:
         for h in range(heads):
             V, radius = self.V[h], self.V_radius[h]
             ratio = self.weight_error(h, low, high, D[:, :, h].min(axis=1))
-            ratio = np.where(ratio > 0.25, np.inf, ratio / (1 - np.minimum(ratio, 0.25)))[:, None]
-            kappa = at.growth(n - 1, 0)[:, None]
-            if self.is_uniform[h]:
-                kappa = np.where(n[:, None] <= 2.0**at.inner.p, 0.0, kappa)
-            kappa = np.where(kappa > 0.25, np.inf, kappa / (1 - np.minimum(kappa, 0.25)))
+            ratio = quotient_error(ratio)[:, None]
+            kappa = quotient_error(total_error(at, n, n, 0.0, self.is_uniform[h]))[:, None]
             terms = high @ ((V != 0) | (radius > 0)).astype(float)
             largest = (np.abs(V) + radius).max(axis=0)
             moved = times(ratio, (V.max(axis=0) - V.min(axis=0))) + radius.max(axis=0)

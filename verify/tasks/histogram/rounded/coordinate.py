@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verify.arithmetic.any_order import is_power_of_two
+from verify.arithmetic.any_order import is_power_of_two, power_at_or_below
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import INFLATION, Array, quotient_above, quotient_below
 from verify.tasks.histogram.reduction import ReductionTables, Row
@@ -85,7 +85,7 @@ def _error(
     n = terms.shape[1]
     partial = np.cumsum(terms, axis=1) * (1 + at.growth(n + 1, 2)) * INFLATION
     total = partial[:, -1]
-    below = np.where(terms > 0, np.ldexp(0.5, np.frexp(partial)[1]), 0.0)[:, 1:].sum(1)  # 2^floor(log2)
+    below = np.where(terms > 0, power_at_or_below(partial), 0.0)[:, 1:].sum(1)
     hard = ~is_power_of_two(E[:, coordinate]).all(0)
     error = at.inner.u * (below + hard * total)
     if at.inner is not at.stored:

@@ -22,13 +22,14 @@ from verify.arithmetic.any_order import (
     RoundedArithmetic,
     absolute_product,
     is_power_of_two,
+    power_at_or_below,
     times,
     unit_exponent,
 )
 from verify.arithmetic.balls import Ball, ends, reciprocal_sqrt, stack_last
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import FAINT, INFLATION, OF_FEW, Array, U
-from verify.arithmetic.softmax import ULPS, partial_sums, sum_with_ones
+from verify.arithmetic.softmax import ULPS, partial_sums
 from verify.tasks.histogram.reduction import (
     ReductionTables,
     Row,
@@ -115,31 +116,24 @@ class RoundedReduction:
         The maximum is one number for the whole row, so what it is cancels. `own` (n,) is a key that always takes part.
         """
         at, u, tiny, once = self.at, self.at.stored.u, self.at.stored.tiny, self.at.growth(1, 1)
-        distance = (scores.upper.max(1, keepdims=True) - scores.lower) * INFLATION
-        is_exact_row = (scores.rad == 0).all(1, keepdims=True)
-        unit = unit_exponent(scores.mid).min(1, keepdims=True)
-        subtracted = np.where(is_exact_row & at.is_representable(distance, unit), 0.0, once * distance + tiny)
-        # The maximum less itself is 0, and exp(0) = 1: in an exact row, or where the own score is known and largest.
         rank = np.arange(len(own))
-        own_score = scores.mid[rank, own][:, None]
-        is_own_largest = (scores.rad[rank, own][:, None] == 0) & (ends(scores)[1] <= own_score).all(1, keepdims=True)
-        is_top = is_exact_row & (scores.mid == scores.mid.max(1, keepdims=True))
-        is_top |= is_own_largest & (scores.rad == 0) & (scores.mid == own_score)
+        found = softmax.Arguments.of(scores, at, is_always=np.arange(scores.mid.shape[1]) == own[:, None])
+        is_top, is_own_largest = found.is_top, found.is_top[rank, own][:, None]
         with np.errstate(over="ignore"):
-            shift = scores.rad + subtracted
-            units = ULPS * u * self._exponential_unit(scores, exponentials, own, shift)
-            relative = np.where(is_top, 0.0, np.expm1(units + shift) * INFLATION)
+            units = ULPS * u * self._exponential_unit(scores, exponentials, own, found.off)
+            relative = np.where(is_top, 0.0, np.expm1(units + found.off) * INFLATION)
         size = exponentials.magnitude
         wrong = times(relative, size)
-        always = exponentials.lower[np.arange(len(own)), own][:, None]
-        by_own = relative[np.arange(len(own)), own][:, None] + (N - 1) * wrong.max(1, keepdims=True) / always
+        always = exponentials.lower[rank, own][:, None]
+        by_own = relative[rank, own][:, None] + (N - 1) * wrong.max(1, keepdims=True) / always
         worst = np.fmin(relative.max(1, keepdims=True), np.where(always > 0, by_own, np.inf))
         is_bounded = worst <= 0.5  # then the normalisation is at least 2/3, where the largest exponential is 1
         worst = np.where(is_bounded, worst, 0.5)
         least = (exponentials.lower - wrong).min(1, keepdims=True) / (exponentials.upper + wrong).max(1, keepdims=True)
         summing = at.growth(0, 1) + at.inner.u * partial_sums(np.where(least > 2 * tiny, least, 0.0), N)
-        summing = np.minimum(summing * (1 + at.growth(N, 1)), at.growth(N - 1))
-        summing = np.fmin(summing, self._sum_of_ones(is_own_largest, np.where(is_top, 0.0, size + wrong), N))
+        others = (N - 1) * np.where(is_top, 0.0, size + wrong).max(1, keepdims=True) * INFLATION
+        any_order = softmax.total_error(at, N, 1.0, others, is_own_largest, stored=1)
+        summing = np.fmin(summing * (1 + at.growth(N, 1)), any_order)
         total = np.expm1(np.log1p(worst) + np.log1p(summing) + np.log1p(2 * (N + 2) * tiny)) * INFLATION
         is_uniform = is_top.all(1, keepdims=True) & (2**at.stored.p >= N) & (N * tiny <= 1)
         total = np.where(is_uniform, 0.0, total)
@@ -154,12 +148,6 @@ class RoundedReduction:
         is_normal = is_bounded & (exponentials.lower - wrong >= 4 * N * tiny)
         lost = np.where(is_uniform | is_normal, 0.0, np.minimum(6 * tiny * N, 3 * (size + wrong) + kept))
         return Ball(exponentials.mid, (exponentials.rad + error + lost) * INFLATION)
-
-    def _sum_of_ones(self, is_own_largest: np.ndarray, rest: Array, N: int) -> Array:
-        """The relative error of a sum of N exponentials that are 1, one of them surely, or at most `rest` (n, keys)."""
-        largest = rest.max(1, keepdims=True)
-        is_held = is_own_largest & (2**self.at.stored.p >= N)
-        return np.where(is_held, sum_with_ones(largest, N), np.inf)
 
     def _uniform_error(self, N: int) -> float:
         """The relative error of the quotient 1 / N, none for a power of two."""
@@ -178,7 +166,7 @@ class RoundedReduction:
         moved = shift + scores.rad[np.arange(len(own)), own][:, None] + (scores.upper.max(1, keepdims=True) - top)
         low, high = exponentials.lower * np.exp(-moved), exponentials.upper * np.exp(moved)
         high = np.minimum(high, 1 - U)  # exp(0) is exact, and below the maximum it is below 1
-        unit = np.ldexp(0.5, np.frexp(high)[1]) / low * INFLATION
+        unit = power_at_or_below(high) / low * INFLATION
         return np.where(is_own_top & (low > 0) & (unit < 1), unit, 1.0)
 
     @cached_property
