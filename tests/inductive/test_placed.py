@@ -127,7 +127,7 @@ FAULTS = (  # where, what it says, what it says wrongly there, the decoders that
     (placed, "rows", "more * others.own + rest", "rest", "nudged"),
     (placed, "rows", "min(task.C or 1, n)", "1", "changed"),
     (placed, "window", "left.amax(0)", "0 * left.amax(0)", "table"),
-    (placed, "decide", "if not least > 0 or", "if", "changed"),
+    (placed, "decide", "if not least > 0:", "if False:", "changed"),
 )
 
 
