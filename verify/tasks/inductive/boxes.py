@@ -200,7 +200,7 @@ def means(at: Arithmetic, tokens: TokenBoxes, row: LaterCells) -> Noisy:
         error = error + rounding(at, first, own, row, w * (1 + spread), many) + at.lost_in_sums(hi + 1)
     straight = w * (first.mid + k * own.mid)  # what scales with the weight; the rest holds its own weights
     noise = Noisy(mid, error, shared).noise
-    error = at.checked((sizes + rest.size) * (1 + spread), (error + spread * noise + 2 * off * rest.size) * ENLARGE)
+    error = at.checked(2 * (sizes + rest.size) * (1 + spread), (error + spread * noise + 2 * off * rest.size) * ENLARGE)
     return Noisy(mid, error, {**shared, "weights": straight * spread})
 
 

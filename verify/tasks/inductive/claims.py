@@ -145,7 +145,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task selective --pe ape --layers 1 --types 3 --max-count 4 --positions 20",
         "--task selective --layers 1 --pe ape",
         "--task selective --layers 1 --pe spe",
-        "--task selective --layers 1 --pe spe --no-layernorm --positions 500",
+        "--task selective --layers 1 --pe spe --no-layernorm --positions 500 --effort 1000",
         "--task selective --layers 1 --pe sine",
         "--task selective --layers 1 --pe ape --precision float64",
         "--task selective --layers 1 --pe spe --precision float64",

@@ -53,4 +53,4 @@ def least_margin(at: Arithmetic, model: Decoder, task: Task, n: int) -> float:
     keys = n + int(model.has_bos)
     off, of_s = drift.undivided(at, model, keys)
     undivided = proof.margin_scaled * proof.divisor / keys * (1 - OF_FEW) - off
-    return undivided * (1 - of_s) / proof.divisor * (1 - OF_FEW) if of_s < 1 else 0.0
+    return undivided * (1 - of_s) / proof.divisor * (1 - OF_FEW) if of_s <= 0.5 else 0.0
