@@ -25,7 +25,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task helper-shifted --pe rope",
         "--task vanilla --bos --pe rope",
         "--task shifted --no-layernorm --precision float32",
-        "--task shifted --vocabulary 1000 --precision float32",
+        "--task shifted --vocabulary 30 --precision float32",
         checked_at="M = 30; M = 1000",
     ),
     _built(
