@@ -123,7 +123,7 @@ def test_a_gate_that_closes_too_little_is_not_proved_beyond_its_length():
 def test_where_a_dtype_ends(capsys):
     """All lengths are not claimed in float32 without LayerNorm: millions are. With it 100 number words are."""
     code, found = as_json(capsys, "inductive", "--task", "selective", "--types", "2", "--max-count", "2", "--bos",
-                          "--no-layernorm", "--precision", "float32", "--budget", "1")  # fmt: skip
+                          "--no-layernorm", "--precision", "float32", "--effort", "100")  # fmt: skip
     assert code == 3 and found["length"] > 1_000_000 and "beyond it" in found["reason"]
     task = Task.of("shifted", vocabulary=100)
     model = started(task="shifted", M=100, dtype=torch.float32)
