@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from command import as_json, run
-from models.selection import every
+from models.selection import first
 from test_claim_sizes import groups, shows, typed
 
 from verify.arithmetic.formats import format_named
@@ -65,7 +65,7 @@ def test_at_a_size_of_the_sentence(claim):
     assert sizes_in_dtype(claim) or ELSEWHERE[claim.id] in claim.in_dtype[-1]
 
 
-@pytest.mark.parametrize("claim", every(45, (c for c in WEIGHTS if not c.exact)), ids=lambda claim: claim.id)
+@pytest.mark.parametrize("claim", first(1, (c for c in WEIGHTS if not c.exact)), ids=lambda claim: claim.id)
 def test_the_commands_in_a_dtype_end_as_promised(claim):
     """Of each claim the last one, all of them in `verify claims --run --deep`."""
     done = run_command(claim, claim.in_dtype[-1])

@@ -18,7 +18,7 @@ from constructions.inductive import beside_bos, positioned, selective, unmixed
 from verify.arithmetic.readings import reading_of
 from verify.counting.tasks import Task
 from verify.engine.balls import Arithmetic
-from verify.tasks.inductive import drift
+from verify.tasks.inductive import boxes, drift, noisy, placed
 from verify.tasks.inductive.drift import Drift
 from verify.tasks.inductive.noisy import Noisy
 
@@ -286,3 +286,61 @@ def test_where_nothing_is_known():
     assert drift.stored(unmixed(K=2, N=3), Arithmetic(reading_of("tf32").format)) is None
     off = drift.normalised(at, row_of([1.0, 1.0], [0.5, 0.5]), torch.nn.LayerNorm(2, dtype=torch.float64)).off
     assert not bool((off < math.inf).any())
+
+
+def loud(model, k):
+    """The same function in real arithmetic: a last LayerNorm that is 2^k times as large, read 2^(6 - k) times."""
+    with torch.no_grad():
+        model.norm.weight *= 2.0**k
+        model.W_U *= 2.0 ** (6 - k)
+    return model
+
+
+def faint(model):
+    """The same function, nearly: a stream of small numbers, so that the last LayerNorm divides by a small one; and
+    logits that float32 does not hold."""
+    with torch.no_grad():
+        for W in (model.W_E, model.blocks[0].attention.W_O, model.blocks[0].mlp.W_out):
+            W *= 2.0**-8
+        model.norm.weight *= 16
+        model.W_U *= 2.0**126
+    return model
+
+
+def proved(proof, model, task, n, dtype):
+    return proof.decide(model, task, n, reading_of(dtype), 10.0).length
+
+
+def overflows():
+    """Decoders whose last LayerNorm is no number in a dtype, with what says so."""
+    counted = Task.of("selective", types=2, max_count=2)
+    many = Task.of("selective", types=6, max_count=4)
+    return (
+        ("boxes", boxes, loud(selective(K=6, C=4, dtype=torch.float32), 127), many, 4, "float32",
+         (noisy, "loudest", "2 * weight.clamp(min=1) * (reach + 1)", "0 * (reach + 1)")),
+        ("placed", placed, loud(positioned(K=2, C=2, positions=4), 127), counted, 4, "p50",
+         (drift, "normalised", "at.checked(most, found * ENLARGE)", "found * ENLARGE")),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("case", overflows(), ids=lambda case: case[0])
+def test_what_overflows_at_the_end_is_not_proved(case):
+    _, proof, model, task, n, dtype, fault = case
+    with torch.no_grad():
+        said = model.float()(torch.tensor(list(task.strings(n))))
+    assert not bool(said.isfinite().all())
+    model = model.to(torch.float32 if dtype == "float32" else torch.float64)
+    assert proved(proof, model, task, n, dtype) == 0
+    with planted(*fault):
+        assert proved(proof, model, task, n, dtype) == n
+
+
+def test_logits_that_overflow_are_not_bounded_before_their_division():
+    """They do after it, by a number that is less than 1."""
+    model, at = faint(unmixed(K=3, N=4)), Arithmetic(reading_of("p50").format)
+    with torch.no_grad():
+        said = model.float()(torch.tensor(list(Task.of(NAME, types=3, distinct_start=True).strings(4))))
+    assert not bool(said.isfinite().all())
+    assert not drift.undivided(at, model.double(), 4)[0] < math.inf
+    with planted(drift, "undivided", "or not bool(logits.off.isfinite().all())", ""):
+        assert drift.undivided(at, model, 4)[0] < math.inf

@@ -154,6 +154,7 @@ def test_what_is_proved_in_a_dtype_is_right_as_it_runs(seeds):
     assert {in_dtype(seed, dtype) for seed in seeds for dtype in ("float32", "bfloat16")} == {None, False, True}
 
 
+@pytest.mark.deep
 def test_at_document_c_s_lengths_in_a_dtype():
     for name, model, task, longest, kind in (
         ("boxes", beside_bos(K=10, dtype=torch.float32), Task.of(NAME), 1 << 20, "float32"),
@@ -201,7 +202,7 @@ def test_planted_faults_in_a_dtype_are_caught(fault):
 
 def test_a_string_of_other_embeddings_is_no_line():
     """One embedding alone is moved: strings are no longer answered as a^n is."""
-    model = alike(ape(task="first-homogeneous", N=4, positions=5), 3)
+    model = alike(ape(task="first-homogeneous", N=2, positions=2), 3)
     task = Task.of(NAME, types=3)
     assert Counting(model, task).has_lines and certify(Counting(model, task)).verdict is Verdict.PROVED
     with torch.no_grad():

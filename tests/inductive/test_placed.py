@@ -127,7 +127,7 @@ FAULTS = (  # where, what it says, what it says wrongly there, the decoders that
     (placed, "rows", "more * others.own + rest", "rest", "nudged"),
     (placed, "rows", "min(task.C or 1, n)", "1", "changed"),
     (placed, "window", "left.amax(0)", "0 * left.amax(0)", "table"),
-    (placed, "decide", "if not least > 0 or", "if", "changed"),
+    (placed, "decide", "if not least > 0:", "if False:", "changed"),
 )
 
 
@@ -200,19 +200,18 @@ def test_every_string_in_float32(seeds):
     assert any([in_dtype(seed) for seed in seeds])
 
 
-@pytest.mark.parametrize("fault", ["0.0", "lost(1) * 1e-6"])
-def test_a_margin_that_drifts_away_is_not_proved(fault):
-    """A count that is read with a margin of 2^-20 at 8 positions: proved in float64, and lost in float32."""
-    task, model = Task.of("selective", types=2, max_count=2), positioned(K=2, C=2, layernorm=False, positions=8)
+def test_a_margin_that_drifts_away_is_not_proved():
+    """A count that is read with a margin of 2^-20 at 5 positions: proved in float64, and lost in float32."""
+    task, model = Task.of("selective", types=2, max_count=2), positioned(K=2, C=2, layernorm=False, positions=5)
     with torch.no_grad():
         model.W_U[:, 2] = model.W_U[:, 1] + (model.W_U[:, 2] - model.W_U[:, 1]) * 2.0**-20
-    single = positioned(K=2, C=2, layernorm=False, positions=8, dtype=torch.float32)
+    single = positioned(K=2, C=2, layernorm=False, positions=5, dtype=torch.float32)
     with torch.no_grad():
         single.W_U.copy_(model.W_U)
-    assert placed.decide(model, task, None, reading_of("float64"), 5.0).length == 8
+    assert placed.decide(model, task, None, reading_of("float64"), 5.0).length == 5
     found = placed.decide(single, task, None, reading_of("float32"), 5.0).length
     says = "(lost(longest) if least > lost(longest) else lost(n))"
-    with planted(placed, "decide", says, fault):
-        assert placed.decide(single, task, None, reading_of("float32"), 5.0).length > found < 8
-    problem = Counting(single, task)
-    assert certify(problem, reading_of("bfloat16"), Effort(budget=0.2)).verdict is Verdict.UNKNOWN
+    for fault in ("0.0", "lost(1) * 1e-6"):
+        with planted(placed, "decide", says, fault):
+            assert placed.decide(single, task, None, reading_of("float32"), 5.0).length > found < 5
+    assert certify(Counting(single, task), reading_of("bfloat16"), Effort(0.2)).verdict is Verdict.UNKNOWN

@@ -7,13 +7,14 @@ import torch
 from command import as_json
 from oracles.inductive import right
 
-from constructions.inductive import selective, started
+from constructions.inductive import beside_bos, positioned, selective, started, unmarked, unmixed
 from verify.arithmetic.readings import reading_of
 from verify.counting.tasks import Task
 from verify.engine.balls import Arithmetic
 from verify.frame.certificate import Verdict
+from verify.frame.clock import Budget
 from verify.frame.decide import Effort, certify
-from verify.tasks.inductive import boxes, uniform
+from verify.tasks.inductive import boxes, first_token, marked, placed, uniform
 from verify.tasks.inductive.runs import Runs
 from verify.tasks.inductive.task import Counting
 
@@ -122,8 +123,55 @@ def test_a_gate_that_closes_too_little_is_not_proved_beyond_its_length():
 def test_where_a_dtype_ends(capsys):
     """All lengths are not claimed in float32 without LayerNorm: millions are. With it 100 number words are."""
     code, found = as_json(capsys, "inductive", "--task", "selective", "--types", "2", "--max-count", "2", "--bos",
-                          "--no-layernorm", "--precision", "float32", "--budget", "1")  # fmt: skip
+                          "--no-layernorm", "--precision", "float32", "--effort", "100")  # fmt: skip
     assert code == 3 and found["length"] > 1_000_000 and "beyond it" in found["reason"]
     task = Task.of("shifted", vocabulary=100)
     model = started(task="shifted", M=100, dtype=torch.float32)
     assert certify(Counting(model, task), reading_of("float32"), effort=Effort(budget=5)).verdict is Verdict.PROVED
+
+
+def searches():
+    """A proof for each kind of decoder, with a budget that ends its search; and one that a dtype's bounds end."""
+    selecting, first = Task.of("selective", types=2, max_count=2), Task.of("first-heterogeneous", types=2)
+    apart = Task.of("first-heterogeneous", types=3, distinct_start=True)
+    return (
+        (boxes, beside_bos(K=2, dtype=torch.float16), first, "float16", None),
+        (marked, unmarked(K=2, C=2, positions=8, dtype=torch.float32), selecting, "bfloat16", 8),
+        (placed, positioned(K=2, C=2, positions=8, dtype=torch.float32), selecting, "bfloat16", None),
+        (first_token, unmixed(K=3, N=6, layernorm=False, dtype=torch.float16), apart, "float16", 64),
+    )
+
+
+@pytest.mark.parametrize("search", searches(), ids=lambda search: search[0].__name__.rpartition(".")[2])
+def test_what_ended_a_search_is_said(search):
+    """More steps prove more where the budget ended it, and no more where the bounds did; tf32 rounds what is stored."""
+    proof, model, task, dtype, longest = search
+    assert proof.applies(model, task)
+    cut = proof.decide(model, task, longest, reading_of("float64"), Budget.counting(1))
+    assert cut.ended_by == boxes.CUT
+    assert proof.decide(model, task, longest, reading_of("float64"), 30.0).length > cut.length
+    ends = [proof.decide(model, task, longest, reading_of(dtype), Budget.counting(n)) for n in (10_000, 20_000)]
+    assert ends[0] == ends[1] and ends[0].ended_by == boxes.EXCEEDED
+    if proof in (placed, first_token):
+        assert proof.decide(model, task, longest, reading_of("tf32"), 30.0).ended_by == boxes.REREAD
+
+
+def test_the_reason_names_what_ended_the_search():
+    model, task = selective(K=10, C=2, layernorm=False, dtype=torch.float32), Task.of("selective", max_count=2)
+    for steps, says in ((8, "; the effort of 8 steps ended there"), (10_000, "; beyond it the error bounds exceed")):
+        found = certify(Counting(model, task), reading_of("bfloat16"), Effort(Budget.counting(steps)))
+        assert found.verdict is Verdict.UNKNOWN and says in found.reason, found.reason
+    with torch.no_grad():
+        model.blocks[0].attention.W_K[0, 0] = 1e38
+    found = certify(Counting(model, task), reading_of("float32"), Effort(Budget.counting(100)))
+    assert found.verdict is Verdict.UNKNOWN and found.reason.startswith(boxes.OVERFLOWS)
+
+
+def test_inputs_at_all_shifts_are_counted_without_a_sum():
+    for K, is_distinct in ((1, False), (2, False), (3, False), (2, True), (5, True)):
+        task = Task.of("selective", types=K, distinct_start=is_distinct)
+        for n, more in itertools.product(range(1, 7), range(4)):
+            summed = sum(task.number(i) * (n + more - i + 1) for i in range(1, n + 1))
+            assert task.number_at_shifts(n, n + more) == summed
+    million = Task.of("selective", types=2).number_at_shifts(1_000_000, 1_000_000)
+    assert million % 1_000_003 == (4 * pow(2, 1_000_000, 1_000_003) - 2 * 1_000_000 - 4) % 1_000_003

@@ -209,6 +209,21 @@ class Task:
         number: int = self.K**n if self.has_distinct_start else (self.K ** (n + 1) - self.K) // (self.K - 1)
         return number
 
+    def number_at_shifts(self, n: int, room: int) -> int:
+        """How many inputs of 1..n tokens there are, each at every shift at which it ends within `room` places.
+
+        One of i tokens has `room` - n shifts, and one more for each of the lengths i..n.
+
+        >>> Task.of("selective", types=3).number_at_shifts(2, 2) == 3 + 3 + 9
+        True
+        """
+        assert self.K is not None
+        upto = self.number_up_to(n)
+        if self.K == 1:
+            return (room - n) * upto + n * (n + 1) // 2
+        shorter = self.K * (self.K**n - 1) if self.has_distinct_start else self.K * (upto - n)
+        return (room - n) * upto + shorter // (self.K - 1)
+
     def lines(self, length: int | None, *, room: int | None = None) -> Iterator[Line]:
         """The longest inputs of a homogeneous task, `length` tokens and at most `room` with the leading one.
 

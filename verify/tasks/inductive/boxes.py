@@ -30,14 +30,19 @@ from verify.tasks.inductive.noisy import Noisy, box, is_power, layer_norm, plus,
 
 ARGUMENT = "rows of token, count and range of lengths, for every string: boxes with shared errors"
 LARGEST = 1 << 40  # beyond every length that a dtype tells apart
+EXCEEDED = "beyond it the error bounds exceed the margin"
+CUT = "the {limit} ended there"
+OVERFLOWS = "no bound is known that keeps scores from overflow"
+REREAD = "a stored number may be read as another"
 
 
 class Found(NamedTuple):
-    """Up to which length all strings are right, and the least margin times D bounded there."""
+    """Up to which length all strings are right, the least margin times D bounded there, and what ended the search."""
 
     length: int
     margin_scaled: float
     margin: float
+    ended_by: str = EXCEEDED
 
 
 @dataclass(frozen=True)
@@ -80,11 +85,13 @@ def widest(
     """Up to how many later tokens, and at most `end`, every string is proved right, given what tokens have by then."""
     done, scaled, margin = 0, float("inf"), float("inf")
     todo = [(lo, min(2 * lo - 1, end)) for lo in (1 << i for i in range(end.bit_length()))][::-1]
-    while todo and not deadline.is_up():
+    while todo:
+        if deadline.is_up():
+            return Found(done, scaled, margin, CUT)
         lo, hi = todo.pop()
         tokens = tokens_of(hi)
         if tokens is None:
-            break
+            return Found(done, scaled, margin, OVERFLOWS)
         low = rows(at, model, task, tokens, lo, hi)
         if bool((low > 0).all()):
             done, least = hi, float(low.min())
@@ -193,7 +200,7 @@ def means(at: Arithmetic, tokens: TokenBoxes, row: LaterCells) -> Noisy:
         error = error + rounding(at, first, own, row, w * (1 + spread), many) + at.lost_in_sums(hi + 1)
     straight = w * (first.mid + k * own.mid)  # what scales with the weight; the rest holds its own weights
     noise = Noisy(mid, error, shared).noise
-    error = at.checked((sizes + rest.size) * (1 + spread), (error + spread * noise + 2 * off * rest.size) * ENLARGE)
+    error = at.checked(2 * (sizes + rest.size) * (1 + spread), (error + spread * noise + 2 * off * rest.size) * ENLARGE)
     return Noisy(mid, error, {**shared, "weights": straight * spread})
 
 

@@ -25,7 +25,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task helper-shifted --pe rope",
         "--task vanilla --bos --pe rope",
         "--task shifted --no-layernorm --precision float32",
-        "--task shifted --vocabulary 1000 --precision float32",
+        "--task shifted --vocabulary 30 --precision float32",
         checked_at="M = 30; M = 1000",
     ),
     _built(
@@ -145,7 +145,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task selective --pe ape --layers 1 --types 3 --max-count 4 --positions 20",
         "--task selective --layers 1 --pe ape",
         "--task selective --layers 1 --pe spe",
-        "--task selective --layers 1 --pe spe --no-layernorm --positions 500",
+        "--task selective --layers 1 --pe spe --no-layernorm --positions 500 --effort 1000",
         "--task selective --layers 1 --pe sine",
         "--task selective --layers 1 --pe ape --precision float64",
         "--task selective --layers 1 --pe spe --precision float64",

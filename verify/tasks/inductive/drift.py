@@ -203,7 +203,8 @@ def normalised(at: Arithmetic, x: Drift, layer: nn.Module) -> Drift:
     found = quotient * c.of_s + (c.off + 5 * at.u * c.reach) * c.steep * (1 + c.of_s)
     found = found * weight + 5 * at.u * bias + 8 * at.tiny * (1 + weight) * (1 + c.reach) * (1 + c.steep)
     exact = noisy.layer_norm(REAL, x.exact, layer, "norm").boxed()
-    return Drift(exact, found * ENLARGE, mean_of(exact))
+    most = noisy.loudest(c.reach, c.steep * (1 + c.of_s), weight, bias)
+    return Drift(exact, at.checked(most, found * ENLARGE), mean_of(exact))
 
 
 def undivided(at: Arithmetic, model: Decoder, n: int) -> tuple[float, float]:
@@ -215,7 +216,8 @@ def undivided(at: Arithmetic, model: Decoder, n: int) -> tuple[float, float]:
     x, layer = before_last(at, model, n), model.norm
     if not isinstance(layer, nn.LayerNorm):
         return float(2 * linear(at, x, model.W_U, model.b_U).off.max() * ENLARGE), 0.0
-    if bool(layer.bias.any()) or model.b_U is not None:
+    logits = linear(at, normalised(at, x, layer), model.W_U, None)
+    if bool(layer.bias.any()) or model.b_U is not None or not bool(logits.off.isfinite().all()):
         return math.inf, math.inf
     c, weight = centred(at, x, layer.eps), layer.weight.detach().abs()
     most_of_s = (noisy.root_mean_square(x.size)[1] + math.sqrt(layer.eps)) * 2

@@ -10,7 +10,7 @@ from verify.arithmetic.slack import OF_FEW
 from verify.counting.tasks import FIRST, Task
 from verify.engine.balls import Arithmetic
 from verify.frame.clock import Budget
-from verify.tasks.inductive import cells, drift
+from verify.tasks.inductive import boxes, cells, drift
 from verify.tasks.inductive.boxes import Found
 
 ARGUMENT = "cells of token and another: forms in the counts, less what a dtype's logits are off by"
@@ -30,8 +30,12 @@ def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Roun
     at = Arithmetic(reading.format, reading.accumulate)
     exact = drift.stored(model, at)
     low, high, n = 0, LARGEST if longest is None else longest, longest or 1
+    if exact is None:
+        return found._replace(ended_by=boxes.REREAD)
     deadline = Budget.of(budget).deadline()
-    while exact is not None and low < high and not deadline.is_up():
+    while low < high:
+        if deadline.is_up():
+            return found._replace(ended_by=boxes.CUT)
         margin = least_margin(at, exact, task, n)
         if margin > 0:
             low, found = n, Found(n, margin, margin)  # a margin is no less than itself, times D >= 1
@@ -49,4 +53,4 @@ def least_margin(at: Arithmetic, model: Decoder, task: Task, n: int) -> float:
     keys = n + int(model.has_bos)
     off, of_s = drift.undivided(at, model, keys)
     undivided = proof.margin_scaled * proof.divisor / keys * (1 - OF_FEW) - off
-    return undivided * (1 - of_s) / proof.divisor * (1 - OF_FEW) if of_s < 1 else 0.0
+    return undivided * (1 - of_s) / proof.divisor * (1 - OF_FEW) if of_s <= 0.5 else 0.0

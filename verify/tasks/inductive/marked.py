@@ -56,13 +56,13 @@ def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Roun
     end = LARGEST if longest is None else longest
     firsts = first_tokens(at, model)
     if firsts is None:
-        return Found(0, math.inf, math.inf)
+        return Found(0, math.inf, math.inf, boxes.OVERFLOWS)
     least = float(single(at, model, task, firsts).min())
     if not least > 0:
         return Found(0, math.inf, math.inf)
     later = _later_tokens(at, model, task, end, deadline)
     found = boxes.widest(at, model, task, later(firsts), end - 1, deadline)
-    return Found(found.length + 1, min(found.margin_scaled, least), min(found.margin, least))
+    return Found(found.length + 1, min(found.margin_scaled, least), min(found.margin, least), found.ended_by)
 
 
 def first_tokens(at: Arithmetic, model: Decoder) -> TokenBoxes | None:

@@ -183,7 +183,8 @@ def product(at: Arithmetic, x: Noisy, W: Ball, *, is_carried: bool = True) -> No
         local = torch.where(held, torch.minimum(local, moved * torch.exp2(counted + 1.0)), local)
         float64 = torch.where(held, 2 * gamma(d + 8) * moved, float64)
         lost = at.lost_in_sums(1) * torch.where(counted == 0, 0, counted + 2).double()
-        local = at.checked(reach, local + lost)
+        grown = torch.where(held, reach + moved * torch.exp2(counted + 1.0), reach * (1 + error[counted]) ** 2)
+        local = at.checked(grown, local + lost)
     own = (size @ W.radius) * ENLARGE**2 + (local + float64) * ENLARGE
     if is_carried:
         own = own + (x.own @ other) * ENLARGE**2
@@ -272,11 +273,19 @@ def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
         is_flushed = gain.abs() <= 2 * at.tiny  # the gain itself, where it is computed first
         own = own + 4 * at.tiny * (1 + weight.size + gain.abs() * (1 + r_error))
         own = own + torch.where(is_flushed, gain.abs() * reach, 0.0)
-        own = at.checked((size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4)) * d).expand_as(own), own)
+        squares = size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4)) * 2 * d
+        steep = (2 * r * (1 + r_error)).expand_as(own)
+        own = at.checked(torch.maximum(squares, loudest(reach, steep, weight.size, bias.size)), own)
     shared = {q: G * gain for q, G in centred.items()}
     shared[f"{name}.m"] = ((m_error * (1 + r_error) + r_error * common) * gain).expand_as(mid) * ENLARGE
     shared[f"{name}.s"] = r_error * mid
     return Noisy(mid + bias.mid, own * ENLARGE, shared)
+
+
+def loudest(reach: Tensor, steep: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A bound on all numbers on a dtype's way from rows to w (x - m) / s + b, where numbers and means are of the size
+    `reach` and 1/s is computed as `steep` at most: w/s, x w/s and (x - m) / s among them."""
+    return (2 * weight.clamp(min=1) * (reach + 1) * steep + 2 * bias) * ENLARGE
 
 
 def inverse_deviation(at: Arithmetic, c: Tensor, noise: Tensor, size: Tensor, eps: float) -> tuple[Tensor, Tensor]:

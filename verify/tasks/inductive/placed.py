@@ -44,15 +44,17 @@ def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Roun
     found, deadline = Found(0, math.inf, math.inf), Budget.of(budget).deadline()
     known = drift.by_length(model, reading)
     if known is None:
-        return found
+        return found._replace(ended_by=boxes.REREAD)
     at, (model, lost) = Arithmetic(), known
     longest = min(longest or len(model.W_pos), len(model.W_pos))
     types, places, rest = parts(values(at, model))
     for n in range(1, longest + 1):
         least = float(rows(at, model, task, types, rest, window(at, model, places, n), n).min())
         least = (least - (lost(longest) if least > lost(longest) else lost(n))) * (1 - 4 * U)
-        if not least > 0 or deadline.is_up():
+        if not least > 0:
             break
+        if deadline.is_up():
+            return found._replace(ended_by=boxes.CUT)
         found = Found(n, min(found.margin_scaled, n * least * (1 - 4 * U)), min(found.margin, least))
     return found
 

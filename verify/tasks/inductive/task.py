@@ -143,11 +143,15 @@ class Counting:
             return None
         if self.room is None:
             return self.wanted.number_up_to(self.longest)
-        return sum(self.wanted.number(n) * len(self._shifts(n)) for n in range(1, self.longest + 1))
+        return self.wanted.number_at_shifts(self.longest, self.room - self.module.has_bos)
 
     def _shifts(self, n: int) -> range:
         """Every shift at which strings of n tokens fit; without positions there is one."""
         return range(1 if self.room is None else self.room - self.module.has_bos - n + 1)
+
+    def _inputs_of(self, n: int) -> int:
+        """How many inputs of n tokens there are, at all shifts."""
+        return self.wanted.number(n) * len(self._shifts(n))
 
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         if isinstance(reading, ConstantBits):
@@ -264,13 +268,12 @@ class Counting:
         }
         if found.length == self.longest:
             return Finding.proved(proof.ARGUMENT, found.margin, extra=extra | self.proved_lengths)
-        short = self._short(reason, reading, effort)
-        if short.verdict is not Verdict.UNKNOWN or short.extra["length"] >= found.length:
-            return short
-        beyond = (
-            "the search ends there" if found.length >= proof.LARGEST else "beyond it the error bounds exceed the margin"
-        )
-        why = f"every string up to length {found.length} is right; {beyond}"
+        ended = "the search ends there" if found.length >= proof.LARGEST else found.ended_by.format(limit=effort.limit)
+        if found.length < MOST and self._inputs_of(found.length + 1) <= MOST:  # else all that are run are right
+            short = self._short(ended if found.ended_by in (boxes.REREAD, boxes.OVERFLOWS) else reason, reading, effort)
+            if short.verdict is not Verdict.UNKNOWN or short.extra["length"] >= found.length:
+                return short
+        why = f"every string up to length {found.length} is right; {ended}"
         return Finding.open(proof.ARGUMENT, why, extra=extra)
 
     def _short(self, reason: str, reading: Real | Rounded, effort: Effort) -> Finding:
@@ -278,7 +281,7 @@ class Counting:
         least, done, deadline = float("inf"), 0, effort.deadline()
         for n in itertools.count(1):
             shifts = self._shifts(n)
-            if (self.longest is not None and n > self.longest) or self.wanted.number(n) * len(shifts) > MOST:
+            if (self.longest is not None and n > self.longest) or self._inputs_of(n) > MOST:
                 break
             strings = list(self.wanted.strings(n))
             for shift in shifts:

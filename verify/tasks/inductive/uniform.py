@@ -142,7 +142,7 @@ def means(at: Arithmetic, values: Noisy) -> Noisy:
         is_small = size <= at.u * size.amax(-2, keepdim=True)
         own = own + summed(at, size, is_small, values, n) / N * (1 + off) + at.lost_in_sums(n)
     noise = Noisy(mid, own, shared).noise
-    own = at.checked(sizes * (1 + off), (own + off * noise) * ENLARGE)
+    own = at.checked(2 * sizes * (1 + off), (own + off * noise) * ENLARGE)
     return Noisy(mid, own, {**shared, "weights": mid * off})
 
 
@@ -355,4 +355,4 @@ def beyond_closest(at: Arithmetic, x: Noisy, W: Tensor, right: Tensor) -> tuple[
     rival = top.values[:, RIVALS]
     far = own - rival
     far = far - 4 * U * (own.abs() + rival.abs() + far.abs())
-    return at.checked(size @ other.amax(1) * ENLARGE, far), top.indices[:, :RIVALS]
+    return at.checked(2 * size @ other.amax(1) * ENLARGE, far), top.indices[:, :RIVALS]
