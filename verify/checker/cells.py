@@ -4,8 +4,8 @@ With the token of the place that answers fixed, softmax's weights are w_j > 0 an
 v_j, each of the token at its place j alone, so that D (logit y - logit c - margin) with D = sum of w_j is a sum of one
 number for each place, w_j (v_j y - v_j c - margin). Its least value over a cell is the sum of the least ones at the
 places. So a cell is right where that is at least 0 for every rival c, and wrong where the greatest is at most 0 for one
-of them. Else the place that matters most is halved, down to single inputs. Numbers are whole ones over 2^BITS, rounded
-outwards.
+of them. Else the place that matters most is halved, down to single inputs. Numbers are whole ones over a power of two,
+rounded outwards.
 """
 
 import math
@@ -19,24 +19,25 @@ from flint import arb, ctx
 from verify.checker.affine import linear_part
 from verify.checker.arrays import Open
 from verify.checker.one_layer import OneLayerGraph, Sets
-from verify.checker.questions import MOST_INPUTS, InputsPart, Statement
+from verify.checker.questions import MOST_INPUTS, InputsPart, Statement, Tokens
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 
-PRECISION, BITS = 256, 512  # of balls, and of whole numbers after the point
+PRECISION, BITS, MOST_BITS = 256, 192, 1 << 14  # of balls; of whole numbers after the smallest weight's point
 MOST_CELLS = 1 << 22
 RULES: dict[str, Callable[[Sequence[int]], int]] = {"largest token": max, "smallest token": min}
 Ends = tuple[dict[int, int], dict[int, int]]  # the lower and the upper end for each token
 
 
 class Counted(NamedTuple):
-    """How many inputs are right with the margin, and how many are wrong."""
+    """How many inputs are right with the margin and how many are wrong, and those that no cell decides."""
 
     right: int
     wrong: int
+    open: list[Tokens]
 
 
 def count(statement: Statement, margin: float) -> Counted:
-    """Decides all inputs. Raises: Refusal where one is right, but not by the margin, or stays open."""
+    """Decides all inputs as far as cells do, down to single ones. Raises: Refusal where this is no such layer."""
     part, rule = statement.parts[0], RULES.get(str(statement.answers.get("rule")))
     is_one = len(statement.parts) == 1 and part.sets is not None and len(part.positions) == 1
     require(rule is not None and is_one, f"more than {MOST_INPUTS} inputs with other answers", NOT_CHECKABLE)
@@ -46,7 +47,8 @@ def count(statement: Statement, margin: float) -> Counted:
             found = [cells.count() for cells in _by_own_token(statement, part, rule, margin)]
     except Open:
         raise Refusal("a comparison in the graph is open on a cell", NOT_CHECKABLE) from None
-    return Counted(sum(one.right for one in found), sum(one.wrong for one in found))
+    right, wrong, left = zip(*found, strict=True)
+    return Counted(sum(right), sum(wrong), [tokens for some in left for tokens in some])
 
 
 def _by_own_token(
@@ -99,10 +101,10 @@ def of_each(rows: Sequence[list], i: int) -> list:  # type: ignore[type-arg]
     return rows[i if len(rows) > 1 else 0]
 
 
-def ends(x: arb) -> tuple[int, int]:
-    """Whole numbers over 2^BITS between which a ball lies."""
+def ends(x: arb, bits: int) -> tuple[int, int]:
+    """Whole numbers over 2^bits between which a ball lies."""
     require(x.is_finite(), "a number on a cell has no bound", NOT_CHECKABLE)
-    low, high = (x * arb(2) ** BITS).lower().floor(), (x * arb(2) ** BITS).upper().ceil()
+    low, high = (x * arb(2) ** bits).lower().floor(), (x * arb(2) ** bits).upper().ceil()
     least, greatest = low.unique_fmpz(), high.unique_fmpz()
     require(least is not None and greatest is not None, "a number on a cell has no bound", NOT_CHECKABLE)
     return int(least), int(greatest)  # type: ignore[arg-type]
@@ -120,11 +122,14 @@ class Cells:
         margin: float,
     ) -> None:
         self.sets, self.rule, self.margin = sets, rule, margin
-        top = max((float(x.mid()) for x in scores.values() if x.is_finite()), default=0.0)
+        finite = [float(x.mid()) for x in scores.values() if x.is_finite()] or [0.0]
+        top, apart = max(finite), max(finite) - min(finite)
+        require(apart < MOST_BITS, "scores on a cell are too far apart", NOT_CHECKABLE)
+        bits = BITS + 2 * int(apart)
         weights = {pair: (x - top).exp() for pair, x in scores.items()}
-        self.weights = {pair: ends(w) for pair, w in weights.items()}
-        self.due = {pair: ends(w * arb(margin))[1] for pair, w in weights.items()}
-        self.sums = {(*pair, c): ends(w * x) for pair, w in weights.items() for c, x in rows[pair].items()}
+        self.weights = {pair: ends(w, bits) for pair, w in weights.items()}
+        self.due = {pair: ends(w * arb(margin), bits)[1] for pair, w in weights.items()}
+        self.sums = {(*pair, c): ends(w * x, bits) for pair, w in weights.items() for c, x in rows[pair].items()}
         self.classes = [*next(iter(rows.values()))]
         self.table = cache(self._table)
 
@@ -138,6 +143,7 @@ class Cells:
 
     def count(self) -> Counted:
         right = wrong = met = 0
+        undecided: list[Tokens] = []
         left = [(self.sets, self.classes)]
         while left:
             sets, rivals = left.pop()
@@ -157,11 +163,12 @@ class Cells:
                 right += size
             elif any(self._sum(sets, due, c, 1) <= 0 for c in open_):
                 wrong += size
+            elif size == 1:
+                undecided.append(tuple(chosen[0] for chosen in sets))
             else:
-                require(size > 1, f"the margin of {[chosen[0] for chosen in sets]} is open", NOT_CHECKABLE)
                 halves = self._halves(sets, due, min(open_, key=low.__getitem__))
                 left += [(half, open_) for half in halves]
-        return Counted(right, wrong)
+        return Counted(right, wrong, undecided)
 
     def _sum(self, sets: Sets, due: int, rival: int, end: int) -> int:
         """The least sum of the terms on a cell, or for end 1 the greatest one."""

@@ -27,11 +27,17 @@ class AnswersSeen(NamedTuple):
 
 
 def _decide(statement: Statement, margin: float, kept: set[Tokens]) -> AnswersSeen:
-    """Decides every input with more and more bits, or very many by cells; keeps the logits of some."""
-    if statement.size > MOST_INPUTS:
-        right, wrong = cells.count(statement, margin)
-        some = _decide(statement.only(kept), margin, kept)
-        return AnswersSeen(right, wrong, some.met, some.seen)
+    """Decides every input, very many by cells as far as these do; keeps the logits of some."""
+    if statement.size <= MOST_INPUTS:
+        return _one_by_one(statement, margin, kept)
+    by_cells = cells.count(statement, margin)
+    alone = _one_by_one(statement.only(by_cells.open), margin, set())
+    some = _one_by_one(statement.only(kept), margin, kept)
+    return AnswersSeen(by_cells.right + alone.right, by_cells.wrong + alone.wrong, some.met, some.seen)
+
+
+def _one_by_one(statement: Statement, margin: float, kept: set[Tokens]) -> AnswersSeen:
+    """Follows every input with more and more bits."""
     are_right, wanted, are_wrong, seen = 0, None, set[Tokens](), dict[Tokens, Answered]()
     for bits in BITS:
         left = set[int]()
