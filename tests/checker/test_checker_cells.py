@@ -178,7 +178,8 @@ def test_another_layer_is_counted_right_or_not_at_all(what):
     except Refusal as refusal:
         assert refusal.exit_code == NOT_CHECKABLE and what in NOT_ONE, refusal
     else:
-        assert found == (right, 64 - right, [])
+        assert found.right <= right and found.wrong <= 64 - right
+        assert found.right + found.wrong + len(found.open) == 64 and (what in NOT_ONE or not found.open)
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(2), *(range(i, i + 10) for i in range(2, 102, 10))]), ids=str)
@@ -244,8 +245,8 @@ FAULTS = [
     ("_table", "y_low - c_high", "y_high - c_low"),
     ("_table", "y_high - c_low", "y_low - c_high - (1 << 600)"),
     ("_sum", "(min, max)[end]", "(max, min)[end]"),
-    ("_halves", "at[t] <= middle", "at[t] < middle"),
-    ("_by_answer", "if t != top", "if t < top"),
+    ("_halves", "in (lower, upper)", "in (lower, lower)"),
+    ("_by_answer", "in ((top,), rest)", "in (rest, rest)"),
     ("count", "if x < 0 or", "if x < -(1 << 600) or"),
     ("count", "<= 0 for c in open_", "< 1 << 600 for c in open_"),
 ]

@@ -18,7 +18,7 @@ from flint import arb, ctx
 
 from verify.checker.affine import linear_part
 from verify.checker.arrays import Open
-from verify.checker.one_layer import OneLayerGraph, Sets
+from verify.checker.one_layer import OneLayerGraph, Sets, of_each, with_token
 from verify.checker.questions import MOST_INPUTS, InputsPart, Statement, Tokens
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 
@@ -90,15 +90,6 @@ def _one_softmax(statement: Statement, graph: OneLayerGraph) -> tuple[int, int]:
     found = [at for at, row in enumerate(logits) if not all(x == 0 for x in row)]
     require(len(found) == 1, f"{len(found)} heads or rows of the attention reach the logits", NOT_CHECKABLE)
     return found[0], starts[found[0]]
-
-
-def with_token(sets: Sets, place: int, token: int) -> Sets:
-    return (*sets[:place], (token,), *sets[place + 1 :])
-
-
-def of_each(rows: Sequence[list], i: int) -> list:  # type: ignore[type-arg]
-    """The row of one input, where there may be one for all."""
-    return rows[i if len(rows) > 1 else 0]
 
 
 def ends(x: arb, bits: int) -> tuple[int, int]:

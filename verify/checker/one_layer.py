@@ -32,6 +32,15 @@ class Shares(NamedTuple):
     values: list[list[list[arb]]]
 
 
+def with_token(sets: Sets, place: int, token: int) -> Sets:
+    return (*sets[:place], (token,), *sets[place + 1 :])
+
+
+def of_each(rows: Sequence[list[Any]], i: int) -> list[Any]:
+    """The row of one input, where there may be one for all."""
+    return rows[i if len(rows) > 1 else 0]
+
+
 class OneLayerGraph(Follower):
     """Follows a graph on products of token sets up to its attention, and of what comes after it where that is 0."""
 
