@@ -7,7 +7,7 @@ that hold for all inputs of this kind; no structure has to be believed.
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 from flint import arb
@@ -49,6 +49,8 @@ class OneLayerGraph(Follower):
         self.sets: Sequence[Sets] = []
         self.tokens = [i for i, node in enumerate(graph.nodes) if node["op"] == "tokens"]
         self.lookups = {i for i, used in enumerate(self.uses) if {*used} & {*self.tokens}}
+        self.instead = {i: partial(self._rows, i) for i in self.lookups}
+        self.instead |= {i: lambda _: Array(WHOLE, (1, graph.length), [[0] * graph.length]) for i in self.tokens}
         self.attention, self.softmax = self._attention()
         used = self._needed([graph.output], {})
         for i, node in enumerate(graph.nodes):
@@ -109,11 +111,8 @@ class OneLayerGraph(Follower):
                 self.fixed[i] = values[i]
         return [values[i] for i in wanted]
 
-    def _called(self, i: int, node: Node, values: dict[int, Any], tokens: Sequence[Sequence[int]]) -> Any:
-        if i in self.tokens:
-            return Array(WHOLE, (1, self.graph.length), [[0] * self.graph.length])  # read by lookups alone
-        if i not in self.lookups:
-            return super()._called(i, node, values, tokens)
+    def _rows(self, i: int, values: Mapping[int, Any]) -> Array:
+        """The rows of a table that sets of tokens choose, as balls around those of each set."""
         W = values[self.uses[i][0]]
         n, width = W.shape
         table, known = W.rows[0], dict[tuple[int, ...], list[arb]]()
