@@ -256,7 +256,7 @@ FAULTS = [
 def test_faults_in_the_checker_show_in_counts(name, right, wrong):
     models = [(drawn(seed), *saved(drawn(seed), Task(tokens([4] * 3), largest))) for seed in range(2)]
     due = [enumerated(model, 4, 3, largest) for model, *_ in models]
-    with planted(cells.Cells, name, right, wrong):
+    with planted(cells.HalvedCells, name, right, wrong):
         found = [attempt(files_) for _, *files_ in models]
     assert found != [(n, 64 - n, []) for n in due]
 

@@ -28,7 +28,7 @@ RULES: dict[str, Callable[[Sequence[int]], int]] = {"largest token": max, "small
 Ends = tuple[dict[int, int], dict[int, int]]  # the lower and the upper end for each token
 
 
-class Counted(NamedTuple):
+class CellTally(NamedTuple):
     """How many inputs are right with the margin and how many are wrong, and those that no cell decides."""
 
     right: int
@@ -36,7 +36,7 @@ class Counted(NamedTuple):
     open: list[Tokens]
 
 
-def count(statement: Statement, margin: float) -> Counted:
+def count(statement: Statement, margin: float) -> CellTally:
     """Decides all inputs as far as cells do, down to single ones. Raises: Refusal where this is no such layer."""
     part, rule = statement.parts[0], RULES.get(str(statement.answers.get("rule")))
     is_one = len(statement.parts) == 1 and part.sets is not None and len(part.positions) == 1
@@ -48,12 +48,12 @@ def count(statement: Statement, margin: float) -> Counted:
     except Open:
         raise Refusal("a comparison in the graph is open on a cell", NOT_CHECKABLE) from None
     right, wrong, left = zip(*found, strict=True)
-    return Counted(sum(right), sum(wrong), [tokens for some in left for tokens in some])
+    return CellTally(sum(right), sum(wrong), [tokens for some in left for tokens in some])
 
 
 def _by_own_token(
     statement: Statement, part: InputsPart, rule: Callable[[Sequence[int]], int], margin: float
-) -> Iterator["Cells"]:
+) -> Iterator["HalvedCells"]:
     """The cells of each token at the place that answers, with the tables of what each token adds at each place."""
     assert part.sets is not None, "the inputs are a product"
     every: Sets = tuple(map(tuple, part.sets))
@@ -77,7 +77,7 @@ def _by_own_token(
             found = graph.scores_and_values([with_token(sets, j, t) for j, t in batch])[group].scores
             scores.update({pair: of_each(found, i)[pair[0]] for i, pair in enumerate(batch)})
         rows_ = {pair: dict(zip(added, map(arb.__add__, values[pair], added.values()), strict=True)) for pair in scores}
-        yield Cells(sets, scores, rows_, rule, margin)
+        yield HalvedCells(sets, scores, rows_, rule, margin)
 
 
 def _one_softmax(statement: Statement, graph: OneLayerGraph) -> tuple[int, int]:
@@ -101,7 +101,7 @@ def ends(x: arb, bits: int) -> tuple[int, int]:
     return int(least), int(greatest)  # type: ignore[arg-type]
 
 
-class Cells:
+class HalvedCells:
     """The inputs with one token at the place that answers."""
 
     def __init__(
@@ -132,7 +132,7 @@ class Cells:
             low[t], high[t] = y_low - c_high - self.due[place, t], y_high - c_low
         return low, high
 
-    def count(self) -> Counted:
+    def count(self) -> CellTally:
         right = wrong = met = 0
         undecided: list[Tokens] = []
         left = [(self.sets, self.classes)]
@@ -159,7 +159,7 @@ class Cells:
             else:
                 halves = self._halves(sets, due, min(open_, key=low.__getitem__))
                 left += [(half, open_) for half in halves]
-        return Counted(right, wrong, undecided)
+        return CellTally(right, wrong, undecided)
 
     def _sum(self, sets: Sets, due: int, rival: int, end: int) -> int:
         """The least sum of the terms on a cell, or for end 1 the greatest one."""

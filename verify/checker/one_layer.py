@@ -25,7 +25,7 @@ STILL = ("clone", "alias", "detach", "contiguous", "view", "_unsafe_view", "resh
          "unsqueeze", "squeeze", "expand", "slice", "select")  # fmt: skip  # linear, and no number twice in a line
 
 
-class Shares(NamedTuple):
+class ScoresAndValues(NamedTuple):
     """The scores and values of one softmax's keys: (inputs, keys), (inputs, keys, dimensions)."""
 
     scores: list[list[arb]]
@@ -123,7 +123,7 @@ class OneLayerGraph(Follower):
         found = [[x for chosen in sets for x in known[chosen]] for sets in self.sets]
         return Array(W.kind, (1, self.graph.length, width), found)
 
-    def scores_and_values(self, sets: Sequence[Sets]) -> list[Shares]:
+    def scores_and_values(self, sets: Sequence[Sets]) -> list[ScoresAndValues]:
         """Each softmax's scores and the values that it mixes, the heads' and their rows' in order."""
         node = self.graph.nodes[self.attention]
         *before, rows, width = node["shape"]
@@ -139,7 +139,7 @@ class OneLayerGraph(Follower):
         (scored, valued), found = together(scores, v), []
         for at in range(scores.size // keys):
             first = at // rows * keys
-            found.append(Shares(
+            found.append(ScoresAndValues(
                 [[*row[at * keys : (at + 1) * keys]] for row in scored],
                 [[[*row[k * width : (k + 1) * width]] for k in range(first, first + keys)] for row in valued],
             ))  # fmt: skip
