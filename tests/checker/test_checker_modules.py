@@ -1,8 +1,6 @@
 """Any module: its graph followed again on every input; what is true is accepted, and nothing that is false."""
 
 import base64
-import dataclasses
-import hashlib
 import json
 import random
 import struct
@@ -12,36 +10,17 @@ import pytest
 import safetensors.torch
 import torch
 from models.one_layer import Encoder, Plain
+from models.saved_modules import as_proof, fitting, outcome, saved, with_weights
 from models.selection import every, first
 from oracles.graph_runs import NO_PROGRAM, falsehood, run
 from torch import nn
 
 from tests.planted import planted
-from verify.checker import kinds
-from verify.checker.reading import NOT_CHECKABLE, Refusal
+from verify.checker.reading import NOT_CHECKABLE
 from verify.engine import margins
 from verify.engine.guard import Guard
 from verify.frame import decide
-from verify.frame.decide import certify
 from verify.module import Task, first_repeated, largest, strings, tokens
-from verify.module.problem import ModuleProblem
-from verify.module.program import program
-from verify.tasks.module.task import as_bytes
-
-
-def outcome(weights, text):
-    try:
-        return 0, kinds.check(weights, text.encode())[0]
-    except Refusal as refusal:
-        return refusal.exit_code, str(refusal)
-
-
-def saved(module, task):
-    """The weights and the certificate as `verify module --save` writes them."""
-    problem = ModuleProblem(module.eval(), task)
-    weights = as_bytes(problem.module)
-    found = certify(problem).about(weights)
-    return weights, dataclasses.replace(found, extra={**found.extra, "program": program(problem)}).to_json()
 
 
 class Adder(nn.Module):
@@ -134,27 +113,6 @@ def test_what_the_prover_says_holds(name, files):
     assert said["verdict"] == ("PROVED" if name.startswith(("built, l", "built, w", "classes")) else said["verdict"])
     assert falsehood(weights, text) is None
     assert outcome(weights, text) == (0, said["verdict"])
-
-
-def with_weights(weights, draw):
-    """The file with one bit of its numbers flipped."""
-    start = 8 + int.from_bytes(weights[:8], "little")
-    raw, place = bytearray(weights), draw.randrange(start, len(weights))
-    raw[place] ^= 1 << draw.randrange(8)
-    return bytes(raw)
-
-
-def fitting(c, weights):
-    return json.dumps(c | {"weights_sha256": hashlib.sha256(weights).hexdigest()})
-
-
-def as_proof(c, margin):
-    """A certificate that says that all inputs are right, its fields fitting each other."""
-    total = str(sum(int(n) for n in c["counts"].values()))
-    tightest = {"input": (c["tightest"] or c["counterexample"])["input"], "margin": margin}
-    fields = {"verdict": "PROVED", "inputs_covered": total, "margin": margin, "tightest": tightest}
-    counts = {"right": total, "wrong": "0", "undecided": "0"}
-    return c | fields | {"counterexample": None, "counts": counts, "wrong_inputs": []}
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(6), *(range(i, i + 60) for i in range(6, 600, 60))]), ids=str)

@@ -39,7 +39,7 @@ LARGER = {
     "rope": lambda: placed(9, 2, "rope", has_mlp=True, dtype=torch.float32),
     "alibi": lambda: placed(16, 2, "alibi"),
     "trained": lambda: trained(placed(4, 1, "rope", has_mlp=True)),
-    "trained, before and after": lambda: trained(before_and_after(4, 1)),
+    "trained, before and after": lambda: trained(before_and_after(4, 1), ("W_out", "b_out"), 0.2, 150, 64),
 }
 
 
@@ -51,19 +51,19 @@ def found(module, precision="real", length=None):
     return certify(problem, reading_of(precision)).about(weights), weights
 
 
-def trained(module):
-    """Weights that gradient steps made right again after noise."""
+def trained(module, names=("W_out", "b_out", "W_2", "U_V"), noise=0.01, count=60, scale=8):
+    """Weights that gradient steps made right again after noise; positions of 2^32 leave room for it in the readout."""
     g = torch.Generator().manual_seed(3)
     texts = [text for text in valid_strings(4, 1) if text]
-    parts = [x.requires_grad_() for name, x in module.named_parameters() if name in ("W_out", "b_out", "W_2", "U_V")]
+    parts = [x.requires_grad_() for name, x in module.named_parameters() if name in names]
     with torch.no_grad():
         for x in parts:
-            x += 0.01 * torch.randn(x.shape, generator=g, dtype=x.dtype)
+            x += noise * torch.randn(x.shape, generator=g, dtype=x.dtype)
     steps, due = torch.optim.Adam(parts, lr=0.01), torch.tensor([counts(text, 1)[0] for text in texts])
-    for _ in range(60):
+    for _ in range(count):
         logits = torch.stack([module(tokens(text))[0] for text in texts])
         steps.zero_grad()
-        torch.nn.functional.cross_entropy(8 * logits, due).backward()
+        torch.nn.functional.cross_entropy(scale * logits, due).backward()
         steps.step()
     return module.requires_grad_(False)
 

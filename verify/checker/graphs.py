@@ -3,7 +3,7 @@
 import base64
 import binascii
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flint import arb, ctx
@@ -119,7 +119,10 @@ class Follower:
     def __init__(self, graph: TracedGraph, bits: int) -> None:
         self.graph, self.bits = graph, bits
         self.fixed: dict[int, Any] = {}
-        self.uses = [[*_uses(node.get("args")), *_uses(node.get("kwargs"))] for node in graph.nodes]
+        self.instead: dict[
+            int, Callable[[Mapping[int, Any]], Any]
+        ] = {}  # of some nodes, what is followed in their place
+        self.uses = [[*uses_of(node.get("args")), *uses_of(node.get("kwargs"))] for node in graph.nodes]
         self.ranges = self._ranges()
         self.last_use = {j: i for i, used in enumerate(self.uses) for j in used}
         self.computed = self._computed()
@@ -145,8 +148,8 @@ class Follower:
             require(asked in (None, node["dtype"]), f"program: node {i} is asked for another dtype than it has")
             if node["dtype"] not in (None, *RANGES):
                 continue
-            uses = self.uses[i][:1] if _base(node) in OF_FIRST else self.uses[i]
-            is_new = asked is not None or node["op"] == "stored" or _base(node) in ("sum", "cumsum")
+            uses = self.uses[i][:1] if base_of(node) in OF_FIRST else self.uses[i]
+            is_new = asked is not None or node["op"] == "stored" or base_of(node) in ("sum", "cumsum")
             own = RANGES[node["dtype"] or "int64"]
             ranges = [own, *(found[j] for j in uses if j in found and not is_new)]
             found[i] = max(low for low, _ in ranges), min(high for _, high in ranges)
@@ -171,9 +174,9 @@ class Follower:
                 for j in self.uses[i]:
                     if self.last_use[j] == i and j in self.computed and j != self.graph.output:
                         values.pop(j, None)
-            return self._last(values)
+            return self.last(values)
 
-    def _last(self, values: dict[int, Any]) -> Array:
+    def last(self, values: Mapping[int, Any]) -> Array:
         found = values[self.graph.output]
         require(isinstance(found, Array) and found.kind == FLOAT, "program: the output is no tensor of floats")
         assert isinstance(found, Array)
@@ -187,12 +190,12 @@ class Follower:
                 f"program: node {i}, {node['op'][:60]}, cannot be followed ({error})", NOT_CHECKABLE
             ) from None
         if isinstance(found, Array):
-            self._check(i, node, found)
+            self.check(i, node, found)
         else:
             require(node["shape"] is None, f"program: node {i} is several tensors")
         return found
 
-    def _check(self, i: int, node: Node, found: Array) -> None:
+    def check(self, i: int, node: Node, found: Array) -> None:
         """The shape and the kind must be what the certificate says; whole numbers stay in their dtype."""
         said = as_text(node["shape"]), node["dtype"] if isinstance(node["dtype"], str) else ""
         is_right = said[0] == as_text([*found.shape]) and kind_in(said[1]) == found.kind
@@ -203,15 +206,17 @@ class Follower:
             require(is_within, f"program: whole numbers of node {i} wrap", NOT_CHECKABLE)
 
     def _called(self, i: int, node: Node, values: dict[int, Any], tokens: Sequence[Sequence[int]]) -> Any:
+        if i in self.instead:
+            return self.instead[i](values)
         if node["op"] == "tokens":
             return Array(WHOLE, (1, self.graph.length), tokens)
         if node["op"] == "stored":
             return _numbers(*self.graph.stored[i])
-        args, kwargs = _filled(node["args"], values), _filled(node["kwargs"], values)
+        args, kwargs = filled(node["args"], values), filled(node["kwargs"], values)
         if node["op"] == "getitem":
             require(isinstance(args[0], tuple) and type(args[1]) is int and args[1] >= 0, "program: no part of several")
             return args[0][args[1]]
-        namespace, base = node["op"].partition(".")[0], _base(node)
+        namespace, base = node["op"].partition(".")[0], base_of(node)
         require(namespace == "aten", f"program: {node['op'][:60]} is not known", NOT_CHECKABLE)
         if base == "_assert_tensor_metadata":
             return ()  # of shapes and dtypes: it computes nothing
@@ -235,7 +240,7 @@ class Follower:
         return as_dtype(found, node["dtype"]) if may_widen and _is_wider(found, node["dtype"]) else found
 
 
-def _base(node: Node) -> str:
+def base_of(node: Node) -> str:
     """The name of an operation without its overload."""
     return str(node["op"]).partition(".")[2].partition(".")[0]
 
@@ -250,21 +255,21 @@ def _without_dtype(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if name != "dtype"}
 
 
-def _uses(given: Any) -> list[int]:
+def uses_of(given: Any) -> list[int]:
     """The nodes that arguments name."""
     if isinstance(given, dict):
         is_node = {*given} == {"node"} and type(given["node"]) is int
-        return [given["node"]] if is_node else [j for x in given.values() for j in _uses(x)]
-    return [j for x in given for j in _uses(x)] if isinstance(given, list) else []
+        return [given["node"]] if is_node else [j for x in given.values() for j in uses_of(x)]
+    return [j for x in given for j in uses_of(x)] if isinstance(given, list) else []
 
 
-def _filled(given: Any, values: dict[int, Any]) -> Any:
+def filled(given: Any, values: dict[int, Any]) -> Any:
     """Arguments with the values of the nodes that they name."""
     if isinstance(given, dict):
         if {*given} == {"node"}:
             return values[given["node"]]
         if {*given} == {"number"}:
             return {"inf": float("inf"), "-inf": float("-inf")}[given["number"]]
-        return {name: _filled(x, values) for name, x in given.items()}
+        return {name: filled(x, values) for name, x in given.items()}
     require(not isinstance(given, str) or given in NAMED, f"program: {given!r:.40} is not known", NOT_CHECKABLE)
-    return [_filled(x, values) for x in given] if isinstance(given, list) else given
+    return [filled(x, values) for x in given] if isinstance(given, list) else given

@@ -4,8 +4,9 @@ from typing import Any, NamedTuple
 
 from flint import arb, ctx
 
+from verify.checker import cells
 from verify.checker.graphs import BYTES
-from verify.checker.questions import Answered, Statement, Tokens
+from verify.checker.questions import MOST_INPUTS, Answered, Statement, Tokens
 from verify.checker.reading import NOT_CHECKABLE, as_text, read_tiles, require, whole
 from verify.checker.statement import certificate_of, compare, header
 from verify.checker.table import walk
@@ -17,16 +18,27 @@ NEAR = arb(2) ** -20  # a class that is said to win may be so far below, as a sh
 
 
 class AnswersSeen(NamedTuple):
-    """Which inputs are shown to be right with the margin, which to be wrong, and the logits of some."""
+    """How many inputs are right with the margin and how many are wrong, those met that are wrong, and some logits."""
 
-    right: set[int]
-    wrong: set[int]
+    right: int
+    wrong: int
+    met: set[Tokens]
     seen: dict[Tokens, Answered]
 
 
 def _decide(statement: Statement, margin: float, kept: set[Tokens]) -> AnswersSeen:
-    """Decides every input with more and more bits; keeps the logits of some."""
-    tally, wanted = AnswersSeen(set(), set(), {}), None
+    """Decides every input, very many by cells as far as these do; keeps the logits of some."""
+    if statement.size <= MOST_INPUTS:
+        return _one_by_one(statement, margin, kept)
+    by_cells = cells.count(statement, margin)
+    alone = _one_by_one(statement.only(by_cells.open), margin, set())
+    some = _one_by_one(statement.only(kept), margin, kept)
+    return AnswersSeen(by_cells.right + alone.right, by_cells.wrong + alone.wrong, some.met, some.seen)
+
+
+def _one_by_one(statement: Statement, margin: float, kept: set[Tokens]) -> AnswersSeen:
+    """Follows every input with more and more bits."""
+    are_right, wanted, are_wrong, seen = 0, None, set[Tokens](), dict[Tokens, Answered]()
     for bits in BITS:
         left = set[int]()
         with ctx.workprec(bits):
@@ -36,11 +48,11 @@ def _decide(statement: Statement, margin: float, kept: set[Tokens]) -> AnswersSe
                     continue
                 gaps = found.gaps()
                 if found.tokens in kept:
-                    tally.seen[found.tokens] = found
+                    seen[found.tokens] = found
                 if all(gap > 0 and gap >= arb(margin) for gap in gaps):
-                    tally.right.add(number)
+                    are_right += 1
                 elif any(gap <= 0 for gap in gaps):
-                    tally.wrong.add(number)
+                    are_wrong.add(found.tokens)
                 else:
                     short = any(gap < arb(margin) for gap in gaps)
                     require(not short, f"margin: {[*found.tokens]} has not the margin {margin}")
@@ -48,7 +60,7 @@ def _decide(statement: Statement, margin: float, kept: set[Tokens]) -> AnswersSe
         if not left:
             break
         wanted = left
-    return tally
+    return AnswersSeen(are_right, len(are_wrong), are_wrong, seen)
 
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
@@ -61,11 +73,12 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     _check_parameters(c, statement)
     named = [c[name]["input"] for name in ("tightest", "counterexample") if c[name] is not None]
     margin = c["margin"] or 0.0 if verdict == "PROVED" else 0.0
-    tally = _decide(statement, margin, {*map(tuple, named)})
+    listed = c["wrong_inputs"] if statement.size > MOST_INPUTS else []
+    tally = _decide(statement, margin, {*map(tuple, [*named, *listed])})
     require(all(tuple(tokens) in tally.seen for tokens in named), "an input is none of those that are covered")
     if verdict == "PROVED":
         require(not tally.wrong, "program: an input is wrong")
-        require(len(tally.right) == statement.size, "the margin of an input is open", NOT_CHECKABLE)
+        require(tally.right == statement.size, "the margin of an input is open", NOT_CHECKABLE)
         require(c["margin"] is None or c["margin"] > 0, "margin: is not above zero")
         compare(c, {"inputs_covered": str(statement.size), "wrong_inputs": []})
         compare(c, {"counts": {"right": str(statement.size), "wrong": "0", "undecided": "0"}})
@@ -98,10 +111,9 @@ def _check_counts(c: dict[str, Any], statement: Statement, tally: AnswersSeen) -
     """No more right and wrong ones than there are, all of them where none is open; the wrong ones that are listed."""
     right, wrong, left = (whole(c["counts"][name], f"counts.{name}") for name in ("right", "wrong", "undecided"))
     require(right + wrong + left == statement.size, "counts: do not add up")
-    require(right <= len(tally.right) and wrong <= len(tally.wrong), f"counts: {len(tally.wrong)} are wrong")
+    require(right <= tally.right and wrong <= tally.wrong, f"counts: {tally.wrong} are wrong")
     listed = [tuple(tokens) for tokens in c["wrong_inputs"]]
-    are_wrong = {tokens for number, tokens in statement.numbered() if number in tally.wrong}
-    require(len({*listed}) == len(listed) and are_wrong >= {*listed}, "wrong_inputs: one is right, or occurs twice")
+    require(len({*listed}) == len(listed) and tally.met >= {*listed}, "wrong_inputs: one is right, or occurs twice")
     require(listed == sorted(listed, key=lambda tokens: (len(tokens), tokens)), "wrong_inputs: are not in order")
     most = min(wrong, MOST_LISTED)
     require(len(listed) == most if not left else len(listed) <= most, "wrong_inputs: are not all")

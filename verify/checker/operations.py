@@ -346,11 +346,11 @@ def shared(x: Array, heads: int) -> Array:
     return moved(x, (*x.shape[:-3], heads, *x.shape[-2:]), lambda i: (*i[:-3], i[-3] * own // heads, *i[-2:]))
 
 
-def attention(
+def scores_and_values(
     q: Array, k: Array, v: Array, mask: Any = None, dropout: Any = 0.0, is_causal: bool = False, *,
     scale: Any = None, enable_gqa: bool = False,
-) -> Array:  # fmt: skip
-    """softmax(q k^T scale + mask) v; a row that is masked everywhere is 0. A causal mask is tril."""
+) -> tuple[Array, Array]:  # fmt: skip
+    """What attention takes the softmax of, q k^T scale + mask, and what it then mixes. A causal mask is tril."""
     if float(dropout) != 0:
         refuse("attention with dropout")
     k, v = (shared(x, q.shape[-3]) if enable_gqa else x for x in (k, v))
@@ -365,6 +365,12 @@ def attention(
     if mask is not None:
         added = where(mask, 0.0, -math.inf) if array(mask).kind == TRUTH else mask
         scores = ADDED(scores, added)
+    return scores, v
+
+
+def attention(*given: Any, **options: Any) -> Array:
+    """softmax(q k^T scale + mask) v; a row that is masked everywhere is 0."""
+    scores, v = scores_and_values(*given, **options)
     return product_of(along(safe_weights, scores, -1), v)
 
 

@@ -1,6 +1,8 @@
 """What a certificate about a module says is run, on which inputs, with which answers: docs/checker.md."""
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from itertools import islice, product
 from typing import Any, NamedTuple
 
@@ -10,7 +12,7 @@ from verify.checker.arrays import Array, Open
 from verify.checker.graphs import Follower, TracedGraph, read_graph
 from verify.checker.reading import NOT_CHECKABLE, Tensors, as_text, require, whole
 
-MOST_INPUTS = 1 << 20
+MOST_INPUTS = 1 << 18  # that are followed one by one
 Tokens = tuple[int, ...]
 
 
@@ -62,7 +64,6 @@ class Statement:
         self.parts = [self._part(part) for part in found["inputs"]]
         require({part.graph.length for part in self.parts} == {*self.graphs}, "program: a graph without inputs")
         self.size = sum(part.size for part in self.parts)
-        require(self.size <= MOST_INPUTS, f"more than {MOST_INPUTS} inputs are not followed one by one", NOT_CHECKABLE)
         self.classes = found["classes"]
         is_list = self.classes is None or _are_whole(self.classes) and len({*self.classes}) == len(self.classes) > 1
         require(is_list, "program: classes are no columns")
@@ -93,8 +94,14 @@ class Statement:
         require(bool(is_place), "program: positions are none of the input's")
         return InputsPart(self.graphs[length], sets, rows or [], positions)
 
-    def numbered(self) -> Iterator[tuple[int, Tokens]]:
-        return enumerate(tokens for part in self.parts for tokens in part.inputs)
+    def only(self, rows: Iterable[Tokens]) -> "Statement":
+        """The same about some of the inputs, whose answers a rule gives."""
+        (part,), found = self.parts, copy(self)
+        sets, rows = part.sets or [], [*rows]
+        are_inputs = all(len(row) == len(sets) and all(map(operator.contains, sets, row)) for row in rows)
+        require(are_inputs, "an input is none of those that are covered")
+        found.parts, found.size = [part._replace(sets=None, rows=rows)], len(rows)
+        return found
 
     @property
     def words(self) -> str:
@@ -128,13 +135,13 @@ class Statement:
             return
         rows = output.rows if len(output.rows) > 1 else [output.rows[0]] * len(batch)
         for (number, tokens), row in zip(batch, rows, strict=True):
-            due, logits = self.due(tokens, number), self._logits(output, row, part)
+            due, logits = self.due(tokens, number), self.logits(output, row, part)
             require(len(due) == len(logits), "program: an answer is missing")
             are_classes = all(y in at for y, at in zip(due, logits, strict=True))
             require(are_classes, f"program: the answer on {[*tokens]} is no class")
             yield number, Answered(tokens, due, logits)
 
-    def _logits(self, output: Array, row: Sequence[arb], part: InputsPart) -> list[dict[int, arb]]:
+    def logits(self, output: Array, row: Sequence[arb], part: InputsPart) -> list[dict[int, arb]]:
         """The logits that take part, at each position that answers."""
         shape, n = output.shape, output.shape[-1] if output.shape else 0
         is_one = len(shape) == 2 and shape[0] == 1 or len(shape) == 3 and shape[:2] == (1, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,7 +17,8 @@ from verify.module.inputs import Product
 from verify.module.problem import ModuleProblem
 
 MOST_INPUTS = 1 << 18
-TOO_MANY = {"reason": f"more than {MOST_INPUTS} inputs"}
+TOO_MANY = {"reason": f"more than {MOST_INPUTS} inputs that are no product of token sets with a rule that has a name"}
+RULES: dict[str, Callable[[Tensor], Any]] = {"largest token": largest, "smallest token": smallest}
 NOWHERE = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit")  # what no number depends on
 
 
@@ -27,21 +28,36 @@ def program(problem: ModuleProblem) -> dict[str, Any]:
     Tensors of the state dict are named; those that are not in it are written out.
     """
     given = problem.given
-    if sum(part.candidates for part in given.inputs.parts) > MOST_INPUTS:
+    is_large = sum(part.candidates for part in given.inputs.parts) > MOST_INPUTS
+    if is_large and not _is_by_cells(problem):
         return TOO_MANY
     stored = problem.module.state_dict()
     parts = []
     for part in given.inputs.parts:
         is_product = isinstance(part, Product) and part.where is None
-        rows = [row for batch in part.batches() for row in batch.tolist()]
-        inputs = {"sets": [*map(list, part.sets)]} if is_product and isinstance(part, Product) else {"rows": rows}
+        if is_product and isinstance(part, Product):
+            inputs = {"sets": [*map(list, part.sets)]}
+        else:
+            inputs = {"rows": [row for batch in part.batches() for row in batch.tolist()]}
         parts.append({**inputs, "positions": [*given.positions(part.length)]})
     return {
         "graphs": [as_json(graph, stored) for graph in problem.graphs.values()],
         "inputs": parts,
         "classes": None if given.classes is None else [*given.classes],
-        "answers": _answers(problem),
+        "answers": {"rule": _named_rule(problem)} if is_large else _answers(problem),
     }
+
+
+def _named_rule(problem: ModuleProblem) -> str | None:
+    """The name of the rule that the task's own answers are."""
+    return next((name for name, rule in RULES.items() if problem.given.expected is rule), None)
+
+
+def _is_by_cells(problem: ModuleProblem) -> bool:
+    """Whether the checker can look for cells itself: one product of token sets, one answer, a rule with a name."""
+    parts = problem.given.inputs.parts
+    is_product = len(parts) == 1 and isinstance(parts[0], Product) and parts[0].where is None
+    return is_product and len(problem.given.positions(parts[0].length)) == 1 and _named_rule(problem) is not None
 
 
 def _answers(problem: ModuleProblem) -> dict[str, Any]:
@@ -54,7 +70,7 @@ def _answers(problem: ModuleProblem) -> dict[str, Any]:
                 places = given.answers(tokens, columns)
                 found.append((tokens, places if given.classes is None else torch.tensor(given.classes)[places]))
     top = max(int(labels.max()) for _, labels in found) if found else 0
-    rules = {"largest token": largest, "smallest token": smallest}
+    rules = dict(RULES)
     rules[f"sum of the tokens modulo {top + 1}"] = sum_modulo(top + 1)
     for name, rule in rules.items():
         if all(labels.shape[1] == 1 and torch.equal(rule(tokens), labels[:, 0]) for tokens, labels in found):

@@ -1,0 +1,46 @@
+"""What comes after the attention of a traced graph: the linear part of an affine map, each operation by itself."""
+
+from collections.abc import Mapping, Sequence
+
+from flint import arb
+
+from verify.checker.arrays import Array, expanded
+from verify.checker.graphs import Node, base_of, filled, uses_of
+from verify.checker.moves import as_dtype
+from verify.checker.one_layer import PRODUCTS, STILL, OneLayerGraph
+from verify.checker.operations import OPERATIONS
+
+
+def linear_part(graph: OneLayerGraph, numbers: Sequence[Sequence[arb]]) -> Array:
+    """What numbers in the place of the attention's add to the output. Raises: Refusal where that is not linear."""
+    values = {graph.attention: graph.mixed(numbers)}
+    for i in graph.after[1:]:
+        node = graph.graph.nodes[i]
+        values[i] = _linear(graph, i, node, values)
+        graph.check(i, node, values[i])
+    return graph.last(values)
+
+
+def _linear(graph: OneLayerGraph, i: int, node: Node, values: Mapping[int, Array]) -> Array:
+    """An operation less what it adds by itself: sums, moves, and products with numbers that no token decides."""
+    base, args = base_of(node), node["args"]
+    moving = [j for j in graph.uses[i] if j in values]
+    if base == "_to_copy":
+        return as_dtype(values[moving[0]], node["dtype"])
+    base, args = ("mm", args[1:]) if base == "addmm" else (base, args[:2] if base == "linear" else args)
+    at = [k for k, x in enumerate(args) if x in [{"node": j} for j in moving]]
+    graph.require_affine(not node["kwargs"] and len(at) == len(moving), i)
+    if base in ("add", "sub"):
+        graph.require_affine(len(args) == 2, i)
+        if len(at) == 2:
+            both: Array = OPERATIONS[base](*(values[x["node"]] for x in args))
+            return both
+        found = values[moving[0]]
+        return expanded(OPERATIONS["neg"](found) if base == "sub" and at == [1] else found, tuple(node["shape"]))
+    is_left = at == [0] and base in ("linear", "div", "mul", *PRODUCTS, *STILL)
+    graph.require_affine(is_left or at == [1] and base == "mul", i)
+    others = [j for j in uses_of(args) if j not in values]
+    graph.require_affine(not {*others} & graph.computed, i)
+    known = dict(zip(others, graph.followed(others, [], {}), strict=True))
+    product: Array = OPERATIONS[base](*filled(args, {**values, **known}))
+    return product
