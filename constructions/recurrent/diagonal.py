@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from scipy.optimize import linprog
 
-from constructions.errors import NotKnown
+from constructions.errors import BadInput, NotKnown
 from constructions.recurrent.counters import check
 from constructions.recurrent.linear import LinearModel, RotationModel
 
@@ -36,12 +36,14 @@ def decays(*, m: int, s: int, N: int, dtype: torch.dtype = torch.float64) -> Lin
 
     Claim: C-R13 (ours). The readout solves a linear program: the largest least margin at lengths 1..N, of which
     `bounds.recurrent.decays` is the most.
-    Raises: NotKnown for sizes that are not stored.
+    Raises: BadInput for lengths that do not determine a readout of s states; NotKnown for sizes that are not stored.
 
     >>> decays(m=4, s=3, N=8)(torch.zeros(1, 8, dtype=torch.long)).argmax(-1).tolist()
     [[0, 1, 2, 3, 0, 1, 2, 3]]
     """
     check(m)
+    if s >= N:
+        raise BadInput(f"N={N}: must be at least s + 1 = {s + 1}, as many lengths as a logit has coefficients")
     stored = stored_rates()
     if (m, s) not in stored:
         known = sorted({width for modulus, width in stored if modulus == m})

@@ -180,7 +180,7 @@ def decays(*, kind: str, m: int, s: int, N: int, types: int = 1, dtype: torch.dt
 
     Claim: C-R16, and C-R25 for more than one type (ours). On one token the decay is a constant, so C-R2 bounds both
     kinds. At tokens of other types a state is held, as in `counters`, and not read.
-    Raises: NotKnown for sizes that are not stored.
+    Raises: BadInput and NotKnown, as `diagonal.decays`.
 
     >>> decays(kind="mamba", m=4, s=3, N=8)(torch.zeros(1, 8, dtype=torch.long)).argmax(-1).tolist()
     [[0, 1, 2, 3, 0, 1, 2, 3]]

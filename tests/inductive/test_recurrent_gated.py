@@ -98,6 +98,14 @@ def test_an_exact_tie_is_wrong(kind):
     assert (found.verdict.value, found.margin, found.counterexample["length"]) == ("REFUTED", 0.0, 1)
 
 
+@pytest.mark.parametrize("kind", ["mamba", "rwkv"])
+def test_fewer_lengths_than_coefficients_are_refused(kind):
+    with pytest.raises(BadInput, match="N=3: must be at least s \\+ 1 = 4"):
+        gated.decays(kind=kind, m=4, s=3, N=3)
+    fewest = gated.decays(kind=kind, m=4, s=3, N=4)
+    assert fewest(torch.zeros(1, 4, dtype=torch.long)).argmax(-1).tolist() == [[0, 1, 2, 3]]
+
+
 @pytest.mark.deep
 def test_every_stored_size_reaches_the_bound():
     for kind, m, s in product(("mamba", "rwkv"), range(2, 11), range(1, 5)):
