@@ -115,6 +115,7 @@ def test_mutated_models_of_two_layers(seed):
         assert wrong > 0 or abs(least) < 1e-9
 
 
+@pytest.mark.deep
 def test_two_layers_add_long_numbers_with_a_margin_that_does_not_fall():
     margins = [verdict(addition.two_layers(n=n), n, 10).margin for n in (4, 30)]
     assert min(margins) > 0.499 and abs(margins[0] - margins[1]) < 1e-3

@@ -109,6 +109,7 @@ def test_a_near_tie_of_exponentials_needs_digits_and_gets_them():
     assert nearly.sign() == 1 and (nearly - nearly).sign() == 0
 
 
+@pytest.mark.deep
 def test_products_and_quotients_end_in_an_error_where_they_must():
     root = Combination(Basis(2, False), {SQRT: fmpq(1)})
     with pytest.raises(TypeError, match="exponentials"):

@@ -50,6 +50,7 @@ def test_repair_says_impossible(files, capsys):
     assert code == 2 and "IMPOSSIBLE" in out and "wrote nothing" in err and not (files / "weights.safetensors").exists()
 
 
+@pytest.mark.deep
 def test_radius_prints_both_bounds(files, capsys):
     code, out, _ = run(capsys, "radius", "right.safetensors", "--tensors", "W_2", "--save", "edge")
     assert code == 0 and "0.249978" in out and "0.25" in out and "REFUTED" in out

@@ -178,6 +178,7 @@ def test_planted_faults_are_seen(fault):
         assert verdict_of(name)[0]
 
 
+@pytest.mark.deep
 def test_the_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     contextual.save(build(N=3, R=1), "c.safetensors")

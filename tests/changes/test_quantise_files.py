@@ -68,6 +68,7 @@ def test_every_task_of_files_is_here():
     assert {*BUILT} | {"module"} == {*tasks_of_files()}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("task", BUILT)
 def test_files_of_every_task_are_rounded_and_decided(folder, capsys, task):
     assert what_is_wrong(capsys, task, 4 if task in ("parity", "language", "circuit") else 8) is None

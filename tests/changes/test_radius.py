@@ -146,6 +146,7 @@ def least_of_squares(at, far):
     return float(mean_value.least_gaps(graph, Arithmetic(has_norms=True))(one[:, None], one, one + 1)[0])
 
 
+@pytest.mark.deep
 def test_the_least_gap_is_at_an_end_only_where_its_slope_has_one_sign():
     assert 0.2499 < least_of_squares(1.0, 0.5) <= 0.25 and 0.2499 < least_of_squares(-1.0, 0.5) <= 0.25
     assert least_of_squares(0.1, 0.5) <= 0 and least_of_squares(-0.1, 0.5) <= 0
@@ -187,6 +188,7 @@ def test_boxes_are_halved_until_the_gap_is_positive():
         assert is_positive(0.249)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("name", "is_relative"), first(1, [("W_2", True), ("E", False)]))
 def test_tensors_alone_and_absolute_distance(name, is_relative):
     module = relation_counting.dot(T=3, L=2)
@@ -207,7 +209,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(
-    "fault", every(4, [(fault,) for fault in FAULTS]), ids=lambda fault: f"{fault[1]}: {fault[2][:30]}"
+    "fault", every(12, [(fault,) for fault in FAULTS]), ids=lambda fault: f"{fault[1]}: {fault[2][:30]}"
 )
 def test_planted_faults_are_seen(fault):
     module, (*what, name) = relation_counting.dot(T=3, L=2), fault

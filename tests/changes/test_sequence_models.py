@@ -178,6 +178,7 @@ def test_the_command_repairs(tmp_path, monkeypatch, capsys):
     assert code == 0 and said["verdict"] == "PROVED" and said["questions"] == "12"
 
 
+@pytest.mark.deep
 def test_bad_commands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     count01.save(count01.documents(10), "c.safetensors")

@@ -681,14 +681,16 @@ def test_the_checker_imports_nothing_of_the_prover():
     assert found.strip() == str(["verify", *sorted(own)])
 
 
-@pytest.mark.parametrize("line", ["contextual --pe rope --length 5 --regions 1", "bidirectional --length 5"])
+@pytest.mark.parametrize(
+    "line", ["inductive --task vanilla --pe ape --precision float32", "language 0*1 --length 3 --precision bfloat16"]
+)
 def test_honest_certificates_of_other_tasks_are_not_doubted(line, tmp_path, capsys):
     """Their files were once called unreadable."""
     assert run(capsys, *line.split(), "--save", str(tmp_path / "saved"))[0] == 0
     code, out, _ = run(capsys, "check", str(tmp_path / "saved"))
-    assert code == 3 and out.startswith("NOT CHECKABLE") and line.split()[0] in out
+    assert code == 3 and out.startswith("NOT CHECKABLE") and ("dtype" in out or "arithmetic" in out)
     (tmp_path / "saved" / "weights.safetensors").write_bytes(b"cut")
-    assert run(capsys, "check", str(tmp_path / "saved"))[0] == 2
+    assert run(capsys, "check", str(tmp_path / "saved"))[0] in (1, 2)
 
 
 def test_the_checker_knows_the_claims():

@@ -86,6 +86,7 @@ def test_refuted_and_unknown_in_floating_point(capsys):
     assert code == 3 and "g may lie between" in out and "nothing was run" in out
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("prompt", first(1, ["011", "010111"]))
 def test_a_language_in_floating_point(capsys, monkeypatch, prompt):
     monkeypatch.setenv("COLUMNS", "72")
@@ -160,6 +161,7 @@ def test_language(capsys):
     assert result["inputs_covered"] == "32" and result["claim"] == "E-3.5"
 
 
+@pytest.mark.deep
 def test_counts_of_any_length_are_printed_in_full(capsys):
     """Python's str of an integer stops at 4300 digits; 2^15000 has 4516."""
     code, out, _ = call(capsys, "language", "0", "--length", 15000, "--runs", 0, "--json")

@@ -142,7 +142,7 @@ def judged_in_a_format(seed):
     return certificate.verdict
 
 
-@pytest.mark.parametrize("seeds", first(1, [range(6), range(6, 30)]))
+@pytest.mark.parametrize("seeds", first(1, [range(10), range(10, 30)]))
 @pytest.mark.parametrize("judged", [judged_in_real_arithmetic, judged_in_a_format])
 def test_verdicts_of_attacked_models(judged, seeds):
     seen = Counter(judged(seed) for seed in seeds)

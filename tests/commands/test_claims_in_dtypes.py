@@ -72,6 +72,7 @@ def test_the_commands_in_a_dtype_end_as_promised(claim):
     assert done.is_as_promised, done
 
 
+@pytest.mark.deep
 def test_a_dtype_that_is_too_coarse_is_found():
     claim = next(claim for claim in CLAIMS if claim.id == "E-4")
     (command,) = claim.in_dtype

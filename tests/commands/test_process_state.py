@@ -110,7 +110,7 @@ def digits_limit(request):
 @pytest.mark.parametrize(
     ("argv", "digits"),
     first(1, [
-        ("parity --T 64 --L 360", 651),
+        ("parity --T 4 --L 1080", 651),
         ("histogram --model dot --T 32 --L 440", 663),
         ("contextual --length 6000 --regions 2", 1819),
         ("language 0*1 --length 2500 --bits 2 --runs 0", 753),

@@ -185,6 +185,7 @@ def test_low_coherence_takes_exact_families_at_once():
     assert low_coherence(1, 1).coherence == 0
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("steps", first(1, [20, 50, 200]))
 def test_low_coherence_prefers_the_better_of_search_and_family(steps):
     found = low_coherence(13, 6, steps=2 * steps)  # an exact family gives 1/3

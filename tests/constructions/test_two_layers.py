@@ -125,6 +125,7 @@ def test_one_neuron_in_each_of_two_layers_counts_at_length_two(T, dtype):
         two_layers.distance(257, dtype=torch.bfloat16)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("reading", selection.first(1, ["float32", "real"]))
 def test_distances_are_proved_and_changed_ones_judged_as_they_run(reading):
     rng, said = random.Random(1), set()

@@ -120,6 +120,7 @@ def test_one_string(capsys):
     assert code == 1 and result["counts"][0] == 3 and result["right"][0] == 2
 
 
+@pytest.mark.deep
 def test_figure_5(capsys):
     code, result = as_json(capsys, "--figure5", "--length", "40", "--regions", "3")
     assert code == 0

@@ -132,6 +132,7 @@ def test_torch_agrees_where_the_dtype_is_proved(dtype):
     assert exhaustive(model, domain_of(model, 8)).verdict is Verdict.PROVED
 
 
+@pytest.mark.deep
 def test_the_documents_setting_and_beyond():
     """N = 512, R = 4 in float64, float32 and 17 bits; N = 4096, R = 32 in float32; and not where bits are too few."""
     for dtype, keys in (("float64", "onehot"), ("float64", "convex"), ("float32", "onehot"), ("float32", "convex")):

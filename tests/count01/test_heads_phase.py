@@ -139,6 +139,7 @@ def test_the_condition_on_all_counts_is_the_linear_programmes():
     assert wrong == 0 and seen == {(d_h, answer) for d_h in (1, 2, 3) for answer in (True, False)}
 
 
+@pytest.mark.deep
 def test_a_wrong_constant_is_found(monkeypatch):
     """Planted: the constant is BOS's alone, without that of "="."""
     monkeypatch.setattr("bounds.count01_heads.sp.Matrix.__add__", lambda left, right: left)

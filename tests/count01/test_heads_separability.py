@@ -70,6 +70,7 @@ def excluded(oracle, heads, rows, more):
     return any(more) and (all(x > 0 for x in minors) or all(x < 0 for x in minors))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", first(1, ["a16_s0", "a16_s2"]))
 def test_sixteen_heads_and_three_boxes_leave_nothing_open(name):
     model, oracle = numbers(name), Oracle(MODELS / f"{name}.safetensors")
@@ -144,6 +145,7 @@ def test_small_heads_agree_with_a_programme_over_all_triples(d_h):
     assert seen == {True, False} or d_h == 3
 
 
+@pytest.mark.deep
 def test_pairs_are_decided_and_some_separate_only_together():
     model, oracle, law = numbers("a16_s2"), Oracle(MODELS / "a16_s2.safetensors"), law_named("d-test")
     single = [separability.separability(head, law) for head in model.heads]

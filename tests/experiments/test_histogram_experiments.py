@@ -79,6 +79,7 @@ def test_figure_5_has_the_models_of_figure_1():
         assert all(each["exact"][law] == twin["exact"][law] for law in experiments.LAWS)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("model", "layers"),
     [("lin", 2), *(pytest.param(*of, marks=pytest.mark.deep) for of in (("bos+sftm", 2), ("dot", 1), ("bos", 2)))],

@@ -60,6 +60,7 @@ def test_an_interrupted_run_goes_on(tmp_path, capsys, three):
     assert tables(tmp_path / "a") == tables(tmp_path / "b")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "fault",
     [

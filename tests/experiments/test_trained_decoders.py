@@ -159,6 +159,7 @@ def test_shares_are_those_of_all_strings_and_shifts(tmp_path, monkeypatch, task,
         assert result.wrong_of("first token") == (sum(case[0] == 1 for case in wrong), total[0])
 
 
+@pytest.mark.deep
 def test_a_right_decoder_is_proved_and_a_planted_fault_is_the_only_one_found():
     """C-T2's weights without positions count both types; one embedding moved is wrong, on strings with that type."""
     from constructions.inductive import selective

@@ -144,6 +144,7 @@ def test_minimal_heads_are_trained_on_ds_strings(monkeypatch):
     assert due.tolist() == [FOUR, FIVE] and EQUALS == 4
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("n", "B", "steps"), [(2, 3, 150), pytest.param(3, 2, 60, marks=pytest.mark.deep)])
 def test_the_share_of_pairs_is_that_of_all(tmp_path, monkeypatch, n, B, steps):
     """Every pair is written out in plain Python and run in float64; all digits of its sum must be right."""

@@ -48,6 +48,7 @@ def test_pearson_by_its_definition():
     assert correlation(x, y) == pytest.approx((a @ b) / np.sqrt((a @ a) * (b @ b)))
 
 
+@pytest.mark.deep
 def test_the_commands_write_the_same_bytes_and_refuse(capsys, tmp_path):
     def out(name):
         return ("--out", str(tmp_path / name))

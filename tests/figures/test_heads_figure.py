@@ -37,6 +37,7 @@ def test_the_panels_hold_the_shares_and_the_line():
     assert all(figure.bbox.contains(*at.min) and figure.bbox.contains(*at.max) for at in extents)
 
 
+@pytest.mark.deep
 def test_the_phase_diagram_is_the_closed_form_and_its_curves_the_best_thresholds():
     law, values = law_named("box:2:6:5"), [Fraction(-1), Fraction(1), Fraction(1, 3)]
     for w01, least in boundary(values, law):

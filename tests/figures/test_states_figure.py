@@ -49,6 +49,7 @@ def test_variation_is_the_spread():
         assert np.array_equal(np.asarray(panel.images[0].get_array()), found[h], equal_nan=True)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", first(1, ["first-token", "components", "variation"]))
 def test_no_words_are_cut_off_and_the_bytes_are_the_same(capsys, tmp_path, kind):
     for name in ("a.svg", "b.svg"):

@@ -112,6 +112,7 @@ def test_the_argument_holds_and_needs_positive_mixing():
     assert found.holds and list(found.checks.values()) == [36, 5, 36]
 
 
+@pytest.mark.deep
 def test_the_figure_of_two_layers_draws_their_corners():
     for axes in phase_of_two(5, 2).axes:
         model = axes.get_title()

@@ -270,6 +270,7 @@ def test_a_table_of_sizes_that_no_model_has(capsys, sizes):
     assert code == 2 and not out and len(err.splitlines()) == 1
 
 
+@pytest.mark.deep
 def test_the_table_of_sequences_of_one_token(capsys, monkeypatch):
     """Codes and the plane tell counts apart, and there is only one: a dash. In letters, it fits a narrow terminal."""
     sizes = ("--T", "2", "--L", "1", "--budget", "0")

@@ -70,6 +70,7 @@ def test_one_key_s_value_bounds_what_torch_computes(dtype):
     assert closed > 70
 
 
+@pytest.mark.deep
 def test_neurons_and_slack():
     """18 neurons for 100 modulo 10; residues leave all but e^-32 of the lines' half, in 8 bits nearly all of it."""
     assert spe(task="modular", N=100, m=10).blocks[0].mlp.b_in.numel() == 18

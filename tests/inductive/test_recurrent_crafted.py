@@ -151,6 +151,7 @@ def compare_with_fractions(seeds):
     return leapt
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "seeds", [range(60), pytest.param(range(60, 3000), marks=pytest.mark.deep)], ids=["few", "many"]
 )

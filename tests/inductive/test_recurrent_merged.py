@@ -73,6 +73,7 @@ def test_states_of_all_strings_stay_in_the_ellipsoids():
         assert outside(asked, 2.0**-4)
 
 
+@pytest.mark.deep
 def test_a_network_that_boxes_leave_open_is_proved():
     proof = closed("rnn_K2_C2_seed3", 2.0**-4)
     assert isinstance(proof, BlockProof) and proof.reason is None and 2.5 < proof.margin < 3.5

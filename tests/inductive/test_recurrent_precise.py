@@ -136,6 +136,7 @@ def test_a_tie_is_wrong_or_open_and_never_right():
     assert followed(model, 2, 5).wrong_at == 1
 
 
+@pytest.mark.deep
 def test_other_readings_are_left_to_the_ellipsoids():
     with mock.patch.object(proof, "follow") as follow:
         found = decided(swinging(300, is_late=True), 2, 250, Rounded(FORMATS["float32"]))

@@ -119,6 +119,7 @@ def test_margins_are_reached_and_formats_widen():
         )
 
 
+@pytest.mark.deep
 def test_ten_types_at_every_length(capsys, tmp_path):
     asked = ("inductive", "--task", "selective-modular", "--model", "lstm")
     code, found = as_json(capsys, *asked)

@@ -136,6 +136,7 @@ def turning_wrong(model, modulus):
         return min(found)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("modulus", "off"), [(10, 1e-6), (10, 1e-9), (3, -1e-9), (4, 1e-11)])
 def test_a_rotation_that_is_off_is_refuted_where_it_leaves_its_sector(modulus, off):
     """Its matrix is stored in float64, so that it also grows or shrinks by about 10^-17 a token."""
@@ -162,6 +163,7 @@ def float_run(model, steps):
     return np.array(found)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("is_seen", [0.5, -1.5])
 def test_a_unit_that_pushes_back_is_followed(is_seen):
     """No closed form: the swing that it changes changes what it adds."""

@@ -315,6 +315,7 @@ def trained(seed, steps, p=7, activation="relu"):
     return model.eval()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("steps", first(1, [15, 400]))
 def test_a_trained_decoder_against_enumeration(steps):
     """The counts are those of a plain numpy forward pass over all pairs, with no tolerance for either."""

@@ -32,6 +32,7 @@ def test_the_same_steps_on_a_machine_of_another_speed(steps, faulty, monkeypatch
     assert without_time(certify(faulty, budget=Budget.counting(steps))) == first
 
 
+@pytest.mark.deep
 def test_more_steps_narrow_the_bracket(faulty):
     low, high = zip(*(certify(faulty, budget=Budget.counting(steps)).error_share for steps in (4, 40)), strict=True)
     assert low[0] <= low[1] <= high[1] <= high[0] and high[1] - low[1] < high[0] - low[0]

@@ -219,6 +219,7 @@ def test_the_accuracys_bracket_is_drawn_over_time_up_to_what_the_certificate_say
     assert code == 0 and "over time" not in (tmp_path / "q.html").read_text()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["dot", "dot_sftm", "lin"])
 @pytest.mark.parametrize("digits", [0, 2])  # whole numbers have many ties, which are left to a search
 def test_every_bracket_of_a_histogram_holds_the_exact_share(kind, digits):

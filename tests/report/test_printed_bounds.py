@@ -104,6 +104,7 @@ def test_readmes_first_example(capsys):
     assert "margin about 0.5" in out
 
 
+@pytest.mark.deep
 def test_a_bracket_of_shares_holds_the_exact_share(capsys):
     for seed in range(60):
         module = random_model(seed)
@@ -142,6 +143,7 @@ def test_tables_round_margins_down(form, capsys):
     assert rounded_margin(proved) == 0.4999
 
 
+@pytest.mark.deep
 def test_contextual_prints_at_most_what_is_certified(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")  # wide enough for a table with one line a row
     code, out, _ = run(capsys, "contextual", "--length", "8", "--regions", "2")

@@ -41,8 +41,9 @@ RENAMED = renamed(heads="subset", say="input", max_length="length")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = group(parser, MODEL).add_argument
     add("--N", type=int, metavar="N", help="attention scale N (default: 10)")
-    add("--construction", choices=("documents", "uniform", "layer-norm", *PAIRS), default="documents",
-        help="(default: documents)")  # fmt: skip
+    kinds = ("documents", "uniform", "layer-norm", *PAIRS)
+    add("--construction", choices=kinds, default="documents", metavar="NAME",
+        help=f"{', '.join(kinds)} (default: documents)")  # fmt: skip
     add("--no-skip", action="store_true", help="without the skip connection")
     option(
         parser,

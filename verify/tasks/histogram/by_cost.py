@@ -205,7 +205,11 @@ def decide_open(
     started, queue, bounds = deadline.clock(), plan.run(exact, deadline, progress), ShareBounds(reduction)
     if queue.waiting and deadline.left() < FOR_THE_REST * (deadline.at - started):
         bounds.find(queue.waiting, deadline, progress)
-    return narrowed(queue.run(), bounds)
+    outcome = queue.run()
+    if not outcome.is_finished and queue.smallest.candidate is None:
+        run_some(reduction.stored, exact, queue.smallest, deadline)
+        outcome = queue.run()
+    return narrowed(outcome, bounds)
 
 
 def narrowed(outcome: SearchOutcome, bounds: ShareBounds) -> SearchOutcome:
