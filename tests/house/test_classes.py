@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.some import some
-from tests.tools.house import nodes, tree
+from tests.tools.house import tree
 
 ROOT = Path(__file__).parents[2]
 FILES = [
@@ -26,8 +26,8 @@ def classes():
     """All classes by file and name: parsed in the one process that asks, and not where tests are collected."""
     return {
         (path, node.name): node
-        for path in trees()
-        for node in nodes(path.read_text(encoding="utf-8"))
+        for path, module in trees().items()
+        for node in ast.walk(module)
         if isinstance(node, ast.ClassDef)
     }
 
