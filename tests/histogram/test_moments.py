@@ -172,7 +172,7 @@ def test_the_bracket_of_a_model_of_which_nothing_else_is_decided(kind, monkeypat
     share = Fraction(len(wrong_pairs(module)), module.L * module.T**module.L)
     certificate = certify(module, budget=4)
     low, high = certificate.error_share
-    assert low <= share <= high < 1 and certificate.extra["tree"]["reason"] == record.BY_MASS
+    assert low <= share <= high < 1 and certificate.extra["tree"]["reason"] == record.BY_VARIANCES
     assert certificate.verdict is Verdict.UNKNOWN  # no wrong input is known, and no right one
 
 
@@ -184,7 +184,7 @@ def test_the_checker_takes_the_bracket_of_a_refuted_model_on_trust(monkeypatch):
     module = model(0, "dot")
     weights = checkpoint.as_bytes(module, claim=None, construction=None)
     certificate = certify(module, budget=2).about(weights).to_json()
-    assert json.loads(certificate)["tree"]["reason"] == record.BY_MASS
+    assert json.loads(certificate)["tree"]["reason"] == record.BY_VARIANCES
     verdict, trusted = check(weights, certificate.encode())
     assert verdict == "REFUTED" and {"error_share", "is_smallest"} <= {*trusted}
 

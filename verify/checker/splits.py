@@ -16,8 +16,8 @@ from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, read_json, req
 RIGHT, WRONG, OPEN, EACH, PLACES, FIRST = range(6)  # from FIRST on: share out a group, halve a cluster, fill a slot
 MOST_BYTES = 1 << 26  # of a tree that is no longer compressed
 TOO_MANY = "more than 262144 parts: the splits are not kept, and `verify check` cannot repeat them"
-BY_MASS = "the share is bracketed by variances or by multisets that hold most inputs: `verify check` cannot repeat it"
-NOT_KEPT = [{"parts": None, "data": None, "reason": reason} for reason in (TOO_MANY, BY_MASS)]
+BY_VARIANCES = "the share is bracketed by means and variances: `verify check` cannot repeat it"
+NOT_KEPT = [{"parts": None, "data": None, "reason": reason} for reason in (TOO_MANY, BY_VARIANCES)]
 EXAMINED = 16  # open cells of which inputs are run: where the weights are wrong, one of the first mostly shows it
 
 

@@ -23,7 +23,7 @@ from verify.tasks.histogram.loops import is_compiled
 from verify.tasks.histogram.merging import alike, close_slots, merged_row, normalised
 from verify.tasks.histogram.narrow import Narrow
 from verify.tasks.histogram.prefixes import prefixes_of
-from verify.tasks.histogram.record import BY_MASS, Record
+from verify.tasks.histogram.record import BY_VARIANCES, Record
 from verify.tasks.histogram.reduction import Reduction, Row
 from verify.tasks.histogram.regions import Regions
 from verify.tasks.histogram.some_inputs import run_some
@@ -220,7 +220,7 @@ def narrowed(outcome: SearchOutcome, bounds: ShareBounds) -> SearchOutcome:
         return outcome
     total = stored.L * stored.T**stored.L
     share = Fraction(found[0], total), Fraction(min(total, found[1]), total)
-    return replace(outcome, error_share=share, record=Record(0, BY_MASS))
+    return replace(outcome, error_share=share, record=Record(0, BY_VARIANCES))
 
 
 def _rows(reduction: Reduction, cells: OpenCounts) -> Iterator[tuple[Row, dict[int, list[int]]]]:

@@ -17,7 +17,7 @@ from verify.tasks.histogram.reduction import Row
 MOST_PARTS = 1 << 18  # of one certificate; the checker decides some hundreds in a second
 RIGHT, WRONG, OPEN, EACH, PLACES, FIRST = range(6)  # from FIRST on: share out a group, halve a cluster, fill a slot
 TOO_LARGE = f"more than {MOST_PARTS} parts: the splits are not kept, and `verify check` cannot repeat them"
-BY_MASS = "the share is bracketed by variances or by multisets that hold most inputs: `verify check` cannot repeat it"
+BY_VARIANCES = "the share is bracketed by means and variances: `verify check` cannot repeat it"
 
 
 @dataclass(frozen=True)
