@@ -42,6 +42,12 @@ def seconds_that_are_looks(monkeypatch):
     monkeypatch.setattr("verify.frame.clock.wall", lambda: next(looks) / LOOKS)
 
 
+@pytest.fixture(params=["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
+def device(request) -> str:
+    """Where a model is run whose margins are certified in a dtype: on a graphics card, too, where one is at hand."""
+    return request.param
+
+
 SHARED_WEIGHTS = Path(__file__).parents[2] / "shared" / "data" / "weights"
 
 

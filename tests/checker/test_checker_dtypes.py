@@ -102,7 +102,7 @@ KINDS = {"histogram": histogram, "parity": parity_model, "adder": adding, "promp
 
 @pytest.mark.parametrize("seeds", first(1, [range(6), range(6, 100)]), ids=str)
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_torch_computes_is_within_the_bound(kind, seeds):
+def test_what_torch_computes_is_within_the_bound(kind, seeds, device):
     """Differences of logits in the dtype against those of float64 on the same numbers; float64 adds next to nothing."""
     closest = 0.0
     for seed, dtype in product(seeds, FORMATS):
@@ -112,7 +112,8 @@ def test_what_torch_computes_is_within_the_bound(kind, seeds):
             assert refusal.exit_code == NOT_CHECKABLE and dtype != "float32"
             continue
         with torch.no_grad():
-            computed, exact = module(tokens).double(), module.double()(tokens)
+            computed = module.to(device)(tokens.to(device)).double()
+            exact = module.double()(tokens.to(device))
         far = (computed - exact).flatten(0, -2)
         far = (far.amax(-1) - far.amin(-1)).max().item()
         assert far <= off + 1e-9, (seed, dtype, far, off)

@@ -276,7 +276,7 @@ def test_proved_circuits_compute_every_gate_in_every_run(name, seeds, monkeypatc
 
 @pytest.mark.parametrize("seeds", first(1, [range(8), range(8, 50)]))
 @pytest.mark.parametrize("name", first(2, ("float32", "bfloat16", "float64", "float16")))
-def test_proved_circuits_generate_every_gate_in_torch(name, seeds):
+def test_proved_circuits_generate_every_gate_in_torch(name, seeds, device):
     """Hundreds of circuits: the chain of thought that torch generates, on all inputs."""
     proved = 0
     for seed in seeds:
@@ -288,7 +288,7 @@ def test_proved_circuits_generate_every_gate_in_torch(name, seeds):
         certificate = certify(model, decomposition, fmt=FORMATS[name])
         if certificate.verdict is Verdict.PROVED:
             proved += 1
-            tokens = model.to(KERNELS[name]).generate(torch.tensor(inputs(model.n)))
+            tokens = model.to(device, KERNELS[name]).generate(torch.tensor(inputs(model.n), device=device))
             assert tokens.tolist() == [decomposition.circuit.evaluate(bits) for bits in inputs(model.n)], seed
     assert proved > 0.6 * len(seeds)
 

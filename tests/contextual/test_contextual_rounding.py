@@ -126,10 +126,19 @@ def test_computed_outputs_lie_in_their_cells():
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
-def test_torch_agrees_where_the_dtype_is_proved(dtype):
+def test_torch_agrees_where_the_dtype_is_proved(dtype, device):
     model = build(8, 2, dtype=getattr(torch, dtype))
-    assert certify(model, domain_of(model, 8), fmt=FORMATS[dtype]).verdict is Verdict.PROVED
+    found = certify(model, domain_of(model, 8), fmt=FORMATS[dtype])
+    assert found.verdict is Verdict.PROVED
     assert exhaustive(model, domain_of(model, 8)).verdict is Verdict.PROVED
+    for n in range(2, 7):
+        strings = list(valid_strings(n, 2, n))
+        tokens = torch.tensor([["01[]".index(symbol) for symbol in text] for text in strings], device=device)
+        with torch.no_grad():
+            logits = model.to(device)(tokens).double().cpu()
+        due = torch.tensor([counts(text, 2) for text in strings])[..., None]
+        others = logits.scatter(-1, due, -torch.inf).amax(-1, keepdim=True)
+        assert found.margin <= (logits.gather(-1, due) - others).min()
 
 
 @pytest.mark.deep

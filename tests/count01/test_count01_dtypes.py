@@ -56,7 +56,7 @@ def wide(rng, dtype):
 
 
 @pytest.mark.parametrize("name", first(2, build.DTYPES))
-def test_what_is_proved_holds_in_torch_and_left_to_right(name):
+def test_what_is_proved_holds_in_torch_and_left_to_right(name, device):
     dtype, rng, proofs = build.DTYPES[name], random.Random(4), 0
     models = [build.uniform(dtype=dtype), build.documents(4, eps=0.125, dtype=dtype)]
     models += [perturbed(build.uniform(dtype=dtype), rng) for _ in range(4)]
@@ -68,13 +68,14 @@ def test_what_is_proved_holds_in_torch_and_left_to_right(name):
         if domain is None:
             continue
         proofs += 1
+        model.to(device)
         everything = list(triples(domain))
         for n in rng.sample(everything, min(10, len(everything))):
             for last in (4, 5, 6):
                 due = 7 if last != 4 else 5 if n[1] > n[0] else 6
                 digits = [1] * n[0] + [2] * n[1] + [3] * n[2]
                 end = [4] if last == 4 else [4, last]
-                tokens = torch.tensor([[0, *rng.sample(digits, len(digits)), *end] for _ in range(3)])
+                tokens = torch.tensor([[0, *rng.sample(digits, len(digits)), *end] for _ in range(3)], device=device)
                 runs = [model.next_logits(tokens), sequential_logits(model, tokens), model(tokens)[:, -1]]
                 for logits in torch.cat(runs).double().tolist():
                     assert not fails(logits, due), (n, last)

@@ -167,20 +167,21 @@ def test_planted_faults_are_caught(owner, name, right, wrong):
 
 
 @pytest.mark.parametrize("name", first(1, ["float32", "float64", "float16"]))
-def test_what_is_proved_holds_for_every_string_that_torch_runs(name):
+def test_what_is_proved_holds_for_every_string_that_torch_runs(name, device):
     proofs, dtype = 0, build.DTYPES[name]
     for seed in range(3):
         model, domain = changed(seed).to(dtype), PromptDomain(2, 1)
         if certify(model, ONES, domain, reading=reading_of(name)).verdict is not Verdict.PROVED:
             continue
         proofs += 1
+        model.to(device)
         rng = random.Random(seed)
         for n in triples(domain):
             for last in (4, 5, 6):
                 due = 7 if last != 4 else 5 if n[1] > n[0] else 6
                 digits = [1] * n[0] + [2] * n[1] + [3] * n[2]
                 end = [4] if last == 4 else [4, last]
-                tokens = torch.tensor([[0, *rng.sample(digits, len(digits)), *end] for _ in range(3)])
+                tokens = torch.tensor([[0, *rng.sample(digits, len(digits)), *end] for _ in range(3)], device=device)
                 found = torch.cat([model.next_logits(tokens), sequential_logits(model, tokens)])
                 for logits in found.double().tolist():
                     assert not fails(logits, due), (n, last)

@@ -49,7 +49,7 @@ def test_one_tooth_too_few_is_refuted_at_the_first_length_that_needs_it():
 
 
 @pytest.mark.parametrize("dtype", first(1, ["float32", "bfloat16"]))
-def test_one_key_s_value_bounds_what_torch_computes(dtype):
+def test_one_key_s_value_bounds_what_torch_computes(dtype, device):
     """Mutated tables and weights, at every shift: the margins in the dtype lie between the bounds."""
     task, reading, closed = Task.of("modular", modulus=5), reading_of(dtype), 0
     for seed in range(4):
@@ -59,10 +59,13 @@ def test_one_key_s_value_bounds_what_torch_computes(dtype):
             for value in model.parameters():
                 noise = torch.randn(value.shape, generator=generator).to(value.dtype)
                 value += value.abs() * noise * 0.02 * seed
-        for found in sharp.bounds(Counting(model, task).runs, reading):
+        bounds = list(sharp.bounds(Counting(model, task).runs, reading))
+        model.to(device)
+        for found in bounds:
             n = len(found.lines[0].tokens)
+            tokens = torch.zeros(1, n, dtype=torch.long, device=device)
             with torch.no_grad():
-                said = model(torch.zeros(1, n, dtype=torch.long), shift=found.shifts.start)[0].double()
+                said = model(tokens, shift=found.shifts.start)[0].double()
             for i, row in enumerate(said):
                 margin = row[i % 5] - row[[c for c in range(5) if c != i % 5]].max()
                 assert not margin < found.low[0, i] and not margin > found.high[0, i]

@@ -213,7 +213,7 @@ def test_planted_faults_are_caught(owner, name, right, wrong):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tables_in_a_format_hold_what_torch_computes(kind):
+def test_tables_in_a_format_hold_what_torch_computes(kind, device):
     """Decays at which exp and softplus run out of numbers among them."""
     for seed in range(4):
         model = random_model(kind, seed, has_layer=False, K=3, d=8)
@@ -222,7 +222,7 @@ def test_tables_in_a_format_hold_what_torch_computes(kind):
                 part.mul_(10.0 ** (seed - 1))
         model = tables.stored_in(model, FORMATS["float32"])
         found = tables.in_balls(model, tables.RoundedTables(FLOAT32))
-        for balls, table in zip(found, model.float().cell.tables(), strict=True):
+        for balls, table in zip(found, model.to(device).float().cell.tables(), strict=True):
             for ball, x in zip([y for row in balls for y in row], table.flatten().tolist(), strict=True):
                 assert not np.isfinite(x) or ball.contains(x) or not ball.is_finite(), (kind, seed, x, ball)
 

@@ -52,7 +52,7 @@ def in_order(model, tokens, order):
 
 @pytest.mark.parametrize("layernorm", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_bounds_hold_what_torch_computes_in_any_order_of_lanes(dtype, layernorm):
+def test_bounds_hold_what_torch_computes_in_any_order_of_lanes(dtype, layernorm, device):
     """Mutated models too; the margins in the dtype lie between the bounds, and both ends are numbers."""
     M, at = 6, Arithmetic(reading_of(dtype).format)
     task = Task.of("shifted", vocabulary=M)
@@ -61,8 +61,9 @@ def test_bounds_hold_what_torch_computes_in_any_order_of_lanes(dtype, layernorm)
         model = mutated(model, seed, 0.02)
         lines = list(task.lines(None))
         low, high = uniform.of_lines(at, Runs(model, task, None, None), lines, 0)
+        model.to(device)
         for row, line in enumerate(lines):
-            said = in_order(model, torch.tensor([line.tokens]), seed)[0].double()
+            said = in_order(model, torch.tensor([line.tokens], device=device), seed)[0].double()
             for i, due in enumerate(right("shifted", line.tokens, M=M)):
                 margin = float(said[i, due] - said[i][[c for c in range(M + 1) if c != due]].max())
                 assert low[row, i] <= margin

@@ -220,6 +220,24 @@ def test_bounds_of_single_pairs_hold_in_every_order():
         assert (problem.rounded_margins(pairs, Evaluation(reading.format, None, order)) >= found.least.flatten()).all()
 
 
+@pytest.mark.parametrize("name", first(1, ["bfloat16", "float16", "float32", "float64"]))
+def test_torch_never_goes_below_a_bound(name, device):
+    P, fmt = 11, FORMATS[name]
+    for model in (
+        modular.staircase(P=P),
+        modular.pizza(P=P, frequencies=(1, 3), m=5),
+        modular.clock(P=P, frequencies=(1, 3)),
+    ):
+        stored = rounded_model(model, fmt)
+        found = margins(stored, P, RoundedArithmetic.of(fmt))
+        pairs = found.pairs.reshape(-1, 2)
+        tokens = torch.from_numpy(np.insert(pairs, 2, P, axis=1)).to(device)
+        with torch.no_grad():
+            logits = stored.to(device, getattr(torch, name))(tokens)[:, -1].double().cpu().numpy()
+        assert (margins_of(logits, pairs.sum(1) % P) >= found.least.flatten()).all()
+        assert name == "bfloat16" or (found.least > 0).any()
+
+
 def test_a_rounding_counts_in_full():
     model = modular.staircase(P=2)
     with torch.no_grad():

@@ -25,6 +25,23 @@ from verify.frame.judged import LAYOUTS
 ROOT = Path(__file__).parents[2] / "verify"
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_model_on_a_graphics_card_is_judged_there_or_refused_in_one_line():
+    surprises = {}
+    for name, (_, model, decide) in DOORS.items():
+        here = decide(model())
+        try:
+            there = decide(model().to("cuda"))
+            if getattr(there, "verdict", None) is not getattr(here, "verdict", None):
+                surprises[name] = there
+        except BadInput as refusal:
+            if "\n" in str(refusal) or "cpu" not in str(refusal):
+                surprises[name] = str(refusal)
+        except Exception as error:  # every other end is a surprise, whatever it is
+            surprises[name] = repr(error)[:300]
+    assert surprises == {}
+
+
 def name_of(module):
     """The name of a parameter that the forward pass uses."""
     return next(name for part in module.modules() for name in part._parameters if part._parameters[name] is not None)
