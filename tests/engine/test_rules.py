@@ -506,3 +506,25 @@ def test_a_column_times_a_row_moves_by_more_than_the_column():
     product = times(Arithmetic(has_norms=True), column, row)
     spread = length(torch.full((3, 4), 0.5, dtype=torch.float64))
     assert product.norm is None or bool((product.norm.radius >= spread).all())
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", ["aten._native_batch_norm_legit_no_training.default", "aten._fused_rms_norm.default"])
+def test_the_three_factors_of_a_norm_are_multiplied_in_any_order(name, seed):
+    """Two of them overflow in float16, or are lost, where all three do not: then the ball is no number, or holds it."""
+    g, at, eps = torch.Generator().manual_seed(seed), Arithmetic(FORMATS["float16"]), 2.0**-20
+    x, w, var = (torch.exp2(16 * torch.rand(512, generator=g) - (k * 8)).half() for k in (1, 0, 1))
+    if name.startswith("aten._fused"):
+        x = torch.stack([x, -x], -1)
+        w = torch.tensor([2.0**14, 2.0**-8]).half()
+        found = [RULES[name](at, Ball(row.double()[None]), [2], Ball(w.double()), eps)[0] for row in x]
+        mid, radius = (torch.cat(part) for part in zip(*((ball.mid, ball.radius) for ball in found), strict=True))
+        root = (1 / (x.double().square().mean(-1, keepdim=True) + eps).sqrt()).half()
+    else:
+        x, zero = x[None], Ball(torch.zeros(512, dtype=torch.float64))
+        ball, *_ = RULES[name](at, *(Ball(y.double()) for y in (x, w)), zero, zero, Ball(var.double()), 0.1, eps)
+        mid, radius, root = ball.mid, ball.radius, (1 / (var.double() + eps).sqrt()).half()
+    for run in ((x * w) * root, (x * root) * w, (root * w) * x):
+        off = (run.double() - mid).abs()
+        assert bool((torch.isnan(radius) | (off <= radius)).all())
+    assert 0.02 < torch.isnan(radius).double().mean() < 0.9

@@ -394,8 +394,9 @@ def batch_norm(
 ) -> tuple[Ball, None, None]:
     """BatchNorm by stored means and variances: x a + (b - mean a) with a = w / sqrt(var + eps).
 
-    In a dtype it may be computed so, or as (x - mean) / sqrt(var + eps) w + b: fewer than 24 roundings, those of the
-    root ULPS u each, of terms that add up to at most (|x| + |mean|) |a| + |b|.
+    In a dtype it may be computed so, or as (x - mean) / sqrt(var + eps) w + b, the factors in any order: fewer than 24
+    roundings, those of the root ULPS u each, of terms that add up to at most (|x| + |mean|) |a| + |b|. Two of the
+    factors may overflow where all three do not.
     """
     real = replace(at, stored=None, accumulate=None)
     sides = [1, mean.mid.shape[0]] + [1] * (x.mid.ndim - 2)
@@ -412,7 +413,8 @@ def batch_norm(
     )
     size = (x.size + centre) * a + b
     extra = (2 * ULPS + 8) * at.u * size + at.tiny * (4 + w + x.size + centre + root) * 2
-    largest = torch.maximum(torch.maximum(size, (x.size + centre) * root), torch.maximum(a, root).expand_as(size))
+    pairs = (x.size + centre) * torch.maximum(root, w)
+    largest = torch.maximum(torch.maximum(size, pairs), torch.maximum(a, root).expand_as(size))
     return widened(at, out, at.checked(largest * ENLARGE, extra * ENLARGE)), None, None
 
 
@@ -427,5 +429,9 @@ def rms_norm(at: Arithmetic, x: Ball, shape: list[int], weight: Ball | None, eps
     if weight is None:
         return out, None
     found = times(at, out, weight)
-    # kernels may multiply the weight by the scale first: as many roundings, but another product that may underflow
-    return (found if at.is_real else widened(at, found, (2 * at.tiny * x.size).expand_as(found.mid))), None
+    if at.is_real:
+        return found, None
+    # kernels may multiply the weight by the scale or by x first: as many roundings, but products that may be lost
+    pairs = weight.size * torch.maximum(x.size, scale.size) * ENLARGE
+    lost = 2 * at.tiny * (x.size + scale.size)
+    return widened(at, found, at.checked(pairs, lost.expand_as(found.mid))), None
