@@ -89,8 +89,10 @@ MODULE_CLASS = "a module is judged by its class's own forward pass"
 REGISTERED = ("_parameters", "_buffers", "_modules")
 
 
-def check_judged(module: object, kind: type[Module]) -> None:
+def check_judged(module: object, kind: type[Module], *, anywhere: bool = False) -> None:
     """Refuses a module whose forward pass is not that of `kind`, or whose numbers are not those that it uses.
+
+    `anywhere`: it may lie on a graphics card, as whoever asks runs it where it lies.
 
     Raises: BadInput, in one line, that names what was found and a way out.
 
@@ -114,6 +116,8 @@ def check_judged(module: object, kind: type[Module]) -> None:
         if name.startswith("_global_") and name.endswith("_hooks") and hooks:
             raise BadInput(f"module: a hook for all modules of the process is registered ({name}). Remove it first.")
     _check_tensors(module)
+    if not anywhere:
+        _check_device(module)
     _check_process()
 
 
@@ -414,6 +418,12 @@ def _check_tensors(module: nn.Module) -> None:
                 raise BadInput(f"{what}: is {kind}. Use a dense tensor with values.")
             if name in changing and not _same(value, getattr(part, name)):
                 raise BadInput(f"{what}: its parametrization gives another value each time. Remove it first.")
+
+
+def _check_device(module: nn.Module) -> None:
+    for name, value in (*module.named_parameters(), *module.named_buffers()):
+        if value.device.type != "cpu":
+            raise BadInput(f"{name}: lies on {value.device}; runs beside a proof are on the CPU. Pass module.cpu().")
 
 
 def _check_members(what: str, value: Tensor) -> None:

@@ -45,7 +45,7 @@ class Histogram:
     @classmethod
     def of(cls, module: HistogramTransformer, L: int | None, claim: str | None, proof: Proof) -> Histogram:
         """Raises: BadInput for a module that is not judged, weights that are not finite, or another length."""
-        check_judged(module, HistogramTransformer)
+        check_judged(module, HistogramTransformer, anywhere=True)
         is_float8 = module.E.dtype in FLOAT8
         return cls(module, StoredModel.of(deepcopy(module).float() if is_float8 else module, L), claim, proof)
 

@@ -68,7 +68,7 @@ class StoredModel:
         from constructions.histogram import HistogramTransformer
         from verify.frame.judged import check_judged
 
-        check_judged(module, HistogramTransformer)
+        check_judged(module, HistogramTransformer, anywhere=True)
         check_flags(module)
         L = module.L if L is None else L
         check_whole_number("L", L)
