@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ from verify.engine.margins import Question
 from verify.engine.run import condition, holds, plain
 
 Array = np.ndarray[Any, np.dtype[np.object_]]
+Operand = Array | Tensor | float
+Axes = int | list[int] | None
 Operation = Callable[..., Any]
 Function = TypeVar("Function", bound=Operation)
 OPERATIONS: dict[str, Operation] = {}
@@ -37,7 +39,7 @@ class Undecidable(Exception):
 class MinusInfinity:
     """An exact -inf, as masks have: it may be added to and goes into softmax, and nothing else."""
 
-    def _refused(self, *others: Any) -> Any:
+    def _refused(self, *others: object) -> NoReturn:
         raise Undecidable
 
     __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = __neg__ = __abs__ = _refused
@@ -93,7 +95,7 @@ def margin(graph: Graph, question: Question, tokens: Tensor, answers: Tensor, bi
         return min(float_below(d) for row in found for d in row), min(min(float_above(d) for d in row) for row in found)
 
 
-def differences(row: Any, answer: int) -> list[arb]:
+def differences(row: Array, answer: int) -> list[arb]:
     """How far the right logit is above each other; a rival of exactly -inf is below it, and nothing where it is so."""
     if row[answer] is MINUS_INFINITY:
         return []
@@ -133,7 +135,7 @@ def balls(x: Any) -> Any:
     return filled(flat, tuple(x.shape))
 
 
-def filled(flat: list[Any], shape: tuple[int, ...]) -> Array:
+def filled(flat: Sequence[object], shape: tuple[int, ...]) -> Array:
     out = np.empty(len(flat), dtype=object)
     out[:] = flat
     return out.reshape(shape)
@@ -203,7 +205,7 @@ def move(target: Any, args: Any, kwargs: Any) -> Any:
     return at(moved) if isinstance(moved, Tensor) else [at(part) for part in moved]
 
 
-def as_array(x: Any) -> Array:
+def as_array(x: Operand) -> Array:
     if isinstance(x, np.ndarray):
         return x
     if isinstance(x, Tensor):
@@ -211,7 +213,7 @@ def as_array(x: Any) -> Array:
     return filled([MINUS_INFINITY if x == -math.inf else arb(x)], ())
 
 
-def each(function: Callable[..., Any], *arrays: Any) -> Array:
+def each(function: Operation, *arrays: Operand) -> Array:
     """A function of single numbers on arrays, broadcast."""
     broadcast = np.broadcast_arrays(*[as_array(a) for a in arrays])
     flat = [function(*numbers) for numbers in zip(*(b.reshape(-1) for b in broadcast), strict=True)]
@@ -241,7 +243,7 @@ def register_each() -> None:
     def logistic(x: arb) -> arb:
         return 1 / (1 + (-x).exp())
 
-    simple: dict[str, Callable[..., Any]] = {
+    simple: dict[str, Operation] = {
         "relu": relu,
         "neg": lambda x: -x,
         "abs": abs,
@@ -283,7 +285,7 @@ def register_each() -> None:
     operation("aten.gelu.default")(gelu_of)
 
 
-def compared(compare: Any, x: Any, y: Any) -> Tensor:
+def compared(compare: Operation, x: Operand, y: Operand) -> Tensor:
     opposite = {operator.gt: operator.le, operator.ge: operator.lt, operator.eq: operator.ne}
     opposite |= {there: here for here, there in opposite.items()}
 
@@ -302,7 +304,7 @@ register_each()
 
 
 @operation("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
-def where(condition: Tensor, x: Any, y: Any) -> Array:
+def where(condition: Tensor, x: Operand, y: Operand) -> Array:
     return np.where(condition.numpy(), as_array(x), as_array(y))
 
 
@@ -328,7 +330,7 @@ def softplus(x: Array, beta: float = 1, threshold: float = 20) -> Array:
 def ordered(x: Array, dim: int, descending: bool) -> Array:
     """The numbers in order along an axis, by larger and smaller ones of two in turn."""
 
-    def one(row: list[Any]) -> list[Any]:
+    def one(row: list[arb]) -> list[arb]:
         for last in range(len(row) - 1, 0, -1):
             for i in range(last):
                 row[i], row[i + 1] = row[i].min(row[i + 1]), row[i].max(row[i + 1])
@@ -340,20 +342,20 @@ def ordered(x: Array, dim: int, descending: bool) -> Array:
 
 
 @operation("aten.sort.default")
-def sort(x: Any, dim: int = -1, descending: bool = False) -> list[Any]:
+def sort(x: Operand, dim: int = -1, descending: bool = False) -> list[object]:
     return [ordered(as_array(x), dim, descending), UNKNOWN]
 
 
 @operation("aten.topk.default")
-def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Any]:
+def topk(x: Operand, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[object]:
     return [np.take(ordered(as_array(x), dim, largest), range(k), dim), UNKNOWN]
 
 
 @operation("aten.argmax.default")
-def argmax(x: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmax(x: Operand, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The first place of the largest number, where comparisons say which that is."""
 
-    def place(xs: list[Any]) -> int:
+    def place(xs: list[arb]) -> int:
         best = 0
         for i, number in enumerate(xs):
             if number > xs[best]:
@@ -366,13 +368,13 @@ def argmax(x: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
 
 
 @operation("aten.argmin.default")
-def argmin(x: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmin(x: Operand, dim: int | None = None, keepdim: bool = False) -> Tensor:
     return argmax(each(operator.neg, x), dim, keepdim)
 
 
 @operation("aten._native_batch_norm_legit_no_training.default")
 def batch_norm(
-    x: Array, weight: Any, bias: Any, mean: Array, var: Array, momentum: float, eps: float
+    x: Array, weight: Array | None, bias: Array | None, mean: Array, var: Array, momentum: float, eps: float
 ) -> tuple[Array, None, None]:
     def by_channel(part: Array) -> Array:
         return part.reshape([1, -1] + [1] * (x.ndim - 2))
@@ -402,27 +404,27 @@ def power(x: Array, exponent: float) -> Array:
 
 
 @operation("aten.pow.Scalar")
-def exponential(base: float, x: Any) -> Array:
+def exponential(base: float, x: Operand) -> Array:
     return each(lambda a: arb(base) ** a, x)
 
 
 @operation("aten._to_copy.default")
-def to_copy(x: Any) -> Array:
+def to_copy(x: Operand) -> Array:
     return as_array(x)
 
 
 @operation("aten.copy.default")
-def copy(x: Any, new: Any) -> Array:
+def copy(x: Array | Tensor, new: Operand) -> Array:
     return np.broadcast_to(as_array(new), tuple(x.shape))
 
 
 @operation("aten.cat.default")
-def cat(xs: list[Any], dim: int = 0) -> Array:
+def cat(xs: list[Operand], dim: int = 0) -> Array:
     return np.concatenate([as_array(x) for x in xs], axis=dim)
 
 
 @operation("aten.stack.default")
-def stack(xs: list[Any], dim: int = 0) -> Array:
+def stack(xs: list[Operand], dim: int = 0) -> Array:
     return np.stack([as_array(x) for x in xs], axis=dim)
 
 
@@ -435,7 +437,7 @@ def pad(x: Array, widths: list[int], value: float = 0.0) -> Array:
 
 
 @operation("aten.select_scatter.default")
-def select_scatter(x: Any, part: Any, dim: int, index: int) -> Array:
+def select_scatter(x: Operand, part: Operand, dim: int, index: int) -> Array:
     out = as_array(x).copy()
     np.moveaxis(out, dim, 0)[index] = as_array(part)
     return out
@@ -443,7 +445,7 @@ def select_scatter(x: Any, part: Any, dim: int, index: int) -> Array:
 
 @operation("aten.slice_scatter.default")
 def slice_scatter(
-    x: Any, part: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    x: Operand, part: Operand, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Array:
     out = as_array(x).copy()
     np.moveaxis(out, dim, 0)[slice(start, end, step)] = np.moveaxis(as_array(part), dim, 0)
@@ -491,7 +493,7 @@ def addmm(bias: Array, x: Array, y: Array, beta: float = 1, alpha: float = 1) ->
     return out
 
 
-def folded(x: Any, dims: Any, keepdim: bool, fold: Callable[[list[Any]], Any]) -> Array:
+def folded(x: Operand, dims: Axes, keepdim: bool, fold: Callable[[list[arb]], object]) -> Array:
     """A function of the list of numbers along some axes."""
     x = as_array(x)
     axes = list(range(x.ndim)) if dims is None or dims == [] else [dims] if isinstance(dims, int) else list(dims)
@@ -504,26 +506,26 @@ def folded(x: Any, dims: Any, keepdim: bool, fold: Callable[[list[Any]], Any]) -
 
 
 @operation("aten.sum.default", "aten.sum.dim_IntList")
-def total(x: Any, dims: Any = None, keepdim: bool = False) -> Array:
+def total(x: Operand, dims: Axes = None, keepdim: bool = False) -> Array:
     return folded(x, dims, keepdim, lambda xs: sum(xs, ZERO))
 
 
 @operation("aten.mean.default", "aten.mean.dim")
-def mean(x: Any, dims: Any = None, keepdim: bool = False) -> Array:
+def mean(x: Operand, dims: Axes = None, keepdim: bool = False) -> Array:
     return folded(x, dims, keepdim, lambda xs: sum(xs, ZERO) / len(xs))
 
 
 @operation("aten.amax.default")
-def amax(x: Any, dims: Any = None, keepdim: bool = False) -> Array:
+def amax(x: Operand, dims: Axes = None, keepdim: bool = False) -> Array:
     return folded(x, dims or None, keepdim, largest)
 
 
 @operation("aten.amin.default")
-def amin(x: Any, dims: Any = None, keepdim: bool = False) -> Array:
+def amin(x: Operand, dims: Axes = None, keepdim: bool = False) -> Array:
     return folded(x, dims or None, keepdim, lambda xs: -largest([-x for x in xs]))
 
 
-def largest(xs: list[Any]) -> Any:
+def largest(xs: list[arb]) -> arb:
     out = xs[0]
     for x in xs[1:]:
         out = out.max(x)
@@ -531,21 +533,21 @@ def largest(xs: list[Any]) -> Any:
 
 
 @operation("aten.var.correction")
-def variance(x: Array, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Array:
-    def of(xs: list[Any]) -> Any:
+def variance(x: Array, dim: Axes = None, correction: float | None = 1, keepdim: bool = False) -> Array:
+    def of(xs: list[arb]) -> arb:
         return sum((x * x for x in centred(xs)), ZERO) / arb(len(xs) - (1 if correction is None else correction))
 
     return folded(x, dim, keepdim, of)
 
 
 @operation("aten.cumsum.default")
-def cumsum(x: Any, dim: int) -> Array:
+def cumsum(x: Operand, dim: int) -> Array:
     out: Array = np.cumsum(as_array(x), axis=dim)
     return out
 
 
-def softmax_of(xs: list[Any], empty: arb) -> list[Any]:
-    scores = [x for x in xs if x is not MINUS_INFINITY]
+def softmax_of(xs: list[arb | MinusInfinity], empty: arb) -> list[arb]:
+    scores = [x for x in xs if not isinstance(x, MinusInfinity)]
     if not scores:
         return [empty] * len(xs)
     weights = precise_weights(scores)
@@ -553,24 +555,24 @@ def softmax_of(xs: list[Any], empty: arb) -> list[Any]:
     return [ZERO if x is MINUS_INFINITY else next(left) / whole for x in xs]
 
 
-def softmax(x: Any, dim: int, empty: arb) -> Array:
+def softmax(x: Operand, dim: int, empty: arb) -> Array:
     x = np.moveaxis(as_array(x), dim, -1)
     flat = [p for row in x.reshape(-1, x.shape[-1]) for p in softmax_of(list(row), empty)]
     return np.moveaxis(filled(flat, x.shape), -1, dim)
 
 
 @operation("aten._softmax.default", "aten.softmax.int")
-def plain_softmax(x: Any, dim: int, *options: Any) -> Array:
+def plain_softmax(x: Operand, dim: int, *options: object) -> Array:
     return softmax(x, dim, NO_NUMBER)
 
 
 @operation("aten._safe_softmax.default")
-def safe_softmax(x: Any, dim: int, *options: Any) -> Array:
+def safe_softmax(x: Operand, dim: int, *options: object) -> Array:
     return softmax(x, dim, ZERO)
 
 
 @operation("aten._log_softmax.default")
-def log_softmax(x: Any, dim: int, *options: Any) -> Array:
+def log_softmax(x: Operand, dim: int, *options: object) -> Array:
     return each(lambda p: p.log(), softmax(x, dim, NO_NUMBER))
 
 
@@ -579,10 +581,10 @@ def attention(
     q: Array,
     k: Array,
     v: Array,
-    mask: Any = None,
+    mask: Array | Tensor | None = None,
     dropout: float = 0.0,
     is_causal: bool = False,
-    scale: Any = None,
+    scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Array:
     if enable_gqa:
@@ -600,8 +602,10 @@ def attention(
 
 
 @operation("aten.native_layer_norm.default")
-def layer_norm(x: Array, shape: Any, weight: Any, bias: Any, eps: float) -> tuple[Array, None, None]:
-    def normal(xs: list[Any]) -> list[Any]:
+def layer_norm(
+    x: Array, shape: list[int], weight: Array | None, bias: Array | None, eps: float
+) -> tuple[Array, None, None]:
+    def normal(xs: list[arb]) -> list[arb]:
         spread = squared_deviation(xs, arb(eps)).sqrt()
         return [x / spread for x in centred(xs)]
 
@@ -611,7 +615,7 @@ def layer_norm(x: Array, shape: Any, weight: Any, bias: Any, eps: float) -> tupl
 
 
 @operation("aten._fused_rms_norm.default")
-def rms_norm(x: Array, shape: Any, weight: Any, eps: float) -> tuple[Array, None]:
+def rms_norm(x: Array, shape: list[int], weight: Array | None, eps: float) -> tuple[Array, None]:
     axes = list(range(-len(shape), 0))
     squares = folded(each(lambda a: a * a, x), axes, True, lambda xs: sum(xs, ZERO) / len(xs))
     out = each(lambda a, s: a / (s + arb(eps)).sqrt(), x, squares)
