@@ -8,7 +8,7 @@ dtype allows what any order of evaluation computes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,6 +131,12 @@ class Whole:
     high: Tensor
 
 
+Decided = Tensor | Whole | Unsure  # whole numbers and truth values
+Computed = Ball | Decided
+Value = Computed | float  # what an operation may be given; float: any number of Python
+Axes = int | Sequence[int] | None
+
+
 def length(x: Tensor, axis: int = -1) -> Tensor:
     """An upper bound on the l2 norm along an axis, kept as an axis of size one.
 
@@ -226,7 +232,7 @@ class Arithmetic:
             else self.record(out, step[0], self.checked(size, local * ENLARGE), step[1])
         )
 
-    def number(self, x: Any, like: Tensor) -> Ball:
+    def number(self, x: float, like: Tensor) -> Ball:
         """A Python number, the double it is; a dtype rounds it or keeps it wider."""
         near = float(x)
         value = torch.full((), near, dtype=torch.float64, device=like.device)

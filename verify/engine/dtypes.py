@@ -8,13 +8,12 @@ they may be, and no cast, copy, mask or index makes them smaller.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from verify.arithmetic.slack import U
-from verify.engine.balls import Arithmetic, Ball, Unsure, Whole
+from verify.engine.balls import Arithmetic, Ball, Computed, Decided, Unsure, Whole
 
 TRUTHS = frozenset({torch.bool})
 WHOLES = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
@@ -35,7 +34,7 @@ def widens(narrow: torch.dtype, wide: torch.dtype) -> bool:
     return narrow == wide or wide in {**to, torch.float32: (torch.float64,)}.get(narrow, ())
 
 
-def cast(at: Arithmetic, x: Any, dtype: torch.dtype) -> Any:
+def cast(at: Arithmetic, x: Computed, dtype: torch.dtype) -> Computed:
     """The value as a number of another dtype, as torch casts it: capture has refused what is not covered here.
 
     Whole numbers and truth values become floats rounded once; whole numbers beyond the range of another dtype wrap,
@@ -46,11 +45,11 @@ def cast(at: Arithmetic, x: Any, dtype: torch.dtype) -> Any:
         return as_float(at, x)
     if isinstance(x, Tensor):
         return x.to(dtype)
-    low, high = ends(at, x)
+    low, high = ends(at, x)  # type: ignore[arg-type]  # a ball is refused at capture
     return fitted(low, high, dtype, torch.ones_like(low, dtype=torch.bool))
 
 
-def as_float(at: Arithmetic, x: Any) -> Ball:
+def as_float(at: Arithmetic, x: Computed) -> Ball:
     """A ball from a ball, from whole numbers or from truth values, which the dtype rounds once."""
     if isinstance(x, Ball):
         return x
@@ -86,7 +85,7 @@ def rounded(at: Arithmetic, size: Tensor) -> Tensor:
     return at.checked(size, off + torch.where(size <= 2.0**at.stored.p, 0.0, at.u * (1 + 4 * U) * size))
 
 
-def ends(at: Arithmetic, x: Any) -> tuple[Tensor, Tensor]:
+def ends(at: Arithmetic, x: Decided | float) -> tuple[Tensor, Tensor]:
     """The least and the greatest whole number that a value may be, in int64."""
     if isinstance(x, Whole):
         return x.low, x.high
@@ -96,7 +95,7 @@ def ends(at: Arithmetic, x: Any) -> tuple[Tensor, Tensor]:
     return number, number
 
 
-def fitted(low: Tensor, high: Tensor, dtype: torch.dtype, is_sure: Tensor) -> Any:
+def fitted(low: Tensor, high: Tensor, dtype: torch.dtype, is_sure: Tensor) -> Decided:
     """Whole numbers from `low` to `high` in a dtype, where `is_sure` says that int64 holds the two.
 
     One that is beyond the dtype's range wraps, as torch casts it; several may be any number of the dtype.
@@ -111,21 +110,22 @@ def fitted(low: Tensor, high: Tensor, dtype: torch.dtype, is_sure: Tensor) -> An
     return Whole(torch.where(is_one, one, least), torch.where(is_one, one, most))
 
 
-def truth(at: Arithmetic, x: Any) -> Unsure:
+def truth(at: Arithmetic, x: Computed) -> Unsure:
     """Whether a value is not 0: NaN is not."""
     if isinstance(x, Unsure):
         return x
     if isinstance(x, Tensor):
         return Unsure(x != 0, torch.ones_like(x, dtype=torch.bool))
     if isinstance(x, Whole):
-        found: Unsure = fitted(x.low, x.high, torch.bool, torch.ones_like(x.low, dtype=torch.bool))
-        return found
+        zero = (x.low == 0) & (x.high == 0)
+        true = (x.low > 0) | (x.high < 0)
+        return Unsure(true, true | zero)
     low, high = x.ends
     is_zero = (x.mid == 0) & (x.radius == 0)
     is_not = (low > 0) | (high < 0) | ((x.radius == 0) & (x.mid != 0))
     return Unsure(is_not, is_zero | is_not)
 
 
-def is_whole(x: Any) -> bool:
+def is_whole(x: object) -> bool:
     """Whether a Python number is a whole number."""
     return isinstance(x, int) or (isinstance(x, float) and math.isfinite(x) and x.is_integer())

@@ -159,7 +159,7 @@ def _last_uses(graph: Graph) -> dict[torch.fx.Node, list[torch.fx.Node]]:
     return uses
 
 
-def enclosed_weights(graph: Graph, at: Arithmetic, device: torch.device | str = "cpu") -> dict[str, object]:
+def enclosed_weights(graph: Graph, at: Arithmetic, device: torch.device | str = "cpu") -> dict[str, Ball | Tensor]:
     """The stored tensors as the arithmetic reads them: whole numbers as they are, floats as balls."""
     assert at.is_real or not graph.around, "a dtype rounds what has moved once more"
     return {

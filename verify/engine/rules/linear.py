@@ -11,7 +11,7 @@ from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, LOST, U, gamma
-from verify.engine.balls import Arithmetic, Ball, Norm, length, of_finite, parts
+from verify.engine.balls import Arithmetic, Axes, Ball, Norm, Value, length, of_finite, parts
 from verify.engine.elementary import power_of_two
 from verify.engine.rules.registry import as_ball, midpoint, rule
 
@@ -316,7 +316,7 @@ def times(at: Arithmetic, x: Ball, y: Ball) -> Ball:
 
 
 @rule("aten.sum.default", "aten.sum.dim_IntList")
-def total(at: Arithmetic, x: Any, dims: Any = None, keepdim: bool = False, **options: Any) -> Ball:
+def total(at: Arithmetic, x: Value, dims: Axes = None, keepdim: bool = False, **options: object) -> Ball:
     """A sum of k numbers in any order, off by gamma_k times the sum of their absolute values."""
     ball = as_ball(at, x, midpoint(x))
     axes = list(range(ball.mid.ndim)) if not dims else [dims] if isinstance(dims, int) else list(dims)
@@ -336,7 +336,7 @@ def total(at: Arithmetic, x: Any, dims: Any = None, keepdim: bool = False, **opt
 
 
 @rule("aten.mean.default", "aten.mean.dim")
-def mean(at: Arithmetic, x: Any, dims: Any = None, keepdim: bool = False, **options: Any) -> Ball:
+def mean(at: Arithmetic, x: Value, dims: Axes = None, keepdim: bool = False, **options: object) -> Ball:
     """A mean of k numbers: their sum in any order, divided by k or times 1/k."""
     ball = as_ball(at, x, midpoint(x))
     out = total(at, ball, dims, keepdim)
@@ -348,7 +348,7 @@ def mean(at: Arithmetic, x: Any, dims: Any = None, keepdim: bool = False, **opti
 
 
 @rule("aten.cumsum.default")
-def cumsum(at: Arithmetic, x: Any, dim: int, **options: Any) -> Ball:
+def cumsum(at: Arithmetic, x: Value, dim: int, **options: object) -> Ball:
     """Sums of the first 1, 2, ... numbers along an axis, each in any order."""
     ball = as_ball(at, x, midpoint(x))
     k = int(ball.mid.shape[dim])

@@ -12,7 +12,8 @@ from torch import Tensor
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, OF_SUMS, U, gamma
 from verify.engine import elementary
-from verify.engine.balls import Arithmetic, Ball, Norm, Unsure, length
+from verify.engine.balls import Arithmetic, Ball, Computed, Norm, Unsure, length
+from verify.engine.dtypes import as_float
 from verify.engine.rules.linear import SLOPES, mean, negated, plus, product, times, total, turned, widened
 from verify.engine.rules.movement import record_move
 from verify.engine.rules.pointwise import ULPS, rsqrt
@@ -120,19 +121,19 @@ def spread_of(slope: Ball, p: Ball, dim: int) -> Ball:
 
 
 @rule("aten._softmax.default", "aten.softmax.int")
-def _softmax(at: Arithmetic, x: Any, dim: int, *options: Any) -> Ball:
+def _softmax(at: Arithmetic, x: Computed, dim: int, *options: object) -> Ball:
     """Softmax; scores of exactly -inf have the weight 0, and a row of nothing else is NaN."""
-    return softmax(at, as_ball(at, x, x), dim, math.nan)
+    return softmax(at, as_float(at, x), dim, math.nan)
 
 
 @rule("aten._safe_softmax.default")
-def _safe_softmax(at: Arithmetic, x: Any, dim: int, *options: Any) -> Ball:
+def _safe_softmax(at: Arithmetic, x: Computed, dim: int, *options: object) -> Ball:
     """Softmax; scores of exactly -inf have the weight 0, and a row of nothing else is 0."""
-    return softmax(at, as_ball(at, x, x), dim, 0.0)
+    return softmax(at, as_float(at, x), dim, 0.0)
 
 
 @rule("aten._log_softmax.default")
-def log_softmax(at: Arithmetic, x: Ball, dim: int, *options: Any) -> Ball:
+def log_softmax(at: Arithmetic, x: Ball, dim: int, *options: object) -> Ball:
     """x - max - log(sum of exponentials), each step in turn."""
     from verify.engine.rules.pointwise import amax, exp, log
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from flint import arb, ctx
@@ -13,7 +13,7 @@ from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, LOST, OF_FEW, OF_MANY, OF_SUMS, U
 from verify.engine import elementary
-from verify.engine.balls import Arithmetic, Ball, Norm, Unsure, of_finite
+from verify.engine.balls import Arithmetic, Axes, Ball, Computed, Norm, Unsure, Value, of_finite
 from verify.engine.dtypes import ANY, TRUTHS, truth
 from verify.engine.rules.linear import SLOPES, negated, plus, times, unbroadcast, widened
 from verify.engine.rules.registry import as_ball, midpoint, rule
@@ -25,41 +25,41 @@ GELU_SLOPE, SILU_SLOPE = 1.13, 1.1
 ULPS = 8  # a dtype's elementary functions are within this many u of their value (GELU and SiLU: of |x|)
 
 
-def pair(at: Arithmetic, a: Any, b: Any) -> tuple[Ball, Ball]:
+def pair(at: Arithmetic, a: Value, b: Value) -> tuple[Ball, Ball]:
     like = midpoint(a, b)
     return as_ball(at, a, like), as_ball(at, b, like)
 
 
 @rule("aten.add.Tensor", "aten.add.Scalar")
-def add(at: Arithmetic, a: Any, b: Any, *, alpha: float = 1) -> Ball:
+def add(at: Arithmetic, a: Value, b: Value, *, alpha: float = 1) -> Ball:
     """a + alpha b, rounded once each."""
     x, y = pair(at, a, b)
     return plus(at, x, y if alpha == 1 else times(at, y, at.number(alpha, y.mid)))
 
 
 @rule("aten.sub.Tensor", "aten.sub.Scalar")
-def sub(at: Arithmetic, a: Any, b: Any, *, alpha: float = 1) -> Ball:
+def sub(at: Arithmetic, a: Value, b: Value, *, alpha: float = 1) -> Ball:
     """a - alpha b, rounded once each."""
     x, y = pair(at, a, b)
     return plus(at, x, negated(at, y if alpha == 1 else times(at, y, at.number(alpha, y.mid))))
 
 
 @rule("aten.rsub.Scalar", "aten.rsub.Tensor")
-def rsub(at: Arithmetic, a: Any, b: Any, *, alpha: float = 1) -> Ball:
+def rsub(at: Arithmetic, a: Value, b: Value, *, alpha: float = 1) -> Ball:
     """b - alpha a, rounded once each."""
     result: Ball = sub(at, b, a, alpha=alpha)
     return result
 
 
 @rule("aten.mul.Tensor", "aten.mul.Scalar")
-def mul(at: Arithmetic, a: Any, b: Any) -> Ball:
+def mul(at: Arithmetic, a: Value, b: Value) -> Ball:
     """a b, rounded once."""
     x, y = pair(at, a, b)
     return times(at, y, x) if x.norm is None and y.norm is not None else times(at, x, y)
 
 
 @rule("aten.div.Tensor", "aten.div.Scalar")
-def div(at: Arithmetic, a: Any, b: Any) -> Ball:
+def div(at: Arithmetic, a: Value, b: Value) -> Ball:
     """a / b, rounded once, or a times the rounded 1/b; no number where b may be zero."""
     x, y = pair(at, a, b)
     if y.rad is None and y.mid.ndim == 0 and x.norm is not None:  # keeps the vectors' norms
@@ -150,8 +150,10 @@ def power(at: Arithmetic, x: Ball, exponent: float) -> Ball:
     return out if at.is_real or exponent == 1 else widened(at, out, ULPS * at.u * out.size)
 
 
-def known_power(exponent: Any) -> bool:
+def known_power(exponent: object) -> bool:
     """Whether `power` has a rule for this exponent."""
+    if not isinstance(exponent, int | float):
+        return False
     return exponent in (0.5, -0.5, -1) or (float(exponent).is_integer() and 1 <= exponent <= 16)
 
 
@@ -239,7 +241,7 @@ def exp(at: Arithmetic, x: Ball) -> Ball:
 
 
 @rule("aten.pow.Scalar")
-def exponential(at: Arithmetic, base: float, x: Any) -> Ball:
+def exponential(at: Arithmetic, base: float, x: Value) -> Ball:
     """base^x = exp(x log base) for a positive base; unbounded above e^700."""
     with ctx.workprec(200):
         exact = arb(float(base)).log()
@@ -383,28 +385,28 @@ def clamp(at: Arithmetic, x: Ball, least: float | None = None, most: float | Non
 
 
 @rule("aten.maximum.default")
-def maximum(at: Arithmetic, a: Any, b: Any) -> Ball:
+def maximum(at: Arithmetic, a: Value, b: Value) -> Ball:
     """The larger of two, exact; moves no more than either does."""
     x, y = pair(at, a, b)
     return Ball(torch.maximum(x.mid, y.mid), torch.maximum(x.radius, y.radius), None, x.infinite or y.infinite)
 
 
 @rule("aten.minimum.default")
-def minimum(at: Arithmetic, a: Any, b: Any) -> Ball:
+def minimum(at: Arithmetic, a: Value, b: Value) -> Ball:
     """The smaller of two, exact; moves no more than either does."""
     x, y = pair(at, a, b)
     return Ball(torch.minimum(x.mid, y.mid), torch.maximum(x.radius, y.radius), None, x.infinite or y.infinite)
 
 
 @rule("aten.amax.default")
-def amax(at: Arithmetic, x: Ball, dims: Any = (), keepdim: bool = False) -> Ball:
+def amax(at: Arithmetic, x: Ball, dims: Sequence[int] = (), keepdim: bool = False) -> Ball:
     """The largest number along axes, exact; moves no more than the one that moves most."""
     axes = list(dims) if dims else list(range(x.mid.ndim))
     return Ball(x.mid.amax(axes, keepdim), x.radius.amax(axes, keepdim), None, x.infinite)
 
 
 @rule("aten.amin.default")
-def amin(at: Arithmetic, x: Ball, dims: Any = (), keepdim: bool = False) -> Ball:
+def amin(at: Arithmetic, x: Ball, dims: Sequence[int] = (), keepdim: bool = False) -> Ball:
     """The smallest number along axes, exact; moves no more than the one that moves most."""
     axes = list(dims) if dims else list(range(x.mid.ndim))
     return Ball(x.mid.amin(axes, keepdim), x.radius.amax(axes, keepdim), None, x.infinite)
@@ -413,7 +415,7 @@ def amin(at: Arithmetic, x: Ball, dims: Any = (), keepdim: bool = False) -> Ball
 def compared(name: str, says: str, above: bool, or_equal: bool) -> None:
     """Registers a comparison: sure where the two hulls do not meet, or where both are exact."""
 
-    def compare(at: Arithmetic, a: Any, b: Any) -> Unsure:
+    def compare(at: Arithmetic, a: Value, b: Value) -> Unsure:
         x, y = pair(at, a, b)
         if not above:
             x, y = y, x
@@ -435,7 +437,7 @@ compared("le", "a <= b, sure where the balls do not meet.", False, True)
 
 
 @rule("aten.eq.Tensor", "aten.eq.Scalar")
-def equal(at: Arithmetic, a: Any, b: Any) -> Unsure:
+def equal(at: Arithmetic, a: Value, b: Value) -> Unsure:
     """a = b, sure where both are exact or the balls do not meet."""
     x, y = pair(at, a, b)
     (x_low, x_high), (y_low, y_high) = x.ends, y.ends
@@ -445,14 +447,14 @@ def equal(at: Arithmetic, a: Any, b: Any) -> Unsure:
 
 
 @rule("aten.ne.Tensor", "aten.ne.Scalar")
-def unequal(at: Arithmetic, a: Any, b: Any) -> Unsure:
+def unequal(at: Arithmetic, a: Value, b: Value) -> Unsure:
     """a is not b, sure where both are exact or the balls do not meet."""
     same: Unsure = equal(at, a, b)
     return Unsure(~same.value, same.known)
 
 
 @rule("aten.any.default", "aten.any.dim", "aten.any.dims", dtypes=ANY)
-def any_of(at: Arithmetic, x: Any, dims: Any = None, keepdim: bool = False) -> Unsure:
+def any_of(at: Arithmetic, x: Computed, dims: Axes = None, keepdim: bool = False) -> Unsure:
     """Whether any number is not 0, sure where one surely is not or all are sure."""
     given = truth(at, x)
     axes = list(range(given.value.ndim)) if dims is None else [dims] if isinstance(dims, int) else list(dims)
@@ -463,20 +465,20 @@ def any_of(at: Arithmetic, x: Any, dims: Any = None, keepdim: bool = False) -> U
 
 
 @rule("aten.all.default", "aten.all.dim", "aten.all.dims", dtypes=ANY)
-def all_of(at: Arithmetic, x: Any, dims: Any = None, keepdim: bool = False) -> Unsure:
+def all_of(at: Arithmetic, x: Computed, dims: Axes = None, keepdim: bool = False) -> Unsure:
     """Whether no number is 0, sure where one surely is or all are sure."""
     given = truth(at, x)
     opposite: Unsure = any_of(at, Unsure(~given.value, given.known), dims, keepdim)
     return Unsure(~opposite.value, opposite.known)
 
 
-def logic(name: str, says: str, operation: Any, decides: bool | None) -> None:
+def logic(name: str, says: str, operation: Callable[[Tensor, Tensor], Tensor], decides: bool | None) -> None:
     """Registers an operation on two truth values; one that `decides` settles it alone.
 
     Numbers are true where they are not 0; the operations on bits are covered for truth values alone.
     """
 
-    def combine(at: Arithmetic, a: Any, b: Any) -> Unsure:
+    def combine(at: Arithmetic, a: Computed, b: Computed) -> Unsure:
         x, y = truth(at, a), truth(at, b)
         known = x.known & y.known
         if decides is not None:
@@ -493,7 +495,7 @@ logic("or", "Either, sure where either is surely true or both are sure.", torch.
 logic("xor", "One of two and not the other, sure where both are.", torch.logical_xor, None)
 
 
-def opposite(at: Arithmetic, x: Any) -> Unsure:
+def opposite(at: Arithmetic, x: Computed) -> Unsure:
     """The opposite of a truth value, or whether a number is 0; sure where that is."""
     given = truth(at, x)
     return Unsure(~given.value, given.known)
@@ -504,7 +506,7 @@ rule("aten.bitwise_not.default", dtypes=TRUTHS)(opposite)
 
 
 @rule("aten._to_copy.default")
-def to_copy(at: Arithmetic, x: Any, dtype: torch.dtype | None = None) -> Ball:
+def to_copy(at: Arithmetic, x: Value, dtype: torch.dtype | None = None) -> Ball:
     """Numbers as floats of another format, rounded once; in real arithmetic as they are.
 
     What is rounded to a format of fewer bits than the reading has is not known: no number.

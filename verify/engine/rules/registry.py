@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from verify.engine.balls import Arithmetic, Ball, Unsure, Whole
+from verify.engine.balls import Arithmetic, Ball, Unsure, Value, Whole
 from verify.engine.dtypes import FLOATS, as_float
 
 Rule = Callable[..., Any]
@@ -67,12 +67,12 @@ def statement(function: Rule) -> str:
     return (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
 
 
-def as_ball(at: Arithmetic, x: Any, like: Tensor) -> Ball:
+def as_ball(at: Arithmetic, x: Value, like: Tensor) -> Ball:
     """A ball from a ball, from whole numbers or truth values, or from a Python number."""
     return as_float(at, x) if isinstance(x, Ball | Tensor | Unsure | Whole) else at.number(x, like)
 
 
-def midpoint(*xs: Any) -> Tensor:
+def midpoint(*xs: object) -> Tensor:
     """Some tensor among the arguments, for its device."""
     for x in xs:
         if isinstance(x, Ball):

@@ -7,20 +7,22 @@ dtype's range may be any number of it, for it wraps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from verify.engine.balls import Arithmetic, Ball, Unsure, Whole
+from verify.engine.balls import Arithmetic, Axes, Ball, Computed, Decided, Unsure, Whole
 from verify.engine.dtypes import IN_RANGE, TRUTHS, WHOLES, cast, ends, fitted, truth
 from verify.engine.rules.movement import MOVES
-from verify.engine.rules.registry import COVERS, RULES, Cover, covers
+from verify.engine.rules.registry import COVERS, RULES, Cover, Rule, covers
 
 BOTH = WHOLES | TRUTHS
+Number = Decided | float
 
 
-def register(names: tuple[str, ...], kinds: frozenset[torch.dtype], rule: Any, aside: tuple[int, ...] = ()) -> None:
+def register(names: tuple[str, ...], kinds: frozenset[torch.dtype], rule: Rule, aside: tuple[int, ...] = ()) -> None:
     """Registers an operation on whole numbers: each rule is called with the dtype as the option `dtype`."""
     for name in names:
         covers(name, Cover(rule, kinds, aside, True))
@@ -31,19 +33,19 @@ def size(x: tuple[Tensor, Tensor]) -> Tensor:
     return torch.maximum(x[0].to(torch.float64).abs(), x[1].to(torch.float64).abs())
 
 
-def added(at: Arithmetic, a: Any, b: Any, *, alpha: int = 1, dtype: torch.dtype) -> Any:
+def added(at: Arithmetic, a: Number, b: Number, *, alpha: int = 1, dtype: torch.dtype) -> Decided:
     """a + alpha b of whole numbers, which wrap; "or" of truth values."""
     x, y = ends(at, a), multiplied(ends(at, b), ends(at, alpha))
     is_sure = (size(x) + y[2]) < IN_RANGE
     return fitted(x[0] + y[0], x[1] + y[1], dtype, is_sure)
 
 
-def subtracted(at: Arithmetic, a: Any, b: Any, *, alpha: int = 1, dtype: torch.dtype) -> Any:
+def subtracted(at: Arithmetic, a: Number, b: Number, *, alpha: int = 1, dtype: torch.dtype) -> Decided:
     """a - alpha b of whole numbers, which wrap."""
     return added(at, a, b, alpha=-int(alpha), dtype=dtype)
 
 
-def subtracted_from(at: Arithmetic, a: Any, b: Any, *, alpha: int = 1, dtype: torch.dtype) -> Any:
+def subtracted_from(at: Arithmetic, a: Number, b: Number, *, alpha: int = 1, dtype: torch.dtype) -> Decided:
     """b - alpha a of whole numbers, which wrap."""
     return added(at, b, a, alpha=-int(alpha), dtype=dtype)
 
@@ -57,53 +59,57 @@ def multiplied(x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> tuple[Tens
     return low, high, size(x) * size(y)
 
 
-def times(at: Arithmetic, a: Any, b: Any, *, dtype: torch.dtype) -> Any:
+def times(at: Arithmetic, a: Number, b: Number, *, dtype: torch.dtype) -> Decided:
     """a b of whole numbers, which wraps; "and" of truth values."""
     low, high, largest = multiplied(ends(at, a), ends(at, b))
     return fitted(low, high, dtype, largest < IN_RANGE)
 
 
-def negative(at: Arithmetic, x: Any, *, dtype: torch.dtype) -> Any:
+def negative(at: Arithmetic, x: Number, *, dtype: torch.dtype) -> Decided:
     """-x of whole numbers, which wraps."""
     return added(at, 0, x, alpha=-1, dtype=dtype)
 
 
-def inverted(at: Arithmetic, x: Any, *, dtype: torch.dtype) -> Any:
+def inverted(at: Arithmetic, x: Number, *, dtype: torch.dtype) -> Decided:
     """All bits of whole numbers inverted: -1 - x, or 255 - x in uint8."""
     return added(at, 255 if dtype == torch.uint8 else -1, x, alpha=-1, dtype=dtype)
 
 
-def larger(at: Arithmetic, a: Any, b: Any, *, dtype: torch.dtype) -> Any:
+def larger(at: Arithmetic, a: Number, b: Number, *, dtype: torch.dtype) -> Decided:
     """The larger of two whole numbers or truth values."""
     (x, x_high), (y, y_high) = ends(at, a), ends(at, b)
     return exactly(torch.maximum(x, y), torch.maximum(x_high, y_high), dtype)
 
 
-def smaller(at: Arithmetic, a: Any, b: Any, *, dtype: torch.dtype) -> Any:
+def smaller(at: Arithmetic, a: Number, b: Number, *, dtype: torch.dtype) -> Decided:
     """The smaller of two whole numbers or truth values."""
     (x, x_high), (y, y_high) = ends(at, a), ends(at, b)
     return exactly(torch.minimum(x, y), torch.minimum(x_high, y_high), dtype)
 
 
-def exactly(low: Tensor, high: Tensor, dtype: torch.dtype) -> Any:
+def exactly(low: Tensor, high: Tensor, dtype: torch.dtype) -> Decided:
     return fitted(low, high, dtype, torch.ones_like(low, dtype=torch.bool))
 
 
-def largest(at: Arithmetic, x: Any, dims: Any = (), keepdim: bool = False, *, dtype: torch.dtype) -> Any:
+def largest(
+    at: Arithmetic, x: Number, dims: Sequence[int] = (), keepdim: bool = False, *, dtype: torch.dtype
+) -> Decided:
     """The largest whole number or truth value along axes."""
     low, high = ends(at, x)
     axes = list(dims) if dims else list(range(low.ndim))
     return exactly(low.amax(axes, keepdim), high.amax(axes, keepdim), dtype)
 
 
-def smallest(at: Arithmetic, x: Any, dims: Any = (), keepdim: bool = False, *, dtype: torch.dtype) -> Any:
+def smallest(
+    at: Arithmetic, x: Number, dims: Sequence[int] = (), keepdim: bool = False, *, dtype: torch.dtype
+) -> Decided:
     """The smallest whole number or truth value along axes."""
     low, high = ends(at, x)
     axes = list(dims) if dims else list(range(low.ndim))
     return exactly(low.amin(axes, keepdim), high.amin(axes, keepdim), dtype)
 
 
-def total(at: Arithmetic, x: Any, dims: Any = None, keepdim: bool = False, *, dtype: torch.dtype) -> Any:
+def total(at: Arithmetic, x: Number, dims: Axes = None, keepdim: bool = False, *, dtype: torch.dtype) -> Decided:
     """A sum of whole numbers or of truth values counted, which wraps."""
     low, high = ends(at, x)
     axes = list(range(low.ndim)) if dims is None or dims == [] else [dims] if isinstance(dims, int) else list(dims)
@@ -113,18 +119,18 @@ def total(at: Arithmetic, x: Any, dims: Any = None, keepdim: bool = False, *, dt
     return fitted(low.sum(axes, keepdim), high.sum(axes, keepdim), dtype, is_sure)
 
 
-def running_total(at: Arithmetic, x: Any, dim: int, *, dtype: torch.dtype) -> Any:
+def running_total(at: Arithmetic, x: Number, dim: int, *, dtype: torch.dtype) -> Decided:
     """Sums of the first 1, 2, ... whole numbers along an axis, which wrap."""
     low, high = ends(at, x)
     return fitted(low.cumsum(dim), high.cumsum(dim), dtype, size((low, high)).cumsum(dim) < IN_RANGE)
 
 
-def copied(at: Arithmetic, x: Any, *, dtype: torch.dtype, **options: Any) -> Any:
+def copied(at: Arithmetic, x: Computed, *, dtype: torch.dtype, **options: object) -> Computed:
     """Whole numbers and truth values in another dtype, where they wrap, or are true where they are not 0."""
     return cast(at, x, dtype)
 
 
-def chosen(at: Arithmetic, condition: Any, a: Any, b: Any, *, dtype: torch.dtype) -> Any:
+def chosen(at: Arithmetic, condition: Computed, a: Number, b: Number, *, dtype: torch.dtype) -> Decided:
     """One of two whole numbers or truth values by a truth value; either where that is not sure."""
     which = truth(at, condition)
     (x, x_high), (y, y_high) = ends(at, a), ends(at, b)
@@ -133,7 +139,7 @@ def chosen(at: Arithmetic, condition: Any, a: Any, b: Any, *, dtype: torch.dtype
     return exactly(low, high, dtype)
 
 
-def in_range(x: Any, dtype: torch.dtype) -> Any:
+def in_range(x: Number, dtype: torch.dtype) -> Number:
     """A Python number that the dtype does not have, as any number of it: it wraps; everything else as it is."""
     if not isinstance(x, int | float) or dtype == torch.bool or torch.iinfo(dtype).min <= x <= torch.iinfo(dtype).max:
         return x
@@ -143,7 +149,7 @@ def in_range(x: Any, dtype: torch.dtype) -> Any:
 def compared(name: str, says: str) -> None:
     """Registers a comparison of whole numbers: sure where it holds, or fails, for both ends of both."""
 
-    def compare(at: Arithmetic, a: Any, b: Any, *, dtype: torch.dtype) -> Unsure:
+    def compare(at: Arithmetic, a: Number, b: Number, *, dtype: torch.dtype) -> Unsure:
         (x, x_high), (y, y_high) = (ends(at, in_range(value, dtype)) for value in (a, b))
         if name in ("lt", "le"):
             x, x_high, y, y_high = y, y_high, x, x_high
@@ -186,11 +192,11 @@ register(
 WRITES = ("aten.select_scatter.default", "aten.slice_scatter.default", "aten.copy.default")
 
 
-def moved(name: str) -> Any:
+def moved(name: str) -> Rule:
     """The rule of an operation that moves numbers, or writes some over others: done on both ends alike."""
     rule = RULES[name]
 
-    def move(at: Arithmetic, x: Any, *arguments: Any, dtype: torch.dtype, **options: Any) -> Any:
+    def move(at: Arithmetic, x: Number, *arguments: Any, dtype: torch.dtype, **options: object) -> Any:
         def end(i: int, value: Any) -> Any:
             if isinstance(value, list) and any(isinstance(part, Tensor | Unsure | Whole) for part in value):
                 return [end(i, part) for part in value]
