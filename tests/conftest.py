@@ -9,8 +9,11 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and numpy are loaded; for the commands in processes, too
 
+gc.disable()  # until all tests are collected: what a thousand modules leave is looked through once, below
+
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from _pytest.assertion.rewrite import AssertionRewritingHook  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 from torch._export import utils  # noqa: E402
 from torch.export import decomp_utils, exported_program  # noqa: E402
@@ -26,6 +29,9 @@ if hasattr(utils, "_collect_all_valid_cia_ops"):  # a third of a capture's time,
     operations = cache(utils._collect_all_valid_cia_ops)
     for part in (utils, decomp_utils, exported_program):
         part._collect_all_valid_cia_ops = operations
+for finder in sys.meta_path:
+    if isinstance(finder, AssertionRewritingHook):  # of our tests, not of the 500 modules beside our plugin for pytest
+        finder._must_rewrite.discard("verify")
 LOOKS = 100  # at its clock, that a search's second holds
 
 
@@ -33,6 +39,7 @@ def pytest_collection_finish():
     """Thousands of collected tests stay until the end: the garbage collector need not look through them each time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
