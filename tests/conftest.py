@@ -6,6 +6,7 @@ import sys
 from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import Callable  # noqa: UP035 (torch._ops, below)
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and numpy are loaded; for the commands in processes, too
 
@@ -29,6 +30,7 @@ if hasattr(utils, "_collect_all_valid_cia_ops"):  # a third of a capture's time,
     operations = cache(utils._collect_all_valid_cia_ops)
     for part in (utils, decomp_utils, exported_program):
         part._collect_all_valid_cia_ops = operations
+torch._ops.Callable = Callable  # subscripted 11,000 times in each capture, for annotations: typing's is cached
 for finder in sys.meta_path:
     if isinstance(finder, AssertionRewritingHook):  # of our tests, not of the 500 modules beside our plugin for pytest
         finder._must_rewrite.discard("verify")
