@@ -226,7 +226,7 @@ def test_wider_sums_do_not_hold_for_ever():
 )
 def test_torch_never_goes_below_a_certified_margin(dtype):
     name = str(dtype).removeprefix("torch.")
-    for seed in range(0, 18, 2):
+    for seed in range(0, 18, 5):
         module = mutated(3, 4, seed).to(dtype)
         found = decided(module, name)
         if found.verdict is Verdict.PROVED:
@@ -237,7 +237,7 @@ def test_torch_never_goes_below_a_certified_margin(dtype):
 def test_every_order_that_is_tried_is_within_the_proof():
     """Counterexamples are runs: their margins are not below what the proof allows."""
     at = RoundedArithmetic.of(format_named("p10"))
-    for seed in range(1, 40, 6):
+    for seed in range(1, 40, 13):
         module = mutated(3, 3, seed, 0.1)
         least = proof.margins(proof.Stored.of(rounded_model(module, at.stored)), 3, at)
         for tokens in [(0, 1, 2), (1, 1, 2), (2, 2, 2), (0, 2, 2)]:
