@@ -108,7 +108,7 @@ def test_other_families_by_integer_arithmetic(lines, T, d, squared, is_levenshte
         assert levenshtein().at(T, d) ** 2 == sympy.Rational(squared.numerator, squared.denominator)
 
 
-@pytest.mark.parametrize("lines", every(6, [*TIGHT, *(case[0] for case in OTHERS)]))
+@pytest.mark.parametrize("lines", every(9, [*TIGHT, *(case[0] for case in OTHERS)]))
 def test_float_vectors_are_the_exact_lines(lines):
     vectors = lines.vectors()
     assert vectors.shape == (lines.T, lines.d)
