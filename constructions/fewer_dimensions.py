@@ -47,8 +47,8 @@ def code(
     Shapes: see HistogramTransformer.
     Raises: NotKnown when no code is found, with the best gap; BadInput for p < T.
 
-    >>> code("lin", T=4, L=3, d=4).predict(torch.tensor([2, 0, 2])).tolist()
-    [2, 1, 2]
+    >>> code("dot", T=4, L=10, d=8).predict(torch.tensor([2, 0, 2, 1, 1, 1, 3, 3, 3, 3])).tolist()
+    [2, 1, 2, 3, 3, 3, 4, 4, 4, 4]
     """
     _check(model, INVENTORY, T, L, d, p, dtype)
     d, p = T if d is None else d, T if p is None else p

@@ -682,7 +682,11 @@ def test_the_checker_imports_nothing_of_the_prover():
 
 
 @pytest.mark.parametrize(
-    "line", ["inductive --task vanilla --pe ape --precision float32", "language 0*1 --length 3 --precision bfloat16"]
+    "line",
+    [
+        "inductive --task vanilla --pe ape --vocabulary 12 --positions 12 --precision float32",
+        "language 0*1 --length 3 --precision bfloat16",
+    ],
 )
 def test_honest_certificates_of_other_tasks_are_not_doubted(line, tmp_path, capsys):
     """Their files were once called unreadable."""

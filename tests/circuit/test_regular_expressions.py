@@ -166,9 +166,9 @@ def test_intersections_and_shuffles_mean_sets_of_strings():
 
 
 @pytest.mark.parametrize("count", QUANTIFIERS)
-@pytest.mark.parametrize("part", ["0", "(0*)", "(01)", "()", "(0|()1)", "(0{0})", "[01]", "((0?){2})", "(0{2,3})"])
-def test_every_repetition(part, count):
-    assert compare(part + count, "01")
+def test_every_repetition(count):
+    parts = ["0", "(0*)", "(01)", "()", "(0|()1)", "(0{0})", "[01]", "((0?){2})", "(0{2,3})"]
+    assert [part for part in parts if not compare(part + count, "01")] == []
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_asking_for_the_impossible(capsys, argv, claim):
 @pytest.mark.parametrize(
     ("command", "claim"),
     first(
-        2,
+        1,
         [("histogram", "A-neg"), ("histogram", "W-5"), ("histogram", "W-6"), ("histogram", "W-7"), ("count01", "W-9")],
     ),
 )

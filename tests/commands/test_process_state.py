@@ -110,6 +110,7 @@ def digits_limit(request):
 @pytest.mark.parametrize(
     ("argv", "digits"),
     first(1, [
+        ("contextual --length 2200 --regions 2", 674),
         ("parity --T 4 --L 1080", 651),
         ("histogram --model dot --T 32 --L 440", 663),
         ("contextual --length 6000 --regions 2", 1819),

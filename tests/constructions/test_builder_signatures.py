@@ -26,7 +26,7 @@ def public_functions():
         module = importlib.import_module(info.name)
         for name, function in inspect.getmembers(module, inspect.isfunction):
             if not name.startswith("_") and function.__module__ == info.name:
-                yield pytest.param(function, id=f"{info.name.removeprefix('constructions.')}.{name}")
+                yield f"{info.name.removeprefix('constructions.')}.{name}", function
 
 
 def builders():
@@ -38,10 +38,11 @@ def builders():
         yield pytest.param(function, fixed, id=f"{model} {construction}")
 
 
-@pytest.mark.parametrize("function", list(public_functions()))
-def test_no_function_takes_what_it_does_not_name(function):
-    kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
-    assert inspect.Parameter.VAR_KEYWORD not in kinds
+def test_no_function_takes_what_it_does_not_name():
+    functions = dict(public_functions())
+    kinds = {name: {part.kind for part in inspect.signature(f).parameters.values()} for name, f in functions.items()}
+    assert len(kinds) > 300
+    assert [name for name, found in kinds.items() if inspect.Parameter.VAR_KEYWORD in found] == []
 
 
 @pytest.mark.parametrize(("function", "fixed"), list(builders()))

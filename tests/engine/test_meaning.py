@@ -118,7 +118,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", every(2, REFUSED))
 def test_what_no_rule_covers_in_a_dtype_is_refused_by_name(name):
     function, message = REFUSED[name]
     with pytest.raises(BadInput, match=message):
@@ -140,7 +140,7 @@ CASTS = {
 }
 
 
-@pytest.mark.parametrize("name", CASTS)
+@pytest.mark.parametrize("name", every(2, CASTS))
 def test_what_is_not_sure_stays_so(name):
     """1e8 + 0.75 - 1e8 is 0.75 in the reals, and 0 or more in float32: 0.75 > 0.5 is not sure there."""
 
@@ -245,7 +245,7 @@ def test_group_norms_shift_is_rounded():
     module = Stored(lambda self, x: norm(x, self.scale), [1.0, 2.0], scale=torch.ones(2))
     graph, rng, at = capture(module.eval(), 1), random.Random(0), Arithmetic(FORMATS["float32"])
     bounded = 0
-    for _ in range(300):
+    for _ in range(100):
         a, d = rng.uniform(1, 5), rng.uniform(-1, 5)
         scale = rng.uniform(0.1, 1.5) * 2.0**-23 * abs(a - d) / (abs(a + d) + 1e-9)
         row, weight = torch.tensor([[a, d]]), torch.full((2,), scale)
@@ -254,7 +254,7 @@ def test_group_norms_shift_is_rounded():
         run = norm(row, weight).double()
         assert not ((run.flatten() < low.flatten()) | (high.flatten() < run.flatten())).any()
         bounded += bool(torch.isfinite(low + high).all())
-    assert bounded > 200
+    assert bounded > 66
 
 
 def test_group_norms_scale_may_overflow():

@@ -52,9 +52,11 @@ def check_margin(module, certificate):
         assert tokens.count(tokens[position]) == certificate.tightest["expected"]
 
 
-@pytest.mark.parametrize("start", first(1, range(0, RANDOM_MODELS, CHUNK)))
-def test_random_and_mutated_models(start):
-    for seed in range(start, start + CHUNK):
+@pytest.mark.parametrize(
+    ("start", "models"), first(1, [(0, 50), *((i, CHUNK) for i in range(0, RANDOM_MODELS, CHUNK))])
+)
+def test_random_and_mutated_models(start, models):
+    for seed in range(start, start + models):
         check_against_enumeration(random_model(seed))
 
 

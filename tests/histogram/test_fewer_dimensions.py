@@ -145,7 +145,7 @@ def test_an_uneven_code_is_refused():
 def test_the_gap_is_the_reading_of_the_module(T, L, d_lin, d_dot):
     """log R of the search against the neuron of the built module, input by input."""
     for model, d in (("lin", d_lin), ("dot", d_dot), ("dot+sftm", d_dot)):
-        code = search(model, T, L, d, steps=200 * (T - 3) // 2)
+        code = search(model, T, L, d, steps=100 * (T - 3) // 2)
         module = on_code(model, code, L=L, dtype=torch.float64)
         scale = module.W_2[:, 1] - module.W_2[:, 0]
         for t in range(T):
@@ -192,7 +192,7 @@ def test_sizes_as_printed_and_if_attained():
     assert sympy.limit(2 * epsilon * T**2, T, sympy.oo) == 1
 
 
-@pytest.mark.parametrize(("T", "L", "steps"), first(1, [(4, 3, 40), (5, 3, 100), (6, 4, 200)]))
+@pytest.mark.parametrize(("T", "L", "steps"), first(1, [(4, 3, 20), (5, 3, 100), (6, 4, 200)]))
 def test_frontier_is_proved_saved_and_judged_again(tmp_path, capsys, T, L, steps):
     sizes = ["--T", str(T), "--L", str(L), "--steps", str(steps)]
     argv = ["frontier", "histogram", "--model", "all", *sizes, "--json"]

@@ -43,7 +43,7 @@ def partition_probabilities(K):
 
 def test_the_distribution_of_partitions():
     """Frequencies of the multiset of counts against the exact recursion: five standard deviations."""
-    T, L, n = 12, 5, 40000
+    T, L, n = 12, 5, 10000
     drawn = Counter(
         tuple(sorted(Counter(row).values())) for row in sample(T, L, n, torch.Generator().manual_seed(1)).tolist()
     )

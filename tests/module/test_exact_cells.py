@@ -133,7 +133,7 @@ def draw(kind, scale, seed):
                  faint=[0, 0, -400, -1000][seed // 2 % 4])  # fmt: skip
 
 
-@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 200), marks=pytest.mark.deep)])
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 200), marks=pytest.mark.deep)])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scale", SCALES)
 def test_bounds_hold_exactly(kind, scale, seeds):

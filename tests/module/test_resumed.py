@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from models.every_size import traced_once
 from models.one_layer import Plain
 
 from constructions.errors import BadInput
@@ -12,15 +13,18 @@ from tests.planted import planted
 from verify.arithmetic.readings import Real
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort
-from verify.module import ModuleProblem, Task, cells, certify, largest, tokens
+from verify.module import ModuleProblem, Task, cells, certify, largest, problem, tokens
 from verify.module.resumed import Kept
+
+captured = traced_once(problem.capture)
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Cells of a few inputs, a few of them at once."""
-    monkeypatch.setattr("verify.module.problem.FEW", 1)
-    monkeypatch.setattr("verify.module.problem.CLIMBING", 0.0)
+    monkeypatch.setattr(problem, "capture", captured)
+    monkeypatch.setattr(problem, "FEW", 1)
+    monkeypatch.setattr(problem, "CLIMBING", 0.0)
     monkeypatch.setattr(cells, "RUN", 2)
     monkeypatch.setattr(cells, "MOST_AT_ONCE", 3)
 
@@ -31,8 +35,8 @@ def module_of(seed):
 
 
 def decided(module, folder, budget):
-    problem = ModuleProblem(module, Task(tokens([4] * 4), largest), resume=None if folder is None else str(folder))
-    found = problem.prove(Real(), Effort(budget))
+    asked = ModuleProblem(module, Task(tokens([4] * 4), largest), resume=None if folder is None else str(folder))
+    found = asked.prove(Real(), Effort(budget))
     return found, {name: int(count) for name, count in found.extra["counts"].items()}
 
 

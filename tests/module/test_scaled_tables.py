@@ -5,6 +5,7 @@ import itertools
 import mpmath
 import pytest
 import torch
+from models.every_size import traced_once
 from models.selection import every, first
 
 from constructions.decoder import Decoder
@@ -12,10 +13,16 @@ from tests.clocks import ENDLESS
 from verify.engine.margins import margins
 from verify.frame.certificate import Verdict
 from verify.frame.clock import Deadline
-from verify.module import ModuleProblem, Task, cells, certify, largest, smallest, tokens
+from verify.module import ModuleProblem, Task, cells, certify, largest, problem, smallest, tokens
 
 V, N = 4, 4
 mpmath.mp.prec = 300
+captured = traced_once(problem.capture)
+
+
+@pytest.fixture(autouse=True)
+def traced_few_times(monkeypatch):
+    monkeypatch.setattr(problem, "capture", captured)
 
 
 def layer(scale, gap, seed=0, at="W_U", n_heads=1, dtype=torch.float64):
@@ -76,9 +83,9 @@ class Oracle:
 
 def one_layer(model, expected):
     """The layer as it is read off the graph, and the domain."""
-    problem = ModuleProblem(model, Task(tokens([V] * N), expected))
-    (part,) = problem.given.inputs.parts
-    return cells.one_layer(problem.graphs[N], problem.given.question(N), part), part
+    asked = ModuleProblem(model, Task(tokens([V] * N), expected))
+    (part,) = asked.given.inputs.parts
+    return cells.one_layer(asked.graphs[N], asked.given.question(N), part), part
 
 
 SCALES = [(1.0, 640.0), (1e-60, 640.0), (2.0**-600, 600.0), (2.0**-1000, 50.0), (2.0**-1070, 3.0), (2.0**900, 640.0)]
