@@ -15,7 +15,6 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from _pytest.assertion.rewrite import AssertionRewritingHook  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
-from torch._C import DispatchKey  # noqa: E402
 from torch._export import utils  # noqa: E402
 from torch.export import decomp_utils, exported_program  # noqa: E402
 
@@ -30,23 +29,6 @@ if hasattr(utils, "_collect_all_valid_cia_ops"):  # a third of a capture's time,
     operations = cache(utils._collect_all_valid_cia_ops)
     for part in (utils, decomp_utils, exported_program):
         part._collect_all_valid_cia_ops = operations
-register_checked = torch._ops.OperatorBase.py_impl
-
-
-def register(operation, key):
-    """torch's registration of a kernel, 11,000 in each capture, without the annotations of its parts."""
-    if not isinstance(key, DispatchKey) or key == DispatchKey.Python or key in operation.py_kernels:
-        return register_checked(operation, key)
-
-    def put(kernel):
-        operation.py_kernels[key] = kernel
-        operation._dispatch_cache.clear()
-        return kernel
-
-    return put
-
-
-torch._ops.OperatorBase.py_impl = register
 for finder in sys.meta_path:
     if isinstance(finder, AssertionRewritingHook):  # of our tests, not of the 500 modules beside our plugin for pytest
         finder._must_rewrite.discard("verify")
