@@ -202,7 +202,8 @@ def times(c, factor):
     """A certificate with another margin."""
     more = c | {"margin": factor * c["margin"]}
     more |= {"margin_per_count": [factor * m for m in c["margin_per_count"]]} if c["margin_per_count"] else {}
-    return more | {"tightest": c["tightest"] and c["tightest"] | {"margin": factor * c["margin"]}}
+    has_it = "margin" in (c["tightest"] or {})
+    return more | ({"tightest": c["tightest"] | {"margin": factor * c["margin"]}} if has_it else {})
 
 
 @pytest.mark.parametrize("name", IN_DTYPES)
