@@ -17,10 +17,10 @@ from verify.engine import few_bits
 from verify.engine.balls import Arithmetic, Ball, Step
 from verify.engine.capture import capture
 from verify.engine.few_bits import bounds
-from verify.engine.run import enclose
 from verify.engine.margins import Question
 from verify.engine.rules import RULES, normalisation
 from verify.engine.rules.linear import SLOPES, plus, product
+from verify.engine.run import enclose
 
 BF16, HALF, WIDE = (FORMATS[name] for name in ("bfloat16", "float16", "float32"))
 
