@@ -232,6 +232,26 @@ def changed(said):
     yield said | {"program": {**program, "inputs": [{**part, "sets": [[0, 1, 2, 3, 9], *part["sets"][1:]]}]}}
 
 
+MISSHAPEN = {  # a node's operation, and what is said of it that it cannot be
+    "no axis": ("aten._softmax.default", lambda node: {"args": node["args"][:1]}),
+    "no tensor": ("aten._softmax.default", lambda node: {"shape": None, "dtype": None}),
+    "no factors": ("aten.bmm.default", lambda node: {"args": []}),
+    "a product that is none": ("aten.bmm.default", lambda node: {"shape": None, "dtype": None}),
+}
+
+
+@pytest.mark.parametrize("name", MISSHAPEN)
+def test_operations_that_cannot_be_are_refused(name):
+    weights, text = kept("layer norm before")
+    said = json.loads(text)
+    op, changes = MISSHAPEN[name]
+    nodes = said["program"]["graphs"][0]["nodes"]
+    last = max(i for i, node in enumerate(nodes) if node["op"] == op)
+    nodes[last] |= changes(nodes[last])
+    code, answer = outcome(weights, json.dumps(said))
+    assert code in (1, NOT_CHECKABLE) and answer.startswith("program: "), answer
+
+
 def test_forged_fields_are_refused():
     weights, text = kept("half trained")
     said = json.loads(text)

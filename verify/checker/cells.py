@@ -18,6 +18,7 @@ from flint import arb, ctx
 
 from verify.checker.affine import linear_part
 from verify.checker.arrays import Open
+from verify.checker.graphs import UNFIT
 from verify.checker.one_layer import OneLayerGraph, Sets, of_each, with_token
 from verify.checker.questions import MOST_INPUTS, InputsPart, Statement, Tokens
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
@@ -47,6 +48,8 @@ def count(statement: Statement, margin: float) -> CellTally:
             found = [cells.count() for cells in _by_own_token(statement, part, rule, margin)]
     except Open:
         raise Refusal("a comparison in the graph is open on a cell", NOT_CHECKABLE) from None
+    except UNFIT as error:
+        raise Refusal(f"program: is not decided by cells ({error})", NOT_CHECKABLE) from None
     right, wrong, left = zip(*found, strict=True)
     return CellTally(sum(right), sum(wrong), [tokens for some in left for tokens in some])
 
