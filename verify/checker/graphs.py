@@ -19,14 +19,8 @@ EVERY_WORD = WORDS | WHOLE_WORDS
 BYTES = {dtype: struct.calcsize("<" + word) for dtype, (_, word) in WHOLE_WORDS.items()} | {"C64": 8}
 AT_ONCE = 1 << 19  # numbers of the widest tensor, over a batch of inputs
 Node = dict[str, Any]
-UNFIT = (
-    StopIteration,
-    TypeError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-)  # arguments that do not fit
+# what is raised where arguments do not fit
+UNFIT = (StopIteration, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
 
 class TracedGraph(NamedTuple):
