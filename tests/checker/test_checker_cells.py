@@ -17,6 +17,7 @@ from torch import nn
 from constructions.largest import steep
 from tests.planted import planted
 from verify.checker import cells, module
+from verify.checker.graphs import BYTES
 from verify.checker.questions import Statement
 from verify.checker.reading import NOT_CHECKABLE, Refusal, read_tiles
 from verify.engine import margins
@@ -107,7 +108,7 @@ def test_what_the_prover_says_holds(name):
 
 def counted(files_):
     weights, text = files_
-    tensors, _ = read_tiles(weights, {})
+    tensors, _ = read_tiles(weights, BYTES)
     return cells.count(Statement(json.loads(text)["program"], tensors), 0.0)
 
 
@@ -140,6 +141,13 @@ AFTER = {
 }
 
 
+TABLES = {  # that tokens choose rows of, but no rows of floats
+    "whole": lambda V, d: torch.arange(V * d).view(V, d) % 5 - 2,
+    "line": lambda V, d: torch.arange(V) / 4,
+    "boxes": lambda V, d: (torch.arange(V * d) % 3 / 4).view(V, 2, 2),
+}
+
+
 class Odd(nn.Module):
     """A layer with something that is not an affine map of one attention on tokens by themselves."""
 
@@ -148,10 +156,13 @@ class Odd(nn.Module):
         torch.manual_seed(3)
         self.what, self.E, self.P = what, nn.Embedding(V, d), nn.Embedding(3, d)
         self.q, self.k, self.v, self.U = (nn.Linear(d, n) for n in (d, d, d, V))
+        if what in TABLES:
+            self.register_buffer("table", TABLES[what](V, d))
 
     def forward(self, t):
         what = self.what
         x = self.E((t * 3) % 4 if what == "tokens" else t.flip(1) if what == "flip" else t) + self.P.weight
+        x = x + self.table[t].view(len(t), 3, -1) if what in TABLES else x
         x = x.cumsum(1) if what == "sums" else x + x.mean(1, keepdim=True) if what == "means" else x
         q, k, v = self.q(x), self.k(x), self.v(x)
         v = v.flip(1) if what == "values" else v
@@ -180,6 +191,14 @@ def test_another_layer_is_counted_right_or_not_at_all(what):
     else:
         assert found.right <= right and found.wrong <= 64 - right
         assert found.right + found.wrong + len(found.open) == 64 and (what in NOT_ONE or not found.open)
+
+
+@pytest.mark.parametrize("what", first(1, TABLES))
+def test_balls_are_made_of_rows_of_floats_alone(what):
+    """python-flint reads memory that is none of its own where it is handed whole numbers as balls."""
+    with pytest.raises(Refusal, match="more than one attention and affine maps") as refusal:
+        counted(saved(Odd(what), Task(tokens([4] * 3), largest)))
+    assert refusal.value.exit_code == NOT_CHECKABLE
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(2), *(range(i, i + 10) for i in range(2, 102, 10))]), ids=str)
@@ -211,6 +230,26 @@ def changed(said):
     (part,) = program["inputs"]
     yield said | {"program": {**program, "inputs": [{**part, "sets": [[0, 1, 2, 3], *part["sets"][1:]]}]}}
     yield said | {"program": {**program, "inputs": [{**part, "sets": [[0, 1, 2, 3, 9], *part["sets"][1:]]}]}}
+
+
+MISSHAPEN = {  # a node's operation, and what is said of it that it cannot be
+    "no axis": ("aten._softmax.default", lambda node: {"args": node["args"][:1]}),
+    "no tensor": ("aten._softmax.default", lambda node: {"shape": None, "dtype": None}),
+    "no factors": ("aten.bmm.default", lambda node: {"args": []}),
+    "a product that is none": ("aten.bmm.default", lambda node: {"shape": None, "dtype": None}),
+}
+
+
+@pytest.mark.parametrize("name", MISSHAPEN)
+def test_operations_that_cannot_be_are_refused(name):
+    weights, text = kept("layer norm before")
+    said = json.loads(text)
+    op, changes = MISSHAPEN[name]
+    nodes = said["program"]["graphs"][0]["nodes"]
+    last = max(i for i, node in enumerate(nodes) if node["op"] == op)
+    nodes[last] |= changes(nodes[last])
+    code, answer = outcome(weights, json.dumps(said))
+    assert code in (1, NOT_CHECKABLE) and answer.startswith("program: "), answer
 
 
 def test_forged_fields_are_refused():

@@ -25,7 +25,7 @@ from constructions.parity import as_bytes as parity_bytes
 from constructions.parity import sawtooth
 from tests.planted import planted
 from verify.arithmetic.readings import reading_of
-from verify.checker import adder, contextual, forwards, parity, prompts, regions, roundoff
+from verify.checker import adder, contextual, forwards, kinds, parity, prompts, regions, roundoff
 from verify.checker.formats import NAMED, BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, Refusal, read_weights
 from verify.frame import decide
@@ -199,17 +199,32 @@ def test_whole_numbers_are_exact():
 # ---- certificates
 
 
+def times(c, factor):
+    """A certificate with another margin."""
+    more = c | {"margin": factor * c["margin"]}
+    more |= {"margin_per_count": [factor * m for m in c["margin_per_count"]]} if c["margin_per_count"] else {}
+    has_it = "margin" in (c["tightest"] or {})
+    return more | ({"tightest": c["tightest"] | {"margin": factor * c["margin"]}} if has_it else {})
+
+
 @pytest.mark.parametrize("name", IN_DTYPES)
 def test_an_honest_proof_holds_and_a_larger_margin_does_not(name):
     weights, text = honest(name)
     c = json.loads(text)
     assert outcome(weights, text) == (0, "PROVED")
-    more = c | {"margin": 3 * c["margin"]}
-    more |= {"margin_per_count": [3 * m for m in c["margin_per_count"]]} if c["margin_per_count"] else {}
-    more |= {"tightest": c["tightest"] and c["tightest"] | {"margin": 3 * c["margin"]}}
-    assert outcome(weights, json.dumps(more))[0] == 1
+    assert outcome(weights, json.dumps(times(c, 3)))[0] == 1
     for changes in ({"reading": "real"}, {"parameters": c["parameters"] | {"precision": "float16"}}):
         assert outcome(weights, json.dumps(c | changes))[0] != 0
+
+
+@pytest.mark.parametrize("name", ["dot, float32", "addition, two layers, float32", "places, float32"])
+def test_where_half_of_a_margin_is_on_trust_the_answer_says_so(name):
+    """Where steps start from what was computed, nearly twice the margin holds, too; elsewhere no tenth more."""
+    weights, text = honest(name)
+    is_stepwise = roundoff.HALF in kinds.check(weights, text.encode())[1]
+    assert is_stepwise == (name != "dot, float32")
+    for factor, holds in ((1.1, is_stepwise), (1.9, is_stepwise), (2.1, False)):
+        assert (outcome(weights, json.dumps(times(json.loads(text), factor)))[0] == 0) == holds, factor
 
 
 def test_a_narrower_format_is_another_statement():

@@ -20,6 +20,7 @@ from verify.engine.few_bits import bounds
 from verify.engine.margins import Question
 from verify.engine.rules import RULES, normalisation
 from verify.engine.rules.linear import SLOPES, plus, product
+from verify.engine.run import enclose
 
 BF16, HALF, WIDE = (FORMATS[name] for name in ("bfloat16", "float16", "float32"))
 
@@ -369,6 +370,42 @@ def test_models_of_all_sizes(power):
 @pytest.mark.parametrize("norm", [False, True])
 def test_a_million_runs(norm, is_kept):
     assert is_held(Small(norm=norm, seed=3), BF16, torch.bfloat16, ALL[:200], runs=5000, is_kept=is_kept)[0]
+
+
+WRITERS = {  # of 0.1, which is no number of any dtype of few bits, beside a logit x
+    "padding": lambda x: F.pad(x, (0, 1), value=0.1),
+    "one of two": lambda x: torch.cat([x, torch.where(x > 5, x, 0.1)], -1),
+    "one of two numbers": lambda x: torch.cat([x, torch.where(x > 5, 0.3, 0.1).to(x.dtype)], -1),
+    "filled": lambda x: torch.cat([x, x.masked_fill(x < 5, 0.1)], -1),
+    "new": lambda x: torch.cat([x, x.new_full((len(x), 1), 0.1)], -1),
+    "clamped": lambda x: torch.cat([x, (x - 5).clamp(0.1, 0.2)], -1),
+    "hardtanh": lambda x: torch.cat([x, F.hardtanh(x - 5, 0.1, 0.2)], -1),
+    "threshold": lambda x: torch.cat([x, F.threshold(x, 5.0, 0.1)], -1),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_numbers_that_are_written_and_not_computed_are_rounded(name):
+    """The stored logit rounds to what 0.1 rounds to: the two are equal, and the margin 0."""
+
+    class Writer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.e = nn.Embedding(1, 1)
+            self.e.weight.data.fill_(0.10005)
+
+        def forward(self, t):
+            return WRITERS[name](self.e(t[:, 0]))
+
+    tokens = torch.zeros(1, 1, dtype=torch.long)
+    graph, question = capture(Writer().double().eval(), 1), Question(None, None)
+    with torch.no_grad():
+        run = Writer().bfloat16()(tokens).double()
+    assert run[0, 0] == run[0, 1]
+    found = [bounds(graph, question, BF16, WIDE, is_kept=is_kept)(tokens, tokens) for is_kept in (False, True)]
+    found.append(enclose(graph, Arithmetic(BF16), question)(tokens, tokens))
+    found.append(enclose(graph, Arithmetic(BF16, WIDE), question)(tokens, tokens))
+    assert all(low <= 0 <= high for low, high in found), found
 
 
 SEVERAL = ("norms", "convolution", "batch norm")  # operations, where torch has one

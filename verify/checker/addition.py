@@ -9,7 +9,7 @@ from verify.checker.adder import Adder, answer_of, how, in_dtype, least_gap, rea
 from verify.checker.carries import prove_two_layers
 from verify.checker.columns import BITS, DigitColumn
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, require
-from verify.checker.roundoff import opened, still_due
+from verify.checker.roundoff import HALF, opened, still_due
 from verify.checker.statement import certificate_of, check_counts, compare, is_close
 
 PRECISIONS = (128, 1024, 8192)
@@ -41,7 +41,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     with ctx.workprec(BITS + 64):
         if len(model.layers) == 2:
             prove_two_layers(model, fmt, n, B, c["margin"])
-            return verdict, trusted
+            return verdict, trusted + [HALF] * (fmt is not None)
         model, off = in_dtype(model, fmt)
         least = fmpq(*still_due(c["margin"], off).as_integer_ratio())
         for i in range(n + 1):

@@ -18,6 +18,7 @@ from flint import arb, ctx
 
 from verify.checker.affine import linear_part
 from verify.checker.arrays import Open
+from verify.checker.graphs import UNFIT
 from verify.checker.one_layer import OneLayerGraph, Sets, of_each, with_token
 from verify.checker.questions import MOST_INPUTS, InputsPart, Statement, Tokens
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
@@ -45,8 +46,8 @@ def count(statement: Statement, margin: float) -> CellTally:
     try:
         with ctx.workprec(PRECISION):
             found = [cells.count() for cells in _by_own_token(statement, part, rule, margin)]
-    except Open:
-        raise Refusal("a comparison in the graph is open on a cell", NOT_CHECKABLE) from None
+    except (Open, *UNFIT) as error:
+        raise Refusal(f"program: cells: {str(error) or 'a comparison is open'}", NOT_CHECKABLE) from None
     right, wrong, left = zip(*found, strict=True)
     return CellTally(sum(right), sum(wrong), [tokens for some in left for tokens in some])
 
@@ -82,8 +83,7 @@ def _by_own_token(
 
 def _one_softmax(statement: Statement, graph: OneLayerGraph) -> tuple[int, int]:
     """The one head and row whose values reach the logits, and where these stand among what the attention gives."""
-    part, width = statement.parts[0], graph.width
-    starts = range(0, graph.size, width)
+    part, width, starts = statement.parts[0], graph.width, range(0, graph.size, graph.width)
     ones = [[arb(0, start <= i < start + width) for i in range(graph.size)] for start in starts]
     output = linear_part(graph, ones)
     logits = [statement.logits(output, row, part)[0].values() for row in output.rows]

@@ -19,6 +19,8 @@ EVERY_WORD = WORDS | WHOLE_WORDS
 BYTES = {dtype: struct.calcsize("<" + word) for dtype, (_, word) in WHOLE_WORDS.items()} | {"C64": 8}
 AT_ONCE = 1 << 19  # numbers of the widest tensor, over a batch of inputs
 Node = dict[str, Any]
+# what is raised where arguments do not fit
+UNFIT = (StopIteration, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
 
 class TracedGraph(NamedTuple):
@@ -185,7 +187,7 @@ class Follower:
     def _value(self, i: int, node: Node, values: dict[int, Any], tokens: Sequence[Sequence[int]]) -> Any:
         try:
             found = self._called(i, node, values, tokens)
-        except (StopIteration, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        except UNFIT as error:
             raise Refusal(
                 f"program: node {i}, {node['op'][:60]}, cannot be followed ({error})", NOT_CHECKABLE
             ) from None

@@ -114,6 +114,7 @@ class OneLayerGraph(Follower):
     def _rows(self, i: int, values: Mapping[int, Any]) -> Array:
         """The rows of a table that sets of tokens choose, as balls around those of each set."""
         W = values[self.uses[i][0]]
+        self.require_affine(W.kind == FLOAT and len(W.shape) == 2, i)  # balls are around floats alone
         n, width = W.shape
         table, known = W.rows[0], dict[tuple[int, ...], list[arb]]()
         for chosen in {chosen for sets in self.sets for chosen in sets}:

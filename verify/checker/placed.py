@@ -26,7 +26,7 @@ from verify.checker.regions import (
     mean,
     read_shapes,
 )  # fmt: skip
-from verify.checker.roundoff import Roundoff, contract, opened, still_due
+from verify.checker.roundoff import HALF, Roundoff, contract, opened, still_due
 from verify.checker.statement import certificate_of, compare
 
 MOST_PLACES, MOST_COORDINATES = 128, 4
@@ -74,7 +74,7 @@ def check(weights: bytes, certificate: bytes, task: str) -> tuple[str, list[str]
         is_true = not strings.are_few or one_by_one(strings, model.gaps, margin)
         require(is_true, NOT_SHOWN)
         require(fmt is None and strings.are_few, NOT_SHOWN, NOT_CHECKABLE)  # one by one is no proof of other orders
-    return verdict, trusted
+    return verdict, trusted + [HALF] * (fmt is not None)
 
 
 class Placed:

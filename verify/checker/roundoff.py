@@ -16,6 +16,7 @@ from verify.checker.statement import header, verdict_of
 from verify.checker.table import IN_DTYPE, walk
 
 READING = "dtype, any order"
+HALF = "half of the margin"  # what is not shown of it where `still_due` is asked step by step
 FLUSHED = 32  # smallest normal numbers that a share of a softmax may lose at most
 HIGHEST = "float32 matrix products are float32: torch.set_float32_matmul_precision is at 'highest'"
 
@@ -142,7 +143,7 @@ def slack(logits: Reach) -> float:
 def still_due(margin: float, off: float, is_stepwise: bool = False) -> float:
     """What real arithmetic must show: the margin, up to what the roundings may do, and no less than that.
 
-    Where other steps' roundings are in what it shows already, half of the margin.
+    Where other steps' roundings are in what it shows already, half of the margin: the other half is on trust (HALF).
 
     Raises: Refusal where this leaves less than half of the margin: then nothing is decided.
     """

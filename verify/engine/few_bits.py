@@ -409,7 +409,8 @@ class FewBits:
             return self._result(at, linearised(self._inside(at), RULES[name], args[0], **kwargs))
         if name in MATRICES and all(isinstance(x, Ball) for x in args):
             return self._result(at, centred_product(at, *args))
-        if name in CREATING or name in STEPWISE or (self.is_kept and not moves and not _is_sum(name, args, kwargs)):
+        has_numbers = self.is_kept and not _is_sum(name, args, kwargs)  # of Python's, as a fill or a factor
+        if moves or name in CREATING or name in STEPWISE or has_numbers:
             return call(node, values, self._stepwise(at), device)
         out = call(node, values, at, device)
         if self.is_kept and name in BIASES and len(args) > 2 and isinstance(args[BIASES[name]], Ball):

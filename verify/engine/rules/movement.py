@@ -211,9 +211,14 @@ for _name, _operation, _says in (
 
 @rule("aten.constant_pad_nd.default")
 def pad(at: Arithmetic, x: Ball, widths: list[int], value: float = 0.0) -> Ball:
-    """The numbers with a constant round them."""
+    """The numbers with a constant round them, which a dtype rounds."""
+    number = at.number(value, x.mid)
+    mid = aten.constant_pad_nd.default(x.mid, widths, float(number.mid))
     rad = None if x.rad is None else aten.constant_pad_nd.default(x.rad, widths, 0.0)
-    return Ball(aten.constant_pad_nd.default(x.mid, widths, value), rad, None, x.infinite or abs(value) == float("inf"))
+    if number.rad is not None:
+        is_new = aten.constant_pad_nd.default(torch.zeros_like(x.mid), widths, 1.0) > 0
+        rad = torch.where(is_new, number.rad, torch.zeros_like(mid) if rad is None else rad)
+    return Ball(mid, rad, None, x.infinite or number.infinite)
 
 
 @rule("aten.embedding.default", aside=(1,))
