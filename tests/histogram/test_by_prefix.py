@@ -23,7 +23,7 @@ from tests.clocks import ENDLESS, looks
 from tests.histogram.test_scaled_weights import drawn_model, exactly
 from tests.planted import planted
 from verify.frame.clock import Deadline
-from verify.tasks.histogram import by_cost, by_prefix, loops, narrow, prefixes
+from verify.tasks.histogram import by_cost, by_prefix, loops, narrow, on_device, prefixes
 from verify.tasks.histogram.by_prefix import ByPrefix
 from verify.tasks.histogram.candidate import Smallest
 from verify.tasks.histogram.narrow import Narrow
@@ -37,13 +37,14 @@ KINDS = ["dot", "bos", "dot+sftm", "bos+sftm"]
 SIZES = [(4, 4), (3, 5), (5, 3), (2, 6)]
 COMPILED = pytest.param("compiled", marks=pytest.mark.skipif(not find_spec("llvmlite"), reason="weightproof[fast]"))
 LOOPS = ["numpy", COMPILED]
+ALSO_TORCH = [*LOOPS, "torch"]
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Every cell is decided by prefixes, in small parts, with leaves of few tokens."""
     monkeypatch.setattr(by_cost, "FOR_LOOPS", -1)
-    monkeypatch.setattr(by_cost, "is_compiled", lambda: True)
+    monkeypatch.setattr(by_cost, "has_fast_loop", lambda: True)
     monkeypatch.setattr(by_prefix, "FIRST_LOOK", 4)
     monkeypatch.setattr(by_prefix, "A_LOOK", 40)
     monkeypatch.setattr(by_prefix, "UNSUITED", 0)
@@ -57,6 +58,11 @@ def small(monkeypatch):
 def loop(request, monkeypatch):
     """The loop that is named."""
     monkeypatch.setattr(loops, "is_compiled", lambda: request.param == "compiled")
+    if request.param == "torch":
+        monkeypatch.setattr(by_prefix, "device_at_hand", lambda: torch.device("cpu"))
+        monkeypatch.setattr(by_prefix, "WORTH", -1)
+        monkeypatch.setattr(by_prefix, "DEVICE_LOOK", 60)
+        monkeypatch.setattr(on_device, "WORK", 100)
     return request.param
 
 
@@ -67,7 +73,7 @@ def model(seed):
     return trained_like(seed, KINDS[seed // 4 % 4], T, L, p=2 + seed % 5, steps=15)
 
 
-@pytest.mark.parametrize("loop", LOOPS, indirect=True)
+@pytest.mark.parametrize("loop", ALSO_TORCH, indirect=True)
 @pytest.mark.parametrize("models", first(1, [8, 200]))
 def test_enumeration(models, loop):
     for seed in range(models):
@@ -95,7 +101,7 @@ def gaussian(seed):
     return module
 
 
-@pytest.mark.parametrize("loop", LOOPS, indirect=True)
+@pytest.mark.parametrize("loop", ALSO_TORCH, indirect=True)
 @pytest.mark.parametrize("models", first(1, [3, 500]))
 def test_tables_of_all_multisets_give_the_same(models, loop, monkeypatch):
     monkeypatch.setattr(prefixes, "IN_CACHE", 500)
@@ -264,6 +270,66 @@ def test_both_loops_say_the_same(shapes, monkeypatch):
     assert seen == {loops.NEAR, loops.WRONG, "wrong"}
 
 
+def device_differs():
+    """The first drawn task on which a device says other than numpy, None where there is none."""
+    seen, loop = set(), on_device.DeviceLoop(torch.device("cpu"))
+    for seed in range(20):
+        rng = np.random.default_rng([3, seed])
+        asked = drawn_asked(rng, int(rng.integers(1, 40)), int(rng.integers(1, 25)))
+        due = said(loops.in_numpy, asked)
+        if said(loop, replace(asked, wrong=asked.wrong.copy())) != due:
+            return seed
+        seen |= {kind for _, _, kind in due[1]} | {"wrong" for total in due[0] if total}
+    assert seen == {loops.NEAR, loops.WRONG, "wrong"}
+    return None
+
+
+def test_a_device_says_what_numpy_says():
+    assert device_differs() is None
+
+
+DEVICE_FAULTS = [
+    ("_judge", "z[:-1].clamp_(min=0)", ""),
+    ("_judge", "differences - error[:, None, None]", "differences"),
+    ("_judge", "differences + error[:, None, None]", "differences"),
+    ("_judge", "+ float(asked.rest)", ""),
+    ("_judge", "float(asked.slope) * D", "0 * D"),
+    ("_judge", "<= limit", "< limit"),
+    ("_judge", "f_from[:, None] +", "0 * f_from[:, None] +"),
+    ("_load", "narrow is not self.narrow", "not self.tables"),
+    ("_parts", "chosen[leaves == n]", "chosen[leaves <= n]"),
+]
+
+
+@pytest.mark.parametrize("fault", DEVICE_FAULTS, ids=[right for _, right, _ in DEVICE_FAULTS])
+def test_a_fault_on_a_device_is_found(fault):
+    with planted(on_device.DeviceLoop, *fault):
+        assert device_differs() is not None
+
+
+def test_no_device_with_fewer_bits(monkeypatch):
+    """One is at hand only where it multiplies in float32."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    keeps = [True]
+    monkeypatch.setattr(on_device, "keeps_all_bits", lambda device: keeps[0])
+    assert on_device.device_at_hand() == torch.device("cuda")
+    with monkeypatch.context() as patch:
+        patch.setenv("CUBLAS_EMULATE_SINGLE_PRECISION", "1")
+        assert on_device.device_at_hand() is None
+    with monkeypatch.context() as patch:
+        patch.setattr(on_device, "lowered", lambda fmt: ["torch.get_float32_matmul_precision() is 'high'"])
+        assert on_device.device_at_hand() is None
+    keeps[0] = False
+    assert on_device.device_at_hand() is None
+
+
+def test_bits_that_a_product_loses_are_seen():
+    cpu = torch.device("cpu")
+    assert on_device.keeps_all_bits(cpu)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not on_device.keeps_all_bits(cpu)
+
+
 def test_threads_give_what_one_gives(monkeypatch):
     if not find_spec("llvmlite"):
         pytest.skip("weightproof[fast]")
@@ -289,7 +355,7 @@ def test_an_interruption_leaves_no_thread(number, loop, monkeypatch):
     assert set(threading.enumerate()) <= before
 
 
-@pytest.mark.parametrize("loop", LOOPS, indirect=True)
+@pytest.mark.parametrize("loop", ALSO_TORCH, indirect=True)
 def test_time_that_is_up(loop):
     """Whenever time ends, the share lies in the bracket."""
     module = gaussian(4)

@@ -15,11 +15,10 @@ from verify.tasks.histogram.best_first import OpenCounts, Queue, SearchOutcome
 from verify.tasks.histogram.blocks import CellMultisets
 from verify.tasks.histogram.bracket import ShareBounds, pairs_of
 from verify.tasks.histogram.branch_and_bound import RegionSearch
-from verify.tasks.histogram.by_prefix import MOST_LEFT, ByPrefix, is_one_group, seconds_each
+from verify.tasks.histogram.by_prefix import MOST_LEFT, ByPrefix, has_fast_loop, is_one_group, seconds_each
 from verify.tasks.histogram.by_sequence import is_by_sequence
 from verify.tasks.histogram.exact_forward import ExactForward
 from verify.tasks.histogram.judging import smaller
-from verify.tasks.histogram.loops import is_compiled
 from verify.tasks.histogram.merging import alike, close_slots, merged_row, normalised
 from verify.tasks.histogram.narrow import Narrow
 from verify.tasks.histogram.prefixes import prefixes_of
@@ -78,7 +77,7 @@ class Plan:
         S, L, r = stored.T - 1, stored.L, stored.p + 1
         if not is_one_group(row) or not S or any(prefixes_of(S, L - k, L - 1, r) is None for k in counts):
             return False
-        return kept_numbers(row, stored.T, r) > MOST_NUMBERS or (is_compiled() and self.total > FOR_LOOPS)
+        return kept_numbers(row, stored.T, r) > MOST_NUMBERS or (has_fast_loop() and self.total > FOR_LOOPS)
 
     def _each(self, row: Row, counts: list[int]) -> float:
         """About how many seconds a multiset takes."""

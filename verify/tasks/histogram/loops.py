@@ -65,11 +65,7 @@ def in_numpy(asked: LoopAsked) -> tuple[int, int]:
     """The loop in numpy: prefixes with the same leaves together."""
     narrow, prefixes = asked.narrow, asked.narrow.prefixes
     number, W = 0, np.ascontiguousarray(narrow.W.T)
-    chosen = np.arange(asked.first, asked.last)
-    low = prefixes.multisets.distinct[prefixes.leaf]
-    asked.wrong[asked.first : asked.last] = 0
-    needed = np.cumsum(prefixes.leaves[chosen] // LANES + 1) * 2
-    chosen = chosen[: max(1, int(np.searchsorted(needed, len(asked.entries), side="right")))]
+    chosen, low = those_with_room(asked), prefixes.multisets.distinct[prefixes.leaf]
     for leaves in np.unique(prefixes.leaves[chosen]):
         same, n = chosen[prefixes.leaves[chosen] == leaves], int(leaves)
         together = max(1, WORK // (n * len(narrow.leaves)))
@@ -86,11 +82,19 @@ def in_numpy(asked: LoopAsked) -> tuple[int, int]:
             asked.wrong[at] = np.where(is_wrong, f, 0).sum(1)
             is_low = is_wrong & (low[:n] <= asked.limit[at][:, None])
             for kind, found in ((NEAR, ~(is_right | is_wrong)), (WRONG, is_low)):
-                number = _enter(asked.entries, number, at, found, kind)
+                number = enter(asked.entries, number, at, found, kind)
     return int(chosen[-1]) + 1, number
 
 
-def _enter(entries: np.ndarray, number: int, prefixes: np.ndarray, found: np.ndarray, kind: int) -> int:
+def those_with_room(asked: LoopAsked) -> np.ndarray:
+    """The first of the prefixes, as many as have room for all their leaves among the entries, twice."""
+    leaves = asked.narrow.prefixes.leaves[asked.first : asked.last]
+    needed = np.cumsum(leaves // LANES + 1) * 2
+    number = max(1, int(np.searchsorted(needed, len(asked.entries), side="right")))
+    return np.arange(asked.first, asked.first + min(number, len(leaves)))
+
+
+def enter(entries: np.ndarray, number: int, prefixes: np.ndarray, found: np.ndarray, kind: int) -> int:
     """Writes what was found (prefixes, leaves) as entries after the first `number`: how many there are then."""
     n = found.shape[1]
     padded = np.pad(found, ((0, 0), (0, -n % LANES))).reshape(len(found), -1, LANES)
