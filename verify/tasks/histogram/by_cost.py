@@ -39,7 +39,8 @@ AFFORDABLE = 3.0  # times the time that is there: a third of all multisets narro
 FOR_A_TRIAL = 0.04  # of that time, for a search that may find everything decided at once
 LONG = 0.5  # seconds, from which on there is a trial
 FOR_A_COMPARISON = 0.06  # of the time, for a search that may find everything decided
-FOR_BOUNDS = 0.8  # of the time that then is there, for means and variances
+FOR_BOUNDS = 0.8  # of the time that then is there, for means and variances, and counts where slots are nearly equal
+FOR_BOUNDS_OF_WRONG = 0.95  # where an input is known to be wrong, so that no proof is looked for
 FOR_THE_REST = 0.2  # of the time, for means and variances where not all multisets will be decided in time
 FOR_RUNS = 0.05  # of the time that then is there, for inputs that are run
 FOR_LOOPS = 1 << 22  # multisets, from which on compiled loops are worth being loaded
@@ -131,7 +132,8 @@ class Plan:
         if searched.is_finished:
             return searched
         run_some(self.reduction.stored, queue.exact, queue.smallest, deadline.part(FOR_RUNS))
-        bounds.find(cells, deadline.part(FOR_BOUNDS), queue.progress)
+        share = FOR_BOUNDS if queue.smallest.candidate is None else FOR_BOUNDS_OF_WRONG
+        bounds.find(cells, deadline.part(share), queue.progress)
         queue.deadline = deadline
         return narrowed(queue.run(), bounds)
 

@@ -19,7 +19,8 @@ import numpy as np
 from verify.tasks.histogram.narrow import LANES, Narrow
 
 NEAR, WRONG = 0, 1  # kinds of entries
-WORK = 1 << 18  # numbers in a working array of numpy
+WORK = 1 << 17  # numbers in a working array of numpy
+EXACT = 1 << 24  # whole numbers below it are numbers of float32
 
 
 @dataclass(frozen=True)
@@ -62,28 +63,44 @@ def room(narrow: Narrow) -> int:
 
 
 def in_numpy(asked: LoopAsked) -> tuple[int, int]:
-    """The loop in numpy: prefixes with the same leaves together."""
-    narrow, prefixes = asked.narrow, asked.narrow.prefixes
-    number, W = 0, np.ascontiguousarray(narrow.W.T)
-    chosen, low = those_with_room(asked), prefixes.multisets.distinct[prefixes.leaf]
-    for leaves in np.unique(prefixes.leaves[chosen]):
-        same, n = chosen[prefixes.leaves[chosen] == leaves], int(leaves)
+    """The loop in numpy: prefixes whose leaves come in the same orders together, in arrays that stay in the cache."""
+    narrow, prefixes, W = asked.narrow, asked.narrow.prefixes, np.ascontiguousarray(asked.narrow.W.T)
+    number, chosen, low = 0, those_with_room(asked), prefixes.multisets.distinct[prefixes.leaf]
+    f_from, error = prefixes.f_from[chosen], narrow.error[:, None, None]
+    buffers = [np.empty(max(WORK, len(rows) * prefixes.multisets.number(prefixes.leaf)), np.float32) for rows in
+               (narrow.leaves, W, W)]  # fmt: skip
+    for begin_of_f in np.unique(f_from).tolist():
+        same = chosen[f_from == begin_of_f]
+        n = int(prefixes.leaves[same[0]])
+        f = prefixes.f[begin_of_f : begin_of_f + n]
         together = max(1, WORK // (n * len(narrow.leaves)))
         for begin in range(0, len(same), together):
             at = same[begin : begin + together]
+            z, differences, shifted = (
+                buffer[: rows * len(at) * n].reshape(rows, len(at), n)
+                for buffer, rows in zip(buffers, (len(narrow.leaves), len(W), len(W)), strict=True)
+            )
             u = (narrow.larger[prefixes.larger[at]] + narrow.smaller[prefixes.smaller[at]]).T
-            z = u[:, :, None] + narrow.leaves[:, None, :n]
+            np.add(u[:, :, None], narrow.leaves[:, None, :n], out=z)
             np.maximum(z[:-1], 0, out=z[:-1])
-            differences = (W @ z.reshape(len(z), -1)).reshape(len(W), len(at), n)
-            error = narrow.error[:, None, None]
-            is_right = (differences - error).min(0, initial=np.inf) > asked.slope * z[-1] + asked.rest
-            is_wrong = (differences + error).min(0, initial=np.inf) < 0
-            f = prefixes.f[prefixes.f_from[at][:, None] + np.arange(n)]
-            asked.wrong[at] = np.where(is_wrong, f, 0).sum(1)
-            is_low = is_wrong & (low[:n] <= asked.limit[at][:, None])
-            for kind, found in ((NEAR, ~(is_right | is_wrong)), (WRONG, is_low)):
-                number = enter(asked.entries, number, at, found, kind)
+            np.matmul(W, z.reshape(len(z), -1), out=differences.reshape(len(W), -1))
+            is_wrong = np.add(differences, error, out=shifted).min(0, initial=np.inf) < 0
+            asked.wrong[at] = _total(is_wrong, f)
+            found = [(WRONG, is_wrong & (low[:n] <= asked.limit[at][:, None]))] if (asked.limit[at] >= 0).any() else []
+            if asked.rest > -np.inf:
+                least = np.subtract(differences, error, out=shifted).min(0, initial=np.inf)
+                found.append((NEAR, ~((least > asked.slope * z[-1] + asked.rest) | is_wrong)))
+            for kind, which in found:
+                number = enter(asked.entries, number, at, which, kind)
     return int(chosen[-1]) + 1, number
+
+
+def _total(chosen: np.ndarray, f: np.ndarray) -> np.ndarray:
+    """The sums of f (n,) over what is chosen of each row (number, n): in float32 where that holds all sums exactly."""
+    if int(f.sum()) >= EXACT:
+        found: np.ndarray = np.where(chosen, f, 0).sum(1)
+        return found
+    return (chosen.astype(np.float32) @ f.astype(np.float32)).astype(np.int64)
 
 
 def those_with_room(asked: LoopAsked) -> np.ndarray:

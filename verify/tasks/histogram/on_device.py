@@ -1,8 +1,8 @@
 """The innermost loop over multisets in torch, on a cuda device where one is at hand; it is never asked for.
 
-What it says is what the other loops say: sums of f of the wrong, and what is near a tie. Products are of float32, in any
-order, fused or not, as the radius of narrow.py allows; where a setting may have them rounded to fewer bits there is no
-device. torch is not imported for it.
+What it says is what the other loops say: sums of f of the wrong, and what is near a tie. Products are of float32, in
+any order, fused or not, as the radius of narrow.py allows; where a setting may have them rounded to fewer bits there is
+no device. torch is not imported for it.
 """
 
 from __future__ import annotations
