@@ -228,7 +228,7 @@ def test_more_sequences_than_64_bits_count(T, L, loop):
     assert found.error_share == certify(module, budget=ENDLESS).error_share and 0 < found.error_share[0] < 1
 
 
-def drawn_asked(rng, r, rivals):
+def drawn_asked(rng, r, rivals, counts_near=False):
     """A loop's task with forms and weights that are drawn, and a threshold that some are below."""
     P = Prefixes(int(rng.integers(1, 8)), int(rng.integers(2, 7)), 2, 8)
     single = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
@@ -238,19 +238,27 @@ def drawn_asked(rng, r, rivals):
     large[:, -1] += 9
     W = single(r, rivals) + np.float32(0.5)
     cell = Narrow(P, large, small, leaves, W, np.full(rivals, 0.3, dtype=np.float32), 0.1)
-    limit = rng.integers(-1, 3, P.number).astype(np.int32)
+    limit, counted = rng.integers(-1, 3, P.number).astype(np.int32), np.zeros(P.number, dtype=np.int64)
     wrong, entries = np.zeros(P.number, dtype=np.int64), np.zeros((loops.room(cell) + 30, 4), dtype=np.int32)
-    return loops.LoopAsked(cell, 0, P.number, np.float32(0.05), np.float32(0.01), limit, wrong, entries)
+    return loops.LoopAsked(
+        cell, 0, P.number, np.float32(0.05), np.float32(0.01), limit, wrong, entries, counted if counts_near else None
+    )
+
+
+def fresh(asked):
+    """The same task, of which nothing is written yet."""
+    counted = None if asked.counted is None else np.zeros_like(asked.counted)
+    return replace(asked, wrong=np.zeros_like(asked.wrong), counted=counted)
 
 
 def said(loop, asked):
-    """What a loop says: wrong sums, and its entries as single multisets."""
+    """What a loop says: sums of the wrong, and of the near where they are counted, and each multiset of its entries."""
     found, begin = set(), 0
     while begin < asked.last:
         begin, number = loop(replace(asked, first=begin))
         for p, j, bits, kind in asked.entries[:number].tolist():
             found |= {(p, j + lane, kind) for lane in range(loops.LANES) if bits >> lane & 1}
-    return asked.wrong.tolist(), found
+    return asked.wrong.tolist() + ([] if asked.counted is None else asked.counted.tolist()), found
 
 
 @pytest.mark.skipif(not find_spec("llvmlite"), reason="weightproof[fast]")
@@ -259,12 +267,12 @@ def test_both_loops_say_the_same(shapes, monkeypatch):
     seen = set()
     for seed in shapes:
         rng = np.random.default_rng([3, seed])
-        asked = drawn_asked(rng, int(rng.integers(1, 40)), int(rng.integers(1, 25)))
+        asked = drawn_asked(rng, int(rng.integers(1, 40)), int(rng.integers(1, 25)), seed % 4 == 3)
         due = said(loops.in_numpy, asked)
         for features in ("avx512f", "none"):
             loops._compiled.cache_clear()
             monkeypatch.setattr(loops, "is_wide", lambda of, features=features: features == "avx512f")
-            assert said(loops._compiled(*asked.narrow.W.shape), replace(asked, wrong=asked.wrong.copy())) == due, seed
+            assert said(loops._compiled(*asked.narrow.W.shape, seed % 4 == 3), fresh(asked)) == due, seed
         seen |= {kind for _, _, kind in due[1]} | {"wrong" for total in due[0] if total}
     loops._compiled.cache_clear()
     assert seen == {loops.NEAR, loops.WRONG, "wrong"}
@@ -275,9 +283,9 @@ def device_differs():
     seen, loop = set(), on_device.DeviceLoop(torch.device("cpu"))
     for seed in range(20):
         rng = np.random.default_rng([3, seed])
-        asked = drawn_asked(rng, int(rng.integers(1, 40)), int(rng.integers(1, 25)))
+        asked = drawn_asked(rng, int(rng.integers(1, 40)), int(rng.integers(1, 25)), seed % 4 == 3)
         due = said(loops.in_numpy, asked)
-        if said(loop, replace(asked, wrong=asked.wrong.copy())) != due:
+        if said(loop, fresh(asked)) != due:
             return seed
         seen |= {kind for _, _, kind in due[1]} | {"wrong" for total in due[0] if total}
     assert seen == {loops.NEAR, loops.WRONG, "wrong"}
@@ -289,6 +297,7 @@ def test_a_device_says_what_numpy_says():
 
 
 DEVICE_FAULTS = [
+    ("__call__", "torch.where(near, ways, 0)", "torch.where(wrong, ways, 0)"),
     ("_judge", "z[:-1].clamp_(min=0)", ""),
     ("_judge", "differences - error[:, None, None]", "differences"),
     ("_judge", "differences + error[:, None, None]", "differences"),

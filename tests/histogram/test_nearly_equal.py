@@ -49,7 +49,7 @@ def broken(module):
     known = 0
     for table, k, positions in cells(module):
         cell = CountedCell.of(table, k, Moments(table, [k]).behind(k))
-        least, most = cell.least(ENDLESS.deadline()), cell.most(ENDLESS.deadline())
+        least, most = cell.share(ENDLESS.deadline())
         known += most - least <= Fraction(1, 10)
         radius, readout = table.radius_of_all(CountReadout.of(table, k)), CountReadout.of(table, k)
         for position, (differences, sequences) in positions.items():
@@ -97,8 +97,8 @@ FAULTS = [
     (Table, "radius_of_all", "self.stored.L - readout.k", "0"),
     (CountedCell, "of", "+ radius", ""),
     (CountedCell, "of", "- k)", "- k + 1)"),
-    (CountedCell, "most", "-above(larger)", "above(larger)"),
-    (CountedCell, "_behind", "prefixes.outer[begin:first] * wrong", "wrong"),
+    (CountedCell, "share", "+ is_open", ""),
+    (CountedCell, "share", "prefixes.outer * found", "found"),
     (nearly_equal, "_rivals", "Fraction(float(most[i]))", "Fraction(0)"),
     (nearly_equal, "_rivals", "np.delete(order, others)", "np.setdiff1d(order, others)"),
 ]
@@ -115,7 +115,7 @@ def test_time_that_is_up():
     """Nothing is known of a cell whose counting did not come to an end."""
     table, k, _ = next(cells(model(0, "lin")))
     cell, over = CountedCell.of(table, k, Moments(table, [k]).behind(k)), ENDLESS.deadline().moved_to(0.0)
-    assert (cell.least(over), cell.most(over)) == (0, 1)
+    assert cell.share(over) == (0, 1)
 
 
 def test_what_is_known_is_only_narrowed():

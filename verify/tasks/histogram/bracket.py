@@ -80,7 +80,7 @@ class ShareBounds:
         for table, k, behind in cells:
             cell = None if self.reduction.stored.A is None else CountedCell.of(table, k, behind)
             if cell is not None and not deadline.is_up():
-                self._narrow(table, k, cell.least(deadline), cell.most(deadline))
+                self._narrow(table, k, *cell.share(deadline))
 
     def _worth(self, table: Table, k: int) -> Fraction:
         """How many open pairs there are for each multiset."""

@@ -14,19 +14,18 @@ import numpy as np
 from verify.frame.clock import Deadline
 from verify.tasks.histogram.loops import LoopAsked, loop_for, room
 from verify.tasks.histogram.moments import Behind
-from verify.tasks.histogram.narrow import Narrow, Single, above
+from verify.tasks.histogram.narrow import Narrow, above
 from verify.tasks.histogram.stored import Array
-from verify.tasks.histogram.tabulating import UNDERFLOW, CountReadout, Table
+from verify.tasks.histogram.tabulating import CountReadout, Table
 
 LEFT_OUT = 0.02  # share of a cell's inputs, at most, on which rivals that are left out are ahead
 A_LOOK = 1 << 22  # multisets between two looks at the clock
 ENTRIES = 1 << 19  # what makes room for a loop's prefixes, though nothing is entered
-NEVER = np.float32(-np.inf)  # a threshold that every difference is above
 
 
 @dataclass
 class CountedCell:
-    """One query token and own count in a row of one group; rivals that are not counted are ahead on `others` at most."""
+    """One query token and own count in a row of one group; rivals not counted are ahead on `others` at most."""
 
     narrow: Narrow
     number: int  # of fillings of the slots by other tokens
@@ -46,36 +45,22 @@ class CountedCell:
             return None
         return cls(replace(narrow, W=W, error=error), len(table.tokens) ** (table.stored.L - k), others)
 
-    def least(self, deadline: Deadline) -> Fraction:
-        """At least this share is wrong; 0 where time did not suffice."""
-        found = self._behind(self.narrow.error, deadline)
-        return Fraction(0) if found is None else Fraction(found, self.number)
-
-    def most(self, deadline: Deadline) -> Fraction:
-        """At most this share is wrong; 1 where time did not suffice.
-
-        What is not counted has differences not below an error that is larger than theirs, so that they are positive.
-        """
-        larger = self.narrow.error.astype(np.float64) * (1 + 2.0**-20) + 2 * UNDERFLOW[np.float32]
-        found = self._behind(-above(larger), deadline)
-        return Fraction(1) if found is None else min(Fraction(1), Fraction(found, self.number) + self.others)
-
-    def _behind(self, error: Single, deadline: Deadline) -> int | None:
-        """How many fillings have a difference which is negative with the error added, or None where time is up."""
-        narrow = replace(self.narrow, error=error)
-        prefixes, loop = narrow.prefixes, loop_for(*narrow.W.shape)
-        wrong, limit = np.empty(prefixes.number, np.int64), np.full(prefixes.number, -1, np.int32)
-        entries = np.empty((max(ENTRIES, room(narrow)), 4), dtype=np.int32)
-        found = first = 0
+    def share(self, deadline: Deadline) -> tuple[Fraction, Fraction]:
+        """At least and at most what share is wrong; 0 and 1 where time did not suffice."""
+        prefixes, loop = self.narrow.prefixes, loop_for(*self.narrow.W.shape, counts_near=True)
+        wrong, near = np.empty(prefixes.number, np.int64), np.empty(prefixes.number, np.int64)
+        limit = np.full(prefixes.number, -1, np.int32)
+        entries = np.empty((max(ENTRIES, room(self.narrow)), 4), dtype=np.int32)
+        first = 0
         while first < prefixes.number:
             if deadline.is_up():
-                return None
+                return Fraction(0), Fraction(1)
             before = int(prefixes.until[first - 1]) if first else 0
             last = max(first + 1, int(np.searchsorted(prefixes.until, before + A_LOOK, side="right")))
-            begin = first
-            first, _ = loop(LoopAsked(narrow, begin, last, np.float32(0), NEVER, limit, wrong, entries))
-            found += int((prefixes.outer[begin:first] * wrong[begin:first]).sum())
-        return found
+            zero = np.float32(0)
+            first, _ = loop(LoopAsked(self.narrow, first, last, zero, zero, limit, wrong, entries, near))
+        least, is_open = (Fraction(int((prefixes.outer * found).sum()), self.number) for found in (wrong, near))
+        return least, min(Fraction(1), least + is_open + self.others)
 
 
 def _rivals(order: np.ndarray, most: Array) -> tuple[np.ndarray, Fraction]:

@@ -67,11 +67,16 @@ class DeviceLoop:
 
     def __call__(self, asked: LoopAsked) -> tuple[int, int]:
         """The prefix at which it ended, and how many entries there are."""
+        import torch
+
         number, chosen = 0, those_with_room(asked)
         self._load(asked.narrow)
         for at, n in self._parts(asked, chosen):
-            wrong, near, low = self._judge(asked, at, n)
-            asked.wrong[at] = wrong.cpu().numpy()
+            wrong, near, low, ways = self._judge(asked, at, n)
+            asked.wrong[at] = torch.where(wrong, ways, 0).sum(1).cpu().numpy()
+            if asked.counted is not None:
+                asked.counted[at] = torch.where(near, ways, 0).sum(1).cpu().numpy()
+                continue
             for kind, found in ((NEAR, near), (WRONG, low)):
                 rows = found.any(1).nonzero()[:, 0]
                 if len(rows):
@@ -94,8 +99,8 @@ class DeviceLoop:
             same, together = chosen[leaves == n], max(1, WORK // (n * len(asked.narrow.leaves)))
             yield from ((same[begin : begin + together], n) for begin in range(0, len(same), together))
 
-    def _judge(self, asked: LoopAsked, at: np.ndarray, n: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The sum of f of the wrong (number,) of some prefixes, which leaves are near, and which wrong ones are low."""
+    def _judge(self, asked: LoopAsked, at: np.ndarray, n: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Which leaves of some prefixes are wrong, near, and wrong with few tokens, and f: (prefixes, leaves) each."""
         import torch
 
         larger, smaller, leaves, W, error, f, low = self.tables
@@ -116,5 +121,4 @@ class DeviceLoop:
             is_right = (differences - error[:, None, None]).amin(0) > threshold
             is_wrong = (differences + error[:, None, None]).amin(0) < 0
         ways = f[f_from[:, None] + torch.arange(n, device=self.device)]
-        is_low = is_wrong & (low[:n] <= limit[:, None])
-        return torch.where(is_wrong, ways, 0).sum(1), ~(is_right | is_wrong), is_low
+        return is_wrong, ~(is_right | is_wrong), is_wrong & (low[:n] <= limit[:, None]), ways
