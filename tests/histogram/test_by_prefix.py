@@ -23,7 +23,7 @@ from tests.clocks import ENDLESS, looks
 from tests.histogram.test_scaled_weights import drawn_model, exactly
 from tests.planted import planted
 from verify.frame.clock import Deadline
-from verify.tasks.histogram import by_cost, by_prefix, loops, narrow, prefixes
+from verify.tasks.histogram import by_cost, by_prefix, loops, narrow, on_device, prefixes
 from verify.tasks.histogram.by_prefix import ByPrefix
 from verify.tasks.histogram.candidate import Smallest
 from verify.tasks.histogram.narrow import Narrow
@@ -37,13 +37,14 @@ KINDS = ["dot", "bos", "dot+sftm", "bos+sftm"]
 SIZES = [(4, 4), (3, 5), (5, 3), (2, 6)]
 COMPILED = pytest.param("compiled", marks=pytest.mark.skipif(not find_spec("llvmlite"), reason="weightproof[fast]"))
 LOOPS = ["numpy", COMPILED]
+ALSO_TORCH = [*LOOPS, "torch"]
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Every cell is decided by prefixes, in small parts, with leaves of few tokens."""
     monkeypatch.setattr(by_cost, "FOR_LOOPS", -1)
-    monkeypatch.setattr(by_cost, "is_compiled", lambda: True)
+    monkeypatch.setattr(by_cost, "has_fast_loop", lambda: True)
     monkeypatch.setattr(by_prefix, "FIRST_LOOK", 4)
     monkeypatch.setattr(by_prefix, "A_LOOK", 40)
     monkeypatch.setattr(by_prefix, "UNSUITED", 0)
@@ -57,6 +58,11 @@ def small(monkeypatch):
 def loop(request, monkeypatch):
     """The loop that is named."""
     monkeypatch.setattr(loops, "is_compiled", lambda: request.param == "compiled")
+    if request.param == "torch":
+        monkeypatch.setattr(by_prefix, "device_at_hand", lambda: torch.device("cpu"))
+        monkeypatch.setattr(by_prefix, "WORTH", -1)
+        monkeypatch.setattr(by_prefix, "DEVICE_LOOK", 60)
+        monkeypatch.setattr(on_device, "WORK", 100)
     return request.param
 
 
@@ -67,7 +73,7 @@ def model(seed):
     return trained_like(seed, KINDS[seed // 4 % 4], T, L, p=2 + seed % 5, steps=15)
 
 
-@pytest.mark.parametrize("loop", LOOPS, indirect=True)
+@pytest.mark.parametrize("loop", ALSO_TORCH, indirect=True)
 @pytest.mark.parametrize("models", first(1, [8, 200]))
 def test_enumeration(models, loop):
     for seed in range(models):
@@ -95,7 +101,7 @@ def gaussian(seed):
     return module
 
 
-@pytest.mark.parametrize("loop", LOOPS, indirect=True)
+@pytest.mark.parametrize("loop", ALSO_TORCH, indirect=True)
 @pytest.mark.parametrize("models", first(1, [3, 500]))
 def test_tables_of_all_multisets_give_the_same(models, loop, monkeypatch):
     monkeypatch.setattr(prefixes, "IN_CACHE", 500)
@@ -222,7 +228,7 @@ def test_more_sequences_than_64_bits_count(T, L, loop):
     assert found.error_share == certify(module, budget=ENDLESS).error_share and 0 < found.error_share[0] < 1
 
 
-def drawn_asked(rng, r, rivals):
+def drawn_asked(rng, r, rivals, counts_near=False):
     """A loop's task with forms and weights that are drawn, and a threshold that some are below."""
     P = Prefixes(int(rng.integers(1, 8)), int(rng.integers(2, 7)), 2, 8)
     single = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
@@ -232,19 +238,27 @@ def drawn_asked(rng, r, rivals):
     large[:, -1] += 9
     W = single(r, rivals) + np.float32(0.5)
     cell = Narrow(P, large, small, leaves, W, np.full(rivals, 0.3, dtype=np.float32), 0.1)
-    limit = rng.integers(-1, 3, P.number).astype(np.int32)
+    limit, counted = rng.integers(-1, 3, P.number).astype(np.int32), np.zeros(P.number, dtype=np.int64)
     wrong, entries = np.zeros(P.number, dtype=np.int64), np.zeros((loops.room(cell) + 30, 4), dtype=np.int32)
-    return loops.LoopAsked(cell, 0, P.number, np.float32(0.05), np.float32(0.01), limit, wrong, entries)
+    return loops.LoopAsked(
+        cell, 0, P.number, np.float32(0.05), np.float32(0.01), limit, wrong, entries, counted if counts_near else None
+    )
+
+
+def fresh(asked):
+    """The same task, of which nothing is written yet."""
+    counted = None if asked.counted is None else np.zeros_like(asked.counted)
+    return replace(asked, wrong=np.zeros_like(asked.wrong), counted=counted)
 
 
 def said(loop, asked):
-    """What a loop says: wrong sums, and its entries as single multisets."""
+    """What a loop says: sums of the wrong, and of the near where they are counted, and each multiset of its entries."""
     found, begin = set(), 0
     while begin < asked.last:
         begin, number = loop(replace(asked, first=begin))
         for p, j, bits, kind in asked.entries[:number].tolist():
             found |= {(p, j + lane, kind) for lane in range(loops.LANES) if bits >> lane & 1}
-    return asked.wrong.tolist(), found
+    return asked.wrong.tolist() + ([] if asked.counted is None else asked.counted.tolist()), found
 
 
 @pytest.mark.skipif(not find_spec("llvmlite"), reason="weightproof[fast]")
@@ -253,15 +267,79 @@ def test_both_loops_say_the_same(shapes, monkeypatch):
     seen = set()
     for seed in shapes:
         rng = np.random.default_rng([3, seed])
-        asked = drawn_asked(rng, int(rng.integers(1, 40)), int(rng.integers(1, 25)))
+        asked = drawn_asked(rng, int(rng.integers(1, 40)), int(rng.integers(1, 25)), seed % 4 == 3)
         due = said(loops.in_numpy, asked)
         for features in ("avx512f", "none"):
             loops._compiled.cache_clear()
             monkeypatch.setattr(loops, "is_wide", lambda of, features=features: features == "avx512f")
-            assert said(loops._compiled(*asked.narrow.W.shape), replace(asked, wrong=asked.wrong.copy())) == due, seed
+            assert said(loops._compiled(*asked.narrow.W.shape, seed % 4 == 3), fresh(asked)) == due, seed
         seen |= {kind for _, _, kind in due[1]} | {"wrong" for total in due[0] if total}
     loops._compiled.cache_clear()
     assert seen == {loops.NEAR, loops.WRONG, "wrong"}
+
+
+def device_differs():
+    """The first drawn task on which a device says other than numpy, None where there is none."""
+    seen, loop = set(), on_device.DeviceLoop(torch.device("cpu"))
+    for seed in range(20):
+        rng = np.random.default_rng([3, seed])
+        asked = drawn_asked(rng, int(rng.integers(1, 40)), int(rng.integers(1, 25)), seed % 4 == 3)
+        due = said(loops.in_numpy, asked)
+        if said(loop, fresh(asked)) != due:
+            return seed
+        seen |= {kind for _, _, kind in due[1]} | {"wrong" for total in due[0] if total}
+    assert seen == {loops.NEAR, loops.WRONG, "wrong"}
+    return None
+
+
+def test_a_device_says_what_numpy_says():
+    assert device_differs() is None
+
+
+DEVICE_FAULTS = [
+    ("__call__", "torch.where(near, ways, 0)", "torch.where(wrong, ways, 0)"),
+    ("_judge", "z[:-1].clamp_(min=0)", ""),
+    ("_judge", "differences - error[:, None, None]", "differences"),
+    ("_judge", "differences + error[:, None, None]", "differences"),
+    ("_judge", "+ float(asked.rest)", ""),
+    ("_judge", "float(asked.slope) * D", "0 * D"),
+    ("_judge", "<= limit", "< limit"),
+    ("_judge", "f_from[:, None] +", "0 * f_from[:, None] +"),
+    ("_load", "narrow is not self.narrow", "not self.tables"),
+    ("_parts", "chosen[leaves == n]", "chosen[leaves <= n]"),
+]
+
+
+@pytest.mark.parametrize("fault", DEVICE_FAULTS, ids=[right for _, right, _ in DEVICE_FAULTS])
+def test_a_fault_on_a_device_is_found(fault):
+    with planted(on_device.DeviceLoop, *fault):
+        try:
+            assert device_differs() is not None
+        except IndexError:  # tables of another cell
+            assert fault[0] == "_load"
+
+
+def test_no_device_with_fewer_bits(monkeypatch):
+    """One is at hand only where it multiplies in float32."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    keeps = [True]
+    monkeypatch.setattr(on_device, "keeps_all_bits", lambda device: keeps[0])
+    assert on_device.device_at_hand() == torch.device("cuda")
+    with monkeypatch.context() as patch:
+        patch.setenv("CUBLAS_EMULATE_SINGLE_PRECISION", "1")
+        assert on_device.device_at_hand() is None
+    with monkeypatch.context() as patch:
+        patch.setattr(on_device, "lowered", lambda fmt: ["torch.get_float32_matmul_precision() is 'high'"])
+        assert on_device.device_at_hand() is None
+    keeps[0] = False
+    assert on_device.device_at_hand() is None
+
+
+def test_bits_that_a_product_loses_are_seen():
+    cpu = torch.device("cpu")
+    assert on_device.keeps_all_bits(cpu)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not on_device.keeps_all_bits(cpu)
 
 
 def test_threads_give_what_one_gives(monkeypatch):
@@ -289,7 +367,7 @@ def test_an_interruption_leaves_no_thread(number, loop, monkeypatch):
     assert set(threading.enumerate()) <= before
 
 
-@pytest.mark.parametrize("loop", LOOPS, indirect=True)
+@pytest.mark.parametrize("loop", ALSO_TORCH, indirect=True)
 def test_time_that_is_up(loop):
     """Whenever time ends, the share lies in the bracket."""
     module = gaussian(4)

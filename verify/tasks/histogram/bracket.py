@@ -9,10 +9,11 @@ from math import ceil, comb, floor
 
 from verify.frame.clock import Deadline
 from verify.tasks.histogram.merging import merged_row, normalised
-from verify.tasks.histogram.moments import COARSE, FINE, Moments
+from verify.tasks.histogram.moments import COARSE, FINE, Behind, Moments
+from verify.tasks.histogram.nearly_equal import CountedCell
 from verify.tasks.histogram.reduction import Reduction, Row
 from verify.tasks.histogram.stored import StoredModel
-from verify.tasks.histogram.tabulating import Space, Table
+from verify.tasks.histogram.tabulating import Space, Table, number_of_points
 from verify.tasks.histogram.task import Progress
 
 WORTH = 1e-4  # of the open pairs: own counts that hold less are not bounded
@@ -53,7 +54,7 @@ class ShareBounds:
         chosen = [cell for cell in cells if cell[0].groups and stored.T > 1]
         total = sum(pairs_of(stored, row, counts) for row, _, counts in chosen)
         chosen.sort(key=lambda cell: -pairs_of(stored, cell[0], cell[2]))
-        started, detail = deadline.clock(), FINE
+        started, detail, countable = deadline.clock(), FINE, list[tuple[Table, int, Behind]]()
         for done, (row, t, counts) in enumerate(chosen):
             now = deadline.clock()
             if done == 1 and (now - started) * (len(chosen) - 1) > deadline.at - now:
@@ -61,13 +62,37 @@ class ShareBounds:
             worth = [k for k in counts if k < stored.L and pairs_of(stored, row, [k]) * len(chosen) > WORTH * total]
             if not worth:
                 continue
-            moments = Moments(Table(self.reduction, in_one_group(row, self.reduction), t, space), worth, detail)
+            table = Table(self.reduction, in_one_group(row, self.reduction), t, space)
+            moments = Moments(table, worth, detail)
             for k in worth:
                 if deadline.is_up():
                     return
-                least, most = (Fraction(share) for share in moments.wrong(k))
-                self.shares |= {(position, t, k): (least, most) for position in row.positions}
+                behind = moments.behind(k)
+                if behind is not None:
+                    self._narrow(table, k, *map(Fraction, behind.wrong))
+                    countable.append((table, k, behind))
             progress(done / len(chosen))
+        self._count(countable, deadline)
+
+    def _count(self, cells: list[tuple[Table, int, Behind]], deadline: Deadline) -> None:
+        """Counts the multisets of cells whose slots are nearly equal, those of most open inputs for each first."""
+        cells.sort(key=lambda cell: -self._worth(*cell[:2]))
+        for table, k, behind in cells:
+            cell = None if self.reduction.stored.A is None else CountedCell.of(table, k, behind)
+            if cell is not None and not deadline.is_up():
+                self._narrow(table, k, *cell.share(deadline))
+
+    def _worth(self, table: Table, k: int) -> Fraction:
+        """How many open pairs there are for each multiset."""
+        low, high = self.shares[table.row.positions[0], table.t, k]
+        pairs = pairs_of(self.reduction.stored, table.row, [k])
+        return pairs * (high - low) / max(1, number_of_points(table.row, table.stored.T, [k], table.stored.L))
+
+    def _narrow(self, table: Table, k: int, least: Fraction, most: Fraction) -> None:
+        """Takes what is known of the share of one query token and own count."""
+        for position in table.row.positions:
+            low, high = self.shares.get((position, table.t, k), (Fraction(0), Fraction(1)))
+            self.shares[position, table.t, k] = max(low, least), min(high, most)
 
     def pairs(self, held: Held) -> tuple[int, int]:
         """At least and at most how many of a cell's pairs are wrong."""

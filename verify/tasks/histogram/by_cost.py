@@ -15,11 +15,10 @@ from verify.tasks.histogram.best_first import OpenCounts, Queue, SearchOutcome
 from verify.tasks.histogram.blocks import CellMultisets
 from verify.tasks.histogram.bracket import ShareBounds, pairs_of
 from verify.tasks.histogram.branch_and_bound import RegionSearch
-from verify.tasks.histogram.by_prefix import MOST_LEFT, ByPrefix, is_one_group, seconds_each
+from verify.tasks.histogram.by_prefix import MOST_LEFT, ByPrefix, has_fast_loop, is_one_group, seconds_each
 from verify.tasks.histogram.by_sequence import is_by_sequence
 from verify.tasks.histogram.exact_forward import ExactForward
 from verify.tasks.histogram.judging import smaller
-from verify.tasks.histogram.loops import is_compiled
 from verify.tasks.histogram.merging import alike, close_slots, merged_row, normalised
 from verify.tasks.histogram.narrow import Narrow
 from verify.tasks.histogram.prefixes import prefixes_of
@@ -40,7 +39,8 @@ AFFORDABLE = 3.0  # times the time that is there: a third of all multisets narro
 FOR_A_TRIAL = 0.04  # of that time, for a search that may find everything decided at once
 LONG = 0.5  # seconds, from which on there is a trial
 FOR_A_COMPARISON = 0.06  # of the time, for a search that may find everything decided
-FOR_BOUNDS = 0.8  # of the time that then is there, for means and variances
+FOR_BOUNDS = 0.8  # of the time that then is there, for means and variances, and counts where slots are nearly equal
+FOR_BOUNDS_OF_WRONG = 0.95  # where an input is known to be wrong, so that no proof is looked for
 FOR_THE_REST = 0.2  # of the time, for means and variances where not all multisets will be decided in time
 FOR_RUNS = 0.05  # of the time that then is there, for inputs that are run
 FOR_LOOPS = 1 << 22  # multisets, from which on compiled loops are worth being loaded
@@ -78,7 +78,7 @@ class Plan:
         S, L, r = stored.T - 1, stored.L, stored.p + 1
         if not is_one_group(row) or not S or any(prefixes_of(S, L - k, L - 1, r) is None for k in counts):
             return False
-        return kept_numbers(row, stored.T, r) > MOST_NUMBERS or (is_compiled() and self.total > FOR_LOOPS)
+        return kept_numbers(row, stored.T, r) > MOST_NUMBERS or (has_fast_loop() and self.total > FOR_LOOPS)
 
     def _each(self, row: Row, counts: list[int]) -> float:
         """About how many seconds a multiset takes."""
@@ -132,7 +132,8 @@ class Plan:
         if searched.is_finished:
             return searched
         run_some(self.reduction.stored, queue.exact, queue.smallest, deadline.part(FOR_RUNS))
-        bounds.find(cells, deadline.part(FOR_BOUNDS), queue.progress)
+        share = FOR_BOUNDS if queue.smallest.candidate is None else FOR_BOUNDS_OF_WRONG
+        bounds.find(cells, deadline.part(share), queue.progress)
         queue.deadline = deadline
         return narrowed(queue.run(), bounds)
 

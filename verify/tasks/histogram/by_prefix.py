@@ -21,6 +21,8 @@ from verify.tasks.histogram.blocks import CellMultisets
 from verify.tasks.histogram.candidate import Smallest
 from verify.tasks.histogram.loops import NEAR, WRONG, LoopAsked, is_compiled, loop_for, room
 from verify.tasks.histogram.narrow import LANES, Narrow
+from verify.tasks.histogram.on_device import A_LOOK as DEVICE_LOOK
+from verify.tasks.histogram.on_device import SECONDS_EACH, WORTH, DeviceLoop, device_at_hand
 from verify.tasks.histogram.reduction import Row
 from verify.tasks.histogram.tabulating import CountReadout, Table, Tabulated
 from verify.tasks.histogram.task import Progress
@@ -38,8 +40,15 @@ def threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def has_fast_loop() -> bool:
+    """Whether a loop is at hand that is much faster than numpy's."""
+    return is_compiled() or device_at_hand() is not None
+
+
 def seconds_each(r: int, rivals: int) -> float:
     """About how long one multiset takes, all cores together."""
+    if device_at_hand():
+        return SECONDS_EACH
     if is_compiled():
         return (1.5e-9 + 1.1e-11 * r * rivals) / threads()
     return 5e-8 + 1.5e-10 * r * rivals
@@ -71,16 +80,18 @@ class ByPrefix:
 
     def __post_init__(self) -> None:
         self.prefixes, self.readout = self.narrow.prefixes, CountReadout.of(self.table, self.k)
-        self.loop = loop_for(*self.narrow.W.shape)
+        device = device_at_hand() if self.prefixes.until[-1] > WORTH else None
+        self.loop = DeviceLoop(device) if device else loop_for(*self.narrow.W.shape)
+        self.look = DEVICE_LOOK if device else A_LOOK
         self.wrong = np.empty(self.prefixes.number, dtype=np.int64)
         self.limit = np.empty(self.prefixes.number, dtype=np.int32)
-        self.entries = max(ENTRIES, room(self.narrow))
+        self.entries = max(ENTRIES, room(self.narrow), self.look // LANES if device else 0)
         self.each = comb(self.table.stored.L - 1, self.k - 1) * len(self.table.row.positions)
 
     def run(self, deadline: Deadline, progress: Progress) -> bool:
         """Decides all multisets; whether time sufficed."""
         total = int(self.prefixes.until[-1])
-        number = threads() if is_compiled() and total > A_LOOK else 1
+        number = threads() if is_compiled() and self.look == A_LOOK < total else 1
         if number == 1:
             for first, last in self._parts():
                 if deadline.is_up() or self.is_over.is_set():
@@ -120,7 +131,7 @@ class ByPrefix:
             before = int(until[first - 1]) if first else 0
             last = max(first + 1, int(np.searchsorted(until, before + most, side="right")))
             yield first, last
-            first, most = last, min(2 * most, A_LOOK)
+            first, most = last, min(2 * most, self.look)
 
     def _decide(self, first: int, last: int) -> None:
         """Decides the multisets of some prefixes, unless it is over."""
@@ -137,7 +148,7 @@ class ByPrefix:
                 self.found.wrong_pairs += wrong * self.each
                 self._add_smallest(*low)
                 self.near += len(near[0])
-                if UNSUITED * (self.near - AT_ONCE) > self.done + A_LOOK:
+                if UNSUITED * (self.near - AT_ONCE) > self.done + self.look:
                     self.is_unsuited = True
                     self.is_over.set()
             for start in range(0, len(near[0]), AT_ONCE):

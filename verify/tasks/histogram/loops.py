@@ -19,7 +19,8 @@ import numpy as np
 from verify.tasks.histogram.narrow import LANES, Narrow
 
 NEAR, WRONG = 0, 1  # kinds of entries
-WORK = 1 << 18  # numbers in a working array of numpy
+WORK = 1 << 17  # numbers in a working array of numpy
+EXACT = 1 << 24  # whole numbers below it are numbers of float32
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class LoopAsked:
 
     Shapes: wrong (number of prefixes,) is written: the sum of f over the leaves that are wrong; entries (n, 4) is
     written: prefix, first leaf, which of LANES leaves as bits, and NEAR or WRONG; limit (number of prefixes,) how many
-    different tokens a leaf may have for what is wrong to be an entry; slope and rest are a threshold for margins.
+    different tokens a leaf may have for what is wrong to be an entry; slope and rest are a threshold for margins. Where
+    `counted` (number of prefixes,) is given, it gets the sum of f over the leaves near a tie, and nothing is an entry.
     """
 
     narrow: Narrow
@@ -39,6 +41,7 @@ class LoopAsked:
     limit: np.ndarray
     wrong: np.ndarray
     entries: np.ndarray
+    counted: np.ndarray | None = None
 
 
 Loop = Callable[[LoopAsked], tuple[int, int]]  # the prefix at which it ended, and how many entries there are
@@ -50,9 +53,9 @@ def is_compiled() -> bool:
     return bool(find_spec("llvmlite")) and tuple(map(int, version("llvmlite").split(".")[:2])) >= (0, 45)
 
 
-def loop_for(r: int, rivals: int) -> Loop:
-    """The loop for r forms and this many rivals."""
-    return _compiled(r, rivals) if is_compiled() else in_numpy
+def loop_for(r: int, rivals: int, *, counts_near: bool = False) -> Loop:
+    """The loop for r forms and this many rivals, to be asked with `counted` where it counts what is near a tie."""
+    return _compiled(r, rivals, counts_near) if is_compiled() else in_numpy
 
 
 def room(narrow: Narrow) -> int:
@@ -62,35 +65,57 @@ def room(narrow: Narrow) -> int:
 
 
 def in_numpy(asked: LoopAsked) -> tuple[int, int]:
-    """The loop in numpy: prefixes with the same leaves together."""
-    narrow, prefixes = asked.narrow, asked.narrow.prefixes
-    number, W = 0, np.ascontiguousarray(narrow.W.T)
-    chosen = np.arange(asked.first, asked.last)
-    low = prefixes.multisets.distinct[prefixes.leaf]
-    asked.wrong[asked.first : asked.last] = 0
-    needed = np.cumsum(prefixes.leaves[chosen] // LANES + 1) * 2
-    chosen = chosen[: max(1, int(np.searchsorted(needed, len(asked.entries), side="right")))]
-    for leaves in np.unique(prefixes.leaves[chosen]):
-        same, n = chosen[prefixes.leaves[chosen] == leaves], int(leaves)
+    """The loop in numpy: prefixes whose leaves come in the same orders together, in arrays that stay in the cache."""
+    narrow, prefixes, W = asked.narrow, asked.narrow.prefixes, np.ascontiguousarray(asked.narrow.W.T)
+    number, chosen, low = 0, those_with_room(asked), prefixes.multisets.distinct[prefixes.leaf]
+    f_from, error = prefixes.f_from[chosen], narrow.error[:, None, None]
+    buffers = [np.empty(max(WORK, len(rows) * prefixes.multisets.number(prefixes.leaf)), np.float32) for rows in
+               (narrow.leaves, W, W)]  # fmt: skip
+    for begin_of_f in np.unique(f_from).tolist():
+        same = chosen[f_from == begin_of_f]
+        n = int(prefixes.leaves[same[0]])
+        f = prefixes.f[begin_of_f : begin_of_f + n]
         together = max(1, WORK // (n * len(narrow.leaves)))
         for begin in range(0, len(same), together):
             at = same[begin : begin + together]
+            z, differences, shifted = (
+                buffer[: rows * len(at) * n].reshape(rows, len(at), n)
+                for buffer, rows in zip(buffers, (len(narrow.leaves), len(W), len(W)), strict=True)
+            )
             u = (narrow.larger[prefixes.larger[at]] + narrow.smaller[prefixes.smaller[at]]).T
-            z = u[:, :, None] + narrow.leaves[:, None, :n]
+            np.add(u[:, :, None], narrow.leaves[:, None, :n], out=z)
             np.maximum(z[:-1], 0, out=z[:-1])
-            differences = (W @ z.reshape(len(z), -1)).reshape(len(W), len(at), n)
-            error = narrow.error[:, None, None]
-            is_right = (differences - error).min(0, initial=np.inf) > asked.slope * z[-1] + asked.rest
-            is_wrong = (differences + error).min(0, initial=np.inf) < 0
-            f = prefixes.f[prefixes.f_from[at][:, None] + np.arange(n)]
-            asked.wrong[at] = np.where(is_wrong, f, 0).sum(1)
+            np.matmul(W, z.reshape(len(z), -1), out=differences.reshape(len(W), -1))
+            is_wrong = np.add(differences, error, out=shifted).min(0, initial=np.inf) < 0
+            asked.wrong[at] = _total(is_wrong, f)
+            least = np.subtract(differences, error, out=shifted).min(0, initial=np.inf)
+            is_near = ~((least > asked.slope * z[-1] + asked.rest) | is_wrong)
+            if asked.counted is not None:
+                asked.counted[at] = _total(is_near, f)
+                continue
             is_low = is_wrong & (low[:n] <= asked.limit[at][:, None])
-            for kind, found in ((NEAR, ~(is_right | is_wrong)), (WRONG, is_low)):
-                number = _enter(asked.entries, number, at, found, kind)
+            for kind, found in ((NEAR, is_near), (WRONG, is_low)):
+                number = enter(asked.entries, number, at, found, kind)
     return int(chosen[-1]) + 1, number
 
 
-def _enter(entries: np.ndarray, number: int, prefixes: np.ndarray, found: np.ndarray, kind: int) -> int:
+def _total(chosen: np.ndarray, f: np.ndarray) -> np.ndarray:
+    """The sums of f (n,) over what is chosen of each row (number, n): in float32 where that holds all sums exactly."""
+    if int(f.sum()) >= EXACT:
+        found: np.ndarray = np.where(chosen, f, 0).sum(1)
+        return found
+    return (chosen.astype(np.float32) @ f.astype(np.float32)).astype(np.int64)
+
+
+def those_with_room(asked: LoopAsked) -> np.ndarray:
+    """The first of the prefixes, as many as have room for all their leaves among the entries, twice."""
+    leaves = asked.narrow.prefixes.leaves[asked.first : asked.last]
+    needed = np.cumsum(leaves // LANES + 1) * 2
+    number = max(1, int(np.searchsorted(needed, len(asked.entries), side="right")))
+    return np.arange(asked.first, asked.first + min(number, len(leaves)))
+
+
+def enter(entries: np.ndarray, number: int, prefixes: np.ndarray, found: np.ndarray, kind: int) -> int:
     """Writes what was found (prefixes, leaves) as entries after the first `number`: how many there are then."""
     n = found.shape[1]
     padded = np.pad(found, ((0, 0), (0, -n % LANES))).reshape(len(found), -1, LANES)
@@ -107,12 +132,12 @@ def is_wide(features: Mapping[str, bool]) -> bool:
 
 
 POINTERS = ("larger", "smaller", "i_larger", "i_smaller", "leaves", "table", "W", "error", "f", "f_from", "low",
-            "limit", "wrong", "entries", "number")  # fmt: skip
+            "limit", "wrong", "counted", "entries", "number")  # fmt: skip
 NUMBERS = ("first", "last", "stride", "most")
 
 
 @cache
-def _compiled(r: int, rivals: int) -> Loop:
+def _compiled(r: int, rivals: int, counts_near: bool = False) -> Loop:
     """The loop as machine code for this machine."""
     import llvmlite.binding as llvm
 
@@ -123,7 +148,7 @@ def _compiled(r: int, rivals: int) -> Loop:
         cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=3
     )
     vectors, together = (2, 10) if is_wide(features) else (1, 5)
-    module = llvm.parse_assembly(source(r, rivals, vectors, together))
+    module = llvm.parse_assembly(source(r, rivals, vectors, together, counts_near))
     module.verify()
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
@@ -134,8 +159,8 @@ def _compiled(r: int, rivals: int) -> Loop:
         narrow, prefixes, number = asked.narrow, asked.narrow.prefixes, np.zeros(1, dtype=np.int64)
         low, f = prefixes.padded
         arrays = (narrow.larger, narrow.smaller, prefixes.larger, prefixes.smaller, prefixes.leaves, narrow.leaves,
-                  narrow.W, narrow.error, f, prefixes.f_from, low, asked.limit, asked.wrong, asked.entries,
-                  number)  # fmt: skip
+                  narrow.W, narrow.error, f, prefixes.f_from, low, asked.limit, asked.wrong,
+                  number if asked.counted is None else asked.counted, asked.entries, number)  # fmt: skip
         sizes = asked.first, asked.last, narrow.leaves.shape[1], len(asked.entries)
         end = function(*(array.ctypes.data for array in arrays), *sizes, asked.slope, asked.rest)
         return end, int(number[0])
@@ -144,16 +169,16 @@ def _compiled(r: int, rivals: int) -> Loop:
     return loop
 
 
-def source(r: int, rivals: int, vectors: int, together: int) -> str:
+def source(r: int, rivals: int, vectors: int, together: int, counts_near: bool) -> str:
     """The loop in LLVM's language: `vectors` vectors of multisets at once, against up to `together` rivals at once."""
-    return LoopSource(r, rivals, vectors, together).text()
+    return LoopSource(r, rivals, vectors, together, counts_near).text()
 
 
 class LoopSource:
     """Lines of LLVM's language, in which every value is named once."""
 
-    def __init__(self, r: int, rivals: int, vectors: int, together: int) -> None:
-        self.r, self.rivals, self.vectors = r, rivals, vectors
+    def __init__(self, r: int, rivals: int, vectors: int, together: int, counts_near: bool) -> None:
+        self.r, self.rivals, self.vectors, self.counts_near = r, rivals, vectors, counts_near
         parts = -(-rivals // together)
         ends = [rivals * i // parts for i in range(parts + 1)] if parts else [0]
         self.groups = [range(a, b) for a, b in zip(ends, ends[1:], strict=False)]
@@ -242,6 +267,7 @@ class LoopSource:
         self.do("%j = phi i64 [ 0, %forms ], [ %j.next, %leaf.end ]")
         self.do("%found = phi i64 [ 0, %forms ], [ %found.last, %leaf.end ]")
         self.do("%entered.1 = phi i64 [ %entered, %forms ], [ %entered.last, %leaf.end ]")
+        self.do("%near = phi i64 [ 0, %forms ], [ %near.last, %leaf.end ]")
         lo = hi = [INFINITE] * self.vectors
         D: list[str] = []
         before = "leaf"
@@ -258,18 +284,22 @@ class LoopSource:
                     lo = [*lo[:v], self.lesser(self.new(f"fsub {V} {x}, {error}"), lo[v]), *lo[v + 1 :]]
                     hi = [*hi[:v], self.lesser(self.new(f"fadd {V} {x}, {error}"), hi[v]), *hi[v + 1 :]]
         first = self.splat("i32", self.new("trunc i64 %j to i32"))
-        found, entered = "%found", "%entered.1"
+        counts = "%found", "%near", "%entered.1"
         for v in range(self.vectors):
-            found, entered = self._classify(v, lo[v], hi[v], D[v], first, found, entered)
+            counts = self._classify(v, lo[v], hi[v], D[v], first, counts)
+        found, near, entered = counts
         self.do("br label %leaf.end")
         self.label("leaf.end")
         self.do(f"%found.last = add i64 {found}, 0")
         self.do(f"%entered.last = add i64 {entered}, 0")
+        self.do(f"%near.last = add i64 {near}, 0")
         self.do(f"%j.next = add i64 %j, {LANES * self.vectors}")
         self.do("%has.more = icmp slt i64 %j.next, %n")
         self.do("br i1 %has.more, label %leaf, label %prefix.end")
         self.label("prefix.end")
         self.do(f"store i64 %found.last, ptr {self.at('%wrong', 'i64', '%p')}, align 8")
+        if self.counts_near:
+            self.do(f"store i64 %near.last, ptr {self.at('%counted', 'i64', '%p')}, align 8")
         self.do("%p.next = add i64 %p, 1")
         self.do("br label %prefix")
 
@@ -319,8 +349,11 @@ class LoopSource:
                 found.append(self.new(f"call {V} @llvm.fmuladd.v{LANES}f32({V} {w}, {V} {z[v]}, {V} {total})"))
         return found
 
-    def _classify(self, v: int, lo: str, hi: str, D: str, first: str, found: str, entered: str) -> tuple[str, str]:
+    def _classify(
+        self, v: int, lo: str, hi: str, D: str, first: str, counts: tuple[str, str, str]
+    ) -> tuple[str, str, str]:
         """Counts what is wrong of one vector, and enters what is near a tie, or wrong with few different tokens."""
+        found, near, entered = counts
         threshold = self.new(f"call {V} @llvm.fmuladd.v{LANES}f32({V} {self.slope}, {V} {D}, {V} {self.rest})")
         is_right, is_bad = self.new(f"fcmp ogt {V} {lo}, {threshold}"), self.new(f"fcmp olt {V} {hi}, zeroinitializer")
         lanes = ", ".join(f"i32 {LANES * v + lane}" for lane in range(LANES))
@@ -330,6 +363,8 @@ class LoopSource:
         is_known = self.new(f"or {MASK} {is_right}, {is_bad}")
         is_near = self.new(f"and {MASK} {self.new(f'xor {MASK} {is_known}, {ONES}')}, {is_in}")
         begin = self.new(f"add i64 %j, {LANES * v}")
+        if self.counts_near:
+            return self._sum(f"count{v}", is_bad, begin, found), self._sum(f"near{v}", is_near, begin, near), entered
         entered = self._entry(f"near{v}", is_near, begin, NEAR, entered)
         bits = self.new(f"bitcast {MASK} {is_bad} to i{LANES}")
         has_bad = self.new(f"icmp ne i{LANES} {bits}, 0")
@@ -337,9 +372,7 @@ class LoopSource:
         self.label(f"count{v}.from")
         self.do(f"br i1 {has_bad}, label %count{v}, label %count{v}.end")
         self.label(f"count{v}")
-        f = self.load(L, "%f", "i64", self.new(f"add i64 %f.at, {begin}"), 8)
-        of_bad = self.new(f"select {MASK} {is_bad}, {L} {f}, {L} zeroinitializer")
-        more = self.new(f"add i64 {found}, {self.new(f'call i64 @llvm.vector.reduce.add.v{LANES}i64({L} {of_bad})')}")
+        more = self._added(is_bad, begin, found)
         is_asked = self.new("icmp sge i32 %low.most, 0")
         self.do(f"br i1 {is_asked}, label %low{v}, label %low{v}.end")
         self.label(f"low{v}")
@@ -355,7 +388,25 @@ class LoopSource:
         self.label(f"count{v}.end")
         self.do(f"%found{v} = phi i64 [ {found}, %count{v}.from ], [ {more}, %low{v}.end ]")
         self.do(f"%entered{v} = phi i64 [ {entered}, %count{v}.from ], [ %entered.low{v}, %low{v}.end ]")
-        return f"%found{v}", f"%entered{v}"
+        return f"%found{v}", near, f"%entered{v}"
+
+    def _added(self, mask: str, begin: str, total: str) -> str:
+        """The total and f of the leaves in a mask."""
+        f = self.load(L, "%f", "i64", self.new(f"add i64 %f.at, {begin}"), 8)
+        chosen = self.new(f"select {MASK} {mask}, {L} {f}, {L} zeroinitializer")
+        return self.new(f"add i64 {total}, {self.new(f'call i64 @llvm.vector.reduce.add.v{LANES}i64({L} {chosen})')}")
+
+    def _sum(self, name: str, mask: str, begin: str, total: str) -> str:
+        """As `_added`, without a look at f where the mask has no bits."""
+        has_bits = self.new(f"icmp ne i{LANES} {self.new(f'bitcast {MASK} {mask} to i{LANES}')}, 0")
+        self.do(f"br label %{name}.from")
+        self.label(f"{name}.from")
+        self.do(f"br i1 {has_bits}, label %{name}, label %{name}.end")
+        self.label(name)
+        more = self._added(mask, begin, total)
+        self.do(f"br label %{name}.end")
+        self.label(f"{name}.end")
+        return self.new(f"phi i64 [ {total}, %{name}.from ], [ {more}, %{name} ]")
 
     def _entry(self, name: str, mask: str, begin: str, kind: int, entered: str) -> str:
         """Writes an entry where a mask has bits: how many there are then."""

@@ -177,11 +177,29 @@ class Given:
 class ReadoutRows:
     """Linear readouts d (C', r), all of which are positive where a cell is right; error (C',) by rounding.
 
-    The first is the difference to the class that is most often not behind.
+    The first is the difference to the class that is most often not behind; `order` (C',) are the differences' numbers.
     """
 
     d: Array
     error: Array
+    order: np.ndarray
+
+
+@dataclass(frozen=True)
+class Behind:
+    """At most the share of inputs on which each difference is not positive, but for those where the first is not.
+
+    Shapes: order (C',) the differences' numbers, most (C',). At least the share `least` is wrong.
+    """
+
+    order: np.ndarray
+    most: Array
+    least: float
+
+    @property
+    def wrong(self) -> tuple[float, float]:
+        """Between which shares of all inputs are wrong."""
+        return self.least, min(1.0, float(self.most.sum()) * INFLATION)
 
 
 class Moments:
@@ -198,9 +216,14 @@ class Moments:
 
     def wrong(self, k: int) -> tuple[float, float]:
         """Between which shares of all inputs with own count k are wrong."""
+        behind = self.behind(k)
+        return (0.0, 1.0) if behind is None else behind.wrong
+
+    def behind(self, k: int) -> Behind | None:
+        """On what shares of all inputs with own count k each difference is not positive; None if nothing is known."""
         n, readout = self.L - k, CountReadout.of(self.table, k)
         if not n or not len(readout.d) or not np.isfinite(self.size).all():
-            return 0.0, 1.0
+            return None
         with np.errstate(all="ignore"):
             is_on, is_bent = self._sides(n)
             rows = self._rows(readout, n)
@@ -208,9 +231,9 @@ class Moments:
             apart = self._apart(rows, n, is_on, is_bent)
             deviation = (np.sqrt(variance) + apart) * INFLATION
             off = (off + rows.error + apart) * INFLATION
-            most = float(_cantelli(mean - off, deviation).sum()) * INFLATION
+            most = _cantelli(mean - off, deviation)
             least = nextafter(1 - float(_cantelli(-mean - off, deviation)[0]) * INFLATION, 0.0)
-        return (least if 0 < least <= 1 else 0.0), (most if most <= 1 else 1.0)
+        return Behind(rows.order, np.where(most <= 1, most, 1.0), least if 0 < least <= 1 else 0.0)
 
     def _sides(self, n: int) -> tuple[np.ndarray, np.ndarray]:
         """Neurons that are on for all inputs with n other tokens, and those that change sides (r,); D counts as on."""
@@ -242,9 +265,8 @@ class Moments:
         y[0] = 0.0
         size = np.abs(d) + y[:, None] * np.abs(d[0])
         lost = LEAST * (4 + self.size.sum())  # by products with y, times a form, and by the error's own
-        return ReadoutRows(
-            d - y[:, None] * d[0], (error + y * error[0] + gamma(4) * (size @ self.size) + lost) * INFLATION
-        )
+        error = (error + y * error[0] + gamma(4) * (size @ self.size) + lost) * INFLATION
+        return ReadoutRows(d - y[:, None] * d[0], error, np.array(order))
 
     def _scaled(self, readout: CountReadout) -> CountReadout:
         """The readout, each difference times a power of two of at least 1, which brings it to a size of about 1."""

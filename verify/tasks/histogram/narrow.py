@@ -48,7 +48,7 @@ class Narrow:
     def of(cls, table: Table, k: int) -> Narrow | None:
         """The numbers of one cell; None where float32 does not suffice, or the multisets are too many."""
         m, S, r = table.stored.L - k, len(table.tokens), len(table.start)
-        if len(table.row.groups) != 1 or table.row.spread is not None or not S:
+        if len(table.row.groups) != 1 or not S:
             return None
         prefixes = prefixes_of(S, m, table.stored.L - 1, r)
         if prefixes is None or not table.is_narrow:
