@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.frame.clock import Budget, Deadline
-from verify.tasks.recurrent import computed
+from verify.tasks.recurrent import adverse, computed
 from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.enclosures import Roundings
 from verify.tasks.recurrent.grid import Boxes
@@ -31,6 +31,7 @@ EXACTLY_KEPT = "every result kept exactly, and factors of matrix products rounde
 LOW = "each sigmoid low by a factor of 1 - 3u/2, "
 FAR = 10_000  # tokens
 ELLIPSOIDS, SHARE = 1 / 4, 2 / 5  # of the time, and of what is left for tubes and then boxes
+AGAINST_SHARE = 3 / 4  # of what is then left, for runs against answers
 
 
 def decided(
@@ -60,6 +61,8 @@ def decided(
                 return kept
     best = replace(best, wrong_at=None, evaluation=None)
     ran = _run(run, line, length, at, until.part(1 / 2), best)
+    if ran.wrong_at is None:
+        ran = _against(net, run, line, length, at, until.part(AGAINST_SHARE), ran)
     ran = ran if ran.wrong_at is not None or late else _in_tubes(run, line, length, at, until, ran)
     for other in late:
         if ran.wrong_at is None or (other.wrong_at or 0) <= ran.wrong_at:
@@ -151,6 +154,22 @@ def _run(
         said = f"; single runs are right {' and '.join(right)}" if right else ""
         return replace(known, reason=f"{known.reason}{said}")
     return _refuted(known, wrong)
+
+
+def _against(
+    net: Network,
+    run: Network,
+    line: OrbitQuestion,
+    length: int | None,
+    at: RoundedArithmetic,
+    until: Deadline,
+    known: OrbitOutcome,
+) -> OrbitOutcome:
+    """Refuted by the first run against an answer that is wrong; else what is known."""
+    for found in adverse.runs(net, run, line, length, at, known.right_to or 0, until):
+        if found.wrong_at is not None:
+            return _refuted(known, found)
+    return known
 
 
 def _refuted(known: OrbitOutcome, wrong: computed.ComputedRun) -> OrbitOutcome:
