@@ -21,18 +21,18 @@ from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.computed import WIDEST, ComputedRun, is_run, judged
-from verify.tasks.recurrent.network import BallVector, Network, State, step
+from verify.tasks.recurrent.network import NEVER, BallVector, Network, State, step
 from verify.tasks.recurrent.proof import OrbitQuestion
 
 AGAINST = "each result rounded or kept, sums sorted, functions off by 2 units in the last place, against one answer"
 OFF = 1.9375  # units in the last place, and what float64 rounds of a function is far below the rest of 2
 BELOW = 1 - 2.0**-40  # times a number: its unit in the last place, if the number is that power of two by rounding alone
-HORIZONS = (32, 128, 512)  # tokens after which answers are attacked
-SOON = 3  # turns after what is known to be right
-LEAST_ENDS, STEPS_OF_ENDS = 2, 1000  # answers of these turns that are attacked, and steps of such runs
+SOON, TURNS = (
+    64,
+    3,
+)  # tokens that are known to be right at most, and turns after them whose answers are attacked one by one
 PLACES, SHARE = 3, 1 / 2  # answers of a turn, and of the time that is left for each, for runs for ever
 AHEAD = 96  # tokens that these look ahead
-MOST_TOKENS = 600
 STEPS_AT_A_TIME = 16
 
 Signs = list[Array]  # of the results of one step, in their order
@@ -103,6 +103,10 @@ def zeros(net: Network) -> State:
 # ---- what lowers a margin
 
 
+def _tensor(x: Array) -> torch.Tensor:
+    return torch.from_numpy(np.array(x))
+
+
 class Gradient:
     """The line in float64 with a number 0 added to each result, by which margins are differentiated.
 
@@ -113,34 +117,27 @@ class Gradient:
         self, net: Network, line: OrbitQuestion, steps: int, until: Deadline, start: int = 0, state: State | None = None
     ) -> None:
         self.leaves: list[list[torch.Tensor]] = []
-        self._tensors = dict[int, torch.Tensor]()
         self.net, self.line, self.margins = net, line, list[torch.Tensor]()
         self._tables = {id(x): torch.zeros(len(x.mid), dtype=torch.float64, requires_grad=True)
                         for table in net.tables for x in table}  # fmt: skip
-        on = Steered(self._total, self._added, self._function, self._stored, self._known, lambda n, h: n)
-        state = [torch.from_numpy(x.copy()) for x in state or zeros(net)]
-        V, b = self._stored(net.V), self._stored(net.b)
+        on = Steered(self._total, self._added, self._function, _tensor, self._known, lambda n, h: n)
+        vectors = [_tensor(x) for x in state or zeros(net)]
+        V, b = _tensor(net.V), _tensor(net.b)
         for t in range(start, start + steps):
             if until.is_up():
                 break
             self.leaves.append([])
-            state = [on.value(x) for x in step(net, state, line.at(t), on)]
-            logits = V @ state[-net.parts] + b
+            vectors = [on.value(x) for x in step(net, vectors, line.at(t), on)]
+            logits = V @ vectors[-net.parts] + b
             right = line.expected(t + 1)
             others = torch.cat([logits[:right], logits[right + 1 :]])
             self.margins.append(logits[right] - (others.max() if len(others) else 0.0))
         self.said = [float(x.detach()) for x in self.margins]
 
-    def _stored(self, x: Array) -> torch.Tensor:
-        """Of the arrays of a network, which live as long as this."""
-        if id(x) not in self._tensors:
-            self._tensors[id(x)] = torch.from_numpy(np.ascontiguousarray(x))
-        return self._tensors[id(x)]
-
     def _known(self, x: BallVector) -> torch.Tensor:
         """What a token keeps, adds and reads is the same number after each token."""
         self.leaves[-1].append(self._tables[id(x)])
-        return self._stored(x.mid) + self._tables[id(x)]
+        return _tensor(x.mid) + self._tables[id(x)]
 
     def _added(self, x: torch.Tensor) -> torch.Tensor:
         leaf = torch.zeros(x.shape, dtype=torch.float64, requires_grad=True)
@@ -148,8 +145,8 @@ class Gradient:
         return x + leaf
 
     def _total(self, x: Sum) -> torch.Tensor:
-        products = [torch.from_numpy(W.copy()) @ y for W, y in x.products]
-        return self._added(sum(products, torch.zeros(())) + sum(torch.from_numpy(b.copy()) for b in x.added))
+        terms = [*(_tensor(W) @ y for W, y in x.products), *(_tensor(b) for b in x.added)]
+        return self._added(torch.stack(terms).sum(0))
 
     def _function(self, name: str, x: torch.Tensor) -> torch.Tensor:
         return self._added(torch.tanh(x) if name == "tanh" else torch.sigmoid(x))
@@ -267,10 +264,13 @@ class Planned:
 
 
 class Onwards:
-    """Signs that repeat turn by turn, against one answer of each turn, looked for again when twice as many are done."""
+    """Signs that repeat turn by turn, against one answer of each turn, looked for again when twice as many are done.
 
-    def __init__(self, net: Network, line: OrbitQuestion, place: int, until: Deadline) -> None:
-        self._net, self._line, self._place, self._until = net, line, place, until
+    Answers are due up to `last` tokens, for ever where it is None.
+    """
+
+    def __init__(self, net: Network, line: OrbitQuestion, place: int, last: int | None) -> None:
+        self._net, self._line, self._place, self._last = net, line, place, last
         self._turn, self._look, self._from = list[Signs](), 0, 0
 
     def __call__(self, t: int, state: State) -> Signs:
@@ -281,17 +281,22 @@ class Onwards:
 
     def is_new(self, t: int, state: State) -> bool:
         k, before = self._line.period, self._turn
-        steps = AHEAD + (self._place - t - AHEAD) % k
-        along = Gradient(self._net, self._line, steps, self._until, t, state)
-        if len(along.margins) < steps and before:
+        least = _ahead(k)
+        steps = least + (self._place - t - least) % k
+        if before and self._last is not None and t + steps > self._last:
             return False
-        own = along.against(len(along.margins))
-        self._turn, self._from = [_summed(own[r::k]) for r in range(min(k, len(own)))], t
+        own = Gradient(self._net, self._line, steps, NEVER, t, state).against(steps)
+        self._turn, self._from = [_summed(own[r::k]) for r in range(k)], t
         return not before or any(
             (np.sign(x) != np.sign(y)).any()
             for old, new in zip(before, self._turn, strict=False)
             for x, y in zip(old, new, strict=False)
         )
+
+
+def _ahead(k: int) -> int:
+    """How many tokens a run for ever looks ahead, with turns of k."""
+    return max(AHEAD, 2 * k)
 
 
 def _summed(steps: Sequence[Signs]) -> Signs:
@@ -343,21 +348,20 @@ def runs(
     if not is_run(at) or at.stored.p > WIDEST:
         return
     k, choosing = line.period, Choosing(at.stored, _exponentials(net, run_as, at.stored))
-    starts = [n for n in (right_to + 1, *HORIZONS) if right_to < n <= MOST_TOKENS and (steps is None or n <= steps)]
-    if starts:
-        most = max(starts) + SOON * k
+    if right_to < SOON:
+        most = right_to + TURNS * k
         along = Gradient(run_as, line, most if steps is None else min(most, steps), until)
-    for start in starts:
-        soon = sorted(range(start, min(start + SOON * k, len(along.margins) + 1)), key=lambda t: along.said[t - 1])
-        for t in soon[: max(LEAST_ENDS, STEPS_OF_ENDS // start)]:
+        for t in range(right_to + 1, len(along.margins) + 1):
             if until.is_up():
                 return
             yield run(run_as, line, t, choosing, Planned(along.against(t)), until)
     first = max(line.settled, len(line.leading))
-    ahead = Gradient(run_as, line, first + AHEAD + k, until)
+    if steps is not None and first + _ahead(k) + k > steps:
+        return
+    ahead = Gradient(run_as, line, first + _ahead(k) + k, until)
     ends = sorted(range(1, k + 1), key=lambda r: ahead.said[-r]) if len(ahead.said) > k else []
     for r in ends[:PLACES]:
-        steering = Onwards(run_as, line, len(ahead.said) + 1 - r, until)
+        steering = Onwards(run_as, line, len(ahead.said) + 1 - r, steps)
         yield run(run_as, line, steps, choosing, steering, until.part(SHARE))
 
 

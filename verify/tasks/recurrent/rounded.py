@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from constructions.recurrent.linear import LinearModel
+from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.frame.clock import Budget, Deadline
-from verify.tasks.recurrent import adverse, computed
+from verify.tasks.recurrent import adverse, computed, exact, representable
 from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.enclosures import Roundings
 from verify.tasks.recurrent.grid import Boxes
@@ -27,6 +29,7 @@ ARGUMENT_BOX = "boxes round all computed states of every step"
 ARGUMENT_RUN = "one run of those that the reading allows"
 ARGUMENT_CREPT = "tubes round polynomials of the number of turns, widened by what rounding adds"
 EVERY = "every run that the reading allows"
+EXACT = "every result kept exactly, where no factor of a matrix product is rounded"
 EXACTLY_KEPT = "every result kept exactly, and factors of matrix products rounded"
 LOW = "each sigmoid low by a factor of 1 - 3u/2, "
 FAR = 10_000  # tokens
@@ -170,6 +173,22 @@ def _against(
         if found.wrong_at is not None:
             return _refuted(known, found)
     return known
+
+
+def in_fractions(
+    model: RecurrentModel | LinearModel,
+    line: OrbitQuestion,
+    length: int | None,
+    at: RoundedArithmetic,
+    budget: float | Budget,
+    known: OrbitOutcome,
+) -> OrbitOutcome:
+    """Refuted by the run in real arithmetic, where all its states are numbers of the format; else what is known."""
+    found = exact.run(model, line, length, budget)
+    if found.wrong_at is None or not representable.is_run_of(exact.Exact.of(model), found.wrong_at, at.stored):
+        return known
+    return replace(found, right_to=known.right_to, margin=known.margin, tightest=known.tightest, argument=ARGUMENT_RUN,
+                   evaluation=EXACT)  # fmt: skip
 
 
 def _refuted(known: OrbitOutcome, wrong: computed.ComputedRun) -> OrbitOutcome:
