@@ -26,12 +26,13 @@ from verify.tasks.recurrent.proof import OrbitQuestion
 
 AGAINST = "each result rounded or kept, sums sorted, functions off by 2 units in the last place, against one answer"
 OFF = 1.9375  # units in the last place, and what float64 rounds of a function is far below the rest of 2
+BEYOND = 2.0**-20  # of a unit, by which what is to be rounded up is more than half of one
 BELOW = 1 - 2.0**-40  # times a number: its unit in the last place, if the number is that power of two by rounding alone
 SOON, TURNS = (
     64,
     3,
 )  # tokens that are known to be right at most, and turns after them whose answers are attacked one by one
-PLACES, SHARE = 3, 1 / 2  # answers of a turn, and of the time that is left for each, for runs for ever
+PLACES = 3  # answers of a turn, against which runs go on for ever
 AHEAD = 96  # tokens that these look ahead
 STEPS_AT_A_TIME = 16
 
@@ -53,7 +54,7 @@ class Sum:
 class Steered:
     """Vectors whose every result is passed through a function: of a sum, of one operation, of tanh and sigmoid.
 
-    `tuned` says which n of those that tanh may be is taken by n + z (h - n), which is given h.
+    `tuned` says which n of those that tanh may be is taken by n + z (h - n), which is given z and h.
     """
 
     total: Callable[[Sum], Any]
@@ -61,7 +62,7 @@ class Steered:
     function: Callable[[str, Any], Any]
     stored: Callable[[Array], Any]
     known: Callable[[BallVector], Any]
-    tuned: Callable[[Any, Any], Any]
+    tuned: Callable[[Any, Any, Any], Any]
 
     def value(self, x: Any) -> Any:
         return self.total(x) if isinstance(x, Sum) else x
@@ -80,7 +81,7 @@ class Steered:
 
     def blend(self, z: Any, n: Any, h: Any) -> Any:
         """As n + z (h - n), which drifts where z is 1 and h - n is always rounded the same way."""
-        n = self.tuned(n, h)
+        n = self.tuned(z, n, h)
         return self.add(n, self.multiply(z, self.add(h, -n)))
 
     def tanh(self, x: Any) -> Any:
@@ -120,7 +121,7 @@ class Gradient:
         self.net, self.line, self.margins = net, line, list[torch.Tensor]()
         self._tables = {id(x): torch.zeros(len(x.mid), dtype=torch.float64, requires_grad=True)
                         for table in net.tables for x in table}  # fmt: skip
-        on = Steered(self._total, self._added, self._function, _tensor, self._known, lambda n, h: n)
+        on = Steered(self._total, self._added, self._function, _tensor, self._known, lambda z, n, h: n)
         vectors = [_tensor(x) for x in state or zeros(net)]
         V, b = _tensor(net.V), _tensor(net.b)
         for t in range(start, start + steps):
@@ -226,19 +227,26 @@ class Choosing:
             return self._chosen(x.mid)
         return np.where(x.mid == 0, 0.0, self._off(x.mid))
 
-    def _tuned(self, n: Array, h: Array) -> Array:
-        """The n for which h - n is just beyond half-way between two numbers of the format, if the last function may be
-        it: h - n is then rounded by half a unit, in the direction in which n is taken.
+    def _tuned(self, z: Array, n: Array, h: Array) -> Array:
+        """The n, of those that the last function may be, for which n + z (h - n) goes furthest where n is taken.
+
+        Tried are both ends, and what makes h - n just more than half-way between two numbers of the format.
         """
         is_up = n == self._most
+        sign = np.where(is_up, 1.0, -1.0)
+        tried, best = [n], n
         with np.errstate(all="ignore"):
-            d = h - n
-            near = self.near(d)
-            unit = np.ldexp(1.0, np.frexp(near)[1] - self._fmt.p)
-            half = near + np.where(d > near, 0.5, -0.5) * unit
-            beyond = half + np.where(is_up, 1.0, -1.0) * unit * 2.0**-20
-            tuned = h - beyond
-        return np.where((self._least <= tuned) & (tuned <= self._most), tuned, n)
+            for end in (self._least, self._most):
+                near = self.near(h - end)
+                unit = np.ldexp(1.0, np.frexp(near)[1] - self._fmt.p)
+                tried += [end, *(h - (near + unit * (half + sign * BEYOND)) for half in (-0.5, 0.5))]
+            most = np.full_like(n, -np.inf)
+            for m in tried:
+                m = np.clip(m, self._least, self._most)
+                d = self._towards(h - m, is_up)
+                after = sign * self._towards(m + self._towards(z * d, is_up), is_up)
+                best, most = np.where(after > most, m, best), np.maximum(after, most)
+        return best
 
 
 class Steering(Protocol):
@@ -360,9 +368,9 @@ def runs(
         return
     ahead = Gradient(run_as, line, first + _ahead(k) + k, until)
     ends = sorted(range(1, k + 1), key=lambda r: ahead.said[-r]) if len(ahead.said) > k else []
-    for r in ends[:PLACES]:
+    for number, r in enumerate(ends[:PLACES]):
         steering = Onwards(run_as, line, len(ahead.said) + 1 - r, steps)
-        yield run(run_as, line, steps, choosing, steering, until.part(SHARE))
+        yield run(run_as, line, steps, choosing, steering, until.part(1 / (min(PLACES, len(ends)) - number)))
 
 
 def _exponentials(net: Network, run_as: Network, fmt: Format) -> frozenset[int]:

@@ -15,6 +15,7 @@ from verify.tasks.recurrent.grid import Boxes
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.off import StepErrors
 from verify.tasks.recurrent.proof import (
+    FINE,
     OrbitOutcome,
     OrbitQuestion,
     crept_along,
@@ -34,7 +35,7 @@ EXACTLY_KEPT = "every result kept exactly, and factors of matrix products rounde
 LOW = "each sigmoid low by a factor of 1 - 3u/2, "
 FAR = 10_000  # tokens
 ELLIPSOIDS, SHARE = 1 / 4, 2 / 5  # of the time, and of what is left for tubes and then boxes
-AGAINST_SHARE = 3 / 4  # of what is then left, for runs against answers
+AGAINST, AGAINST_MUCH = 1 / 4, 3 / 4  # of what is then left, for runs against answers, where bits are many and few
 
 
 def decided(
@@ -63,9 +64,9 @@ def decided(
             if kept.wrong_at is not None:
                 return kept
     best = replace(best, wrong_at=None, evaluation=None)
-    ran = _run(run, line, length, at, until.part(1 / 2), best)
+    ran = _against(net, run, line, length, at, until.part(AGAINST_MUCH if at.stored.p < FINE else AGAINST), best)
     if ran.wrong_at is None:
-        ran = _against(net, run, line, length, at, until.part(AGAINST_SHARE), ran)
+        ran = _run(run, line, length, at, until.part(1 / 2), best)
     ran = ran if ran.wrong_at is not None or late else _in_tubes(run, line, length, at, until, ran)
     for other in late:
         if ran.wrong_at is None or (other.wrong_at or 0) <= ran.wrong_at:
