@@ -184,13 +184,15 @@ class Choosing:
     def _towards(self, x: Array, is_up: np.ndarray) -> Array:
         """x, rounded or kept with the bits of float64.
 
-        A number half-way between two of the format may have been rounded to there, and is not rounded once more.
+        A number half-way between two of the format may have been rounded to there, and is not rounded once more; what
+        overflows where it is rounded is not kept.
         """
         with np.errstate(all="ignore"):
             near = self.near(x)
             beyond = 2 * x - near
-            near = np.where((near != x) & (self.near(beyond) == beyond), x, near)
-        return np.where(is_up, np.maximum(x, near), np.minimum(x, near))
+            is_kept = (near != x) & (self.near(beyond) == beyond) & np.isfinite(near)
+            near = np.where(is_kept, x, near)
+        return np.where(np.isinf(near), near, np.where(is_up, np.maximum(x, near), np.minimum(x, near)))
 
     def _chosen(self, x: Array) -> Array:
         return self._towards(x, next(self._signs) > 0)
@@ -376,4 +378,6 @@ def runs(
 def _exponentials(net: Network, run_as: Network, fmt: Format) -> frozenset[int]:
     """Those tables of what is kept that are computed, and so end with exp."""
     pairs = zip(net.tables, run_as.tables, strict=True)
-    return frozenset(id(own[0]) for held, own in pairs if (held[0].rad > fmt.u * held[0].mid).any())
+    return frozenset(
+        id(own[0]) for held, own in pairs if ((held[0].rad > fmt.u * held[0].mid) & (held[0].mid > 2 * fmt.tiny)).any()
+    )
