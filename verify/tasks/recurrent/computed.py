@@ -187,7 +187,7 @@ def run(
             return ComputedRun(rule, t)
         state = step(net, state, line.at(t), on)
         t += 1
-        margin, predicted = _judged(on.linear(net.V, state[-net.parts], net.b), line.expected(t))
+        margin, predicted = judged(on.linear(net.V, state[-net.parts], net.b), line.expected(t))
         if not margin > 0:
             return ComputedRun(rule, t - 1, t, margin, predicted)
         if t <= max(line.settled, len(line.leading)):
@@ -199,7 +199,7 @@ def run(
     return ComputedRun(rule, t)
 
 
-def _judged(logits: Sequence[float], right: int) -> tuple[float, int | None]:
+def judged(logits: Sequence[float], right: int) -> tuple[float, int | None]:
     """The margin of the right class, NaN where a logit is, and the class that is said."""
     if any(x != x for x in logits):
         return math.nan, None

@@ -136,6 +136,13 @@ class Network:
         """
         return replace(self, low=BallVector.of([1 - arb(1.5 * fmt.u)] * self.hidden))
 
+    def is_same(self, other: Network) -> bool:
+        """Whether the stored numbers are those of another network of the same shape."""
+        pairs = [(self.tokens, other.tokens), (self.V, other.V), (self.b, other.b)]
+        for own, layer in zip(self.layers, other.layers, strict=True):
+            pairs += [(own.W_x, layer.W_x), (own.W_h, layer.W_h), (own.b_x, layer.b_x), (own.b_h, layer.b_h)]
+        return all(np.array_equal(x, y) for x, y in pairs)
+
     def rounded(self, fmt: Format) -> Network:
         """The network with every stored number rounded once.
 

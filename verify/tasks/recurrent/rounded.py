@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from constructions.recurrent.linear import LinearModel
+from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.frame.clock import Budget, Deadline
-from verify.tasks.recurrent import computed
+from verify.tasks.recurrent import adverse, computed, exact, representable
 from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.enclosures import Roundings
 from verify.tasks.recurrent.grid import Boxes
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.off import StepErrors
 from verify.tasks.recurrent.proof import (
+    FINE,
     OrbitOutcome,
     OrbitQuestion,
     crept_along,
@@ -27,10 +30,12 @@ ARGUMENT_BOX = "boxes round all computed states of every step"
 ARGUMENT_RUN = "one run of those that the reading allows"
 ARGUMENT_CREPT = "tubes round polynomials of the number of turns, widened by what rounding adds"
 EVERY = "every run that the reading allows"
+EXACT = "every result kept exactly, where no factor of a matrix product is rounded"
 EXACTLY_KEPT = "every result kept exactly, and factors of matrix products rounded"
 LOW = "each sigmoid low by a factor of 1 - 3u/2, "
 FAR = 10_000  # tokens
 ELLIPSOIDS, SHARE = 1 / 4, 2 / 5  # of the time, and of what is left for tubes and then boxes
+AGAINST, AGAINST_MUCH = 1 / 4, 3 / 4  # of what is then left, for runs against answers, where bits are many and few
 
 
 def decided(
@@ -59,7 +64,9 @@ def decided(
             if kept.wrong_at is not None:
                 return kept
     best = replace(best, wrong_at=None, evaluation=None)
-    ran = _run(run, line, length, at, until.part(1 / 2), best)
+    ran = _against(net, run, line, length, at, until.part(AGAINST_MUCH if at.stored.p < FINE else AGAINST), best)
+    if ran.wrong_at is None:
+        ran = _run(run, line, length, at, until.part(1 / 2), best)
     ran = ran if ran.wrong_at is not None or late else _in_tubes(run, line, length, at, until, ran)
     for other in late:
         if ran.wrong_at is None or (other.wrong_at or 0) <= ran.wrong_at:
@@ -151,6 +158,38 @@ def _run(
         said = f"; single runs are right {' and '.join(right)}" if right else ""
         return replace(known, reason=f"{known.reason}{said}")
     return _refuted(known, wrong)
+
+
+def _against(
+    net: Network,
+    run: Network,
+    line: OrbitQuestion,
+    length: int | None,
+    at: RoundedArithmetic,
+    until: Deadline,
+    known: OrbitOutcome,
+) -> OrbitOutcome:
+    """Refuted by the first run against an answer that is wrong; else what is known."""
+    for found in adverse.runs(net, run, line, length, at, known.right_to or 0, until):
+        if found.wrong_at is not None:
+            return _refuted(known, found)
+    return known
+
+
+def in_fractions(
+    model: RecurrentModel | LinearModel,
+    line: OrbitQuestion,
+    length: int | None,
+    at: RoundedArithmetic,
+    budget: float | Budget,
+    known: OrbitOutcome,
+) -> OrbitOutcome:
+    """Refuted by the run in real arithmetic, where all its states are numbers of the format; else what is known."""
+    found = exact.run(model, line, length, budget)
+    if found.wrong_at is None or not representable.is_run_of(exact.Exact.of(model), found.wrong_at, at.stored):
+        return known
+    return replace(found, right_to=known.right_to, margin=known.margin, tightest=known.tightest, argument=ARGUMENT_RUN,
+                   evaluation=EXACT)  # fmt: skip
 
 
 def _refuted(known: OrbitOutcome, wrong: computed.ComputedRun) -> OrbitOutcome:

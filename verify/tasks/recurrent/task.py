@@ -222,9 +222,16 @@ class Homogeneous:
         if isinstance(reading, Rounded):
             at = RoundedArithmetic.of(reading.format, reading.accumulate)
             near = net.rounded(at.stored)
-            return self._over_lines(
-                lambda line, n, own: rounded.decided(near, near, line, n, at, own.budget), reading, effort
-            )
+
+            def decided(line: OrbitQuestion, n: int | None, own: Effort) -> OrbitOutcome:
+                until = own.deadline()
+                found = rounded.decided(near, near, line, n, at, own.share(7 / 8).budget)
+                if found.wrong_at is not None or found.right_to in (None, n) or not exact.is_rational(model):
+                    return found
+                is_stored = at.operand is at.stored and net.is_same(near)
+                return rounded.in_fractions(model, line, n, at, own.left(until).budget, found) if is_stored else found
+
+            return self._over_lines(decided, reading, effort)
         return self._over_lines(lambda line, n, own: in_time(net, line, n, own), reading, effort)
 
     def _over_lines(self, decided: Decided, reading: Reading, effort: Effort) -> Finding:
