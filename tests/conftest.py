@@ -67,4 +67,7 @@ def shared_weights() -> Path:
     return SHARED_WEIGHTS
 
 
-collect_ignore_glob = ["models/toy/*"]  # a task in a folder of its own, which tests/house adds to the house
+collect_ignore_glob = [
+    "models/toy/*",  # a task in a folder of its own, which tests/house adds to the house
+    "benchmarks/lirpa.py",  # runs in an environment of its own, beside auto_LiRPA
+]

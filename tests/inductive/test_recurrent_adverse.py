@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 from flint import arb, ctx
-from inductive.test_recurrent_rounded import asked, nearest
 from models.crafted import FAMILIES, crafted
+from test_recurrent_rounded import asked, nearest
 
 from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import LinearModel
