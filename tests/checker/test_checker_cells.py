@@ -201,7 +201,7 @@ def test_balls_are_made_of_rows_of_floats_alone(what):
     assert refusal.value.exit_code == NOT_CHECKABLE
 
 
-@pytest.mark.parametrize("seeds", first(1, [range(2), *(range(i, i + 10) for i in range(2, 102, 10))]), ids=str)
+@pytest.mark.parametrize("seeds", first(1, [range(1), *(range(i, i + 10) for i in range(1, 101, 10))]), ids=str)
 @pytest.mark.parametrize("name", every(3, [*MODELS][1:]))
 def test_a_forged_proof_of_other_weights_holds_only_where_it_is_true(name, seeds):
     weights, text = kept(name)

@@ -77,7 +77,7 @@ def state():
     }
 
 
-@pytest.mark.parametrize("command", every(5, COMMANDS.values()))
+@pytest.mark.parametrize("command", every(8, COMMANDS.values()))
 def test_a_command_leaves_the_process_as_it_was(command, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "and.bench").write_text(BENCH)

@@ -11,7 +11,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from models.selection import first
+from models.selection import every, first
 
 from bounds import count01 as bounds
 from constructions import count01 as build
@@ -114,7 +114,7 @@ def two_heads(model, share=(0.25, 0.75)):
 # --- the documents' figures
 
 
-@pytest.mark.parametrize(("N", "limit"), first(2, [(10, 1497), (20, 17108827), (15, 151915)]))
+@pytest.mark.parametrize(("N", "limit"), first(1, [(20, 17108827), (10, 1497), (15, 151915)]))
 def test_largest_noise_is_proved_and_one_more_is_refuted(N, limit):
     model = build.documents(N)
     assert certify(model, ONES, PromptDomain(1000, limit)).verdict is Verdict.PROVED
@@ -335,7 +335,7 @@ def test_an_exact_tie_is_a_failure():
 
 
 @pytest.mark.parametrize("most", [20, pytest.param(200, marks=pytest.mark.deep)])
-@pytest.mark.parametrize(("token", "amount"), [(1, 0.25), (2, -0.25), (3, 0.125), (4, 0.5), (5, -4)])
+@pytest.mark.parametrize(("token", "amount"), every(2, [(1, 0.25), (2, -0.25), (3, 0.125), (4, 0.5), (5, -4)]))
 def test_planted_faults_are_refuted(token, amount, most):
     model = build.uniform()
     with torch.no_grad():

@@ -226,7 +226,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("owner, name, right, wrong, operation", every(2, FAULTS))
+@pytest.mark.parametrize("owner, name, right, wrong, operation", every(4, FAULTS))
 def test_wrong_slopes_are_caught(owner, name, right, wrong, operation):
     _, graph = traced(lambda: Steep(OPERATIONS[operation]))
     with everywhere(owner, name, right, wrong):

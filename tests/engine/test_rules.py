@@ -12,6 +12,7 @@ import torch
 from flint import arb, arb_mat, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models.selection import every
 
 from tests.oracles import operations as op
 from tests.planted import planted
@@ -228,8 +229,9 @@ def trial(case, reading, seed, has_norms=False, call_rule=None):
         return holds(out, exact), out, exact
 
 
-@pytest.mark.parametrize("reading", FIELDS)
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    ("case", "reading"), every(2, itertools.product(CASES, FIELDS)), ids=lambda x: getattr(x, "name", x)
+)
 @settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), has_norms=st.booleans())
 def test_the_ball_holds_the_result(case, reading, seed, has_norms):

@@ -148,7 +148,7 @@ def shares_by_moments(module):
     return found
 
 
-@pytest.mark.parametrize("scale", every(2, [0, -300, -520, -535, -540, -600, -1000]))
+@pytest.mark.parametrize("scale", every(3, [0, -300, -520, -535, -540, -600, -1000]))
 def test_means_and_variances_hold_however_the_readout_is_scaled(scale):
     """Variances underflowed where squares of means did not, so that Cantelli's bound was 0."""
     module = noisy_readout(scale)

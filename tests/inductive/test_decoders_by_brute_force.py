@@ -432,7 +432,7 @@ def test_dtypes_over_all_strings_are_attacked(seeds):
 
 @pytest.mark.parametrize("kind", ["forms", "products", "nudged", "tables", "words"])
 def test_cells(kind):
-    found = {DECIDE[kind](seed)[0] for seed in range(60 if kind in ("forms", "products") else 12)}
+    found = {DECIDE[kind](seed)[0] for seed in range(24 if kind in ("forms", "products") else 12)}
     assert Verdict.PROVED in found
 
 

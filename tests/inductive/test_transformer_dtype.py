@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 from command import as_json
+from models.selection import every
 from oracles.inductive import right
 
 from constructions.inductive import beside_bos, positioned, selective, started, unmarked, unmixed
@@ -71,8 +72,9 @@ def test_bounds_hold_what_torch_computes_in_any_order_of_lanes(dtype, layernorm,
         assert dtype == "bfloat16" or bool(torch.isfinite(low).any())
 
 
-@pytest.mark.parametrize("layernorm", [False, True])
-@pytest.mark.parametrize("name", ["selective", "selective-modular"])
+@pytest.mark.parametrize(
+    ("name", "layernorm"), every(3, itertools.product(["selective", "selective-modular"], [False, True]))
+)
 def test_all_strings_up_to_a_length(name, layernorm):
     """Proved in float32 to a length, never where a run in float32 fails; mutated models too."""
     sizes = {"modulus": 2} if name == "selective-modular" else {}

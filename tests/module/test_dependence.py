@@ -120,7 +120,7 @@ MODULES = {
 }
 
 
-@pytest.mark.parametrize("name", every(2, MODULES))
+@pytest.mark.parametrize("name", every(4, MODULES))
 def test_every_change_is_a_dependence(name):
     torch.manual_seed(0)
     assert not missed(MODULES[name]())
@@ -147,7 +147,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("name, right, wrong", first(3, FAULTS))
+@pytest.mark.parametrize("name, right, wrong", first(1, FAULTS))
 def test_faults_in_the_dependence_are_caught(name, right, wrong):
     torch.manual_seed(0)
     with planted(dependence, name, right, wrong):

@@ -75,7 +75,7 @@ READINGS = ("real", "float64")
 BY_TURNS = [(name, READINGS[(i + j) % 2]) for i, name in enumerate(FAULTS) for j in range(2)]
 
 
-@pytest.mark.parametrize(("name", "reading"), every(2, BY_TURNS))
+@pytest.mark.parametrize(("name", "reading"), every(4, BY_TURNS))
 def test_a_planted_fault_in_a_rule_ends_the_proof(name, reading):
     with planted_in(name):
         found = decided(reading)

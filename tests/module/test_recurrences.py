@@ -99,7 +99,7 @@ def table(cell, length, changed=None):
     return Automaton((), lambda string, token: (*string, token), known.__getitem__)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first(1, range(3)))
 def test_all_strings_agree_with_sixty_digits(seed):
     cell, drawn = Elman(seed, tokens=2).eval(), np.random.default_rng(seed)
     right = certify_recurrence(cell, start=START, expected=table(cell, 4), vocabulary=2, length=4)
@@ -137,7 +137,7 @@ def as_cell(model):
 FILES = ["rnn_seed10_stop0.25", "gru_seed2_stop0.5", "gru_seed13_stop0.25", "lstm_seed5_stop0.5", "lstm_seed0_stop0.25"]
 
 
-@pytest.mark.parametrize("name", first(2, FILES))
+@pytest.mark.parametrize("name", first(1, FILES))
 def test_trained_networks_have_the_verdict_of_their_own_command(name):
     model = load(f"tests/data/recurrent/{name}.safetensors")
     cell, start = as_cell(model)
@@ -188,7 +188,7 @@ def violations(seed):
 
 
 def test_no_state_leaves_the_sets_of_the_lemma():
-    assert sum(map(violations, range(40))) == 0
+    assert sum(map(violations, range(20))) == 0
 
 
 @pytest.mark.parametrize(

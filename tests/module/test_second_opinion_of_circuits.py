@@ -69,7 +69,7 @@ class Says(nn.Module):
         return torch.stack([torch.full_like(g, 0.5), g], -1)
 
 
-@pytest.mark.parametrize("seed", first(2, range(20)))
+@pytest.mark.parametrize("seed", first(1, range(20)))
 def test_circuits(seed):
     """Every step of the chain after every input, in real arithmetic: one verdict, and no wrong step in a proof."""
     rng = random.Random(seed)

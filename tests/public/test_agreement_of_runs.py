@@ -99,7 +99,7 @@ def test_a_margin_that_is_too_large_is_reported(name, monkeypatch):
 LEAVES = {"contextual": 3, "circuit": 2, "count01": 2, "module": 2}
 
 
-@pytest.mark.parametrize("name", every(2, [name for name in TASKS if name != "selective"]))
+@pytest.mark.parametrize("name", every(3, [name for name in TASKS if name != "selective"]))
 def test_a_run_that_is_wrong_on_a_telling_input_alone_is_reported(name, monkeypatch):
     """Each of the inputs that a proof hands over is run, whatever is drawn besides."""
     kind, build, decided = TASKS[name]
