@@ -667,8 +667,47 @@ def _in_dtype(kind: str) -> Table:
     }  # fmt: skip
 
 
+RUN = "run again with every operation rounded, by replay.replay_of"
+EVALUATION: Table = {
+    "counterexample.evaluation": Field("object", RUN),
+    "counterexample.evaluation.order": Field("text", RUN),
+    "counterexample.evaluation.seed": Field("integer", RUN),
+    **{f"counterexample.evaluation.{name}": Field("flag", RUN) for name in ("fused", "flush", "reciprocal")},
+    **{f"counterexample.evaluation.{name}": Field("list", RUN) for name in ("directions", "ways")},
+    **{f"counterexample.evaluation.{name}[]": Field("list", RUN) for name in ("directions", "ways")},
+    "counterexample.evaluation.directions[][]": Field("text", RUN),
+    "counterexample.evaluation.ways[][]": Field("text | flag", RUN),
+    "counterexample.order": _trusted("text", "order", "the evaluation in words"),
+    "counterexample.predicted": Field("whole | text | null", RUN),
+    "margin": Field("number | null", RUN),
+    "margin_exact": NULL,
+}
+
+
+def _wrong_in_dtype(kind: str) -> Table:
+    """A wrong input in a format, and the evaluation in which it is wrong."""
+    left_out = ("wrong_inputs", "counts", "wrong_pairs", "tree", "error_share", "counterexample.is_smallest")
+    kept = {path: field for path, field in TABLES[kind].items() if not path.startswith(left_out)}
+    is_smallest = _trusted("flag", "is_smallest", "no smaller input is wrong")
+    of_histogram: Table = {
+        "counterexample.module_predicts": _trusted("whole | null", "module_predicts", "what torch answers there"),
+        "counterexample.fails_in": _trusted("text", "fails_in", "whether another order is right"),
+    }
+    return kept | EVALUATION | (of_histogram if "histogram" in kind else {}) | {
+        "counterexample.is_smallest?": is_smallest,
+        "reading": Field("text", STATED),
+        "parameters.precision": Field("text", STATED),
+        "parameters.accumulate?": Field("text | null", STATED),
+        "error_share": NULL,
+    }  # fmt: skip
+
+
 ROUNDED = ("addition", "contextual", "count01", "histogram", "modular", "parity", "placed")
 TABLES |= {f"{task}, proved{IN_DTYPE}": _in_dtype(f"{task}, proved") for task in ROUNDED}
+TABLES |= {
+    f"{task}, refuted{IN_DTYPE}": _wrong_in_dtype(f"{task}, {'wrong' if task == 'histogram' else 'refuted'}")
+    for task in ("addition", "histogram", "modular", "parity")
+}
 
 
 def walk(found: Any, kind: str) -> list[str]:
