@@ -267,6 +267,19 @@ IN_DTYPES = {  # a format, and whose model is read in it
     "places, before and after, float64": ("float64", "places, before and after"),
     "regions, convex, float64": ("float64", "regions, convex"),
 }
+WRONG_IN_DTYPES = {
+    "bos, wrong, float32": ("float32", "bos, wrong"),
+    "random, wrong, float64": ("float64", "random, wrong"),
+    "parity, wrong, p30": ("p30", "parity, wrong"),
+    "parity, wrong by its order, p2": ("p2", "parity"),
+    "clock, wrong, float32": ("float32", "clock, wrong"),
+    "addition, wrong, float64": ("float64", "addition, wrong"),
+    "addition, two layers, wrong, float32": ("float32", "addition, two layers, wrong"),
+    "count01, heads, wrong, float32": ("float32", "count01, heads, wrong"),
+    "regions, wrong, float32": ("float32", "regions, wrong"),
+    "places, wrong, float64": ("float64", "places, wrong"),
+    "places, before and after, wrong, float64": ("float64", "places, before and after, wrong"),
+}
 
 
 def drawn(seed):
@@ -309,7 +322,7 @@ def real(name):
 
 
 REALS = [*PARITIES, *MODULARS, *ADDITIONS, *COUNTS, *REGIONS, *PLACED, *TRANSFORMERS]
-ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES, *CIRCUITS]
+ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES, *WRONG_IN_DTYPES, *CIRCUITS]
 NAMES = [name for name in ALL if name != "two dimensions"]  # which takes a second to check
 
 
@@ -360,8 +373,8 @@ def honest(name):
     if name in CIRCUITS:
         made, s, reading = CIRCUITS[name]
         return of_circuit(made(), s, reading)
-    if name in IN_DTYPES:
-        return in_dtype(*IN_DTYPES[name])
+    if name in IN_DTYPES | WRONG_IN_DTYPES:
+        return in_dtype(*(IN_DTYPES | WRONG_IN_DTYPES)[name])
     build, law = HEADS[name]
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()):
         count01.save(build(), f"{place}/model.safetensors")

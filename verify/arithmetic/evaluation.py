@@ -49,8 +49,8 @@ class Evaluation:
     `accumulate` is the format inside a matrix product or a softmax, whose result is then rounded to `fmt`
     (default: fmt throughout). In tf32 the factors of matrix products have 11 bits, and all else is float32.
     `order` is that of every sum: sorted by value or by magnitude, in a random tree (one by `seed` for all sums of so
-    many terms), or, term by term, as each rounding drives the sum furthest up or down. `fused` takes x y + z as one operation; `flush`
-    turns subnormal results into zero; `reciprocal` multiplies by 1/sqrt(d) where others divide.
+    many terms), or, term by term, as each rounding drives the sum furthest up or down. `fused` takes x y + z as one
+    operation; `flush` turns subnormal results into zero; `reciprocal` multiplies by 1/sqrt(d) where others divide.
     """
 
     fmt: Format
@@ -77,7 +77,9 @@ class Evaluation:
         The sums of a tensor with directions are, element by element, the least (below 0) or the largest that any way
         computes: an order, whether products are fused, and whether what is added is one more term.
         """
-        signs = {name: "".join("-" if x < 0 else "+" for x in values.flat) for name, values in (directions or {}).items()}
+        signs = {
+            name: "".join("-" if x < 0 else "+" for x in values.flat) for name, values in (directions or {}).items()
+        }
         plain = {"order": self.order, "seed": self.seed, "fused": self.fused, "flush": self.flush}
         return plain | {
             "reciprocal": self.reciprocal,

@@ -73,7 +73,9 @@ def _refute(w: Weights, c: dict[str, Any], fmt: BinaryFormat | None) -> None:
     right = tokens.count(tokens[position]) % 2
     if fmt:
         on, said = replay.replay_of(c, fmt), case["predicted"]
-        found = on.margin(of_counts_again(on, rounded_once(w, fmt)[0].matrices, tokens, position, None, False), right, said)
+        found = on.margin(
+            of_counts_again(on, rounded_once(w, fmt)[0].matrices, tokens, position, None, False), right, said
+        )
         replay.check_margin(c["margin"], found, False)
         compare(case, {"expected": right, "is_tie": found == 0})
         return

@@ -1,14 +1,13 @@
-"""REFUTED in a dtype: the evaluation that a certificate names, run again with every operation rounded (docs/checker.md)."""
+"""REFUTED in a dtype: the evaluation that a certificate names, again, every operation rounded (docs/checker.md)."""
 
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from flint import arb, ctx
-
-from verify.checker.formats import BinaryFormat, format_of, scaled
+from verify.checker.formats import BinaryFormat, format_of
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
+from verify.checker.rounded_operations import RoundedOperations
 
 Row = Sequence[float]
 Node = float | tuple[float, float]  # a partial sum, or a product that is not yet taken
@@ -16,86 +15,28 @@ Way = tuple[str, bool, bool]  # an order, whether products are fused, whether wh
 TREES = ("pairwise", "random")
 ORDERS = ("left to right", "right to left", "ascending", "descending", "small first", "large first", *TREES)
 DRIVEN = ("upwards", "downwards")
-MOST_OPERATIONS = 30_000_000
+PLAIN = {"order": "left to right", "seed": 0, "reciprocal": False, "directions": (), "ways": ()}
+PLAIN |= {"fused": False, "flush": False}
 
 
-def quotient(n: int, d: int) -> tuple[int, int]:
-    """A number over a power of two on the same side as n / d of all that 53 bits can tell apart."""
-    k = max(0, d.bit_length() - n.bit_length() + 60)
-    q, rest = divmod(n << k, d)
-    return 2 * q + (rest > 0), k + 1
-
-
-def power(x: float) -> tuple[int, int]:
-    """The same of e^x, which for no x other than 0 is a fraction."""
-    k, bits = 64 + max(0, int(-1.5 * x)), 256
-    if x < -2000:
-        return 1, 4000  # less than all formats' smallest numbers
-    while True:
-        with ctx.workprec(bits):
-            below = (arb(x).exp() * arb(2) ** k).floor().unique_fmpz()
-        if below is not None:
-            return 2 * int(below) + 1, k + 1
-        bits *= 2
-
-
-class Replay:
+class Replay(RoundedOperations):
     """One evaluation: each sum in its order, each result rounded to nearest in the inner format, tensors in `fmt`.
 
     A sum whose name has directions is the least ("-") or the largest ("+") that the `ways` compute, element by element.
     """
 
     def __init__(self, fmt: BinaryFormat, inner: BinaryFormat, said: dict[str, Any]) -> None:
-        self.fmt, self.inner, self.seed = fmt, inner, said["seed"]
-        self.flush, self.reciprocal = said["flush"], said["reciprocal"]
+        super().__init__(fmt, inner, said["flush"])
+        self.seed, self.reciprocal = said["seed"], said["reciprocal"]
         self.way: Way = (said["order"], said["fused"], False)
-        self.ways: list[Way] = [tuple(way) for way in said["ways"]]  # type: ignore[misc]
+        self.ways: list[Way] = [tuple(way) for way in said["ways"]]
+        require(all(len(x) == 2 for x in said["directions"]), "evaluation: directions are pairs of a name and signs")
         self.signs = {name: iter(signs) for name, signs in said["directions"]}
         are_known = all(
             [type(x) for x in way] == [str, bool, bool] and way[0] in ORDERS + DRIVEN for way in (self.way, *self.ways)
         )
         require(are_known, "evaluation: has an order that is none")
         require(bool(self.ways) or not self.signs, "evaluation: has directions, and nothing to choose from")
-        self.left = MOST_OPERATIONS
-
-    # ---- one operation
-
-    def rounded(self, n: int, k: int, fmt: BinaryFormat) -> float:
-        """n / 2^k, rounded once."""
-        found = fmt.closest(n, k)
-        return 0.0 if self.flush and abs(found) < 2.0**fmt.least else found
-
-    def add(self, x: float, y: float) -> float:
-        return self.fused(x, 1.0, y)
-
-    def times(self, x: float, y: float) -> float:
-        return self.fused(x, y, 0.0)
-
-    def fused(self, x: float, y: float, z: float) -> float:
-        """x y + z."""
-        self.left -= 1
-        require(self.left > 0, "the evaluation is too long to be run again", NOT_CHECKABLE)
-        if not all(map(math.isfinite, (x, y, z))):
-            return x * y + z
-        (a, i), (b, j), (c, k) = scaled(x), scaled(y), scaled(z)
-        most = max(i + j, k)
-        return self.rounded((a * b << most - i - j) + (c << most - k), most, self.inner)
-
-    def divide(self, x: float, y: float) -> float:
-        if not (math.isfinite(x) and math.isfinite(y)):
-            return x / y
-        (a, i), (b, j) = scaled(abs(x)), scaled(abs(y))
-        found = self.rounded(*quotient(a << j, b << i), self.inner)
-        return -found if (x < 0) != (y < 0) else found
-
-    def exp(self, x: float) -> float:
-        if x == 0 or not math.isfinite(x):
-            return 1.0 if x == 0 else math.inf if x > 0 else 0.0 if x < 0 else x
-        return self.rounded(*power(x), self.inner)
-
-    def tensor(self, x: float) -> float:
-        """A result as it is stored."""
-        return self.rounded(*scaled(x), self.fmt) if math.isfinite(x) else x
 
     # ---- sums
 
@@ -234,8 +175,8 @@ def positive(x: Row) -> list[float]:
 
 
 def replay_of(c: dict[str, Any], fmt: BinaryFormat) -> Replay:
-    """The evaluation that a certificate names. Raises: Refusal."""
-    said, inner = c["counterexample"]["evaluation"], format_of(c["parameters"].get("accumulate"))
+    """The evaluation that a certificate names, sums from left to right where it names none. Raises: Refusal."""
+    said, inner = c["counterexample"].get("evaluation", PLAIN), format_of(c["parameters"].get("accumulate"))
     return Replay(fmt, inner or fmt, said)
 
 

@@ -678,23 +678,35 @@ EVALUATION: Table = {
     "counterexample.evaluation.directions[][]": Field("text", RUN),
     "counterexample.evaluation.ways[][]": Field("text | flag", RUN),
     "counterexample.order": _trusted("text", "order", "the evaluation in words"),
-    "counterexample.predicted": Field("whole | text | null", RUN),
     "margin": Field("number | null", RUN),
     "margin_exact": NULL,
 }
 
 
-def _wrong_in_dtype(kind: str) -> Table:
-    """A wrong input in a format, and the evaluation in which it is wrong."""
-    left_out = ("wrong_inputs", "counts", "wrong_pairs", "tree", "error_share", "counterexample.is_smallest")
-    kept = {path: field for path, field in TABLES[kind].items() if not path.startswith(left_out)}
-    is_smallest = _trusted("flag", "is_smallest", "no smaller input is wrong")
-    of_histogram: Table = {
-        "counterexample.module_predicts": _trusted("whole | null", "module_predicts", "what torch answers there"),
-        "counterexample.fails_in": _trusted("text", "fails_in", "whether another order is right"),
-    }
-    return kept | EVALUATION | (of_histogram if "histogram" in kind else {}) | {
-        "counterexample.is_smallest?": is_smallest,
+def _wrong_in_dtype(task: str) -> Table:
+    """A wrong input in a format, and the evaluation in which it is wrong; where none is named, the plainest one."""
+    of_real = TABLES[f"{task}, {'wrong' if task == 'histogram' else 'refuted'}"]
+    left_out = ("wrong_", "counts", "tree", "error_share", "right_lengths", "boxes")
+    left_out_too = ("counterexample.is_smallest", "counterexample.margin")
+    kept = {path: field for path, field in of_real.items() if not path.startswith(left_out + left_out_too)}
+    run: Table = EVALUATION
+    if task in ("contextual", "placed"):
+        run = {
+            "margin": _trusted("number | null", "margin", "what torch computes; that it is not above zero is compared")
+        }
+    elif task == "count01":
+        run = {path: field for path, field in EVALUATION.items() if path != "counterexample.order"}
+        run |= {"counterexample.logits": Field("list", RUN), "counterexample.logits[]": Field("number | null", RUN)}
+        run["counterexample.fails"] = Field("flag", RUN)
+    elif task == "histogram":
+        predicts = _trusted("whole | null", "module_predicts", "what torch answers there")
+        every = _trusted("text", "fails_in", "whether another order is right")
+        run = EVALUATION | {"counterexample.module_predicts": predicts, "counterexample.fails_in": every}
+    if "counterexample.evaluation" in run:
+        answer = "text" if task in ("addition", "count01") else "whole | null"
+        run = run | {"counterexample.predicted": Field(answer, RUN)}
+    return kept | run | {
+        "counterexample.is_smallest?": _trusted("flag", "is_smallest", "no smaller input is wrong"),
         "reading": Field("text", STATED),
         "parameters.precision": Field("text", STATED),
         "parameters.accumulate?": Field("text | null", STATED),
@@ -704,10 +716,7 @@ def _wrong_in_dtype(kind: str) -> Table:
 
 ROUNDED = ("addition", "contextual", "count01", "histogram", "modular", "parity", "placed")
 TABLES |= {f"{task}, proved{IN_DTYPE}": _in_dtype(f"{task}, proved") for task in ROUNDED}
-TABLES |= {
-    f"{task}, refuted{IN_DTYPE}": _wrong_in_dtype(f"{task}, {'wrong' if task == 'histogram' else 'refuted'}")
-    for task in ("addition", "histogram", "modular", "parity")
-}
+TABLES |= {f"{task}, refuted{IN_DTYPE}": _wrong_in_dtype(task) for task in ROUNDED}
 
 
 def walk(found: Any, kind: str) -> list[str]:

@@ -69,14 +69,18 @@ class Directed:
         return logits[0] - logits[1]
 
     def named(self, model: StoredModel, tokens: Tokens, position: Tokens, rival: Tokens) -> dict[str, object] | None:
-        """What a certificate says of the evaluation of one input; None where factors are rounded, or softmax in steps."""
+        """What a certificate says of one input's evaluation; None where factors are rounded, or softmax in steps."""
         if self.stores_softmax or self.evaluation.fmt.name == "tf32":
             return None
         x, context, right = _read(model, tokens, position)
         effects = self.effects(model, x, context, position, right, rival)
         of_scores = effects.exponentials if model.is_softmax else effects.weights
         harms = {"queries": effects.queries, "keys": effects.keys, "scores": None if model.A is not None else of_scores}
-        harms |= {"total": effects.total if model.is_softmax else None, "mixed": effects.mixed, "hidden": effects.hidden}
+        harms |= {
+            "total": effects.total if model.is_softmax else None,
+            "mixed": effects.mixed,
+            "hidden": effects.hidden,
+        }
         harms |= {f"logit {right[0]}": np.ones(1), f"logit {rival[0]}": -np.ones(1)}
         ways = [(at.order, at.fused, is_term) for at in self.evaluations for is_term in (False, True)]
         return self.evaluation.named({name: -harm for name, harm in harms.items() if harm is not None}, ways)

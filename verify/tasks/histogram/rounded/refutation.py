@@ -184,7 +184,9 @@ def directed_failure(
             if found[i] <= 0 and (worst is None or found[i] < worst.margin):
                 tokens, predicted = inputs[possible[i]].tolist(), int(rival[possible[i]]) + stored.first_count
                 one = [x[possible[[i]]] for x in (inputs, at, rival)]
-                worst = SimulatedFailure(tokens, position, predicted, float(found[i]), order, directed.named(stored, *one))
+                worst = SimulatedFailure(
+                    tokens, position, predicted, float(found[i]), order, directed.named(stored, *one)
+                )
     return worst
 
 
