@@ -717,6 +717,15 @@ def _wrong_in_dtype(task: str) -> Table:
 ROUNDED = ("addition", "contextual", "count01", "histogram", "modular", "parity", "placed")
 TABLES |= {f"{task}, proved{IN_DTYPE}": _in_dtype(f"{task}, proved") for task in ROUNDED}
 TABLES |= {f"{task}, refuted{IN_DTYPE}": _wrong_in_dtype(task) for task in ROUNDED}
+TABLES |= {
+    f"{task}{IN_DTYPE}": TABLES[task]
+    | {
+        "margin": _trusted("number | null", BELOW, "no more than twice their bound; the rest by circuits.check"),
+        "parameters.precision": Field("text", STATED),
+        "parameters.accumulate": Field("text | null", STATED),
+    }
+    for task in ("circuit", "language")
+}
 
 
 def walk(found: Any, kind: str) -> list[str]:
