@@ -32,6 +32,7 @@ from constructions.parity import ParityTransformer, sawtooth
 from constructions.parity import as_bytes as parity_bytes
 from constructions.recurrent import counters, diagonal, gated, holding, selective
 from constructions.regular_language import from_regex, unroll
+from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Real, reading_of
 from verify.cli import main
 from verify.counting.tasks import Task
@@ -243,6 +244,8 @@ CIRCUITS = {  # a circuit or a language, how many bits there are, and the readin
     "circuit": (lambda: Circuit("mixed", ("x", "y"), (Gate("xor", (0, 1), "z"), Gate("nor", (2, 0), "q")), (("q", 3),)),
                 2, "bits"),
     "circuit, real": (lambda: Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)), 3, "real"),
+    "circuit, float32": (lambda: Circuit("or", ("x", "y"), (Gate("or", (0, 1), "z"),), (("z", 2),)), 3, "float32"),
+    "language, float64": (lambda: unroll(from_regex("(01)*", "01"), 2), 3, "float64"),
     "language": (lambda: unroll(from_regex("(01)*", "01"), 2), 2, "bits"),
     "language, real": (lambda: unroll(from_regex("0|1", "01"), 1), 2, "real"),
 }  # fmt: skip
@@ -332,7 +335,8 @@ def of_circuit(made, s, reading):
     parts = decompose(made if unrolling is None else unrolling.circuit)
     model = build_circuit(parts.circuit, s=s)
     weights = circuit_bytes(model)
-    found = circuit_proof.certify(model, parts) if reading == "bits" else circuit_dtype.certify(model, parts, fmt=None)
+    fmt = FORMATS.get(reading)
+    found = circuit_proof.certify(model, parts) if reading == "bits" else circuit_dtype.certify(model, parts, fmt=fmt)
     found = found if unrolling is None else for_strings(found, unrolling)
     return weights, json.dumps(json.loads(found.about(weights).to_json()) | {"program": program(parts, unrolling)})
 

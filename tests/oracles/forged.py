@@ -1000,7 +1000,7 @@ class Stored:
 def circuit(tensors, about, c):
     """Every input's chain of thought, and every gate and string."""
     p, program, n, T = c["parameters"], c["program"], about["n"], about["T"]
-    is_real = c["reading"] == "real"
+    is_real = c["reading"] != "bit-exact"
     s, k = about["s"] if is_real else p["s"], (n + T - 1).bit_length()
     say({x: p[x] for x in ("s", "n", "T", "k", "d")} == {"s": s, "n": n, "T": T, "k": k, "d": 3 * k + 6}, "sizes")
     say(is_real or p["precision"] == f"s{s}" and c["reading"] == "bit-exact", "the reading")
