@@ -167,7 +167,7 @@ def test_every_evaluation_that_the_prover_names_is_run_again(number):
         accumulate = FORMATS["float32"] if name == "bfloat16" and seed % 2 else None
         with mock.patch.object(refutation, "evaluations", evaluations):
             weights, c = told(seed, name, accumulate)
-        if c["verdict"] == "REFUTED" and "evaluation" in c["counterexample"]:
+        if c["verdict"] == "REFUTED" and "run_as" in c["counterexample"]:
             code, answer = outcome(weights, json.dumps(c))
             assert code == 0 or (code == NOT_CHECKABLE and name == "float64"), (seed, name, answer)
             held += code == 0
@@ -181,10 +181,10 @@ def test_every_evaluation_that_the_prover_names_is_run_again(number):
 def test_an_order_that_is_not_wrong_is_refused():
     """A model that one order of its sums gets wrong, with the other orders named."""
     weights, text = honest("parity, wrong by its order, p2")
-    said, right = json.loads(text)["counterexample"]["evaluation"], 0
+    said, right = json.loads(text)["counterexample"]["run_as"], 0
     for ways in [[way] for way in said["ways"][::3]]:
         c = json.loads(text)
-        c["counterexample"]["evaluation"]["ways"] = ways
+        c["counterexample"]["run_as"]["ways"] = ways
         code, answer = outcome(weights, json.dumps(c))
         right += code == FAILS and "right" in answer
         assert code in (0, FAILS)
@@ -240,7 +240,7 @@ def test_a_fault_of_the_rounding_is_found(number):
 def test_a_wrong_input_without_a_named_evaluation_is_not_run():
     weights, text = honest("bos, wrong, float32")
     c = json.loads(text)
-    del c["counterexample"]["evaluation"]
+    del c["counterexample"]["run_as"]
     assert outcome(weights, json.dumps(c))[0] == NOT_CHECKABLE
 
 
@@ -261,7 +261,7 @@ def test_what_holds_of_a_right_model_is_that_an_order_is_wrong(seeds):
         answers = [n + first_count for n in range(module.W_2.shape[1]) if n + first_count != k]
         c["counterexample"] = said["counterexample"] | {
             "tokens": tokens, "input": tokens, "position": 0, "expected": k, "predicted": draw.choice(answers),
-            "evaluation": Evaluation(FORMATS["float32"], order=draw.choice(ORDERS), fused=draw.random() < 0.5).named(),
+            "run_as": Evaluation(FORMATS["float32"], order=draw.choice(ORDERS), fused=draw.random() < 0.5).named(),
         }  # fmt: skip
         c |= {"verdict": "REFUTED", "inputs_covered": "1", "margin": draw.choice([0.0, -0.5])}
         c |= {"tightest": None, "margin_per_count": None, "argument": "a run in the dtype"}

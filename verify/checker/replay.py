@@ -30,13 +30,13 @@ class Replay(RoundedOperations):
         self.seed, self.reciprocal = said["seed"], said["reciprocal"]
         self.way: Way = (said["order"], said["fused"], False)
         self.ways: list[Way] = [tuple(way) for way in said["ways"]]
-        require(all(len(x) == 2 for x in said["directions"]), "evaluation: directions are pairs of a name and signs")
+        require(all(len(x) == 2 for x in said["directions"]), "run_as: directions are pairs of a name and signs")
         self.signs = {name: iter(signs) for name, signs in said["directions"]}
         are_known = all(
             [type(x) for x in way] == [str, bool, bool] and way[0] in ORDERS + DRIVEN for way in (self.way, *self.ways)
         )
-        require(are_known, "evaluation: has an order that is none")
-        require(bool(self.ways) or not self.signs, "evaluation: has directions, and nothing to choose from")
+        require(are_known, "run_as: has an order that is none")
+        require(bool(self.ways) or not self.signs, "run_as: has directions, and nothing to choose from")
 
     # ---- sums
 
@@ -99,7 +99,7 @@ class Replay(RoundedOperations):
         if name not in self.signs:
             return ""
         found = next(self.signs[name], "")
-        require(found in ("+", "-"), f"evaluation: the directions of {name} are no + and - for each of its elements")
+        require(found in ("+", "-"), f"run_as: the directions of {name} are no + and - for each of its elements")
         return found
 
     def chosen(self, sign: str, by: Callable[[Way], float]) -> float:
@@ -139,7 +139,7 @@ class Replay(RoundedOperations):
 
     def ended(self) -> None:
         """Raises: Refusal where directions are left over."""
-        require(all(next(signs, None) is None for signs in self.signs.values()), "evaluation: has more directions")
+        require(all(next(signs, None) is None for signs in self.signs.values()), "run_as: has more directions")
 
     def margin(self, logits: Row, right: int, predicted: int | None) -> float | None:
         """(right logit) - (the predicted one), None where a logit is no number; it is above zero only of right answers.
@@ -176,7 +176,7 @@ def positive(x: Row) -> list[float]:
 
 def replay_of(c: dict[str, Any], fmt: BinaryFormat) -> Replay:
     """The evaluation that a certificate names, sums from left to right where it names none. Raises: Refusal."""
-    said, inner = c["counterexample"].get("evaluation", PLAIN), format_of(c["parameters"].get("accumulate"))
+    said, inner = c["counterexample"].get("run_as", PLAIN), format_of(c["parameters"].get("accumulate"))
     return Replay(fmt, inner or fmt, said)
 
 

@@ -197,7 +197,7 @@ def opened(task: str, c: dict[str, Any]) -> tuple[str, BinaryFormat | None, list
     require(kind in TABLES, "wrong inputs in a dtype are not checked", NOT_CHECKABLE)
     if fmt is not None and verdict == "REFUTED":
         case = c.get("counterexample")
-        is_named = isinstance(case, dict) and "evaluation" in case or "counterexample.evaluation" not in TABLES[kind]
+        is_named = isinstance(case, dict) and "run_as" in case or "counterexample.run_as" not in TABLES[kind]
         require(is_named, "a wrong input whose evaluation is not named is not run again", NOT_CHECKABLE)
         compare(c, {"inputs_covered": "1"})
     return verdict, fmt, walk(c, kind)

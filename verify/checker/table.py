@@ -669,14 +669,14 @@ def _in_dtype(kind: str) -> Table:
 
 RUN = "run again with every operation rounded, by replay.replay_of"
 EVALUATION: Table = {
-    "counterexample.evaluation": Field("object", RUN),
-    "counterexample.evaluation.order": Field("text", RUN),
-    "counterexample.evaluation.seed": Field("integer", RUN),
-    **{f"counterexample.evaluation.{name}": Field("flag", RUN) for name in ("fused", "flush", "reciprocal")},
-    **{f"counterexample.evaluation.{name}": Field("list", RUN) for name in ("directions", "ways")},
-    **{f"counterexample.evaluation.{name}[]": Field("list", RUN) for name in ("directions", "ways")},
-    "counterexample.evaluation.directions[][]": Field("text", RUN),
-    "counterexample.evaluation.ways[][]": Field("text | flag", RUN),
+    "counterexample.run_as": Field("object", RUN),
+    "counterexample.run_as.order": Field("text", RUN),
+    "counterexample.run_as.seed": Field("integer", RUN),
+    **{f"counterexample.run_as.{name}": Field("flag", RUN) for name in ("fused", "flush", "reciprocal")},
+    **{f"counterexample.run_as.{name}": Field("list", RUN) for name in ("directions", "ways")},
+    **{f"counterexample.run_as.{name}[]": Field("list", RUN) for name in ("directions", "ways")},
+    "counterexample.run_as.directions[][]": Field("text", RUN),
+    "counterexample.run_as.ways[][]": Field("text | flag", RUN),
     "counterexample.order": _trusted("text", "order", "the evaluation in words"),
     "margin": Field("number | null", RUN),
     "margin_exact": NULL,
@@ -702,7 +702,7 @@ def _wrong_in_dtype(task: str) -> Table:
         predicts = _trusted("whole | null", "module_predicts", "what torch answers there")
         every = _trusted("text", "fails_in", "whether another order is right")
         run = EVALUATION | {"counterexample.module_predicts": predicts, "counterexample.fails_in": every}
-    if "counterexample.evaluation" in run:
+    if "counterexample.run_as" in run:
         answer = "text" if task in ("addition", "count01") else "whole | null"
         run = run | {"counterexample.predicted": Field(answer, RUN)}
     return kept | run | {

@@ -212,7 +212,7 @@ def in_a_named_order(
         row = rounded_logits(model, torch.tensor([tokens]), at)[0].tolist()
         if fails(row, expected):
             again = failed(model, tokens, expected, row)
-            return {**again, "replayed": f"simulated, {order}", "evaluation": at.named()}
+            return {**again, "replayed": f"simulated, {order}", "run_as": at.named()}
     return found
 
 

@@ -121,7 +121,7 @@ class Parity:
         for run in rounded.runs(self.module, tokens, position, reading):
             if not run.margin > 0:
                 found = self._found(tokens, position, run.margin)
-                found |= {"order": run.order, "evaluation": run.evaluation}
+                found |= {"order": run.order, "run_as": run.evaluation}
                 return Failure(found, run.margin if run.margin == run.margin else None)
         return None
 
