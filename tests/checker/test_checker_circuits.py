@@ -309,6 +309,50 @@ def test_a_wrong_decomposition_and_a_wrong_unrolling_are_found(reading):
     assert saved["verdict"] == "PROVED" and checked(weights, saved)[0] == 1 and not is_the_language(saved)
 
 
+@pytest.mark.parametrize("reading", ["real", "float32"])
+def test_a_prover_that_finds_right_steps_wrong_is_found(reading):
+    """It shows no margin, and takes what a run computes for what it should not be."""
+    parts = decompose(Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)))
+    owner, margins = dtype._RoundedProof, "margins = steps.margins(self.circuit)"
+    with (
+        planted(owner, "find", margins, "margins = -np.abs(steps.margins(self.circuit))"),
+        planted(owner, "_run", "computed != right[:, 1:]", "computed == right[:, 1:]"),
+        mock.patch.object(owner, "_reachable", lambda self, faults: ((next(faults), [0, 0]), [[0, 0]])),
+    ):
+        weights, saved = decided(build(parts.circuit, s=2), parts, reading)
+    assert saved["verdict"] == "REFUTED" and checked(weights, saved)[0] == 1
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(2), range(2, 100)]), ids=str)
+@pytest.mark.parametrize("reading", READINGS)
+def test_wrong_steps_hold_where_a_run_is_wrong(reading, seeds):
+    """Refutations of mutated weights; the same step of other weights only where the oracle finds it wrong, too."""
+    held = refused = 0
+    for seed in seeds:
+        rng, parts = drawn(seed)
+        for _ in range(3):
+            model = build(parts.circuit, s=3)
+            with torch.no_grad():
+                mutate(model, rng)
+                mutate(model, rng)
+            weights, saved = decided(model, parts, reading)
+            if saved["verdict"] != "REFUTED":
+                continue
+            code = checked(weights, saved)[0]
+            assert code in (0, NOT_CHECKABLE) and not computes(model, parts, reading)
+            held += code == 0
+            if code == 0:
+                case = saved["counterexample"]
+                for more in ({"margin": saved["margin"] - 0.5}, {"margin": 0.0}, {"inputs_covered": "2"}):
+                    assert checked(weights, saved | more)[0] == 1 or saved["margin"] == more.get("margin")
+                for name in ("expected", "predicted", "computed"):
+                    flipped = saved | {"counterexample": case | {name: 1 - case[name]}}
+                    assert checked(weights, flipped)[0] == 1
+                assert checked(as_bytes(build(parts.circuit, s=3)), saved)[0] == 1
+                refused += 1
+    assert held and refused
+
+
 def test_what_is_beyond_it_is_not_checkable():
     parts = decompose(Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)))
     weights, saved = decided(build(parts.circuit, s=2), parts, "bits")
@@ -316,4 +360,4 @@ def test_what_is_beyond_it_is_not_checkable():
     assert checked(weights, saved)[0] == NOT_CHECKABLE
     model = build(parts.circuit, s=1, as_printed=True)
     weights, saved = decided(model, parts, "bits")
-    assert saved["verdict"] == "REFUTED" and checked(weights, saved)[0] == NOT_CHECKABLE
+    assert saved["verdict"] == "REFUTED" and checked(weights, saved)[0] == NOT_CHECKABLE  # a step without a token

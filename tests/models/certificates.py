@@ -244,6 +244,10 @@ CIRCUITS = {  # a circuit or a language, how many bits there are, and the readin
     "circuit": (lambda: Circuit("mixed", ("x", "y"), (Gate("xor", (0, 1), "z"), Gate("nor", (2, 0), "q")), (("q", 3),)),
                 2, "bits"),
     "circuit, real": (lambda: Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)), 3, "real"),
+    "circuit, wrong": (lambda: Circuit("or", ("x", "y"), (Gate("or", (0, 1), "z"),), (("z", 2),)), 2, "bits"),
+    "circuit, wrong, real": (lambda: Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)), 3, "real"),
+    "circuit, wrong, float32": (
+        lambda: Circuit("xor", ("x", "y"), (Gate("xor", (0, 1), "z"),), (("z", 2),)), 3, "float32"),
     "circuit, float32": (lambda: Circuit("or", ("x", "y"), (Gate("or", (0, 1), "z"),), (("z", 2),)), 3, "float32"),
     "language, float64": (lambda: unroll(from_regex("(01)*", "01"), 2), 3, "float64"),
     "language": (lambda: unroll(from_regex("(01)*", "01"), 2), 2, "bits"),
@@ -329,11 +333,12 @@ ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES, *WRONG_IN_DTYPES, *C
 NAMES = [name for name in ALL if name != "two dimensions"]  # which takes a second to check
 
 
-def of_circuit(made, s, reading):
+def of_circuit(made, s, reading, is_wrong=False):
     """A circuit's or a language's model and certificate, with the program that is saved."""
     unrolling = None if isinstance(made, Circuit) else made
     parts = decompose(made if unrolling is None else unrolling.circuit)
     model = build_circuit(parts.circuit, s=s)
+    model = changed(model, "layers.1.b_1", 1, 1.0) if is_wrong else model
     weights = circuit_bytes(model)
     fmt = FORMATS.get(reading)
     found = circuit_proof.certify(model, parts) if reading == "bits" else circuit_dtype.certify(model, parts, fmt=fmt)
@@ -376,7 +381,7 @@ def honest(name):
         return weights, certify(problem).about(weights).to_json()
     if name in CIRCUITS:
         made, s, reading = CIRCUITS[name]
-        return of_circuit(made(), s, reading)
+        return of_circuit(made(), s, reading, "wrong" in name)
     if name in IN_DTYPES | WRONG_IN_DTYPES:
         return in_dtype(*(IN_DTYPES | WRONG_IN_DTYPES)[name])
     build, law = HEADS[name]

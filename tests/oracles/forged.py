@@ -1004,8 +1004,10 @@ def circuit(tensors, about, c):
     s, k = about["s"] if is_real else p["s"], (n + T - 1).bit_length()
     say({x: p[x] for x in ("s", "n", "T", "k", "d")} == {"s": s, "n": n, "T": T, "k": k, "d": 3 * k + 6}, "sizes")
     say(is_real or p["precision"] == f"s{s}" and c["reading"] == "bit-exact", "the reading")
-    say(c["verdict"] == "PROVED" and len(program["steps"]) == T and program["inputs"] in (n, n - 1), "the program")
-    say(c["margin"] is None or 0 <= c["margin"] <= 0.5, "margin")
+    is_wrong = c["verdict"] == "REFUTED"
+    say(is_wrong or c["verdict"] == "PROVED", "the verdict")
+    say(len(program["steps"]) == T and program["inputs"] in (n, n - 1), "the program")
+    say(c["margin"] <= 0 if is_wrong else c["margin"] is None or 0 <= c["margin"] <= 0.5, "margin")
     state, rows = {name: Stored(x) for name, x in tensors.items()}, []
     naive = None if is_real else NaiveTransformer(state, n, T, s)
     for bits in product((0, 1), repeat=n):
@@ -1015,10 +1017,21 @@ def circuit(tensors, about, c):
         for read in program["steps"]:
             tokens.append(1 - tokens[read[0]] if len(read) == 1 else tokens[read[0]] & tokens[read[1]])
         say([tokens[x] for x in program["node_of"]] == own, "a gate's step")
+        rows.append(own)
+        if is_wrong:
+            case = c["counterexample"]
+            if case["input"] == "".join(map(str, bits)):
+                last = n + case["step"]
+                found = naive.generate(bits) if naive else [*bits, *next_tokens(state, tokens[:-1])[n - 1 :]]
+                say(n < last <= len(tokens) and found[:last] != tokens[:last], "the step is right")
+                say(case["expected"] == tokens[last - 1] == 1 - case["predicted"], "case")
+                say(is_real or found[: last - 1] != tokens[: last - 1] or found[last - 1] == case["computed"], "case")
+            continue
         found = naive.generate(bits) if naive else [*bits, *next_tokens(state, tokens[:-1])[n - 1 :]]
         say(found == tokens, f"the chain of thought of {bits}")
-        rows.append(own)
-    if c["task"] == "circuit":
+    if is_wrong:
+        say(c["inputs_covered"] == "1" and len(c["counterexample"]["input"]) == n, "inputs")
+    elif c["task"] == "circuit":
         say(c["inputs_covered"] == str(2 ** program["inputs"]), "inputs")
     else:
         words(c, program, [row[program["outputs"][0]] for row in rows])

@@ -21,7 +21,7 @@ from verify.checker.reading import (
 )
 from verify.checker.roundoff import READING, Reach, Roundoff, contract, exact, reading_of, rows_hull, still_due
 from verify.checker.statement import certificate_of, compare, verdict_of
-from verify.checker.table import IN_DTYPE, walk
+from verify.checker.table import IN_DTYPE, WRONG_STEP, walk
 
 MOST_POSITIONS, MOST_BITS = 2048, 12
 G = 3  # the coordinate that says the next token
@@ -51,10 +51,15 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     is_language = read_certificate(certificate).get("task") == "language"
     c = certificate_of("language" if is_language else "circuit", weights, certificate)
     verdict, fmt = reading_of(c) if c.get("reading") == READING else (verdict_of(c), None)
-    is_known = verdict == "PROVED" and c.get("method") == "certified" and c["reading"] in ("real", "bit-exact", READING)
-    require(is_known, "only proofs are checked, and no runs", NOT_CHECKABLE)
+    is_wrong, is_known = verdict == "REFUTED", c.get("reading") in ("real", "bit-exact", READING)
+    is_known = is_known and c.get("method") == "certified" and not (is_language and is_wrong)
+    require(is_known, "runs, and languages that are wrong, are not checked", NOT_CHECKABLE)
     require(isinstance(c.get("program"), dict), "program: was not kept", NOT_CHECKABLE)
-    trusted, p, program = walk(c, c["task"] + IN_DTYPE * (fmt is not None)), c["parameters"], c["program"]
+    trusted, p, program = (
+        walk(c, c["task"] + WRONG_STEP * is_wrong + IN_DTYPE * (fmt is not None)),
+        c["parameters"],
+        c["program"],
+    )
     is_real, (W, sizes) = c["reading"] != "bit-exact", _read(weights)
     s, n, T, k, d = (p[name] for name in ("s", "n", "T", "k", "d"))
     compare(p, {"n": sizes["n"], "T": sizes["T"], "k": (n + T - 1).bit_length(), "d": 3 * k + 6})
@@ -68,15 +73,18 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     if is_language:
         check_language(circuit, program["automaton"], p, c)
     else:
-        compare(c, {"inputs_covered": str(1 << circuit.inputs)})
+        compare(c, {"inputs_covered": "1" if is_wrong else str(1 << circuit.inputs)})
     with ctx.workprec(128):
-        margin = c["margin"]
+        margin, off = c["margin"], 0.0
         if fmt:
             require(margin is not None, "a margin of null is not shown in a dtype", NOT_CHECKABLE)
             W = {name: fmt.of_weights(rows) for name, rows in W.items()}
-            margin = still_due(margin, _off(Roundoff(fmt), W))
+            off = _off(Roundoff(fmt), W)
         chain = _chain(Balls() if is_real else Bits(s), W, n, k)
-        _check_steps(chain, circuit, n, margin, c["harmless_differences"])
+        if is_wrong:
+            _refute(chain, circuit, n, c, off)
+        else:
+            _check_steps(chain, circuit, n, still_due(margin, off) if fmt else margin, c["harmless_differences"])
     return verdict, trusted
 
 
@@ -99,6 +107,29 @@ def _read(data: bytes) -> tuple[dict[str, Any], dict[str, int]]:
     is_right = dtype in WORDS and found == {name: (dtype, shape) for name, shape in shapes.items()}
     require(is_right and n + T > 1, "weights: shapes do not fit, or there is one position", UNREADABLE)
     return {name: rows_of(name, *tensor) if 0 not in tensor[1] else [] for name, tensor in tensors.items()}, sizes
+
+
+def _refute(chain: Chain, circuit: Gates, n: int, c: dict[str, Any], off: float) -> None:
+    """One step of one input, whose g is on the wrong side of 1/2 by more than all roundings can do."""
+    case, step, half = c["counterexample"], c["counterexample"]["step"], arb(0.5)
+    require(c["margin"] is not None, "a step that has no token is not checked", NOT_CHECKABLE)
+    is_input = len(case["input"]) == n and {*case["input"]} <= {*"01"} and 1 <= step <= len(circuit.steps)
+    require(is_input, f"counterexample: must have {n} bits and a step")
+    tokens = [*map(int, case["input"])]
+    for read in circuit.steps[:step]:
+        tokens.append(1 - tokens[read[0]] if len(read) == 1 else tokens[read[0]] & tokens[read[-1]])
+    due, of, answers = tokens[-1], circuit.steps[step - 1], chain.answers(n + step - 2)
+    (g,) = (g for seen, g in answers if all(tokens[place] == token for place, token in seen.items()))
+    ahead = g - half if due else half - g
+    require(not (ahead > off), f"counterexample: step {step} is right")
+    require(
+        bool(ahead <= -off if due else ahead < -off), "counterexample: whether it is wrong does not show", NOT_CHECKABLE
+    )
+    kind = "not" if len(of) == 1 else "and"
+    compare(case, {"expected": due, "computed": 1 - due, "predicted": 1 - due, "kind": kind})
+    digits = 0 if c["reading"] == "bit-exact" else arb(2) ** -29 * (1 + abs(ahead))  # nine of them
+    is_margin = c["margin"] <= 0 and not abs(ahead - arb(c["margin"])) > off + digits
+    require(is_margin, f"margin: is {c['margin']}, must be {ahead}")
 
 
 def _off(on: Roundoff, W: dict[str, Any]) -> float:

@@ -588,6 +588,19 @@ CIRCUIT: Table = _real("circuits", **dict.fromkeys(["s", "n", "T", "k", "d"], "w
     **{f"program.{name}[]": Field("whole", GATES) for name in ("outputs", "steps[]", "node_of")},
     "program.gates[][]": Field("text | whole", GATES),
 }
+WRONG_STEP = ", a wrong step"
+STEP = "run by circuits._refute"
+CIRCUIT_WRONG: Table = CIRCUIT | {
+    "margin": Field("number | null", "by circuits._refute"),
+    "counterexample": Field("object", STEP),
+    "counterexample.input": Field("text", STEP),
+    **{f"counterexample.{name}": Field("whole", STEP) for name in ("step", "expected")},
+    **{f"counterexample.{name}": Field("whole | null", STEP) for name in ("computed", "predicted")},
+    "counterexample.kind": Field("text", STEP),
+    "counterexample.gate": _trusted("text", "gate", "the name of the step's gate"),
+    "counterexample.why": _trusted("text | null", "why", "what is wrong there, in words"),
+    "counterexample.run?": _trusted("text", "run", "how the prover ran it"),
+}
 LANGUAGE: Table = CIRCUIT | {
     "parameters.length": Field("whole", INDUCTION),
     "parameters.alphabet": Field("text", INDUCTION),
@@ -603,6 +616,7 @@ LANGUAGE: Table = CIRCUIT | {
 
 TABLES: dict[str, Table] = {
     "circuit": CIRCUIT,
+    f"circuit{WRONG_STEP}": CIRCUIT_WRONG,
     "language": LANGUAGE,
     "histogram, proved": HISTOGRAM
     | {
@@ -724,7 +738,7 @@ TABLES |= {
         "parameters.precision": Field("text", STATED),
         "parameters.accumulate": Field("text | null", STATED),
     }
-    for task in ("circuit", "language")
+    for task in ("circuit", f"circuit{WRONG_STEP}", "language")
 }
 
 
