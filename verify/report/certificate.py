@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from verify import claims
 from verify.arithmetic.outward import about, below, decimal, value
-from verify.frame.certificate import Certificate, Verdict
+from verify.frame.certificate import RUN_AS, Certificate, Verdict
 from verify.report.console import folded, screen
 from verify.report.meaning import sentence
 
@@ -161,7 +161,9 @@ def _with_its_margin_in_words(tightest: dict[str, object], exact: str | None) ->
 
 
 def _pairs(values: dict[str, object]) -> str:
-    return ", ".join(f"{name}={_worded(entry)}" for name, entry in values.items() if entry is not None)
+    return ", ".join(
+        f"{name}={_worded(entry)}" for name, entry in values.items() if entry is not None and name != RUN_AS
+    )
 
 
 def _worded(entry: object) -> str:

@@ -217,7 +217,7 @@ class DigitAddition(PairsAdded):
         tokens, right = self._written([pair])
         said = logits(self.model, tokens, at)[0, 2 * self.sums.n + 1 :].argmax(-1)
         margin = float(self.rounded_margins([pair], at)[0])
-        return Failure({**self._described(pair, [int(c) for c in said]), "order": order}, margin)
+        return Failure({**self._described(pair, [int(c) for c in said]), "order": order, "run_as": at.named()}, margin)
 
     def at_most(self, pair: Pair) -> float:
         return min(answer.at_most for answer in self._exactly(pair))

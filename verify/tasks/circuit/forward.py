@@ -7,7 +7,7 @@ finds that one, for all steps at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -112,7 +112,7 @@ def next_g(model: CircuitTransformer, fmt: Format | None, run: WayOfRunning | Re
         assert fmt is not None
         values = _by_kernel(model, fmt, tokens)
     else:
-        evaluation = replace(run.evaluation)  # starts its random numbers afresh
+        evaluation = run.evaluation
         with np.errstate(all="ignore"):
             values = np.concatenate([stream(W, block, evaluation)[..., g] for block in blocks])
     return Ball(values, np.zeros_like(values))

@@ -10,7 +10,7 @@ from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.readings import Rounded
 from verify.frame.decide import Failure, Finding
 from verify.tasks.count01.boxes import decide_boxes
-from verify.tasks.count01.runs import find_failure, kernels_of, margin_of, name
+from verify.tasks.count01.runs import find_failure, in_a_named_order, kernels_of, margin_of, name
 from verify.tasks.count01.task import DecidablePrompts, PromptDomain, SideCell, Triple
 
 LONGEST_SEARCHED = 1 << 22
@@ -36,6 +36,7 @@ def prove(problem: DecidablePrompts, reading: Rounded) -> Finding:
         return Finding.proved(ARGUMENT, result.margin, about=about, telling=about.telling(result.tightest), extra=extra)
     found = find_failure(model, kernels, labels, domain, 0)
     if found is not None:
+        found = in_a_named_order(model, found, reading.format, reading.accumulate)
         return Finding.refuted(BY_A_RUN, Failure(found, margin_of(found)), about=about)
     return Finding.open(ARGUMENT, result.reason or undecided_reason(result.undecided), about=about)
 

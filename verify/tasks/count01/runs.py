@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from verify.tasks.count01.task import EQUALS, PromptDomain, SideCell, Triple, ce
 
 LONGEST_STRING = 1 << 22  # tokens: a run of more takes a GiB
 BATCH_TOKENS = 1 << 16
+SIMULATED = ("left to right", "right to left")  # the orders of sums that are run
 LONGEST_SIMULATED = 40  # digits: a simulated operation costs what a thousand of a kernel cost
 
 Counted = TypeVar("Counted")  # a string of one length, or its digits
@@ -136,12 +136,11 @@ def kernels_of(model: Count01Transformer, fmt: Format, accumulate: Format | None
             "torch's kernel": model.next_logits,
             "every operation rounded, left to right": lambda tokens: sequential_logits(model, tokens),
         }
-    evaluation = Evaluation(fmt, accumulate)
 
     def simulator(order: str) -> Kernel:
-        return lambda tokens: torch.from_numpy(rounded_logits(model, tokens, replace(evaluation, order=order)))
+        return lambda tokens: torch.from_numpy(rounded_logits(model, tokens, Evaluation(fmt, accumulate, order)))
 
-    simulated = {f"simulated, {order}": simulator(order) for order in ("left to right", "right to left")}
+    simulated = {f"simulated, {order}": simulator(order) for order in SIMULATED}
     return {"torch's kernel": model.next_logits, **simulated} if by_torch else simulated
 
 
@@ -199,6 +198,22 @@ def find_failure(
                             return {**found, "replayed": f"digits ordered {order}: {kernel}"}
         length = length + 1 if length < 40 else length + length // 4
     return None
+
+
+def in_a_named_order(
+    model: Count01Transformer, found: dict[str, object], fmt: Format, accumulate: Format | None
+) -> dict[str, object]:
+    """A failure as an evaluation that can be named computes it, where one is wrong, too; else as it was found."""
+    if not isinstance(found["tokens"], list):
+        return found
+    tokens, expected = [TOKENS.index(token) for token in found["tokens"]], TOKENS.index(str(found["expected"]))
+    for order in SIMULATED:
+        at = Evaluation(fmt, accumulate, order)
+        row = rounded_logits(model, torch.tensor([tokens]), at)[0].tolist()
+        if fails(row, expected):
+            again = failed(model, tokens, expected, row)
+            return {**again, "replayed": f"simulated, {order}", "run_as": at.named()}
+    return found
 
 
 def near_ties(length: int, cell: SideCell) -> list[Triple]:

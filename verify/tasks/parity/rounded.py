@@ -26,6 +26,7 @@ class RoundedRun:
 
     margin: float
     order: str
+    evaluation: dict[str, object]  # as certificates name it
 
 
 def runs(
@@ -50,7 +51,10 @@ def runs(
             hidden = _hidden(model, tokens, position, at)
             right, how = _extreme(model, hidden, odd, -1, at, readouts)
             other, how_other = _extreme(model, hidden, 1 - odd, 1, at, readouts)
-        yield RoundedRun(right - other, f"sums {order}, then the right logit {how}, the other {how_other}")
+        worst = {f"logit {odd}": -np.ones(1), f"logit {1 - odd}": np.ones(1)}
+        ways = [(tried, False, is_term) for tried in _orders(readouts, module.p) for is_term in (False, True)]
+        words = f"sums {order}, then the right logit {how}, the other {how_other}"
+        yield RoundedRun(right - other, words, at.named(worst, ways))
 
 
 def _hidden(model: ParityTransformer, tokens: tuple[int, ...], position: int, at: Evaluation) -> Array:

@@ -121,7 +121,8 @@ class Parity:
         for run in rounded.runs(self.module, tokens, position, reading):
             if not run.margin > 0:
                 found = self._found(tokens, position, run.margin)
-                return Failure({**found, "order": run.order}, run.margin if run.margin == run.margin else None)
+                found |= {"order": run.order, "run_as": run.evaluation}
+                return Failure(found, run.margin if run.margin == run.margin else None)
         return None
 
     def _least(self, inputs: Iterator[Tokens]) -> tuple[Fraction, Tokens | None]:

@@ -128,7 +128,7 @@ class ModularAddition(PairsAdded):
         said = logits(self.model, tokens, at)[0, -1]
         margin = float(margins_of(said[None], right)[0])
         predicted = None if np.isnan(said).any() else int(said.argmax())
-        return Failure({**self._described(pair, predicted), "order": order}, margin)
+        return Failure({**self._described(pair, predicted), "order": order, "run_as": at.named()}, margin)
 
     def at_most(self, pair: Pair) -> float:
         return self._exactly(pair).at_most
