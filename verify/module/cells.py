@@ -38,6 +38,7 @@ RUN = 256  # inputs of a cell that are run rather than split
 AT_ONCE = 1 << 22  # numbers in the tables of a batch of cells
 MOST_AT_ONCE = 256  # cells
 MOST_STARTED = 1 << 12  # cells into which the whole domain is split before tokens are fixed
+MOST_REMEMBERED = 1 << 16  # products of token sets, of one position among several that answer
 ROUNDS = 4  # in which the time left is shared out among the tokens of the fixed positions
 PARTS = 8  # of a batch, which are bounded at once
 LEAST_PART = 8  # cells; fewer take as long
@@ -100,7 +101,8 @@ class Cell:
 class Decided:
     """Inputs that are decided at once by "cells", how many, and some of them with bounds on their margins.
 
-    By "tables" all of them are listed, as are those that these leave "open", which are no longer in any cell.
+    By "tables" all of them are listed, as are those that these leave "open", which are no longer in any cell. `masks`
+    are the cells that are wrong throughout.
     """
 
     how: str
@@ -110,10 +112,32 @@ class Decided:
     answers: Tensor
     low: Tensor
     high: Tensor
+    masks: tuple[Mask, ...] = ()
 
     def only(self, rows: Tensor) -> Decided:
         return replace(
             self, tokens=self.tokens[rows], answers=self.answers[rows], low=self.low[rows], high=self.high[rows]
+        )
+
+
+@dataclass
+class Remembered:
+    """The products of token sets, and single inputs as such, that a search has found wrong or could not decide."""
+
+    wrong: list[Mask] = field(default_factory=list)
+    undecided: list[Mask] = field(default_factory=list)
+
+    def add(self, wrong: Iterable[Mask], undecided: Iterable[Mask] = ()) -> None:
+        """Takes note of more, up to a number beyond which nothing is counted with them."""
+        for masks, more in ((self.wrong, wrong), (self.undecided, undecided)):
+            if len(masks) <= MOST_REMEMBERED:
+                masks.extend(more)
+
+    def adds_up(self, wrong: int, undecided: int) -> bool:
+        """Whether they are so many inputs, as far as they are remembered."""
+        return all(
+            len(masks) > MOST_REMEMBERED or sum(math.prod(mask.sum(1).tolist()) for mask in masks) == count
+            for masks, count in ((self.wrong, wrong), (self.undecided, undecided))
         )
 
 
@@ -147,6 +171,7 @@ class Search:
         self.whole = whole
         self.sets = [torch.tensor(allowed) for allowed in part.sets]
         self.left: list[tuple[tuple[int, ...], list[Cell]]] = []
+        self.remembered: Remembered | None = None  # where other positions answer as well
 
     @property
     def goal(self) -> float:
@@ -162,6 +187,12 @@ class Search:
     def open(self) -> int:
         """How many inputs are in cells that are left."""
         return sum(cell.with_alike for _, cells in self.left for cell in cells)
+
+    def masks_left(self) -> Iterator[Mask]:
+        """The cells that are left, as products of the ranks of all positions."""
+        for _, cells in self.left:
+            for cell in cells:
+                yield from (one.mask for one in (cell, *cell.alike))
 
     def start(self, deadline: Deadline) -> None:
         """The domain in cells of one answer each as far as that is quick, then by the tokens of the fixed positions."""
@@ -469,7 +500,8 @@ class OneToken:
             answers.append(right[i].expand(len(found)))
         every, size = torch.cat(tokens), sum(batch[i].size for i in rows)
         low = torch.full((len(every),), -torch.inf, dtype=torch.float64)
-        return Decided("cells", 0, size, every, torch.cat(answers), low, torch.zeros_like(low))
+        masks = tuple(batch[i].mask for i in rows)
+        return Decided("cells", 0, size, every, torch.cat(answers), low, torch.zeros_like(low), masks)
 
     def _drawn(self, mask: Mask) -> Tensor:
         """An input of a cell, each with the same probability."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
+from torch import Tensor
 
 from verify.engine.guard import Guard
 from verify.engine.margins import margins
@@ -17,6 +18,7 @@ from verify.module.automaton import Chart
 from verify.module.beside import Beside
 from verify.module.decision import Bounds, Judge, Tally, undecided
 from verify.module.inputs import Product
+from verify.module.positions import remember
 from verify.module.specification import Traced, chart_of
 from verify.module.task import Task
 
@@ -33,7 +35,12 @@ class Layered:
     task: Task
     classes: int
     judge: Judge
-    guard: Guard
+
+    @property
+    def guard(self) -> Guard:
+        """What runs the module beside."""
+        assert self.judge.guard is not None
+        return self.judge.guard
 
     @cached_property
     def chart(self) -> Chart | Traced | None:
@@ -73,7 +80,7 @@ class Layered:
             for batch in search.run(deadline, at_once):
                 is_whole = False
                 for found in batch:
-                    self._count(found, tally, deadline)
+                    remember(search, found, *self._count(found, tally, deadline))
                     beside.add(found)
                 is_whole = True
                 progress(tally.seen)
@@ -88,13 +95,16 @@ class Layered:
         tally.sort_wrong()
         keep(True)
 
-    def _count(self, found: cells.Decided, tally: Tally, deadline: Deadline) -> None:
-        if found.how == "open":
-            tally.add(found.tokens, self.judge.bounds(found.tokens, found.answers.unsqueeze(1), deadline))
-        elif found.how == "tables":
-            tally.add(found.tokens, Bounds(found.low, found.high, {"tables": len(found.tokens)}))
-        else:
+    def _count(self, found: cells.Decided, tally: Tally, deadline: Deadline) -> tuple[Tensor, Tensor]:
+        """Counts what is decided at once; the bounds on the margins of the inputs that it names."""
+        bounds = Bounds(found.low, found.high, {"tables": len(found.tokens)})
+        if found.how == "cells":
             tally.add_cells(found)
+            return found.low, found.high
+        if found.how == "open":
+            bounds = self.judge.bounds(found.tokens, found.answers.unsqueeze(1), deadline)
+        tally.add(found.tokens, bounds)
+        return bounds.low, bounds.high
 
     def by_tables(self, tally: Tally, deadline: Deadline, progress: Callable[[int], None]) -> bool:
         """Decides every input by itself, by tables as far as they do; whether the time was up before.
