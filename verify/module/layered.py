@@ -13,12 +13,11 @@ from verify.engine.guard import Guard
 from verify.engine.margins import margins
 from verify.engine.one_layer.layer import OneLayer
 from verify.frame.clock import Deadline
-from verify.module import cells
+from verify.module import cells, positions
 from verify.module.automaton import Chart
 from verify.module.beside import Beside
 from verify.module.decision import Bounds, Judge, Tally, undecided
 from verify.module.inputs import Product
-from verify.module.positions import remember
 from verify.module.specification import Traced, chart_of
 from verify.module.task import Task
 
@@ -80,7 +79,7 @@ class Layered:
             for batch in search.run(deadline, at_once):
                 is_whole = False
                 for found in batch:
-                    remember(search, found, *self._count(found, tally, deadline))
+                    positions.remember(search, found, *self._count(found, tally, deadline))
                     beside.add(found)
                 is_whole = True
                 progress(tally.seen)

@@ -33,12 +33,11 @@ from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import BUG, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order
 from verify.frame.judged import check_read, is_judged
 from verify.frame.over_time import OverTime
-from verify.module import cells
+from verify.module import cells, positions
 from verify.module.decision import Bounds, Judge, Progress, Tally, climb
 from verify.module.inputs import BATCH, Listed, Product
 from verify.module.language_models import logits_alone
 from verify.module.layered import Layered
-from verify.module.positions import together
 from verify.module.resumed import Kept
 from verify.module.task import Task
 
@@ -305,8 +304,8 @@ class ModuleProblem:
             return []
         if self.columns(part.length) < 2:
             return []
-        positions, found = self.given.positions(part.length), list[Layered]()
-        for place in range(len(positions)):
+        found: list[Layered] = []
+        for place in range(len(self.given.positions(part.length))):
             task = self.given.at(place, part.length) if self.has_several else self.given
             try:
                 layer = cells.one_layer(self.graphs[part.length], task.question(part.length), part)
@@ -334,7 +333,7 @@ class ModuleProblem:
             effort.progress((i + 1) / len(layers))
             position = self.given.positions(layer.part.length)[i]
             self.at[layer.part.length, position] = own[-1]
-        tally.take(together(searches, own))
+        tally.take(positions.together(searches, own))
         return any(search.open for search in searches), failing
 
     def _count_positions(self, judge: Judge, tokens: Tensor, bounds: Bounds, deadline: Deadline) -> None:
