@@ -155,6 +155,20 @@ def test_a_search_that_is_cut_off_is_a_bracket_and_goes_on(by_cells, tmp_path):
     assert len(list(tmp_path.iterdir())) == L
 
 
+@pytest.mark.deep
+def test_a_verdict_ends_at_a_wrong_input(by_cells):
+    """The counts are those so far: what other positions have not looked at is undecided."""
+    expected = each_prefix(largest)
+    model = trained(0, expected)
+    each, whole = counted(model, expected)
+    found = certify(model, inputs=tokens([V] * L), expected=expected, position=None, budget=ENDLESS, aim="verdict")
+    counts = {name: int(n) for name, n in found.extra["counts"].items()}
+    assert found.verdict is Verdict.REFUTED and counts["right"] <= whole and counts["undecided"] > 0
+    assert counts["wrong"] <= V**L - whole and sum(counts.values()) == V**L
+    for right, own in zip(each, found.extra["by_position"], strict=True):
+        assert int(own["right"]) <= right <= int(own["right"]) + int(own["undecided"])
+
+
 def test_all_right_is_proved(by_cells):
     """A head that weighs the largest token so far by far most says it at each position."""
 

@@ -324,7 +324,8 @@ class ModuleProblem:
         searches, own, failing = list[cells.Search](), list[Tally](), None
         for i, layer in enumerate(layers):
             own.append(Tally())
-            until = deadline.part(1 / (len(layers) - i))
+            is_enough = any(self._is_enough(tally, failing) for tally in own)
+            until = deadline.part(0.0 if is_enough else 1 / (len(layers) - i))
             search, met = self._by_cells(
                 layer, own[-1], effort, until, lambda done: None, remembered=cells.Remembered()
             )
