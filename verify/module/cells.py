@@ -20,7 +20,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from verify.engine.balls import Ball
 from verify.engine.capture import Graph
 from verify.engine.margins import Question, margins
 from verify.engine.one_layer.bounds import Cells, tables_of
@@ -589,18 +588,3 @@ def entries_of(masks: Mask) -> Entries:
 def rows_of(mask: Mask) -> Tensor:
     """All combinations of one rank at each place: (inputs, places)."""
     return torch.cartesian_prod(*(torch.from_numpy(np.flatnonzero(row)) for row in mask)).reshape(-1, len(mask))
-
-
-def by_tables(given: OneLayer, part: Product) -> Iterator[tuple[Tensor, Ball]]:
-    """All inputs of a domain with their logits: tokens (inputs, length), logits (inputs, classes)."""
-    free = Product(tuple(tuple(range(len(part.sets[i]))) for i in given.places))
-    for own in product(*(part.sets[i] for i in given.fixed)):
-        points = Points(given.layer(own))
-        for ranks in free.batches():
-            tokens = torch.empty(len(ranks), part.length, dtype=torch.long)
-            for column, place in enumerate(given.places):
-                tokens[:, place] = torch.tensor(part.sets[place])[ranks[:, column]]
-            for place, token in zip(given.fixed, own, strict=True):
-                tokens[:, place] = token
-            with torch.no_grad():
-                yield tokens, points(ranks)

@@ -1,4 +1,4 @@
-"""A part of a domain decided on a graph of one attention layer: by cells, or input by input by tables."""
+"""A part of a domain decided on a graph of one attention layer, by cells."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import torch
 from torch import Tensor
 
 from verify.engine.guard import Guard
-from verify.engine.margins import margins
 from verify.engine.one_layer.layer import OneLayer
 from verify.frame.clock import Deadline
 from verify.module import cells, positions
 from verify.module.automaton import Chart
 from verify.module.beside import Beside
-from verify.module.decision import Bounds, Judge, Tally, undecided
+from verify.module.decision import Bounds, Judge, Tally
 from verify.module.inputs import Product
 from verify.module.specification import Traced, chart_of
 from verify.module.task import Task
 
 LISTED = 1 << 26  # inputs up to which a function that settles few cells is asked input by input
-DRAWN = 32  # inputs of a batch that are run beside tables
 
 
 @dataclass(frozen=True)
@@ -104,24 +102,3 @@ class Layered:
             bounds = self.judge.bounds(found.tokens, found.answers.unsqueeze(1), deadline)
         tally.add(found.tokens, bounds)
         return bounds.low, bounds.high
-
-    def by_tables(self, tally: Tally, deadline: Deadline, progress: Callable[[int], None]) -> bool:
-        """Decides every input by itself, by tables as far as they do; whether the time was up before.
-
-        Raises: Disagreement.
-        """
-        rng, before = torch.Generator().manual_seed(0), tally.seen
-        for tokens, logits in cells.by_tables(self.layer, self.part):
-            if deadline.is_up() and tally.seen:
-                return True
-            answers = self.task.answers(tokens, self.classes)
-            low, high = margins(logits, answers.squeeze(1))
-            is_open = undecided(low, high)
-            tally.add(tokens[~is_open], Bounds(low[~is_open], high[~is_open], {"tables": int((~is_open).sum())}))
-            if bool(is_open.any()):
-                tally.add(tokens[is_open], self.judge.bounds(tokens[is_open], answers[is_open], deadline))
-            some = torch.randperm(len(tokens), generator=rng)[:DRAWN]
-            self.guard.check(tokens[some], answers[some], low[some], high[some])
-            progress(tally.seen - before)
-        tally.sort_wrong()
-        return False

@@ -210,31 +210,21 @@ class ModuleProblem:
         found_wrong: list[int] | None = None
         self.over_time = OverTime()
         for part, found in zip(parts, layers, strict=True):
-            layer = found[0] if found else None
             own = Tally()  # of the inputs that are decided by cells
 
             def progress(done: int, before: int = tally.seen, own: Tally = own) -> None:
                 effort.progress(min(1.0, (before + done) / candidates))
                 self.over_time.see(tally.right + own.right, tally.wrong + own.wrong)
 
-            if layer is None:
+            if not found:
                 is_left, failing = self._one_by_one(part, reading, tally, effort, deadline, progress)
-                stopped, found_wrong = stopped or is_left, found_wrong or failing
             elif self.has_several:
                 is_left, failing = self._at_each_position(found, own, effort, deadline)
-                tally.take(own)
-                stopped, found_wrong = stopped or is_left, found_wrong or failing
-            elif layer.chart is not None:
-                search, failing = self._by_cells(layer, own, effort, deadline, progress)
-                is_left = search.open > 0
-                tally.take(own)
-                stopped, found_wrong = stopped or is_left, found_wrong or failing
             else:
-                found_wrong = found_wrong or (
-                    self.search(reading, effort, deadline) if part.candidates > MANY else None
-                )
-                is_enough = self._is_enough(tally, found_wrong)
-                stopped |= is_enough or layer.by_tables(tally, deadline, progress)
+                search, failing = self._by_cells(found[0], own, effort, deadline, progress)
+                is_left = search.open > 0
+            tally.take(own)
+            stopped, found_wrong = stopped or is_left, found_wrong or failing
             if self._is_enough(tally, found_wrong):
                 stopped = stopped or part is not parts[-1]
                 break
@@ -295,9 +285,9 @@ class ModuleProblem:
         return None
 
     def layers(self, part: Product | Listed, reading: Reading) -> list[Layered]:
-        """What decides a part by tables at each answer position, where it has many inputs and each is of one layer.
+        """What decides a part by cells at each answer position, where it has many inputs and each is of one layer.
 
-        None are where that is not so; of several, each has cells.
+        None where that is not so, or answers on cells are not known at one of them.
         """
         is_real = isinstance(reading, Real) and self.device == "cpu"
         if not is_real or not isinstance(part, Product) or part.where is not None or part.candidates <= FEW:
@@ -313,7 +303,7 @@ class ModuleProblem:
                 return []
             judge = self.judge(part.length, Real()).at(place)
             found.append(Layered(layer, part, task, self.columns(part.length), judge))
-            if self.has_several and found[-1].chart is None:
+            if found[-1].chart is None:
                 return []
         return found
 
