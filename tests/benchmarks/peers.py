@@ -1,6 +1,6 @@
 """Writes docs/benchmarks.md: proofs beside enumeration, a MILP solver and the products of the weights, all in one run.
 
-python tests/benchmarks/peers.py [--write]
+python tests/benchmarks/peers.py [--write | --modules DIR]
 """
 
 import argparse
@@ -33,6 +33,7 @@ from verify.tasks.histogram.proof import certify
 from verify.tasks.histogram.runs import all_sequences, run_margins, runner
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+MODULES = "## Any module"  # where the section of module_peers.py begins
 BIG = 1e4  # of a neuron in a MILP
 DATA = Path(__file__).parents[1] / "data"
 TRAINED = {  # tests/data, and the budget where not all is decided
@@ -273,8 +274,15 @@ Files of `tests/data`, wrong on the share of inputs that is given, or between th
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
+    parser.add_argument("--modules", metavar="DIR", help="write the section on any module alone; DIR keeps its models")
     torch.set_num_threads(1)
+    if parser.parse_args().modules:
+        from tests.benchmarks import module_peers
+
+        module_peers.write(PAGE, parser.parse_args().modules)
+        sys.exit()
     found = page()
     if parser.parse_args().write:
-        PAGE.write_text(found, encoding="utf-8")
+        _, head, rest = PAGE.read_text(encoding="utf-8").partition(MODULES)
+        PAGE.write_text(f"{found}\n{head}{rest}" if head else found, encoding="utf-8")
     print(found if len(sys.argv) < 2 else json.dumps({"written": PAGE.name}))

@@ -21,7 +21,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from verify.engine.balls import Ball
 from verify.engine.capture import Graph
 from verify.engine.margins import Question, margins
 from verify.engine.one_layer.bounds import Cells, tables_of
@@ -40,6 +39,7 @@ BARE = 4  # how many times fewer where nothing follows the attention but a linea
 AT_ONCE = 1 << 22  # numbers in the tables of a batch of cells
 MOST_AT_ONCE = 1 << 10  # cells
 MOST_STARTED = 1 << 12  # cells into which the whole domain is split before tokens are fixed
+MOST_REMEMBERED = 1 << 16  # products of token sets, of one position among several that answer
 ROUNDS = 4  # in which the time left is shared out among the tokens of the fixed positions
 PARTS = 8  # of a batch, which are bounded at once
 LEAST_PART = 1 << 17  # numbers; fewer take as long
@@ -102,7 +102,8 @@ class Cell:
 class Decided:
     """Inputs that are decided at once by "cells", how many, and some of them with bounds on their margins.
 
-    By "tables" all of them are listed, as are those that these leave "open", which are no longer in any cell.
+    By "tables" all of them are listed, as are those that these leave "open", which are no longer in any cell. `masks`
+    are the cells that are wrong throughout.
     """
 
     how: str
@@ -112,10 +113,32 @@ class Decided:
     answers: Tensor
     low: Tensor
     high: Tensor
+    masks: tuple[Mask, ...] = ()
 
     def only(self, rows: Tensor) -> Decided:
         return replace(
             self, tokens=self.tokens[rows], answers=self.answers[rows], low=self.low[rows], high=self.high[rows]
+        )
+
+
+@dataclass
+class Remembered:
+    """The products of token sets, and single inputs as such, that a search has found wrong or could not decide."""
+
+    wrong: list[Mask] = field(default_factory=list)
+    undecided: list[Mask] = field(default_factory=list)
+
+    def add(self, wrong: Iterable[Mask], undecided: Iterable[Mask] = ()) -> None:
+        """Takes note of more, up to a number beyond which nothing is counted with them."""
+        for masks, more in ((self.wrong, wrong), (self.undecided, undecided)):
+            if len(masks) <= MOST_REMEMBERED:
+                masks.extend(more)
+
+    def adds_up(self, wrong: int, undecided: int) -> bool:
+        """Whether they are so many inputs, as far as they are remembered."""
+        return all(
+            len(masks) > MOST_REMEMBERED or sum(math.prod(mask.sum(1).tolist()) for mask in masks) == count
+            for masks, count in ((self.wrong, wrong), (self.undecided, undecided))
         )
 
 
@@ -149,6 +172,7 @@ class Search:
         self.whole = whole
         self.sets = [torch.tensor(allowed) for allowed in part.sets]
         self.left: list[tuple[tuple[int, ...], list[Cell]]] = []
+        self.remembered: Remembered | None = None  # where other positions answer as well
 
     @property
     def goal(self) -> float:
@@ -164,6 +188,12 @@ class Search:
     def open(self) -> int:
         """How many inputs are in cells that are left."""
         return sum(cell.with_alike for _, cells in self.left for cell in cells)
+
+    def masks_left(self) -> Iterator[Mask]:
+        """The cells that are left, as products of the ranks of all positions."""
+        for _, cells in self.left:
+            for cell in cells:
+                yield from (one.mask for one in (cell, *cell.alike))
 
     def start(self, deadline: Deadline) -> None:
         """The domain in cells of one answer each as far as that is quick, then by the tokens of the fixed positions."""
@@ -480,7 +510,8 @@ class OneToken:
             answers.append(right[i].expand(len(found)))
         every, size = torch.cat(tokens), sum(batch[i].size for i in rows)
         low = torch.full((len(every),), -torch.inf, dtype=torch.float64)
-        return Decided("cells", 0, size, every, torch.cat(answers), low, torch.zeros_like(low))
+        masks = tuple(batch[i].mask for i in rows)
+        return Decided("cells", 0, size, every, torch.cat(answers), low, torch.zeros_like(low), masks)
 
     def _drawn(self, mask: Mask) -> Tensor:
         """An input of a cell, each with the same probability."""
@@ -578,18 +609,3 @@ def entries_of(masks: Mask) -> Entries:
 def rows_of(mask: Mask) -> Tensor:
     """All combinations of one rank at each place: (inputs, places)."""
     return torch.cartesian_prod(*(torch.from_numpy(np.flatnonzero(row)) for row in mask)).reshape(-1, len(mask))
-
-
-def by_tables(given: OneLayer, part: Product) -> Iterator[tuple[Tensor, Ball]]:
-    """All inputs of a domain with their logits: tokens (inputs, length), logits (inputs, classes)."""
-    free = Product(tuple(tuple(range(len(part.sets[i]))) for i in given.places))
-    for own in product(*(part.sets[i] for i in given.fixed)):
-        points = Points(given.layer(own))
-        for ranks in free.batches():
-            tokens = torch.empty(len(ranks), part.length, dtype=torch.long)
-            for column, place in enumerate(given.places):
-                tokens[:, place] = torch.tensor(part.sets[place])[ranks[:, column]]
-            for place, token in zip(given.fixed, own, strict=True):
-                tokens[:, place] = token
-            with torch.no_grad():
-                yield tokens, points(ranks)
