@@ -37,8 +37,8 @@ UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16
 class ModelArrays:
     """The weights of a module that is not made yet, by their names in its state dict: float64, of numbers of the dtype.
 
-    `made_by` names the module's class, `sizes` are what it is made with. Weights, those of a layer under `blocks`,
-    `sizes` and `facts`, what the class says of a module, are attributes; any other attribute is the module's.
+    `made_by` names the module's class, `arguments` are what it is made with. Weights, those of a layer under `blocks`,
+    `arguments` and `facts`, what the class says of a module, are attributes; any other attribute is the module's.
 
     >>> from constructions.parity_arrays import sawtooth
     >>> model = sawtooth(T=2, L=2)
@@ -48,25 +48,25 @@ class ModelArrays:
 
     made_by: str
     dtype: str
-    sizes: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     weights: Mapping[str, Array]
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def zeros(
-        cls, made_by: str, dtype: str, sizes: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], **facts: Any
+        cls, made_by: str, dtype: str, arguments: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], **facts: Any
     ) -> ModelArrays:
         """A zero model for a builder to write its numbers into, in float64."""
-        return cls(made_by, dtype, sizes, {name: np.zeros(shape) for name, shape in shapes.items()}, facts)
+        return cls(made_by, dtype, arguments, {name: np.zeros(shape) for name, shape in shapes.items()}, facts)
 
     def rounded(self) -> ModelArrays:
         """The same model with its numbers rounded to the dtype."""
         return replace(self, weights={name: rounded_to(self.dtype, value) for name, value in self.weights.items()})
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name in ("weights", "sizes", "facts"):  # while it is copied there are none
+        if name.startswith("_") or name in ("weights", "arguments", "facts"):  # while it is copied there are none
             raise AttributeError(name)
-        for known in (self.weights, self.sizes, self.facts):
+        for known in (self.weights, self.arguments, self.facts):
             if name in known:
                 return known[name]
         return getattr(self.module, name)
@@ -80,6 +80,10 @@ class ModelArrays:
                 _, number, name = path.split(".")
                 parts.setdefault(number, {})[name] = value
         return tuple(SimpleNamespace(**parts[number]) for number in sorted(parts, key=int))
+
+    def parameters(self) -> Iterator[Array]:
+        """Yields the weights."""
+        yield from self.weights.values()
 
     def named_parameters(self) -> Iterator[tuple[str, Array]]:
         """Yields the names and the weights."""
@@ -97,7 +101,7 @@ class ModelArrays:
 
         module, name = self.made_by.split(":")
         dtype: torch.dtype = getattr(torch, self.dtype)
-        made: nn.Module = getattr(import_module(module), name)(**self.sizes, dtype=dtype)
+        made: nn.Module = getattr(import_module(module), name)(**self.arguments, dtype=dtype)
         with torch.no_grad():
             for path, parameter in made.named_parameters():
                 parameter.copy_(torch.from_numpy(self.weights[path]))

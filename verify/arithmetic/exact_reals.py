@@ -119,6 +119,8 @@ class Combination:
         return _collected(self.basis, ((_sum_of_exponents(*xy), c) for xy, c in products))
 
     def scaled(self, factor: fmpq) -> Combination:
+        if factor == 1:
+            return self
         return Combination(self.basis, {key: factor * c for key, c in self.terms.items()} if factor != 0 else {})
 
     def _as_combination(self, value: Combination | Number) -> Combination:

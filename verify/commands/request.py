@@ -208,7 +208,8 @@ def publish(
 ) -> int:
     """Writes what was asked for, prints the certificate, and returns the exit code.
 
-    `weights` are the bytes of a file, or make them where one is saved. `facts` are the task's own lines; `report` prints them with the certificate where the task has words of its own.
+    `weights` are the bytes of a file, or make them where one is saved. `facts` are the task's own lines; `report`
+    prints them with the certificate where the task has words of its own.
     `look_at` runs the input that the page of --report draws, `over_time` is how the accuracy's bracket became narrow.
     `only_saved` gives fields of the saved certificate that are not printed: what `verify check` needs and nobody reads.
     What is saved are the numbers that were judged, and the saved certificate speaks of them; what is printed also says

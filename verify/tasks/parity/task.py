@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from verify.tasks.parity import proof, rounded
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from verify.tasks.parity.proof import Model
 
@@ -200,11 +201,12 @@ class Parity:
     def _margins(self, batch: Batch, reading: Reading) -> np.ndarray:
         import torch
 
-        tokens, run = torch.as_tensor(batch), module_of(self.module)
+        tokens = torch.as_tensor(batch)
+        run: Callable[[Tensor], Tensor] = module_of(self.module)
         if isinstance(reading, ConstantBits):
             from constructions.constant_bits.run import constant_bit
 
-            run = constant_bit(run, reading.s)
+            run = constant_bit(module_of(self.module), reading.s)
         with torch.no_grad():
             logits = run(tokens).double().numpy()
         odd = (tokens[:, :, None] == tokens[:, None, :]).sum(-1).numpy() % 2 == 1

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flint import fmpq
 
-from constructions.adder.transformer import AdderTransformer
 from verify.arithmetic import softmax
 from verify.arithmetic.balls import Ball, relu, stack_last
 from verify.arithmetic.exact_reals import rational
@@ -20,6 +20,9 @@ from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.stored import numbers
 from verify.tasks.addition.adder import exact
 from verify.tasks.addition.adder.pairs import Pair
+
+if TYPE_CHECKING:
+    from verify.tasks.addition.adder.model import Adder
 
 MOST_LISTED = 1000  # wrong pairs
 
@@ -55,7 +58,7 @@ class DecidedPairs:
 # Sums alone: one dimension, uniform attention, numbers on a line
 
 
-def by_sums(model: AdderTransformer, P: int) -> DecidedPairs | None:
+def by_sums(model: Adder, P: int) -> DecidedPairs | None:
     """Decides in O(P) where the stream has one dimension and is linear in a + b; None elsewhere.
 
     The logits are lines in the stream y. Where slopes grow with the class and the points at which neighbours meet do
@@ -96,7 +99,7 @@ def by_sums(model: AdderTransformer, P: int) -> DecidedPairs | None:
     return decided
 
 
-def _line(model: AdderTransformer, P: int) -> tuple[fmpq, fmpq] | None:
+def _line(model: Adder, P: int) -> tuple[fmpq, fmpq] | None:
     """Writes what attention leaves in the stream as start + slope (a + b), if it is such a line."""
     layer = model.blocks[0]
     E, X = numbers(model.E)[:, 0], numbers(model.positions)[:, 0]
@@ -112,7 +115,7 @@ def _line(model: AdderTransformer, P: int) -> tuple[fmpq, fmpq] | None:
     return start + own if model.has_skip else start, step * gain / 3
 
 
-def _stream(model: AdderTransformer, z: fmpq) -> fmpq:
+def _stream(model: Adder, z: fmpq) -> fmpq:
     layer = model.blocks[0]
     y = z if model.has_skip else fmpq(0)
     parts = (numbers(layer.W_1)[0], numbers(layer.b_1), numbers(layer.W_2)[:, 0])
@@ -134,7 +137,7 @@ class TokenTables:
     values: tuple[Ball, Ball, Ball]
 
 
-def pair_by_pair(model: AdderTransformer, P: int, progress: object = None) -> DecidedPairs:
+def pair_by_pair(model: Adder, P: int, progress: object = None) -> DecidedPairs:
     """Decides every pair from the stored numbers."""
     decided = DecidedPairs()
     heads = tables(model, P)
@@ -156,13 +159,13 @@ def pair_by_pair(model: AdderTransformer, P: int, progress: object = None) -> De
     return decided
 
 
-def _answer(model: AdderTransformer, P: int, pair: Pair) -> exact.Answer:
+def _answer(model: Adder, P: int, pair: Pair) -> exact.Answer:
     """Decides one pair in balls of growing precision."""
     a, b = pair
     return exact.answers(model, [a, b, P], [2], [(a + b) % P])[0]
 
 
-def tables(model: AdderTransformer, P: int) -> list[TokenTables]:
+def tables(model: Adder, P: int) -> list[TokenTables]:
     """By head: the exponentials and the values of a first, a second number, and "="."""
     layer = model.blocks[0]
     E, X = numbers(model.E), numbers(model.positions)
@@ -180,7 +183,7 @@ def tables(model: AdderTransformer, P: int) -> list[TokenTables]:
     return heads
 
 
-def rows(model: AdderTransformer, P: int, heads: list[TokenTables]) -> Iterator[tuple[int, Ball]]:
+def rows(model: Adder, P: int, heads: list[TokenTables]) -> Iterator[tuple[int, Ball]]:
     """For every a: the margins (b, other classes) of all pairs (a, b)."""
     layer = model.blocks[0]
     E, X = numbers(model.E), numbers(model.positions)
