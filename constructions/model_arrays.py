@@ -135,7 +135,7 @@ def rounded_to(dtype: str, values: NDArray[Any] | float) -> Array:
         if dtype == "float16":
             x = x.astype(np.float16)
         if dtype == "bfloat16":
-            bits = np.ascontiguousarray(x).view(np.uint32).astype(np.uint64)
+            bits = np.array(x, order="C").view(np.uint32).astype(np.uint64)
             kept = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
             x = np.where(np.isfinite(x), kept.astype(np.uint32).view(np.float32), x)
     return x.astype(np.float64)
