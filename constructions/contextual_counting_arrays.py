@@ -232,9 +232,9 @@ def zero(*, d: int, p: int, R: int, classes: int, e: int, bos: bool, dtype: str)
     >>> dict(model.named_parameters()).keys() == dict(model.module.named_parameters()).keys()
     True
     """
-    shapes = {"E": (len(TOKENS), d), "W_Q": (d, 1), "W_K": (d, 1), "W_V": (d, 1), "W_O": (1, d), "W_1": (d, p)}
-    shapes |= {"b_1": (p,), "W_2": (p, d), "b_2": (d,), "P": (R, d), "U_Q": (d, e), "U_K": (d, e), "U_V": (d, 1)}
-    shapes |= {"W_out": (1, classes), "b_out": (classes,)}
+    shapes: dict[str, tuple[int, ...]] = {"E": (len(TOKENS), d), "W_Q": (d, 1), "W_K": (d, 1), "W_V": (d, 1)}
+    shapes |= {"W_O": (1, d), "W_1": (d, p), "b_1": (p,), "W_2": (p, d), "b_2": (d,), "P": (R, d)}
+    shapes |= {"U_Q": (d, e), "U_K": (d, e), "U_V": (d, 1), "W_out": (1, classes), "b_out": (classes,)}
     arguments = {"d": d, "p": p, "R": R, "classes": classes, "e": e, "bos": bos}
     said = f"d={d}, p={p}, R={R}, classes={classes}, bos={bos}, dtype=torch.{dtype}"
     made_by = "constructions.contextual.transformer:ContextualCountingTransformer"

@@ -200,4 +200,5 @@ def logits_at_counts(model: ModelArrays, n: tuple[int, int, int], last: int) -> 
     weights = present * np.exp(scores - scores.max())
     attended = (weights / weights.sum()) @ (E @ W_V) @ W_O
     stream = E[last] + attended if model.has_skip else attended
-    return (stream @ W_out + b_out).astype(np.float64)
+    logits: Array = (stream @ W_out + b_out).astype(np.float64)
+    return logits

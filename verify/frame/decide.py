@@ -332,8 +332,8 @@ def _ran_wrong(problem: Decidable, reading: Reading, seconds: float, telling: Se
     it does in constant-bit arithmetic, which has one run. Where real arithmetic is, a run may be wrong by its own
     rounding, so that a wrong answer is looked at without it.
     """
-    if isinstance(problem.dtype, str) and not isinstance(reading, ConstantBits):
-        return None  # nothing but arrays, of which no module is made: they are looked at
+    if isinstance(problem.dtype, str) and isinstance(reading, Real):
+        return None  # nothing but arrays, of which no module is made: they were looked at, exactly
     own = format_of(problem.dtype)
     is_own = isinstance(reading, Rounded) and reading.accumulate is None and reading.format == own
     if not isinstance(reading, ConstantBits) and (

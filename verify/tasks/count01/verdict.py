@@ -13,7 +13,9 @@ import numpy as np
 
 from constructions.count01_arrays import check_labels
 from constructions.errors import BadInput
+from constructions.model_arrays import ModelArrays
 from verify.arithmetic.contract import constant_bits
+from verify.arithmetic.exact_reals import float_above
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded, precision_of
 from verify.frame import decide
@@ -33,7 +35,7 @@ from verify.tasks.count01 import bits, dtype, proof
 from verify.tasks.count01.boxes import LARGEST_COUNT
 from verify.tasks.count01.judged import judged
 from verify.tasks.count01.model import module_of
-from verify.tasks.count01.real import check_plain
+from verify.tasks.count01.real import check_plain, exact_model, margin_at
 from verify.tasks.count01.rounding import assumptions
 from verify.tasks.count01.runs import chunks, failed, margin_of
 from verify.tasks.count01.task import BOS, DIGITS, EOS, EQUALS, Prompt, PromptDomain, Triple, answer, by_length, string
@@ -182,7 +184,12 @@ class Count01:
         return tuple((digits_of(n), lasts.index(last)) for n, last in can_run)
 
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
-        return OneRun()
+        """The exact margin of arrays of one head, of which no module is run."""
+        if not (isinstance(self.module, ModelArrays) and isinstance(reading, Real)) or self.module.has_norm:
+            return OneRun()
+        last = self.domain.lasts[answer]
+        _, _, margin = margin_at(exact_model(self.module), counts_of(item), last, self._due(item, last))
+        return OneRun(at_most=float_above(margin))
 
     def batches(self) -> Iterator[list[Item]]:
         """The strings of digits, the shortest first: one per triple and all short ones, or all of the domain."""
