@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from types import SimpleNamespace
 
 import numpy as np
 
 from constructions.adder.arrays import zero_adder
 from constructions.adder.digits import Digits
 from constructions.errors import BadInput, NotKnown
-from constructions.model_arrays import LARGEST, UNITS, Array, ModelArrays
+from constructions.model_arrays import LARGEST, UNITS, Array, LayerArrays, ModelArrays
 
 DIGIT, SUM, CARRY = 0, 1, 2  # directions of the stream: a token's digit, and what attention finds out
 HEADS = (1, 2)
@@ -184,7 +183,7 @@ def _lanes(sums: Digits, first: int) -> tuple[range, int]:
 
 
 def _attend(
-    layer: SimpleNamespace,
+    layer: LayerArrays,
     head: int,
     sums: Digits,
     columns: range,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from constructions.circuits.circuit import Circuit
 from constructions.constant_bits.arithmetic import FixedPoint, largest_value
 from constructions.errors import BadInput
-from constructions.model_arrays import Array, ModelArrays
+from constructions.model_arrays import Array, LayerArrays, ModelArrays
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ def build(circuit: Circuit, *, s: int = 2, as_printed: bool = False) -> ModelArr
     return model.rounded()
 
 
-def _gate_layer(layer: SimpleNamespace, lanes: Lanes) -> None:
+def _gate_layer(layer: LayerArrays, lanes: Lanes) -> None:
     """g = ReLU(1 - x_a - c) + ReLU(x_a + x_b + c - 2): NOT x_a for c = 0, x_a AND x_b for c = 1."""
     not_, and_ = 0, 1
     layer.W_1[[lanes.x_a, lanes.c], not_] = -1.0

@@ -33,6 +33,10 @@ LARGEST = {
 UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}  # round-offs
 
 
+class LayerArrays(SimpleNamespace):
+    """The weights of one layer, by their names."""
+
+
 @dataclass(frozen=True)
 class ModelArrays:
     """The weights of a module that is not made yet, by their names in its state dict: float64, of numbers of the dtype.
@@ -72,14 +76,14 @@ class ModelArrays:
         return getattr(self.module, name)
 
     @cached_property
-    def blocks(self) -> tuple[SimpleNamespace, ...]:
+    def blocks(self) -> tuple[LayerArrays, ...]:
         """The weights of each layer."""
         parts: dict[str, dict[str, Array]] = {}
         for path, value in self.weights.items():
             if path.startswith("layers."):
                 _, number, name = path.split(".")
                 parts.setdefault(number, {})[name] = value
-        return tuple(SimpleNamespace(**parts[number]) for number in sorted(parts, key=int))
+        return tuple(LayerArrays(**parts[number]) for number in sorted(parts, key=int))
 
     def parameters(self) -> Iterator[Array]:
         """Yields the weights."""

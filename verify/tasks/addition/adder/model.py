@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
     from constructions.adder.transformer import AdderTransformer, Layer
-    from constructions.model_arrays import ModelArrays
+    from constructions.model_arrays import LayerArrays, ModelArrays
 
     Adder = AdderTransformer | ModelArrays
-    AdderLayer = Layer | SimpleNamespace
+    AdderLayer = Layer | LayerArrays
 
 MADE_BY = "constructions.adder.transformer:AdderTransformer"
 
