@@ -158,7 +158,10 @@ def test_one_pair_for_each_sum(monkeypatch):
             patch.setattr(proofs, "depends_on_sum", lambda model, P: False)
             due = proofs.pair_by_pair(model, P)
         assert (found.right, found.wrong, found.wrong_count) == (due.right, due.wrong, due.wrong_count)
-        assert found.margin == pytest.approx(due.margin, rel=1e-12) and found.wrong_count == enumerated(model.double(), P)[0]
+        assert (
+            found.margin == pytest.approx(due.margin, rel=1e-12)
+            and found.wrong_count == enumerated(model.double(), P)[0]
+        )
         verdicts.add(found.wrong_count > 0)
     assert verdicts == {False, True}
 

@@ -232,7 +232,7 @@ def tables(model: Adder, P: int) -> list[TokenTables]:
 
 
 def margins_of_pairs(model: Adder, P: int, heads: list[TokenTables], a: np.ndarray, b: np.ndarray) -> Ball:
-    """The margins (pairs, other classes) of the pairs (a, b)."""
+    """The margins (pairs, classes) of the pairs (a, b), infinite for the right class."""
     layer = model.blocks[0]
     own = Ball.exact(numbers(model.E)[P:]) + Ball.exact(numbers(model.positions)[2:])
     W_O, W_1, b_1, W_2 = map(numbers, (layer.W_O, layer.W_1, layer.b_1, layer.W_2))
@@ -250,5 +250,5 @@ def margins_of_pairs(model: Adder, P: int, heads: list[TokenTables], a: np.ndarr
     logits = y @ Ball.exact(numbers(model.W_out)) + Ball.exact(numbers(model.b_out))
     right, pair = (a + b) % P, np.arange(len(a))
     margins = logits[pair, right][:, None] - logits
-    others = np.arange(P)[None, :] != right[:, None]
-    return Ball(margins.mid[others].reshape(len(a), P - 1), margins.rad[others].reshape(len(a), P - 1))
+    margins.mid[pair, right], margins.rad[pair, right] = np.inf, 0.0
+    return margins
