@@ -12,6 +12,7 @@ from constructions.contextual_counting_arrays import (
     KEYS,
     POSITION,
     bias_count,
+    gate,
     line,
     real_temperature,
     temperature,
@@ -48,5 +49,5 @@ def build(
     )
 
 
-__all__ = ["BIASES", "DTYPES", "KEY", "KEYS", "POSITION", "bias_count", "build", "line", "real_temperature"]
+__all__ = ["BIASES", "DTYPES", "KEY", "KEYS", "POSITION", "bias_count", "build", "gate", "line", "real_temperature"]
 __all__ += ["temperature"]

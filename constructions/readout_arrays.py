@@ -33,7 +33,8 @@ def staircase_at(
     heights = range(1, L + 1) if growth == 1 else accumulate(growth**l for l in range(L))
     slopes = rounded_to(dtype, np.array([offset + direction * scale * height for height in heights]))
     intercepts = np.zeros(L)
-    falls = ((slopes[:-1] - slopes[1:]) * np.array(thresholds, np.float64)).tolist()
+    with np.errstate(invalid="ignore"):  # slopes beyond the dtype are infinite, which builders refuse
+        falls = ((slopes[:-1] - slopes[1:]) * np.array(thresholds, np.float64)).tolist()
     for l, fall in enumerate(falls, start=1):
         intercepts[l] = rounded_to(dtype, intercepts[l - 1] + fall)
     return slopes, intercepts
