@@ -9,6 +9,7 @@ import json
 import math
 import os
 import platform
+import random
 import statistics
 import subprocess
 import sys
@@ -25,8 +26,11 @@ from constructions.checkpoint import as_bytes, load
 from constructions.circuit_simulation import build
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.count01 import documents
+from constructions.modular import clock
 from verify.checker.fields import check
 from verify.count01 import certify as certify_count01
+from verify.frame.decide import certify as decide
+from verify.tasks.addition.modular.task import ModularAddition
 from verify.tasks.circuit.proof import certify as certify_circuit
 from verify.tasks.count01.task import PromptDomain
 from verify.tasks.histogram.proof import certify
@@ -110,6 +114,24 @@ def own_products(module):
     return (E @ W_Q) @ (E @ W_K).T, E @ W_1
 
 
+def products_with_positions(module):
+    """The matrix products of the scores, of what they mix and of the neurons, at L = T."""
+    W = {name: value.detach().double().numpy() for name, value in module.named_parameters()}
+    E = W["E"]
+    scores = W["A"] if "A" in W else (E @ W["W_Q"]) @ (E @ W["W_K"]).T
+    return (scores @ E) @ W["W_1"]
+
+
+def random_gates(number):
+    """A circuit of so many gates with two random inputs each, any of those before."""
+    rng, inputs = random.Random(number), tuple(f"x{i}" for i in range(20))
+    gates = []
+    for i in range(number):
+        fan_in = tuple(rng.sample(range(len(inputs) + i), 2))
+        gates.append(Gate(rng.choice(("and", "or", "xor", "nand")), fan_in, f"g{i}"))
+    return Circuit("random", inputs, tuple(gates), (("z", len(inputs) + number - 1),))
+
+
 def multiplier(bits):
     """Multiplies two numbers: rows of full adders."""
     gates, n = [], 2 * bits
@@ -158,6 +180,16 @@ def peers():
         yield f"dot, T = d = {T}, L = {L}", proof, None, None, seconds(lambda m=module: products(m), 7), *rest
 
 
+def large():
+    """Rows of the table at T = L = d = 316: seconds of the proof, and its multiple of the products of the weights."""
+    builders = {name.replace("_", "+"): getattr(inventory_counting, name) for name in ("lin", "lin_sftm", "dot_sftm")}
+    builders |= {"dot": relation_counting.dot, "bos": relation_counting.bos}
+    for name, made in builders.items():
+        module = made(T=316, L=316, d=316)
+        proof = seconds(lambda m=module: certify(m))
+        yield name, proof, proof / seconds(lambda m=module: products_with_positions(m), 7)
+
+
 def trained():
     """Rows of the table of trained models: seconds, the time of enumeration as a multiple, and what was found."""
     for name, budget in TRAINED.items():
@@ -193,6 +225,15 @@ def growth():
     models = [build(each.circuit, s=8) for each in circuits]
     pairs = list(zip(models, circuits, strict=True))
     yield "gates, multipliers", sizes, [seconds(lambda p=pair: certify_circuit(*p)) for pair in pairs]
+    drawn = [decompose(random_gates(number)) for number in (1000, 4000, 16000)]
+    pairs = [(build(each.circuit, s=2), each) for each in drawn]
+    yield "gates, random", (1000, 4000, 16000), [seconds(lambda p=pair: certify_circuit(*p), 1) for pair in pairs]
+    clocks = [(clock(P=P, frequencies=(1, 6, 43)), P) for P in (101, 201, 401, 801)]
+    yield (
+        "P, clock of 3",
+        (101, 201, 401, 801),
+        [seconds(lambda p=pair: decide(ModularAddition(*p)), 3) for pair in clocks],
+    )
     prompts = [documents(N=N) for N in (3, 5, 8)]
     times = [seconds(lambda m=model: certify_count01(m, "majority-ones", PromptDomain()), 3) for model in prompts]
     yield "N, count01", (3, 5, 8), times
@@ -226,6 +267,8 @@ def page():
         learned.append(f"| {name} | {cell(proof)} | {cell(other, proof)} | {verdict} | {share} |")
     module = relation_counting.dot(T=1000, L=1000)
     ratio = seconds(lambda: certify(module)) / seconds(lambda: own_products(module), 7)
+    sized = ["| model | proof | products |", "|---|---|---|"]
+    sized += [f"| {name} | {cell(proof)} | {times:.1f} |" for name, proof, times in large()]
     grown = ["| what grows | sizes | seconds | exponent |", "|---|---|---|---|"]
     for what, sizes, times in growth():
         shown = ", ".join(f"{x:.2g}" for x in times)
@@ -253,6 +296,10 @@ One product E E^T and one E W_1 is the least that a look at the weights costs.
 {chr(10).join(lines)}
 
 `dot` at T = L = d = 1000 takes {ratio:.1f} times its own products (E W_Q, E W_K, the scores, E W_1).
+
+At T = L = d = 316, beside the products of scores, mixing and neurons in float64:
+
+{chr(10).join(sized)}
 
 ## Trained models
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from constructions.model_arrays import ModelArrays
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import add, divide, exponential, flushed, multiply, multiply_add, rounded, two_product
 from verify.arithmetic.slack import Array
@@ -23,7 +24,7 @@ from verify.arithmetic.slack import Array
 if TYPE_CHECKING:
     from torch import nn
 
-M = TypeVar("M", bound="nn.Module")
+M = TypeVar("M", bound="nn.Module | ModelArrays")
 ORDERS = (
     "left to right",
     "right to left",
@@ -206,9 +207,13 @@ def square_root(x: Array | float, fmt: Format) -> Array:
 
 def rounded_model(model: M, fmt: Format) -> M:
     """The model with every stored number rounded once to the format, kept in float64."""
+    stored = Evaluation(fmt).stored
+    if isinstance(model, ModelArrays):
+        weights = {name: np.asarray(rounded(W, stored)) for name, W in model.weights.items()}
+        return replace(model, dtype="float64", weights=weights)
     import torch
 
-    stored, model = Evaluation(fmt).stored, deepcopy(model).double()
+    model = deepcopy(model).double()
     with torch.no_grad():
         for W in model.parameters():
             W.copy_(torch.from_numpy(np.asarray(rounded(W.numpy(), stored))))

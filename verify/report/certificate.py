@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.text import Text
     from torch import nn
 
+    from constructions.model_arrays import ModelArrays
+
 Fact = tuple[str, str]
 STYLES = {Verdict.PROVED: "bold green", Verdict.REFUTED: "bold red", Verdict.UNKNOWN: "bold yellow"}
 # The order in which facts are read; a task's own, under other names, come where the dots stand.
@@ -85,7 +87,7 @@ def claim_facts(certificate: Certificate) -> Iterator[Fact]:
         yield "source", claim.source
 
 
-def weights_fact(module: nn.Module) -> Fact:
+def weights_fact(module: nn.Module | ModelArrays) -> Fact:
     """The shapes of a module's weights."""
     return shapes_fact((name, tuple(p.shape)) for name, p in module.named_parameters())
 
