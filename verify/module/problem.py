@@ -31,7 +31,7 @@ from verify.engine.tables import Sets
 from verify.frame.certificate import Certificate
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import BUG, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order
-from verify.frame.judged import check_read, is_judged
+from verify.frame.judged import check_on_cpu, check_read, is_judged
 from verify.frame.over_time import OverTime
 from verify.module import cells, positions
 from verify.module.decision import Bounds, Judge, Progress, Tally, climb
@@ -103,6 +103,7 @@ class ModuleProblem:
             raise BadInput(f"aim={aim!r} is not known; choose one of {', '.join(cells.AIMS)}")
         if device != "cpu" and not torch.cuda.is_available():
             raise BadInput(f"device={device}: torch {torch.__version__} finds no such device here; use cpu")
+        check_on_cpu(module)
 
     def parameters(self, reading: Reading) -> dict[str, Any]:
         graphs = list(self.graphs.values())
