@@ -1,6 +1,8 @@
 """Writes docs/benchmarks.md: proofs beside enumeration, a MILP solver and the products of the weights, all in one run.
 
-python tests/benchmarks/peers.py [--write | --modules DIR]
+python -m tests.benchmarks.peers [--write [--lirpa PYTHON] | --modules DIR]
+
+z3-solver and cvc5 must be installed; auto_LiRPA in an environment of its own (solvers.py), else its rows are left out.
 """
 
 import argparse
@@ -27,6 +29,7 @@ from constructions.circuit_simulation import build
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.count01 import documents
 from constructions.modular import clock
+from tests.benchmarks import solvers
 from verify.checker.fields import check
 from verify.count01 import certify as certify_count01
 from verify.frame.decide import certify as decide
@@ -255,7 +258,7 @@ def two_workers():
     return list(found.values())
 
 
-def page():
+def page(lirpa=None):
     def cell(x, proof=None):
         return "" if x is None else f"{x:.2g} s" if proof is None else f"{x / proof:.2g}"
 
@@ -283,7 +286,7 @@ def page():
     today, load = datetime.datetime.now(datetime.UTC).date(), os.getloadavg()[0]
     return f"""# Benchmarks
 
-Written by `python tests/benchmarks/peers.py --write` on {today}: {machine},
+Written by `python -m tests.benchmarks.peers --write` on {today}: {machine},
 load average {load:.1f}; {versions}.
 All times are CPU seconds of the work itself, without imports and building; the ratios are of one run.
 
@@ -300,6 +303,14 @@ One product E E^T and one E W_1 is the least that a look at the weights costs.
 At T = L = d = 316, beside the products of scores, mixing and neurons in float64:
 
 {chr(10).join(sized)}
+
+## Other solvers
+
+The same question for each token and how often it occurs: is the right logit above the others whatever the rest is?
+z3 and cvc5 answer it in exact numbers, with {solvers.TIMEOUT:g} s for each model; auto_LiRPA's CROWN bounds it on a
+box of counts, in float32. The proof answers all of them, with roundings, and more: the table has its time on the same machine.
+
+{chr(10).join(solvers.table(lirpa))}
 
 ## Trained models
 
@@ -321,6 +332,7 @@ Files of `tests/data`, wrong on the share of inputs that is given, or between th
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
+    parser.add_argument("--lirpa", metavar="PYTHON", help="an interpreter that imports auto_LiRPA")
     parser.add_argument("--modules", metavar="DIR", help="write the section on any module alone; DIR keeps its models")
     torch.set_num_threads(1)
     if parser.parse_args().modules:
@@ -328,7 +340,7 @@ if __name__ == "__main__":
 
         module_peers.write(PAGE, parser.parse_args().modules)
         sys.exit()
-    found = page()
+    found = page(parser.parse_args().lirpa)
     if parser.parse_args().write:
         _, head, rest = PAGE.read_text(encoding="utf-8").partition(MODULES)
         PAGE.write_text(f"{found}\n{head}{rest}" if head else found, encoding="utf-8")
