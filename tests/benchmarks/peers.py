@@ -308,7 +308,7 @@ At T = L = d = 316, beside the products of scores, mixing and neurons in float64
 
 The same question for each token and how often it occurs: is the right logit above the others whatever the rest is?
 z3 and cvc5 answer it in exact numbers, with {solvers.TIMEOUT:g} s for each model; auto_LiRPA's CROWN bounds it on a
-box of counts, in float32. The proof answers all of them, with roundings, and more: the table has its time on the same machine.
+box of counts, in float32. The proof answers all of them at once, its own roundings counted.
 
 {chr(10).join(solvers.table(lirpa))}
 
