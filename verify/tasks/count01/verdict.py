@@ -249,7 +249,8 @@ class Count01:
 
     @property
     def dtype(self) -> torch.dtype | str:
-        return self.module.dtype
+        """Of a module where one is run: behind LayerNorm no exact margin is looked at, so that the module is run."""
+        return module_of(self.module).dtype if self.module.has_norm else self.module.dtype
 
     def length_of(self, item: Item) -> int:
         return len(item)
