@@ -27,8 +27,9 @@ from verify.tasks.histogram.changing import changeable
 INSIDE = 1 - 1e-12  # of the radius: room for the attack's own rounding
 
 
-# A built one, and fitted ones after a repair.
+# Built ones, and fitted ones after a repair.
 RIGHT_MODELS = [
+    lambda: inventory_counting.lin(T=2, L=2),
     lambda: relation_counting.dot(T=2, L=2),
     lambda: relation_counting.dot(T=3, L=2),
     lambda: repair(fitted(0, T=3, L=2, d=4, p=12)).module,

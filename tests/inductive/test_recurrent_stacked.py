@@ -116,8 +116,8 @@ def drawn(seed, **shape):
 
 
 SHAPES = [
-    {"shrunk": 2},
     {"head": (5,), "activation": "tanh"},
+    {"shrunk": 2},
     {"shrunk": 3, "norm": True, "head": (4,)},
     {"into": 1, "inputs": 3},
 ]

@@ -98,7 +98,7 @@ def test_the_bound_is_below_every_exact_margin():
         (proof, "margins", "L - k, is_full", "L - 1 - k, is_full"),
         (proof, "margins", "difference.lower, -difference.upper", "difference.upper, -difference.lower"),
         (proof, "margins", "features[t][None] + stored.b_1[None]", "features[t][None]"),
-        (proof, "leaf", "z.lower >= 0", "z.upper >= 0"),
+        pytest.param(proof, "leaf", "z.lower >= 0", "z.upper >= 0", marks=pytest.mark.deep),  # 3 s
         (proof, "leaf", "zeros_like(tops), tops)", "zeros_like(tops), 0 * tops)"),
         (Counts, "range", "forms.slopes.hull(-2)", "forms.slopes[..., 0, :]"),
         (Counts, "readout", "forms.constant[..., used], box", "box[..., used], box"),
