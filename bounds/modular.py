@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-import sympy as sp
 from flint import arb, ctx
 
-P, K, m, t = sp.symbols("P K m t", positive=True)
+if TYPE_CHECKING:
+    import sympy as sp
 
 
 def average_margin() -> sp.Expr:
@@ -18,6 +19,9 @@ def average_margin() -> sp.Expr:
     >>> average_margin()
     K*P/(P - 1)
     """
+    import sympy as sp  # which those who ask for numbers do not load
+
+    P, K = sp.symbols("P K", positive=True)
     return K * P / (P - 1)
 
 

@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from constructions import circuit_simulation_arrays
+from constructions.circuit_simulation_arrays import Lanes as Lanes
+from constructions.circuit_simulation_arrays import check_sizes
 from constructions.circuits.circuit import Circuit
-from constructions.constant_bits.arithmetic import FixedPoint, largest_value
-from constructions.errors import BadInput
-
-
-@dataclass(frozen=True)
-class Lanes:
-    """The named coordinates of the residual stream, in the order of the proof: width 3k + 6."""
-
-    k: int
-
-    x: int = 0  # the token at this position
-    x_a: int = 1  # the first input of the next gate, retrieved by the first layer
-    x_b: int = 2  # its second input, retrieved by the second layer
-    g: int = 3  # the next token
-    c: int = 4  # the type of the next gate: 0 NOT, 1 AND
-
-    @property
-    def id(self) -> slice:
-        return slice(5, 5 + self.k)
-
-    @property
-    def a(self) -> slice:
-        return slice(5 + self.k, 5 + 2 * self.k)
-
-    @property
-    def b(self) -> slice:
-        return slice(5 + 2 * self.k, 5 + 3 * self.k)
-
-    @property
-    def one(self) -> int:
-        return 5 + 3 * self.k
-
-    @property
-    def d(self) -> int:
-        return 3 * self.k + 6
+from constructions.constant_bits.arithmetic import FixedPoint
 
 
 class Layer(nn.Module):
@@ -52,11 +20,11 @@ class Layer(nn.Module):
     Shapes: W_Q, W_K (d, 2k); W_V (d, 1); W_O (1, d); W_1 (d, 2); b_1 (2,); W_2 (2, d); b_2 (d,).
     """
 
-    def __init__(self, k: int, d: int) -> None:
+    def __init__(self, k: int, d: int, dtype: torch.dtype) -> None:
         super().__init__()
 
         def zeros(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.zeros(*shape))
+            return nn.Parameter(torch.zeros(*shape, dtype=dtype))
 
         self.W_Q, self.W_K = zeros(d, 2 * k), zeros(d, 2 * k)
         self.W_V, self.W_O = zeros(d, 1), zeros(1, d)
@@ -81,16 +49,19 @@ class CircuitTransformer(nn.Module):
     15
     """
 
-    def __init__(self, *, n: int, T: int, s: int) -> None:
+    def __init__(self, *, n: int, T: int, s: int, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
-        if n < 1 or T < 0:
-            raise BadInput(f"n={n}, T={T}: a chain of thought has n >= 1 input tokens and T >= 0 steps")
+        check_sizes(n, T)
         self.n, self.T, self.s = n, T, FixedPoint(s).s
         self.lanes = Lanes(k=(T + n - 1).bit_length())
         d = self.lanes.d
-        self.E = nn.Parameter(torch.zeros(2, d))
-        self.P = nn.Parameter(torch.zeros(n + T - 1, d))
-        self.layers = nn.ModuleList([Layer(self.lanes.k, d), Layer(self.lanes.k, d)])
+        self.E = nn.Parameter(torch.zeros(2, d, dtype=dtype))
+        self.P = nn.Parameter(torch.zeros(n + T - 1, d, dtype=dtype))
+        self.layers = nn.ModuleList([Layer(self.lanes.k, d, dtype), Layer(self.lanes.k, d, dtype)])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.E.dtype
 
     @property
     def both(self) -> tuple[Layer, Layer]:
@@ -158,11 +129,7 @@ class _Cache:
 def build(circuit: Circuit, *, s: int = 2, as_printed: bool = False) -> CircuitTransformer:
     """The transformer whose chain of thought is the circuit, gate by gate, in s-bit arithmetic.
 
-    Claim: E, Thm. 3.4. Departures from the printed proof, each of which it needs (docs/circuit.md):
-    a position without a second or without any input addresses a token that exists (b = a for NOT, its own
-    position before the first gate) where the printed 0 addresses none and the softmax is 0/0
-    (`as_printed=True` keeps the 0); the value is x e_2, not e_2; the scores are not divided by sqrt(2k),
-    which would let exp(-B_s / sqrt(2k)) survive; there is no layer normalisation.
+    Claim: E, Thm. 3.4; constructions.circuit_simulation_arrays.build says what departs, and why it is right.
     Units: weights are 0, 1, -1, -2 and B_s = 2^s - 2^-s, all exact in float32.
     Raises: BadInput for gates other than AND and NOT (`constructions.circuits.circuit.decompose` first).
 
@@ -172,60 +139,4 @@ def build(circuit: Circuit, *, s: int = 2, as_printed: bool = False) -> CircuitT
     tensor([[0, 1, 0, 1],
             [1, 1, 1, 0]])
     """
-    for gate in circuit.gates:
-        if gate.kind not in ("and", "not") or len(gate.fan_in) != {"and": 2, "not": 1}[gate.kind]:
-            raise BadInput(f"{circuit.name}: gate {gate.name} is {gate.kind}; decompose to AND and NOT first")
-    n, T = len(circuit.inputs), len(circuit.gates)
-    model = CircuitTransformer(n=n, T=T, s=s)
-    lanes, B_s = model.lanes, float(largest_value(s))
-    with torch.no_grad():
-        model.E[1, lanes.x] = 1.0
-        model.P.copy_(_positions(circuit, lanes, as_printed))
-        for layer, address, target in zip(model.both, (lanes.a, lanes.b), (lanes.x_a, lanes.x_b), strict=True):
-            # score = sum_j (address_j id_j B_s - B_s): 0 where all bits agree, else -B_s by saturation
-            layer.W_Q[address, 0::2] = torch.eye(lanes.k)
-            layer.W_Q[lanes.one, 1::2] = 1.0
-            layer.W_K[lanes.id, 0::2] = B_s * torch.eye(lanes.k)
-            layer.W_K[lanes.one, 1::2] = -B_s
-            layer.W_V[lanes.x, 0] = 1.0
-            layer.W_O[0, target] = 1.0
-        _gate_layer(model.both[1], lanes)
-    return model
-
-
-def _gate_layer(layer: Layer, lanes: Lanes) -> None:
-    """g = ReLU(1 - x_a - c) + ReLU(x_a + x_b + c - 2): NOT x_a for c = 0, x_a AND x_b for c = 1."""
-    not_, and_ = 0, 1
-    layer.W_1[[lanes.x_a, lanes.c], not_] = -1.0
-    layer.b_1[not_] = 1.0
-    layer.W_1[[lanes.x_a, lanes.x_b, lanes.c], and_] = 1.0
-    layer.b_1[and_] = -2.0
-    layer.W_2[:, lanes.g] = 1.0
-
-
-def _positions(circuit: Circuit, lanes: Lanes, as_printed: bool) -> Tensor:
-    """Position m carries its own id m and the type and addresses of gate m + 1, which it computes."""
-    n, T = len(circuit.inputs), len(circuit.gates)
-    own = torch.arange(1, n + T)
-    a, b, c = own.clone(), own.clone(), torch.zeros(n + T - 1)
-    if as_printed:
-        a[: n - 1] = b[: n - 1] = 0
-    first = torch.tensor([gate.fan_in[0] + 1 for gate in circuit.gates], dtype=torch.long)
-    second = torch.tensor([gate.fan_in[-1] + 1 for gate in circuit.gates], dtype=torch.long)
-    is_and = torch.tensor([gate.kind == "and" for gate in circuit.gates], dtype=torch.bool)
-    a[n - 1 :], c[n - 1 :] = first, is_and.float()
-    b[n - 1 :] = torch.where(is_and, second, 0) if as_printed else second
-    P = torch.zeros(n + T - 1, lanes.d)
-    P[:, lanes.c], P[:, lanes.one] = c, 1.0
-    for lane, address in ((lanes.id, own), (lanes.a, a), (lanes.b, b)):
-        P[:, lane] = signed_binary(address, lanes.k)
-    return P
-
-
-def signed_binary(i: Tensor, k: int) -> Tensor:
-    """The k bits of i, the lowest first, as -1 and 1.
-
-    >>> signed_binary(torch.tensor([6]), 3)
-    tensor([[-1.,  1.,  1.]])
-    """
-    return (2 * ((i[:, None] >> torch.arange(k)) & 1) - 1).float()
+    return circuit_simulation_arrays.build(circuit, s=s, as_printed=as_printed).made(CircuitTransformer)

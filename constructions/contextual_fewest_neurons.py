@@ -12,7 +12,8 @@ from __future__ import annotations
 import torch
 
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ContextualCountingTransformer
-from constructions.contextual_counting import check, fill_readout, line, real_temperature, temperature
+from constructions.contextual_counting_arrays import check, line, readout, real_temperature, temperature
+from constructions.model_arrays import name_of
 
 Y, X, HEIGHT = 5, 6, 7  # lanes of the stream after the five token lanes
 
@@ -53,7 +54,7 @@ def build(N: int, R: int, *, dtype: torch.dtype = torch.float64) -> ContextualCo
         model.U_K[:BOS, 3] = -kappa  # minus the tangent's level, except for BOS
         model.U_K[[0, OPEN, CLOSE], 4] = -kappa * (steepness + 1)  # above what a slope can make up for
         model.U_V[BOS, 0] = 1
-        fill_readout(model, N, 1, u)
+        model.W_out[0], model.b_out[:] = map(torch.from_numpy, readout(N, 1, name_of(dtype), u))
     return model
 
 

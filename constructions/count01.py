@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from decimal import Decimal, localcontext
 
 import torch
 from torch import Tensor, nn
 
-from constructions.errors import BadInput, ProvedImpossible
+from constructions import count01_arrays
+from constructions.count01_arrays import BOS as BOS
+from constructions.count01_arrays import EOS as EOS
+from constructions.count01_arrays import EQUALS as EQUALS
+from constructions.count01_arrays import FIVE as FIVE
+from constructions.count01_arrays import FOUR as FOUR
+from constructions.count01_arrays import LABELS as LABELS
+from constructions.count01_arrays import NORM_EPSILON
+from constructions.count01_arrays import ONE as ONE
+from constructions.count01_arrays import TOKENS as TOKENS
+from constructions.count01_arrays import TWO as TWO
+from constructions.count01_arrays import ZERO as ZERO
+from constructions.count01_arrays import check_labels as check_labels
+from constructions.errors import BadInput
 from constructions.files import naming, read_tensors
 from constructions.layouts import hint
+from constructions.model_arrays import name_of
 from constructions.written_files import write_whole
 
-TOKENS = ("BOS", "0", "1", "2", "=", "4", "5", "EOS")
-BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
 MARKS = ("E", "embed.W_E")  # one of which every layout that is read has, torch's own apart
-LABELS = ("majority-ones", "thesis")
 DTYPES = {
     "float64": torch.float64,
     "float32": torch.float32,
@@ -79,7 +89,7 @@ class Count01Transformer(nn.Module):
             self.register_buffer("score_divisor", torch.tensor(scale))
         if norm:
             self.norm_weight, self.norm_bias = zeros(d), zeros(d)
-            self.register_buffer("norm_eps", torch.tensor(1e-5, dtype=torch.float64))
+            self.register_buffer("norm_eps", torch.tensor(NORM_EPSILON, dtype=torch.float64))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -183,24 +193,14 @@ def documents(
 ) -> Count01Transformer:
     """The documents' minimal transformer: "=" weighs a 1 e times a 0, and y is compared with a.
 
-    Claim: D, App. A; E, Sec. 5.3. Departures: eight readout columns (nine are printed); eps = 0, because
-    any other value bounds n0 and n1; labels "thesis" exchanges the columns of 4 and 5 (as printed, E's
-    rule is answered the other way round). Without the skip connection the residual 1 leaves the biases.
+    Claim: D, App. A; E, Sec. 5.3; constructions.count01_arrays.documents says what departs, and why it is right.
     Shapes: d = d_h = heads = 1.
     Raises: BadInput for N < 1, unknown labels, or N^2 beyond the dtype.
 
     >>> float(documents(10).b_out[FOUR])  # -(a + 1)
     -11.731058578630005
     """
-    check_labels(labels)
-    model = _scalar_model(_documents_embedding(N, dtype), skip, len(TOKENS), dtype)
-    threshold = _separating_value(N) + (1 if skip else 0)
-    more_ones, rest = (FOUR, FIVE) if labels == "majority-ones" else (FIVE, FOUR)
-    with torch.no_grad():
-        model.W_out[0, more_ones], model.b_out[more_ones] = 1, -float(threshold)
-        model.W_out[0, rest], model.b_out[rest] = -1, float(threshold + Decimal(eps))
-        model.W_out[0, EOS], model.b_out[EOS] = 4, -12 * (N + 1)
-    return model
+    return count01_arrays.documents(N, labels=labels, skip=skip, eps=eps, dtype=name_of(dtype)).made(Count01Transformer)
 
 
 def as_printed(
@@ -208,22 +208,14 @@ def as_printed(
 ) -> Count01Transformer:
     """The readout exactly as both documents print it: nine entries for eight tokens.
 
-    Claim: D, App. A (eps > 0, not given a value); E, Sec. 5.3 (eps = 0). The literal table puts 1, -1, 4 at
-    5, EOS and a ninth class; `aligned` drops one of its leading zeros, so that they belong to 4, 5 and EOS.
+    Claim: D, App. A; E, Sec. 5.3; constructions.count01_arrays.as_printed says what departs, and why it is right.
     Shapes: classes = 9, or 8 when aligned.
     Raises: BadInput as `documents`.
 
     >>> as_printed(10).W_out.tolist()
     [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, -1.0, 4.0]]
     """
-    model = _scalar_model(_documents_embedding(N, dtype), True, 8 if aligned else 9, dtype)
-    threshold = _separating_value(N) + 1
-    with torch.no_grad():
-        model.W_out[0, -3:] = torch.tensor([1, -1, 4], dtype=dtype)
-        model.b_out[-3:] = torch.tensor(
-            [-float(threshold), float(threshold + Decimal(eps)), -12 * (N + 1)], dtype=torch.float64
-        ).to(dtype)
-    return model
+    return count01_arrays.as_printed(N, eps=eps, aligned=aligned, dtype=name_of(dtype)).made(Count01Transformer)
 
 
 def uniform(
@@ -231,100 +223,27 @@ def uniform(
 ) -> Count01Transformer:
     """Uniform attention: "=" has embedding 0, so y = (n1 - n0 - 1/2) / (n0 + n1 + n2 + 2) has the right sign.
 
-    Claim: W-10 (ours). BOS = -1/2 settles ties; 4 and 5 have embedding 4, so that the stream after them is
-    above 3 whatever precedes, while at "=" it is between -1 and 1: the EOS line 4 r - 6 is below 0
-    where r < 1 and at least 3 above the answers where r > 3. Every number has at most 3 bits.
+    Claim: W-10 (ours); constructions.count01_arrays.uniform says what departs, and why it is right.
     Shapes: d = d_h = heads = 1.
     Raises: BadInput for unknown labels; ProvedImpossible without the skip connection.
 
     >>> uniform().next_logits(torch.tensor([BOS, ZERO, TWO, ONE, EQUALS])).argmax().item() == FIVE
     True
     """
-    check_labels(labels)
-    if not skip:
-        raise ProvedImpossible(
-            "W-9",
-            "skip=False: no single head without the skip connection is right for all n0, n1; keep the skip connection, "
-            "or use --construction documents, which is right for a finite range",
-        )
-    model = _scalar_model([-0.5, -1, 1, 0, 0, 4, 4, 0], True, len(TOKENS), dtype)
-    more_ones, rest = (FOUR, FIVE) if labels == "majority-ones" else (FIVE, FOUR)
-    with torch.no_grad():
-        model.W_out[0, more_ones], model.W_out[0, rest] = 1, -1
-        model.W_out[0, EOS], model.b_out[EOS] = 4, -6
-    return model
+    return count01_arrays.uniform(labels=labels, skip=skip, dtype=name_of(dtype)).made(Count01Transformer)
 
 
 def normed(*, labels: str = "majority-ones", dtype: torch.dtype = torch.float64) -> Count01Transformer:
     """Uniform attention behind LayerNorm: 1s and 0s are read as 33 and -33, BOS as -16, 2 and "=" as 0.
 
-    Claim: D-2 (ours; D, Sec. 4.1, has one head of dimension 1 "with or without layer norm", and weights without).
-    A token is (r, -r, w, -w)/64 with r^2 + w^2 = 65^2: its mean is 0 and all have one variance, so that LayerNorm
-    divides them by one number. Equal weights give y = c (33 (n1 - n0) - 16) / (n0 + n1 + n2 + 2) at "=", with the sign
-    of n1 - n0 - 1/2 for all counts. 4 and 5 have w = 4 * 65 and r = 0: the EOS line 4 w/64 - 8 is below -3 at "=" and
-    above 8 after them, and |y| below 1. All numbers have at most 7 bits.
+    Claim: D-2 (ours); constructions.count01_arrays.normed says what departs, and why it is right.
     Shapes: d = 4, d_h = heads = 1; norm_weight 1, norm_bias 0, norm_eps 1e-5.
     Raises: BadInput for unknown labels.
 
     >>> normed().next_logits(torch.tensor([BOS, ZERO, TWO, ONE, EQUALS])).argmax().item() == FIVE
     True
     """
-    check_labels(labels)
-    model = Count01Transformer(d=4, norm=True, dtype=dtype)
-    read, loud = (0, 1), (2, 3)  # the lanes of r and -r, of w and -w
-    pairs = {BOS: (-16, 63), ZERO: (-33, 56), ONE: (33, 56), FOUR: (0, 260), FIVE: (0, 260)}
-    more_ones, rest = (FOUR, FIVE) if labels == "majority-ones" else (FIVE, FOUR)
-    with torch.no_grad():
-        for token in range(len(TOKENS)):
-            r, w = pairs.get(token, (0, 65))
-            model.E[token] = torch.tensor([r, -r, w, -w], dtype=torch.float64).to(dtype) / 64
-        model.norm_weight.fill_(1)
-        model.W_V[0, read[0]], model.W_O[0, 0, read[0]] = 1, 1
-        model.W_out[read[0], more_ones], model.W_out[read[0], rest] = 1, -1
-        model.W_out[loud[0], EOS], model.b_out[EOS] = 4, -8
-    return model
-
-
-def check_labels(labels: str) -> None:
-    """Raises BadInput unless the label convention is known.
-
-    >>> check_labels("minority")
-    Traceback (most recent call last):
-    constructions.errors.BadInput: labels='minority': must be majority-ones (4 iff n1 > n0) or thesis (4 iff n0 >= n1)
-    """
-    if labels not in LABELS:
-        raise BadInput(f"labels={labels!r}: must be majority-ones (4 iff n1 > n0) or thesis (4 iff n0 >= n1)")
-
-
-def _scalar_model(embedding: list[float], skip: bool, classes: int, dtype: torch.dtype) -> Count01Transformer:
-    """d = heads = d_h = 1 with K = Q = V = 1."""
-    model = Count01Transformer(skip=skip, classes=classes, dtype=dtype)
-    with torch.no_grad():
-        model.E[:, 0] = torch.tensor(embedding, dtype=torch.float64).to(dtype)
-        for W in (model.W_Q, model.W_K, model.W_V, model.W_O):
-            W.fill_(1)
-    return model
-
-
-def _documents_embedding(N: int, dtype: torch.dtype) -> list[float]:
-    if not isinstance(N, int) or isinstance(N, bool) or N < 1:
-        raise BadInput(f"N={N!r}: must be an integer of at least 1 (the documents need it large; try --N 10)")
-    largest = torch.finfo(dtype).max
-    if largest < N * N or largest < 12 * (N + 1):
-        name = str(dtype).removeprefix("torch.")
-        raise BadInput(
-            f"N={N}: N^2 = {N * N} exceeds the largest {name} {largest:g}; "
-            "use a smaller N, a wider dtype, or --construction uniform"
-        )
-    return [0, N, N + 1, 0, 1, N * N, N * N, 0]
-
-
-def _separating_value(N: int) -> Decimal:
-    """a = (e (N+1) + N) / (1 + e) = N + e / (1 + e), to 50 digits."""
-    with localcontext() as context:
-        context.prec = 50
-        e = Decimal(1).exp()
-        return N + e / (1 + e)
+    return count01_arrays.normed(labels=labels, dtype=name_of(dtype)).made(Count01Transformer)
 
 
 def from_state_dict(weights: Mapping[str, Tensor], skip: bool | None = None) -> Count01Transformer:
@@ -410,7 +329,7 @@ def stored_epsilon(weights: Mapping[str, Tensor]) -> float:
     """
     stored = weights.get("norm_eps")
     if stored is None:
-        return 1e-5
+        return NORM_EPSILON
     if not isinstance(stored, Tensor) or stored.numel() != 1 or not 0 <= float(stored) < 1:
         raise BadInput("weights: norm_eps must be one number from 0 to below 1")
     return float(stored)

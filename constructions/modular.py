@@ -1,120 +1,65 @@
 """Adding two numbers modulo P, one token per number, read at "=": a staircase of two neurons, or rotations of circles.
 
-E describes what training finds, rotations, and gives no weights; these are ours.
+E describes what training finds, rotations, and gives no weights; these are ours, those of constructions.modular_arrays
+as modules.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
-from flint import arb, ctx
-from torch import Tensor
 
+from constructions import modular_arrays
 from constructions.adder.transformer import AdderTransformer
-from constructions.errors import BadInput, NotKnown, ProvedImpossible
-
-CONSTRUCTIONS = ("staircase", "clock", "pizza", "one-neuron")
-# One neuron, P = 2 and 3: rows (lanes 0..P-1, what the neuron reads) of each number, and what it writes to the lanes.
-ONE_NEURON = {
-    2: (((-3, 0, 4), (1, 0, -4)), (0, -1)),
-    3: (((1, 0, -3, -9), (-3, 0, 1, -3), (0, -17, 6, 9)), (0, 2, -2)),
-}
-# Frequencies found by search for P = 113: the largest ideal margin of a pizza, and for K = 9 what bfloat16 bears.
-PIZZA_113 = {
-    1: (1,),
-    2: (1, 30),
-    3: (1, 10, 46),
-    4: (1, 6, 29, 50),
-    5: (1, 8, 28, 39, 50),
-    6: (1, 8, 12, 37, 43, 54),
-    9: (1, 4, 10, 22, 23, 35, 40, 52, 54),
-}
+from constructions.model_arrays import name_of
+from constructions.modular_arrays import CONSTRUCTIONS as CONSTRUCTIONS
+from constructions.modular_arrays import ONE_NEURON as ONE_NEURON
+from constructions.modular_arrays import PIZZA_113 as PIZZA_113
+from constructions.modular_arrays import check_frequencies as check_frequencies
+from constructions.modular_arrays import check_K as check_K
+from constructions.modular_arrays import check_modulus as check_modulus
+from constructions.modular_arrays import circles as circles
+from constructions.modular_arrays import pizza_frequencies as pizza_frequencies
 
 
 def staircase(*, P: int, dtype: torch.dtype = torch.float64) -> AdderTransformer:
     """Uniform attention adds the numbers in one dimension, two ReLUs subtract P, and the readout is a staircase.
 
-    Claim: W-E4.4 (ours). z = a + b; y = z - P ReLU(z - P + 1) + P ReLU(z - P); logit_c = c y - c^2/2. The
-    margin is 1/2, between neighbours, for every P.
+    Claim: W-E4.4 (ours); constructions.modular_arrays.staircase says why it is right.
     Shapes: d = d_h = d_v = 1, p = 2.
     Raises: BadInput for P < 2, or numbers that the dtype does not hold.
 
     >>> staircase(P=113)(torch.tensor([[100, 20, 113]]))[0, -1].argmax()
     tensor(7)
     """
-    check_modulus(P)
-    model = AdderTransformer(tokens=P + 1, length=3, classes=P, d=1, p=(2,), dtype=dtype)
-    layer, c = model.blocks[0], torch.arange(P, dtype=torch.float64)
-    _check_held(-(c * c) / 2, dtype, f"P={P}: the readout needs the number -(P-1)^2/2")
-    _check_held(3 * c, dtype, f"P={P}: the embedding needs the numbers 3 a")
-    with torch.no_grad():
-        model.E[:P, 0] = 3 * c  # a third of each token is attended to
-        layer.W_V.fill_(1)
-        layer.W_O.fill_(1)
-        layer.W_1.fill_(1)
-        layer.b_1[:] = torch.tensor([1 - P, -P])
-        layer.W_2[:, 0] = torch.tensor([-P, P])
-        model.W_out[0], model.b_out[:] = c, -(c * c) / 2
-    return model
+    return modular_arrays.staircase(P=P, dtype=name_of(dtype)).made(AdderTransformer)
 
 
 def one_neuron(*, P: int, dtype: torch.dtype = torch.float64) -> AdderTransformer:
     """Uniform attention adds rows of the numbers, one lane for each class, and one ReLU corrects what sums get wrong.
 
-    Claim: W-E4.9 (ours). Integers, found by linear programmes over where the neuron is on. The margin is 2 for every
-    pair. Without a neuron it is impossible; for P = 4 and 5 neither weights nor an impossibility are known here.
+    Claim: W-E4.9 (ours); constructions.modular_arrays.one_neuron says why it is right.
     Shapes: d = d_h = d_v = P + 1, p = 1.
     Raises: NotKnown for P > 3, BadInput for P < 2.
 
     >>> one_neuron(P=3)(torch.tensor([[2, 2, 3]]))[0, -1]
     tensor([  0.,   2., -24.], dtype=torch.float64)
     """
-    check_modulus(P)
-    if P not in ONE_NEURON:
-        raise NotKnown(f"P={P}: one neuron is known to add modulo 2 and 3. Use --construction staircase, with two.")
-    rows, written = ONE_NEURON[P]
-    model = AdderTransformer(tokens=P + 1, length=3, classes=P, d=P + 1, d_h=1, d_v=P + 1, p=(1,), dtype=dtype)
-    layer = model.blocks[0]
-    with torch.no_grad():
-        model.E[:P] = 3 * torch.tensor(rows)  # a third of each token is attended to
-        layer.W_V[0], layer.W_O[0] = torch.eye(P + 1), torch.eye(P + 1)
-        layer.W_1[P, 0] = 1
-        layer.W_2[0, :P] = torch.tensor(written)
-        model.W_out[:P] = torch.eye(P)
-    return model
+    return modular_arrays.one_neuron(P=P, dtype=name_of(dtype)).made(AdderTransformer)
 
 
 def clock(*, P: int, frequencies: Sequence[int], dtype: torch.dtype = torch.float64) -> AdderTransformer:
     """Neurons interpolate cos(w z) and sin(w z) at z = a + b: the logits are sum_k cos(w_k (a + b - c)).
 
-    Claim: E-4.1. E multiplies sines and cosines; here 2P - 3 neurons ReLU(z - j) bend straight lines through
-    all 2P - 1 values, so the products are exact up to the stored numbers.
+    Claim: E-4.1; constructions.modular_arrays.clock says why it is right.
     Shapes: d = 2K + 1, d_h = d_v = 1, p = 2P - 3.
     Raises: BadInput for P < 3 or frequencies that are no residues.
 
     >>> clock(P=7, frequencies=(1, 2))(torch.tensor([[5, 4, 7]]))[0, -1].argmax()
     tensor(2)
     """
-    check_modulus(P, least=3)
-    frequencies = check_frequencies(P, frequencies)
-    K = len(frequencies)
-    model = AdderTransformer(tokens=P + 1, length=3, classes=P, d=2 * K + 1, p=(2 * P - 3,), dtype=dtype)
-    layer = model.blocks[0]
-    circle = circles(P, frequencies)  # (P, 2K)
-    values = torch.cat([circle, circle[:-1]])  # of cos and sin at z = 0..2P-2
-    slopes = values[1:] - values[:-1]
-    with torch.no_grad():
-        model.E[:P, 0] = 3 * torch.arange(P)
-        model.E[P, 1:] = values[0]
-        layer.W_V[0, 0, 0] = 1
-        layer.W_O[0, 0, 0], layer.W_O[0, 0, 1:] = 1, slopes[0]
-        layer.W_1[0] = 1
-        layer.b_1[:] = -torch.arange(1, 2 * P - 2)
-        layer.W_2[:, 1:] = slopes[1:] - slopes[:-1]
-        model.W_out[1:] = circle.T
-    return model
+    return modular_arrays.clock(P=P, frequencies=frequencies, dtype=name_of(dtype)).made(AdderTransformer)
 
 
 def pizza(
@@ -122,9 +67,7 @@ def pizza(
 ) -> AdderTransformer:
     """Points on circles are averaged, and m neurons per frequency double the angle of the average.
 
-    Claim: W-E4.5 (ours; the name is of trained models). The average of e^(iwa) and e^(iwb) is
-    cos(w (a-b)/2) e^(iw (a+b)/2); neuron j reads it along phi_j = 2 pi j/m and is written along 2 phi_j, which for odd
-    m >= 5 leaves |cos(w (a-b)/2)| e^(iw (a+b)) up to a small phase. No skip connection, no biases.
+    Claim: W-E4.5 (ours); constructions.modular_arrays.pizza says why it is right.
     Shapes: d = 2K, d_h = 1, d_v = 2K, p = m K. For one frequency
     m = 5 is proved enough up to P = 117, and bounds.modular.neurons_needed says what is beyond.
     Raises: ProvedImpossible for even P; BadInput for an even m or one below 5, or frequencies that are no residues.
@@ -132,108 +75,4 @@ def pizza(
     >>> pizza(P=113)(torch.tensor([[100, 20, 113]]))[0, -1].argmax()
     tensor(7)
     """
-    check_modulus(P)
-    if P % 2 == 0:
-        raise ProvedImpossible(
-            "W-E4.8",
-            f"P={P}: a pizza needs odd P, whatever its frequencies: at a - b = P/2 odd ones average to 0, and even "
-            "ones tie c with c + P/2. Use --construction staircase or clock.",
-        )
-    frequencies = check_frequencies(P, frequencies)
-    if m < 5 or m % 2 == 0:
-        raise BadInput(
-            f"neurons-per-frequency={m}: must be odd and at least 5: an even number does what half of it does, "
-            "and below 5 the linear part stays"
-        )
-    K = len(frequencies)
-    model = AdderTransformer(tokens=P + 1, length=3, classes=P, d=2 * K, d_v=2 * K, p=(m * K,), skip=False, dtype=dtype)
-    layer = model.blocks[0]
-    circle, phi = circles(P, frequencies), circles(m, (1, 2))
-    with torch.no_grad():
-        model.E[:P] = 1.5 * circle  # of three shares, two are numbers: they average to the half-sum
-        layer.W_V[0], layer.W_O[0] = torch.eye(2 * K), torch.eye(2 * K)
-        for k in range(K):
-            plane, neurons = slice(2 * k, 2 * k + 2), slice(m * k, m * (k + 1))
-            layer.W_1[plane, neurons] = phi[:, :2].T.to(dtype)
-            layer.W_2[neurons, plane] = (6 * math.pi / m * phi[:, 2:]).to(dtype)
-        model.W_out[:] = circle.T
-    return model
-
-
-def pizza_frequencies(P: int, K: int) -> tuple[int, ...]:
-    """K frequencies for a pizza: found by search for P = 113, else each added where the ideal margin gains most.
-
-    >>> pizza_frequencies(113, 4), pizza_frequencies(11, 2)
-    ((1, 6, 29, 50), (1, 3))
-    """
-    check_K(P, K)
-    if P == 113 and K in PIZZA_113:
-        return PIZZA_113[K]
-    angles = torch.arange(P, dtype=torch.float64)
-    shift = torch.arange(1, P, dtype=torch.float64)
-    gains = []
-    for w in range(1, (P - 1) // 2 + 1):
-        size = 2 * torch.cos(math.pi * w * angles / P).abs()
-        gains.append(size[:, None] * (1 - torch.cos(2 * math.pi * w * shift / P)))
-    chosen, total = [1], gains[0]
-    while len(chosen) < K:
-        rest = [w for w in range(1, len(gains) + 1) if w not in chosen]
-        best = max(rest, key=lambda w: float((total + gains[w - 1]).min()))
-        chosen, total = [*chosen, best], total + gains[best - 1]
-    return tuple(sorted(chosen))
-
-
-def circles(P: int, frequencies: Iterable[int]) -> Tensor:
-    """cos and sin of 2 pi w a/P for every a, each rounded once to float64: (P, 2K).
-
-    >>> circles(4, [1]).tolist()
-    [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]
-    """
-    with ctx.workprec(120):
-        rows = [
-            [float(f(arb(2 * (w * a % P)) / P)) for w in frequencies for f in (arb.cos_pi, arb.sin_pi)]
-            for a in range(P)
-        ]
-    return torch.tensor(rows, dtype=torch.float64)
-
-
-def check_modulus(P: int, least: int = 2) -> None:
-    """Raises BadInput for a modulus that is too small.
-
-    >>> check_modulus(1)
-    Traceback (most recent call last):
-    constructions.errors.BadInput: P=1: must be at least 2
-    """
-    if least > P:
-        raise BadInput(f"P={P}: must be at least {least}")
-
-
-def check_K(P: int, K: int) -> None:
-    """Raises BadInput for a number of frequencies that P does not have.
-
-    >>> check_K(7, 4)
-    Traceback (most recent call last):
-    constructions.errors.BadInput: K=4: must be from 1 to (P-1)/2 = 3, the number of frequencies of P=7
-    """
-    if not 1 <= K <= (P - 1) // 2:
-        raise BadInput(f"K={K}: must be from 1 to (P-1)/2 = {(P - 1) // 2}, the number of frequencies of P={P}")
-
-
-def check_frequencies(P: int, frequencies: Sequence[int]) -> tuple[int, ...]:
-    """The frequencies sorted, each from 1 to P/2.
-
-    Raises: BadInput for others, repeated ones, or none.
-
-    >>> check_frequencies(113, (6, 1))
-    (1, 6)
-    """
-    chosen = tuple(sorted(frequencies))
-    if not chosen or len(set(chosen)) != len(chosen) or not 1 <= chosen[0] <= chosen[-1] <= P // 2:
-        raise BadInput(f"frequencies={','.join(map(str, frequencies))}: must be different numbers from 1 to {P // 2}")
-    return chosen
-
-
-def _check_held(values: Tensor, dtype: torch.dtype, what: str) -> None:
-    if not bool(torch.isfinite(values.to(dtype)).all()):
-        name = str(dtype).removeprefix("torch.")
-        raise BadInput(f"{what}, beyond the largest {name} {torch.finfo(dtype).max:g}. Use a wider --dtype.")
+    return modular_arrays.pizza(P=P, frequencies=frequencies, m=m, dtype=name_of(dtype)).made(AdderTransformer)

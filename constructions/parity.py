@@ -7,15 +7,15 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from constructions import parity_arrays
 from constructions.errors import BadInput, shown
 from constructions.files import check_stated, read_tensors, state_bytes, stated_length
 from constructions.histogram_sizes import LONGEST
 from constructions.layouts import hint
+from constructions.model_arrays import name_of
 
 METADATA_KEY = "weightproof"
 NAMES = ("E", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
-MOST_PARAMETERS = 1 << 26
-
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -38,6 +38,10 @@ class ParityTransformer(nn.Module):
         self.W_1, self.b_1 = zeros(d, p), zeros(p)
         self.W_2, self.b_2 = zeros(p, 2), zeros(2)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.E.dtype
+
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (..., L, 2) of tokens (..., L) in 0..T-1."""
         x = self.E[tokens]
@@ -49,36 +53,14 @@ class ParityTransformer(nn.Module):
 def sawtooth(*, T: int, L: int, dtype: torch.dtype = torch.float64) -> ParityTransformer:
     """Builds weights that tell even from odd counts: attention counts the own token, neurons fold the count.
 
-    Claim: W-12 (ours). Tokens e_t = (unit vector t, 1); scores are 1 between equal tokens and 0 otherwise, so that
-    the last coordinate of the mixed token is k + 1 at own count k. With max(1, L-1) neurons ReLU(k - i), the sum
-    f(k) = 1 - 2 ReLU(k - 1) + 4 ReLU(k - 2) - 4 ReLU(k - 3) + ... is +1 at odd k and -1 at even k; the logits are -f/2
-    and f/2. All weights are small integers, or halves.
+    Claim: W-12 (ours), as constructions.parity_arrays.sawtooth says.
     Shapes: d = T + 1, p = max(1, L - 1).
     Raises: BadInput for sizes below 1 or beyond memory.
 
     >>> sawtooth(T=3, L=4)(torch.tensor([[2, 0, 2, 2]])).argmax(-1)
     tensor([[1, 1, 1, 1]])
     """
-    for name, value in (("T", T), ("L", L)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise BadInput(f"{name}={value!r}: must be a whole number, at least 1")
-    d, p = T + 1, max(1, L - 1)
-    if T * d + 2 * d * d + d * p > MOST_PARAMETERS:
-        raise BadInput(f"T={T}, L={L}: more than {MOST_PARAMETERS} parameters. Choose smaller sizes.")
-    model = ParityTransformer(T=T, L=L, d=d, p=p, dtype=dtype)
-    with torch.no_grad():
-        model.E[:, :T] = torch.eye(T, dtype=dtype)
-        model.E[:, T] = 1
-        for W in (model.W_Q, model.W_K):
-            W[:T, :T] = torch.eye(T, dtype=dtype)
-        model.W_1[T] = 1
-        i = torch.arange(1, p + 1, dtype=dtype)
-        model.b_1.copy_(-1 - i)  # k + 1 becomes k - i
-        slope = 2 * (-1.0) ** i
-        slope[0] = -1
-        model.W_2.copy_(torch.stack([-slope, slope], dim=1))
-        model.b_2.copy_(torch.tensor([-0.5, 0.5], dtype=dtype))
-    return model
+    return parity_arrays.sawtooth(T=T, L=L, dtype=name_of(dtype)).made(ParityTransformer)
 
 
 def as_bytes(module: ParityTransformer) -> bytes:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 import torch
 from torch import Tensor
 
+from constructions import readout_arrays
 from constructions.errors import BadInput
+from constructions.model_arrays import name_of
 
 CENTRED = 1 << 16  # lines of all staircases that are compared: a quarter of a second
 
@@ -104,15 +105,5 @@ def staircase_at(
     >>> staircase_at([1.5, 2.5], False, torch.float32)[1].tolist()
     [0.0, -1.5, -4.0]
     """
-    L = len(thresholds) + 1
-    direction = -1.0 if is_falling else 1.0
-    scale = 1.0 / (L + 1) if as_printed else 1.0
-    offset = -1.0 if as_printed else 0.0
-    heights = range(1, L + 1) if growth == 1 else accumulate(growth**l for l in range(L))
-    slopes = torch.tensor([offset + direction * scale * height for height in heights], dtype=torch.float64)
-    slopes = slopes.to(dtype).to(torch.float64)
-    intercepts = torch.zeros(L, dtype=torch.float64)
-    for l, threshold in enumerate(thresholds, start=1):
-        intercept = intercepts[l - 1] + (slopes[l - 1] - slopes[l]) * threshold
-        intercepts[l] = intercept.to(dtype).to(torch.float64)
-    return slopes, intercepts
+    lines = readout_arrays.staircase_at(thresholds, is_falling, name_of(dtype), as_printed=as_printed, growth=growth)
+    return torch.from_numpy(lines[0]), torch.from_numpy(lines[1])

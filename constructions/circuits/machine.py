@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from constructions.circuit_simulation import CircuitTransformer
 from constructions.constant_bits.arithmetic import Affine, FixedPoint, Ints
 from constructions.errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from constructions.circuit_simulation import CircuitTransformer
+    from constructions.model_arrays import ModelArrays
 
 PASS_TOKENS = 2**19  # of one pass over right tokens: tens of MiB
 PASS_QUERIES, PASS_SURVIVORS = 64, 2**20  # queries at a time, so that their scores stay in the cache
@@ -54,16 +57,16 @@ class ConstantBitMachine:
     [[0, 1, 0, 1], [1, 1, 1, 0]]
     """
 
-    def __init__(self, model: CircuitTransformer, s: int | None = None) -> None:
+    def __init__(self, model: CircuitTransformer | ModelArrays, s: int | None = None) -> None:
         self.n, self.T, self.lanes = model.n, model.T, model.lanes
         self.bits = bits = FixedPoint(model.s if s is None else s)
-        stored = {name: _finite(name, tensor) for name, tensor in model.state_dict().items()}
+        stored = {name: _finite(name, tensor) for name, tensor in model.named_parameters()}
         self.E, self.P = bits.encode(stored["E"]), bits.encode(stored["P"])
 
         def weights(layer: int) -> Callable[[str], Ints]:
             return lambda name: bits.encode(stored[f"layers.{layer}.{name}"])
 
-        self.layers = [MachineLayer(bits, weights(layer)) for layer in range(len(model.layers))]
+        self.layers = [MachineLayer(bits, weights(layer)) for layer in range(2)]
 
     @property
     def positions(self) -> int:
@@ -159,10 +162,11 @@ class ConstantBitMachine:
         return np.where(is_undefined, UNDEFINED, read).astype(np.int8), np.where(is_undefined, np.nan, g)
 
 
-def _finite(name: str, tensor: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
-    if not bool(torch.isfinite(tensor).all()):
+def _finite(name: str, tensor: Tensor | np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    values = tensor if isinstance(tensor, np.ndarray) else tensor.detach().double().cpu().numpy()
+    if not np.isfinite(values).all():
         raise BadInput(f"{name}: holds a weight that is not a finite number")
-    return tensor.detach().to(torch.float64).cpu().numpy()
+    return values
 
 
 class Survivors(NamedTuple):

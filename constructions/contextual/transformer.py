@@ -7,20 +7,24 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from constructions.contextual_counting_arrays import BOS as BOS
+from constructions.contextual_counting_arrays import CLOSE as CLOSE
+from constructions.contextual_counting_arrays import ONE as ONE
+from constructions.contextual_counting_arrays import OPEN as OPEN
+from constructions.contextual_counting_arrays import TOKENS as TOKENS
+from constructions.contextual_counting_arrays import WEIGHTS as WEIGHTS
+from constructions.contextual_counting_arrays import ZERO as ZERO
 from constructions.errors import BadInput
 from constructions.files import naming, read_tensors, state_bytes
 from constructions.layouts import hint
 from constructions.written_files import write_whole
 
-TOKENS = ("0", "1", "[", "]", "BOS")
-ZERO, ONE, OPEN, CLOSE, BOS = range(5)
 DTYPES = {
     "float64": torch.float64,
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-WEIGHTS = ("E", "W_Q", "W_K", "W_V", "W_O", "W_1", "b_1", "W_2", "b_2", "P", "U_Q", "U_K", "U_V", "W_out", "b_out")
 METADATA_KEY = "weightproof.contextual"
 
 

@@ -1,6 +1,8 @@
 """Writes docs/benchmarks.md: proofs beside enumeration, a MILP solver and the products of the weights, all in one run.
 
-python tests/benchmarks/peers.py [--write]
+python -m tests.benchmarks.peers [--write [--lirpa PYTHON] | --modules DIR]
+
+z3-solver and cvc5 must be installed; auto_LiRPA in an environment of its own (solvers.py), else its rows are left out.
 """
 
 import argparse
@@ -9,6 +11,7 @@ import json
 import math
 import os
 import platform
+import random
 import statistics
 import subprocess
 import sys
@@ -25,14 +28,19 @@ from constructions.checkpoint import as_bytes, load
 from constructions.circuit_simulation import build
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.count01 import documents
+from constructions.modular import clock
+from tests.benchmarks import solvers
 from verify.checker.fields import check
 from verify.count01 import certify as certify_count01
+from verify.frame.decide import certify as decide
+from verify.tasks.addition.modular.task import ModularAddition
 from verify.tasks.circuit.proof import certify as certify_circuit
 from verify.tasks.count01.task import PromptDomain
 from verify.tasks.histogram.proof import certify
 from verify.tasks.histogram.runs import all_sequences, run_margins, runner
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+MODULES = "## Any module"  # where the section of module_peers.py begins
 BIG = 1e4  # of a neuron in a MILP
 DATA = Path(__file__).parents[1] / "data"
 TRAINED = {  # tests/data, and the budget where not all is decided
@@ -109,6 +117,24 @@ def own_products(module):
     return (E @ W_Q) @ (E @ W_K).T, E @ W_1
 
 
+def products_with_positions(module):
+    """The matrix products of the scores, of what they mix and of the neurons, at L = T."""
+    W = {name: value.detach().double().numpy() for name, value in module.named_parameters()}
+    E = W["E"]
+    scores = W["A"] if "A" in W else (E @ W["W_Q"]) @ (E @ W["W_K"]).T
+    return (scores @ E) @ W["W_1"]
+
+
+def random_gates(number):
+    """A circuit of so many gates with two random inputs each, any of those before."""
+    rng, inputs = random.Random(number), tuple(f"x{i}" for i in range(20))
+    gates = []
+    for i in range(number):
+        fan_in = tuple(rng.sample(range(len(inputs) + i), 2))
+        gates.append(Gate(rng.choice(("and", "or", "xor", "nand")), fan_in, f"g{i}"))
+    return Circuit("random", inputs, tuple(gates), (("z", len(inputs) + number - 1),))
+
+
 def multiplier(bits):
     """Multiplies two numbers: rows of full adders."""
     gates, n = [], 2 * bits
@@ -157,6 +183,16 @@ def peers():
         yield f"dot, T = d = {T}, L = {L}", proof, None, None, seconds(lambda m=module: products(m), 7), *rest
 
 
+def large():
+    """Rows of the table at T = L = d = 316: seconds of the proof, and its multiple of the products of the weights."""
+    builders = {name.replace("_", "+"): getattr(inventory_counting, name) for name in ("lin", "lin_sftm", "dot_sftm")}
+    builders |= {"dot": relation_counting.dot, "bos": relation_counting.bos}
+    for name, made in builders.items():
+        module = made(T=316, L=316, d=316)
+        proof = seconds(lambda m=module: certify(m))
+        yield name, proof, proof / seconds(lambda m=module: products_with_positions(m), 7)
+
+
 def trained():
     """Rows of the table of trained models: seconds, the time of enumeration as a multiple, and what was found."""
     for name, budget in TRAINED.items():
@@ -192,6 +228,15 @@ def growth():
     models = [build(each.circuit, s=8) for each in circuits]
     pairs = list(zip(models, circuits, strict=True))
     yield "gates, multipliers", sizes, [seconds(lambda p=pair: certify_circuit(*p)) for pair in pairs]
+    drawn = [decompose(random_gates(number)) for number in (1000, 4000, 16000)]
+    pairs = [(build(each.circuit, s=2), each) for each in drawn]
+    yield "gates, random", (1000, 4000, 16000), [seconds(lambda p=pair: certify_circuit(*p), 1) for pair in pairs]
+    clocks = [(clock(P=P, frequencies=(1, 6, 43)), P) for P in (101, 201, 401, 801)]
+    yield (
+        "P, clock of 3",
+        (101, 201, 401, 801),
+        [seconds(lambda p=pair: decide(ModularAddition(*p)), 3) for pair in clocks],
+    )
     prompts = [documents(N=N) for N in (3, 5, 8)]
     times = [seconds(lambda m=model: certify_count01(m, "majority-ones", PromptDomain()), 3) for model in prompts]
     yield "N, count01", (3, 5, 8), times
@@ -213,7 +258,7 @@ def two_workers():
     return list(found.values())
 
 
-def page():
+def page(lirpa=None):
     def cell(x, proof=None):
         return "" if x is None else f"{x:.2g} s" if proof is None else f"{x / proof:.2g}"
 
@@ -225,6 +270,8 @@ def page():
         learned.append(f"| {name} | {cell(proof)} | {cell(other, proof)} | {verdict} | {share} |")
     module = relation_counting.dot(T=1000, L=1000)
     ratio = seconds(lambda: certify(module)) / seconds(lambda: own_products(module), 7)
+    sized = ["| model | proof | products |", "|---|---|---|"]
+    sized += [f"| {name} | {cell(proof)} | {times:.1f} |" for name, proof, times in large()]
     grown = ["| what grows | sizes | seconds | exponent |", "|---|---|---|---|"]
     for what, sizes, times in growth():
         shown = ", ".join(f"{x:.2g}" for x in times)
@@ -239,7 +286,7 @@ def page():
     today, load = datetime.datetime.now(datetime.UTC).date(), os.getloadavg()[0]
     return f"""# Benchmarks
 
-Written by `python tests/benchmarks/peers.py --write` on {today}: {machine},
+Written by `python -m tests.benchmarks.peers --write` on {today}: {machine},
 load average {load:.1f}; {versions}.
 All times are CPU seconds of the work itself, without imports and building; the ratios are of one run.
 
@@ -252,6 +299,18 @@ One product E E^T and one E W_1 is the least that a look at the weights costs.
 {chr(10).join(lines)}
 
 `dot` at T = L = d = 1000 takes {ratio:.1f} times its own products (E W_Q, E W_K, the scores, E W_1).
+
+At T = L = d = 316, beside the products of scores, mixing and neurons in float64:
+
+{chr(10).join(sized)}
+
+## Other solvers
+
+The same question for each token and how often it occurs: is the right logit above the others whatever the rest is?
+z3 and cvc5 answer it in exact numbers, with {solvers.TIMEOUT:g} s for each model; auto_LiRPA's CROWN bounds it on a
+box of counts, in float32. The proof answers all of them at once, its own roundings counted.
+
+{chr(10).join(solvers.table(lirpa))}
 
 ## Trained models
 
@@ -273,8 +332,16 @@ Files of `tests/data`, wrong on the share of inputs that is given, or between th
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
+    parser.add_argument("--lirpa", metavar="PYTHON", help="an interpreter that imports auto_LiRPA")
+    parser.add_argument("--modules", metavar="DIR", help="write the section on any module alone; DIR keeps its models")
     torch.set_num_threads(1)
-    found = page()
+    if parser.parse_args().modules:
+        from tests.benchmarks import module_peers
+
+        module_peers.write(PAGE, parser.parse_args().modules)
+        sys.exit()
+    found = page(parser.parse_args().lirpa)
     if parser.parse_args().write:
-        PAGE.write_text(found, encoding="utf-8")
+        _, head, rest = PAGE.read_text(encoding="utf-8").partition(MODULES)
+        PAGE.write_text(f"{found}\n{head}{rest}" if head else found, encoding="utf-8")
     print(found if len(sys.argv) < 2 else json.dumps({"written": PAGE.name}))

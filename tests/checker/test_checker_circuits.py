@@ -20,18 +20,20 @@ from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.circuits.weights import as_bytes
 from constructions.regular_language import from_regex, majority, unroll
 from tests.planted import planted
+from verify.arithmetic.formats import FORMATS
 from verify.checker.reading import NOT_CHECKABLE
 from verify.frame import decide
 from verify.tasks.circuit import dtype, proof, steps
 from verify.tasks.circuit.language.task import for_strings
 from verify.tasks.circuit.program import program
 
-READINGS = ("bits", "real")
+READINGS = ("bits", "real", "float32")
 
 
 def decided(model, parts, reading, unrolling=None):
     """The certificate as --save writes it, and the weights' bytes."""
-    found = proof.certify(model, parts) if reading == "bits" else dtype.certify(model, parts, fmt=None)
+    fmt = None if reading == "real" else FORMATS.get(reading)
+    found = proof.certify(model, parts) if reading == "bits" else dtype.certify(model, parts, fmt=fmt)
     found = found if unrolling is None else for_strings(found, unrolling)
     weights = as_bytes(model)
     saved = json.loads(found.about(weights).to_json()) | {"program": program(parts, unrolling)}
@@ -51,7 +53,11 @@ def drawn(seed):
 
 
 def computes(model, parts, reading):
-    """Whether every token of every chain of thought is its gate's value: all inputs run by the oracles."""
+    """Whether every token of every chain of thought is its gate's value: all inputs run by the oracles.
+
+    Real arithmetic on rounded weights is one of the evaluations in a dtype.
+    """
+    state = {k: x.float().double() if reading == "float32" else x for k, x in model.state_dict().items()}
     gates = [(kind, fan_in) for kind, fan_in, _ in parts.circuit.gates]
     naive = NaiveTransformer(model.state_dict(), model.n, model.T, model.s)
     for bits in inputs(model.n):
@@ -59,7 +65,7 @@ def computes(model, parts, reading):
         if reading == "bits":
             if naive.generate(bits)[model.n :] != right[model.n :]:
                 return False
-        elif next_tokens(model.state_dict(), right[:-1])[model.n - 1 :] != right[model.n :]:
+        elif next_tokens(state, right[:-1])[model.n - 1 :] != right[model.n :]:
             return False
     return True
 
@@ -108,12 +114,13 @@ def test_drawn_circuits_and_mutated_weights(reading, seeds):
         model = build(parts.circuit, s=rng.choice([2, 3]))
         weights, saved = decided(model, parts, reading)
         assert saved["verdict"] == "PROVED" and checked(weights, saved) == (0, "PROVED"), seed
-        assert checked(weights, saved | {"margin": 1.001 * saved["margin"] + 1e-9})[0] == 1
+        factor, part = (3.0, 0.25) if reading == "float32" else (1.001, 0.0)
+        assert checked(weights, saved | {"margin": factor * saved["margin"] + 1e-9})[0] == 1
         for _ in range(4):
             other = build(parts.circuit, s=model.s)
             with torch.no_grad():
                 mutate(other, rng)
-            if checked(as_bytes(other), saved | {"margin": 0.0})[0] == 0:
+            if checked(as_bytes(other), saved | {"margin": part * saved["margin"]})[0] == 0:
                 held += 1
                 assert computes(other, parts, reading), seed
             else:
@@ -267,6 +274,8 @@ PROVER_FAULTS = [
     ("bits", steps.Steps, "_distance", "is_right &= token == gates.value(tokens)", "is_right &= token == token"),
     ("real", dtype._RoundedProof, "find", "margins = steps.margins(self.circuit)",
      "margins = np.abs(steps.margins(self.circuit))"),
+    ("float32", dtype._RoundedProof, "find", "margins = steps.margins(self.circuit)",
+     "margins = np.abs(steps.margins(self.circuit))"),
 ]  # fmt: skip
 
 
@@ -300,6 +309,50 @@ def test_a_wrong_decomposition_and_a_wrong_unrolling_are_found(reading):
     assert saved["verdict"] == "PROVED" and checked(weights, saved)[0] == 1 and not is_the_language(saved)
 
 
+@pytest.mark.parametrize("reading", ["real", "float32"])
+def test_a_prover_that_finds_right_steps_wrong_is_found(reading):
+    """It shows no margin, and takes what a run computes for what it should not be."""
+    parts = decompose(Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)))
+    owner, margins = dtype._RoundedProof, "margins = steps.margins(self.circuit)"
+    with (
+        planted(owner, "find", margins, "margins = -np.abs(steps.margins(self.circuit))"),
+        planted(owner, "_run", "computed != right[:, 1:]", "computed == right[:, 1:]"),
+        mock.patch.object(owner, "_reachable", lambda self, faults: ((next(faults), [0, 0]), [[0, 0]])),
+    ):
+        weights, saved = decided(build(parts.circuit, s=2), parts, reading)
+    assert saved["verdict"] == "REFUTED" and checked(weights, saved)[0] == 1
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(2), range(2, 100)]), ids=str)
+@pytest.mark.parametrize("reading", READINGS)
+def test_wrong_steps_hold_where_a_run_is_wrong(reading, seeds):
+    """Refutations of mutated weights; the same step of other weights only where the oracle finds it wrong, too."""
+    held = refused = 0
+    for seed in seeds:
+        rng, parts = drawn(seed)
+        for _ in range(3):
+            model = build(parts.circuit, s=3)
+            with torch.no_grad():
+                mutate(model, rng)
+                mutate(model, rng)
+            weights, saved = decided(model, parts, reading)
+            if saved["verdict"] != "REFUTED":
+                continue
+            code = checked(weights, saved)[0]
+            assert code in (0, NOT_CHECKABLE) and not computes(model, parts, reading)
+            held += code == 0
+            if code == 0:
+                case = saved["counterexample"]
+                for more in ({"margin": saved["margin"] - 0.5}, {"margin": 0.0}, {"inputs_covered": "2"}):
+                    assert checked(weights, saved | more)[0] == 1 or saved["margin"] == more.get("margin")
+                for name in ("expected", "predicted", "computed"):
+                    flipped = saved | {"counterexample": case | {name: 1 - case[name]}}
+                    assert checked(weights, flipped)[0] == 1
+                assert checked(as_bytes(build(parts.circuit, s=3)), saved)[0] == 1
+                refused += 1
+    assert held and refused
+
+
 def test_what_is_beyond_it_is_not_checkable():
     parts = decompose(Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)))
     weights, saved = decided(build(parts.circuit, s=2), parts, "bits")
@@ -307,4 +360,4 @@ def test_what_is_beyond_it_is_not_checkable():
     assert checked(weights, saved)[0] == NOT_CHECKABLE
     model = build(parts.circuit, s=1, as_printed=True)
     weights, saved = decided(model, parts, "bits")
-    assert saved["verdict"] == "REFUTED" and checked(weights, saved)[0] == NOT_CHECKABLE
+    assert saved["verdict"] == "REFUTED" and checked(weights, saved)[0] == NOT_CHECKABLE  # a step without a token

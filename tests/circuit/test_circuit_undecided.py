@@ -17,6 +17,7 @@ from oracles.circuit_real import next_tokens as next_real_tokens
 
 from constructions.circuit_simulation import build
 from constructions.circuits.circuit import Circuit, Gate, decompose
+from constructions.model_arrays import module_of
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.frame.certificate import Verdict
 from verify.tasks.circuit import dtype
@@ -64,6 +65,7 @@ def test_only_a_wrong_token_before_all_undecided_ones_refutes(first, second, ver
 
 def test_fewest_bits_do_not_count_the_undecided_as_refuted():
     def decide(model, decomposition, **options):
+        model = module_of(model)
         return certify(at_one_half(model) if model.s < 4 else model, decomposition, fmt=None, **options)
 
     model, certificate = smallest_bits(NOT, decide=decide)

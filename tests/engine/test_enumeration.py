@@ -2,9 +2,11 @@
 
 import itertools
 import math
+from fractions import Fraction
 from unittest import mock
 
 import mpmath
+import numpy as np
 import pytest
 import torch
 from models.selection import first
@@ -407,3 +409,68 @@ def test_a_token_before_the_others():
         assert (enumerated(begun).plain(ALL)[0][:, 0] - begun(ALL)).abs().max() < 1e-13
     with pytest.raises(NoRadius, match="fails on some token"):
         enumerated(shifted)
+
+
+def drawn_margins(seed):
+    """Logits of all sizes with radii of all sizes, and the right classes."""
+    rng = np.random.default_rng(seed)
+    N, positions, classes = 6, int(rng.integers(1, 4)), int(rng.integers(2, 5))
+    size = (N, positions, classes)
+    logits = rng.normal(size=size) * 2.0 ** rng.integers(-40, 10, size=size) + rng.choice([0.0, 2.0**20])
+    radius = rng.random(size[1:]) * 2.0 ** rng.integers(-60, -20, size=size[1:])
+    radius[rng.random(radius.shape) < 0.2] = 0.0
+    return (*map(torch.from_numpy, (logits, radius)), torch.from_numpy(rng.integers(classes, size=(N, positions))))
+
+
+def exact_margins(logits, radius, answers):
+    """The ends of each input's least margin in fractions."""
+    for row, right in zip(logits.tolist(), answers.tolist(), strict=True):
+        low, high = [], []
+        for own, numbers, radii in zip(right, row, radius.tolist(), strict=True):
+            x, r = [*map(Fraction, numbers)], [*map(Fraction, radii)]
+            rivals = [i for i in range(len(x)) if i != own]
+            low.append(x[own] - r[own] - max(x[i] + r[i] for i in rivals))
+            high.append(x[own] + r[own] - max(x[i] - r[i] for i in rivals))
+        yield min(low), min(high)
+
+
+def faults_in_margins():
+    """How many bounds are too narrow, or wider than roundings of the largest logit account for."""
+    found = 0
+    for seed in range(60):
+        given = drawn_margins(seed)
+        slack = Fraction(2.0**-38) * (Fraction(float(given[0].abs().max())) + Fraction(float(given[1].max())))
+        bounds = zip(*(x.tolist() for x in enumeration.margins_within(*given)), strict=True)
+        for (low, high), (least, most) in zip(bounds, exact_margins(*given), strict=True):
+            low, high = Fraction(low), Fraction(high)
+            found += not least - slack <= low <= least or not most <= high <= most + slack
+    return found
+
+
+@pytest.mark.parametrize(
+    "right, wrong",
+    [
+        ("4 * U * (most + radius)", "0 * radius"),
+        ("(most + radius)", "radius"),
+        ("(own_down - rival_up).amin(1)", "(own_down - rival_up)[:, 0]"),
+        ("(own_up - rival_down)", "(own_up - rival_up)"),
+    ],
+)
+def test_margins_of_plain_runs_are_bounded(right, wrong):
+    assert faults_in_margins() == 0
+    with planted(enumeration, "margins_within", right, wrong):
+        assert faults_in_margins() > 0
+
+
+def test_logits_that_are_no_numbers_decide_nothing():
+    """An infinite rival is no proof that an input is wrong, and changes no other input's bounds."""
+    logits = torch.tensor([[[1.0, 0.0]], [[1.0, torch.inf]], [[torch.nan, 0.0]], [[torch.inf, 0.0]]]).double()
+    low, high = enumeration.margins_within(
+        logits, torch.full((1, 2), 0.25).double(), torch.zeros(4, 1, dtype=torch.long)
+    )
+    assert low.isnan().tolist() == high.isnan().tolist() == [False, True, True, True]
+    assert 0.49 < float(low[0]) <= 0.5 and 1.5 <= float(high[0]) < 1.51
+    low, high = enumeration.margins_within(
+        logits[:1], torch.tensor([[0.0, torch.inf]]).double(), torch.zeros(1, 1).long()
+    )
+    assert float(low[0]) == -torch.inf and float(high[0]) == torch.inf

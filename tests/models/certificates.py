@@ -32,6 +32,7 @@ from constructions.parity import ParityTransformer, sawtooth
 from constructions.parity import as_bytes as parity_bytes
 from constructions.recurrent import counters, diagonal, gated, holding, selective
 from constructions.regular_language import from_regex, unroll
+from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Real, reading_of
 from verify.cli import main
 from verify.counting.tasks import Task
@@ -243,6 +244,12 @@ CIRCUITS = {  # a circuit or a language, how many bits there are, and the readin
     "circuit": (lambda: Circuit("mixed", ("x", "y"), (Gate("xor", (0, 1), "z"), Gate("nor", (2, 0), "q")), (("q", 3),)),
                 2, "bits"),
     "circuit, real": (lambda: Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)), 3, "real"),
+    "circuit, wrong": (lambda: Circuit("or", ("x", "y"), (Gate("or", (0, 1), "z"),), (("z", 2),)), 2, "bits"),
+    "circuit, wrong, real": (lambda: Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)), 3, "real"),
+    "circuit, wrong, float32": (
+        lambda: Circuit("xor", ("x", "y"), (Gate("xor", (0, 1), "z"),), (("z", 2),)), 3, "float32"),
+    "circuit, float32": (lambda: Circuit("or", ("x", "y"), (Gate("or", (0, 1), "z"),), (("z", 2),)), 3, "float32"),
+    "language, float64": (lambda: unroll(from_regex("(01)*", "01"), 2), 3, "float64"),
     "language": (lambda: unroll(from_regex("(01)*", "01"), 2), 2, "bits"),
     "language, real": (lambda: unroll(from_regex("0|1", "01"), 1), 2, "real"),
 }  # fmt: skip
@@ -266,6 +273,19 @@ IN_DTYPES = {  # a format, and whose model is read in it
     "places, float32": ("float32", "places, rotated"),
     "places, before and after, float64": ("float64", "places, before and after"),
     "regions, convex, float64": ("float64", "regions, convex"),
+}
+WRONG_IN_DTYPES = {
+    "bos, wrong, float32": ("float32", "bos, wrong"),
+    "random, wrong, float64": ("float64", "random, wrong"),
+    "parity, wrong, p30": ("p30", "parity, wrong"),
+    "parity, wrong by its order, p2": ("p2", "parity"),
+    "clock, wrong, float32": ("float32", "clock, wrong"),
+    "addition, wrong, float64": ("float64", "addition, wrong"),
+    "addition, two layers, wrong, float32": ("float32", "addition, two layers, wrong"),
+    "count01, heads, wrong, float32": ("float32", "count01, heads, wrong"),
+    "regions, wrong, float32": ("float32", "regions, wrong"),
+    "places, wrong, float64": ("float64", "places, wrong"),
+    "places, before and after, wrong, float64": ("float64", "places, before and after, wrong"),
 }
 
 
@@ -309,17 +329,19 @@ def real(name):
 
 
 REALS = [*PARITIES, *MODULARS, *ADDITIONS, *COUNTS, *REGIONS, *PLACED, *TRANSFORMERS]
-ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES, *CIRCUITS]
+ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES, *WRONG_IN_DTYPES, *CIRCUITS]
 NAMES = [name for name in ALL if name != "two dimensions"]  # which takes a second to check
 
 
-def of_circuit(made, s, reading):
+def of_circuit(made, s, reading, is_wrong=False):
     """A circuit's or a language's model and certificate, with the program that is saved."""
     unrolling = None if isinstance(made, Circuit) else made
     parts = decompose(made if unrolling is None else unrolling.circuit)
     model = build_circuit(parts.circuit, s=s)
+    model = changed(model, "layers.1.b_1", 1, 1.0) if is_wrong else model
     weights = circuit_bytes(model)
-    found = circuit_proof.certify(model, parts) if reading == "bits" else circuit_dtype.certify(model, parts, fmt=None)
+    fmt = FORMATS.get(reading)
+    found = circuit_proof.certify(model, parts) if reading == "bits" else circuit_dtype.certify(model, parts, fmt=fmt)
     found = found if unrolling is None else for_strings(found, unrolling)
     return weights, json.dumps(json.loads(found.about(weights).to_json()) | {"program": program(parts, unrolling)})
 
@@ -359,9 +381,9 @@ def honest(name):
         return weights, certify(problem).about(weights).to_json()
     if name in CIRCUITS:
         made, s, reading = CIRCUITS[name]
-        return of_circuit(made(), s, reading)
-    if name in IN_DTYPES:
-        return in_dtype(*IN_DTYPES[name])
+        return of_circuit(made(), s, reading, "wrong" in name)
+    if name in IN_DTYPES | WRONG_IN_DTYPES:
+        return in_dtype(*(IN_DTYPES | WRONG_IN_DTYPES)[name])
     build, law = HEADS[name]
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()):
         count01.save(build(), f"{place}/model.safetensors")

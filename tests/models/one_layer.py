@@ -117,7 +117,7 @@ class Plain(nn.Module):
 
 
 class Nano(nn.Module):
-    """nanoGPT's block with its attention written out, causal, all positions; one of them answers."""
+    """nanoGPT's block with its attention written out, causal, all positions; one of them answers, or each (None)."""
 
     def __init__(self, V, L, d=8, heads=2, act="gelu", at=-1):
         super().__init__()
@@ -142,7 +142,8 @@ class Nano(nn.Module):
         y = (F.softmax(att, dim=-1) @ v).transpose(1, 2).contiguous().view(B, T, C)
         x = x + self.c_proj(y)
         x = x + self.c_out(self.act(self.c_fc(self.ln_2(x))))
-        return self.lm_head(self.ln_f(x))[:, [self.at], :].squeeze(1)
+        logits = self.lm_head(self.ln_f(x))
+        return logits if self.at is None else logits[:, [self.at], :].squeeze(1)
 
 
 class Encoder(nn.Module):

@@ -141,6 +141,46 @@ def oracle_margin(P, W):
     return min(sum(1 - math.cos(2 * math.pi * w * r / P) for w in W) for r in range(1, P))
 
 
+def test_one_pair_for_each_sum(monkeypatch):
+    """Where logits depend on a + b the counts, the wrong pairs and the margin are those of every pair."""
+    rng = random.Random(0)
+    verdicts = set()
+    for seed in range(30):
+        P = rng.choice([5, 7, 11])
+        model = modular.clock(P=P, frequencies=(1, 2), dtype=rng.choice([torch.float64, torch.float16]))
+        with torch.no_grad():
+            if seed % 3:  # a fault where it leaves the sums alone
+                W = rng.choice([model.W_out, model.blocks[0].W_1, model.blocks[0].W_2, model.blocks[0].b_1])
+                W.view(-1)[rng.randrange(W.numel())] += rng.choice([-1, 0.5, 2])
+        assert proofs.depends_on_sum(model, P)
+        found = proofs.pair_by_pair(model, P)
+        with monkeypatch.context() as patch:
+            patch.setattr(proofs, "depends_on_sum", lambda model, P: False)
+            due = proofs.pair_by_pair(model, P)
+        assert (found.right, found.wrong, found.wrong_count) == (due.right, due.wrong, due.wrong_count)
+        assert (
+            found.margin == pytest.approx(due.margin, rel=1e-12)
+            and found.wrong_count == enumerated(model.double(), P)[0]
+        )
+        verdicts.add(found.wrong_count > 0)
+    assert verdicts == {False, True}
+
+
+def test_numbers_off_the_line_are_decided_pair_by_pair():
+    """A planted fault of one unit in the last place, and weights that differ: the logits are no function of a + b."""
+    model = modular.clock(P=7, frequencies=(1, 2))
+    assert proofs.depends_on_sum(model, 7)
+    with torch.no_grad():
+        model.E[3, 0] = np.nextafter(9.0, 10.0)
+        assert not proofs.depends_on_sum(model, 7)
+        model.E[3, 0], model.E[3, 1] = 9.0, 1.0  # a lane that is not read
+        assert proofs.depends_on_sum(model, 7)
+        model.blocks[0].W_Q[0, 0, 0] = 1
+        assert proofs.depends_on_sum(model, 7)  # keys are zero
+        model.blocks[0].W_K[0, 0, 0] = 1
+    assert not proofs.depends_on_sum(model, 7)
+
+
 @pytest.mark.parametrize("P, K", [(7, 1), (7, 2), (11, 3), (12, 2), (15, 3), (9, 4)])
 def test_best_sets_against_all_sets(P, K):
     found = best.best(P, K)

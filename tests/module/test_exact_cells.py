@@ -90,7 +90,7 @@ def violations(drawn):
         for right in range(classes):
             rivals = torch.tensor([[c for c in range(classes) if c != right]] * len(MASKS))
             gaps = cells.gaps(torch.full((len(MASKS),), right), rivals)
-            least, _, by_token = cells.least(gaps, by_token=True)
+            least, _, _, by_token = cells.least(gaps, by_token=True)
             low, high = cells.range(gaps)
             for i, mask in enumerate(MASKS):
                 inside = [real[r] for r in INPUTS if all(mask[p, r[p]] for p in range(PLACES))]
@@ -261,7 +261,7 @@ FAULTS = [
     (
         ("attention", "wide", 4),
         Tables,
-        "rows",
+        "weight_errors",
         "self.rounding * self.weights + self.weight_radii",
         "self.rounding * self.weights",
     ),
@@ -295,7 +295,20 @@ FAULTS = [
         "mid, rad = given.constant.mid, 0 * given.constant.radius",
     ),
     (("relu", "one", 1), Points, "_result", "found.radius.amax(0) + off", "found.radius.amax(0)"),
-    (("attention", "far", 6), Quotients, "wrong", " * ENLARGE + self.faint", " * ENLARGE"),
+    (("relu", "wide", 12), Quotients, "errors", "(share + mu.abs() * w_share", "(0 * share + mu.abs() * w_share"),
+    (("relu", "wide", 6), Quotients, "errors", "(rest + mu.abs() * w_rest", "(0 * rest + mu.abs() * w_rest"),
+    (("attention", "one", 14), Quotients, "errors", "(rest + mu.abs() * w_rest", "(rest + 0 * w_rest"),
+    (("attention", "far", 6), Quotients, "errors", "self.places * ENLARGE) + self.faint", "self.places * ENLARGE)"),
+    (
+        ("attention", "one", 14),
+        Quotients,
+        "_above_chords",
+        "share + rest * many + a * (share * by_head(self.most) + rest)",
+        "0 * a",
+    ),
+    (("attention", "one", 1), Quotients, "_above_chords", "clamp(max=0.0)", "clamp(min=0.0)"),
+    (("attention", "one", 3), Quotients, "_above_chords", "(least.sum(0) - g", "(least.sum(0) + 1e12 * g"),
+    (("attention", "one", 1), Quotients, "_above_chords", "(most.sum(0) + g", "(most.sum(0) - 1e13 * g"),
     (("attention", "wide", 4), Quotients, "_range", "(zeta * wrong * 2 + delta", "(delta"),
     (
         ("attention", "one", 2),
@@ -475,3 +488,27 @@ def test_radii_of_values_are_in_their_errors():
     assert error() >= 0.5
     with planted(Tables, "value_errors", "self.values.abs() + self.value_radii", "self.values.abs()"):
         assert error() < 0.1
+
+
+def least_of_sharp(faint, value, radius):
+    """The lower bound on one atom: a token of weight 1 and value 5, or one of a faint weight, as what is fixed has."""
+    numbers = torch.tensor([[[1.0, faint], [faint, faint]]], dtype=torch.float64)
+    values = torch.tensor([[[5.0, faint * value], [0.0, 0.0]]], dtype=torch.float64)
+    off = torch.tensor([[[0.0, faint * radius], [0.0, 0.0]]], dtype=torch.float64)
+    tables = Tables(numbers, 0 * numbers, values, off, torch.zeros(1, dtype=torch.long), torch.full((1,), 9.0).double())
+    one, zero = torch.ones(1, 1, 1, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
+    return float(Quotients(tables, entries_of(np.ones((1, 1, 2), dtype=bool))).least(one, zero, zero).low)
+
+
+@pytest.mark.parametrize("faint", [1e-8, 1e-25, 1e-60, 2.0**-700])
+@pytest.mark.parametrize("value", [-3.0, 0.5, 4.0])
+def test_a_head_that_sees_one_token_alone_is_bounded_by_what_it_sees_else(faint, value):
+    """1 / Z is between 1 and 1 / (2 faint), and the least quotient is value / 2, where Z is least."""
+    assert value / 2 - 1e-4 < least_of_sharp(faint, value, 1e-9) <= value / 2 - 0.5e-9
+    assert least_of_sharp(faint, value, 1.0) <= value / 2 - 0.5
+
+
+@pytest.mark.parametrize("name, right, wrong", [("_above_chords", "share + rest * many + a", "share + a")])
+def test_radii_of_faint_values_are_divided_by_the_least_sum(name, right, wrong):
+    with planted(Quotients, name, right, wrong):
+        assert least_of_sharp(2.0**-700, 0.5, 1.0) > -0.25

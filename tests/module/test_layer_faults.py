@@ -5,6 +5,7 @@ import torch
 from flint import arb, ctx
 from models.one_layer import Einsum, Nano, Plain
 from models.selection import first
+from models.tabled import by_tables
 from torch import nn
 
 from tests.module.test_cells import DOMAIN, Seen, build, violations
@@ -14,7 +15,7 @@ from verify.engine.capture import capture
 from verify.engine.one_layer import after, layer
 from verify.engine.one_layer.after import Atoms
 from verify.engine.one_layer.layer import Affine, NotOneLayer, Numbers, OneLayer
-from verify.module import cells, largest
+from verify.module import largest
 
 V = L = 4
 
@@ -71,9 +72,9 @@ def points_apart(module):
     The logits are those of the graph in balls of many bits.
     """
     seen = Seen(module, DOMAIN, largest)
-    by_tables = {
+    tabled = {
         tuple(row): (mid, rad)
-        for tokens, logits in cells.by_tables(seen.layer, seen.part)
+        for tokens, logits in by_tables(seen.layer, seen.part)
         for row, mid, rad in zip(tokens.tolist(), logits.mid.tolist(), logits.radius.tolist(), strict=True)
     }
     one = seen.layer.layer([seen.sets[i][0] for i in seen.layer.fixed])
@@ -82,7 +83,7 @@ def points_apart(module):
         return True
     with ctx.workprec(200):
         for row in seen.rows[::4]:
-            mids, rads = by_tables[tuple(row.tolist())]
+            mids, rads = tabled[tuple(row.tolist())]
             real = exact.evaluate(seen.graph, row).reshape(-1, len(mids))[-1]
             if any(abs(x - arb(m)) > arb(r) for x, m, r in zip(real, mids, rads, strict=True)):
                 return True

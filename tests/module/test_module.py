@@ -19,8 +19,10 @@ from tests.models import checkpoints
 from tests.models.small_modules import Body
 from tests.oracles import decoder_layouts
 from verify import assert_proved, certify
-from verify.arithmetic.readings import Real
+from verify.arithmetic.readings import Real, reading_of
 from verify.cli import main
+from verify.engine.balls import Arithmetic
+from verify.engine.run import enclose
 from verify.frame.certificate import Verdict
 from verify.frame.clock import Deadline
 from verify.frame.decide import Effort, decide
@@ -511,25 +513,54 @@ def test_mean_values_are_not_asked_about_no_inputs():
     assert decided.by["mean_value"] == 0
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+class EncoderOnly(nn.Module):
+    """A layer of torch's own, read at the last position, or at each."""
+
+    def __init__(self, norm_first=True, at=-1):
+        super().__init__()
+        torch.manual_seed(1)
+        self.embed, self.place, self.at = nn.Embedding(12, 32), nn.Parameter(torch.randn(4, 32) / 8), at
+        self.layer = nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True, norm_first=norm_first)
+        self.head = nn.Linear(32, 12)
+
+    def forward(self, x):
+        return self.head(self.layer(self.embed(x) + self.place)[:, self.at])
+
+
+has_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+@has_gpu
 @pytest.mark.parametrize("reading", ["real", "float32"])
-@pytest.mark.parametrize("norm_first", [True, False])
-def test_a_gpu_decides_the_same_inputs(reading, norm_first):
-    class Encoder(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(1)
-            self.embed, self.place = nn.Embedding(12, 32), nn.Parameter(torch.randn(4, 32) / 8)
-            self.layer = nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True, norm_first=norm_first)
-            self.head = nn.Linear(32, 12)
+@pytest.mark.parametrize("norm_first, at", [(True, -1), (False, -1), (True, slice(None))])
+def test_a_gpu_decides_the_same_inputs(reading, norm_first, at):
+    expected, position = (lambda t: t.amax(-1), -1) if at == -1 else (lambda t: t.cumsum(1) % 12, None)
+    asked = {"inputs": tokens([12] * 4), "expected": expected, "reading": reading, "position": position}
+    model = EncoderOnly(norm_first, at).eval()
+    here, there = (certify(model, device=device, **asked) for device in ("cpu", "cuda"))
+    assert [here.extra[name] for name in ("counts", "wrong_inputs")] == [
+        there.extra[name] for name in ("counts", "wrong_inputs")
+    ]
+    assert here.extra.get("by_position") == there.extra.get("by_position")
+    assert here.verdict is there.verdict
+    assert there.extra["decided_by"]["plain"] > 0.99 * here.extra["decided_by"]["plain"] - 1
 
-        def forward(self, x):
-            return self.head(self.layer(self.embed(x) + self.place)[:, -1])
 
-    model = Encoder().eval()
-    asked = {"inputs": tokens([12] * 4), "expected": lambda t: t.amax(-1), "reading": reading}
-    here, there = (certify(model, device=device, **asked).extra["counts"] for device in ("cpu", "cuda"))
-    assert here == there
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=has_gpu)])
+@pytest.mark.parametrize("reading", ["real", pytest.param("float32", marks=pytest.mark.deep)])
+def test_plain_runs_and_balls_bound_the_same_margins(reading, device):
+    """Wherever the plain runs are made, their bounds and those of balls hold the margins of real arithmetic."""
+    given = Task(tokens([12] * 4), lambda t: t.amax(-1))
+    problem = ModuleProblem(EncoderOnly().eval(), given, device)
+    graph, question = problem.graphs[4], given.question(4)
+    judge = problem.judge(4, reading_of(reading), given.inputs.parts[0].allowed)
+    rows = torch.randint(12, (300, 4), generator=torch.Generator().manual_seed(0))
+    answers = given.answers(rows, 12)
+    low, high = judge._run(judge.plain, rows, answers)
+    least, most = enclose(graph, Arithmetic(has_norms=True), question)(rows, answers)
+    assert bool(((low <= most) & (least <= high)).all())
+    assert float(((low > 0) | (high <= 0)).double().mean()) > 0.8
+    assert judge.plain.radius.device.type == device
 
 
 def test_a_task_file_says_what_it_is_about(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from models.every_size import traced_once
 from models.selection import every, first
+from models.tabled import by_tables
 
 from constructions.decoder import Decoder
 from tests.clocks import ENDLESS
@@ -98,7 +99,7 @@ def test_tables_of_scaled_layers_hold_the_exact_margins(scale, gap, n_heads, at)
     model = layer(scale, gap, at=at, n_heads=n_heads)
     oracle, layered, part = Oracle(model), *one_layer(model, largest)
     seen = 0
-    for rows, logits in cells.by_tables(layered, part):
+    for rows, logits in by_tables(layered, part):
         low, high = margins(logits, rows[:, -1])
         for row, least, most in zip(rows.tolist(), low.tolist(), high.tolist(), strict=True):
             margin = oracle.margin(row, row[-1])

@@ -6,15 +6,17 @@ other half of the reading "dtype, any order": the evaluations that no kernel at 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from constructions.model_arrays import ModelArrays
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import add, divide, exponential, flushed, multiply, multiply_add, rounded, two_product
 from verify.arithmetic.slack import Array
@@ -22,7 +24,7 @@ from verify.arithmetic.slack import Array
 if TYPE_CHECKING:
     from torch import nn
 
-M = TypeVar("M", bound="nn.Module")
+M = TypeVar("M", bound="nn.Module | ModelArrays")
 ORDERS = (
     "left to right",
     "right to left",
@@ -38,6 +40,7 @@ ORDERS = (
 ELEMENTS = 1 << 21  # products held at a time: 16 MiB an array
 Node = Array | tuple[Array, Array]  # a partial sum, or a product that is not yet taken
 Tokens = NDArray[np.int64]
+Way = tuple[str, bool, bool]
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,9 @@ class Evaluation:
 
     `accumulate` is the format inside a matrix product or a softmax, whose result is then rounded to `fmt`
     (default: fmt throughout). In tf32 the factors of matrix products have 11 bits, and all else is float32.
-    `order` is that of every sum: sorted by value or by magnitude, in a random tree (by `seed`), or, term by
-    term, as each rounding drives the sum furthest up or down. `fused` takes x y + z as one operation; `flush`
-    turns subnormal results into zero; `reciprocal` multiplies by 1/sqrt(d) where others divide.
+    `order` is that of every sum: sorted by value or by magnitude, in a random tree (one by `seed` for all sums of so
+    many terms), or, term by term, as each rounding drives the sum furthest up or down. `fused` takes x y + z as one
+    operation; `flush` turns subnormal results into zero; `reciprocal` multiplies by 1/sqrt(d) where others divide.
     """
 
     fmt: Format
@@ -69,9 +72,21 @@ class Evaluation:
         """The format inside an operation on tensors."""
         return self.accumulate or self.stored
 
-    @cached_property
-    def rng(self) -> np.random.Generator:
-        return np.random.default_rng(self.seed)
+    def named(self, directions: Mapping[str, Array] | None = None, ways: Iterable[Way] = ()) -> dict[str, object]:
+        """What a certificate says of it, so that it can be run again.
+
+        The sums of a tensor with directions are, element by element, the least (below 0) or the largest that any way
+        computes: an order, whether products are fused, and whether what is added is one more term.
+        """
+        signs = {
+            name: "".join("-" if x < 0 else "+" for x in values.flat) for name, values in (directions or {}).items()
+        }
+        plain = {"order": self.order, "seed": self.seed, "fused": self.fused, "flush": self.flush}
+        return plain | {
+            "reciprocal": self.reciprocal,
+            "directions": [[name, found] for name, found in signs.items() if found],
+            "ways": [[*way] for way in ways],
+        }
 
     def __call__(self, operation: Callable[..., Array], *x: Array) -> Array:
         """One operation in the inner format."""
@@ -118,21 +133,22 @@ class Evaluation:
             x, y = _terms(x, y)
         if self.order in ("upwards", "downwards"):
             return self._driven(x, y)
-        if self.order not in ("left to right", "pairwise"):
+        if self.order not in ("left to right", "pairwise", "random"):
             places = self._places(multiply(x, y, self.inner))
             x, y = np.take_along_axis(x, places, -1), np.take_along_axis(y, places, -1)
         nodes: list[Node] = [(x[..., i], y[..., i]) for i in range(x.shape[-1])]
+        draw = random.Random(self.seed)
+        if self.order == "random":
+            nodes.sort(key=lambda _: draw.random())
         if self.order == "pairwise":
             while len(nodes) > 1:
                 nodes = [self._joined(nodes[i : i + 2]) for i in range(0, len(nodes), 2)]
         while len(nodes) > 1:
-            i = self.rng.integers(len(nodes) - 1) if self.order == "random" else 0
+            i = int(draw.random() * (len(nodes) - 1)) if self.order == "random" else 0
             nodes[i : i + 2] = [self._joined(nodes[i : i + 2])]
         return self._value(nodes[0])
 
     def _places(self, products: Array) -> Any:
-        if self.order == "random":
-            return self.rng.permuted(np.broadcast_to(np.arange(products.shape[-1]), products.shape), axis=-1)
         if self.order == "right to left":
             return np.broadcast_to(np.arange(products.shape[-1])[::-1], products.shape)
         key = products if "cending" in self.order else np.abs(products)
@@ -191,9 +207,13 @@ def square_root(x: Array | float, fmt: Format) -> Array:
 
 def rounded_model(model: M, fmt: Format) -> M:
     """The model with every stored number rounded once to the format, kept in float64."""
+    stored = Evaluation(fmt).stored
+    if isinstance(model, ModelArrays):
+        weights = {name: np.asarray(rounded(W, stored)) for name, W in model.weights.items()}
+        return replace(model, dtype="float64", weights=weights)
     import torch
 
-    stored, model = Evaluation(fmt).stored, deepcopy(model).double()
+    model = deepcopy(model).double()
     with torch.no_grad():
         for W in model.parameters():
             W.copy_(torch.from_numpy(np.asarray(rounded(W.numpy(), stored))))

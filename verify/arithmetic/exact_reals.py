@@ -119,6 +119,8 @@ class Combination:
         return _collected(self.basis, ((_sum_of_exponents(*xy), c) for xy, c in products))
 
     def scaled(self, factor: fmpq) -> Combination:
+        if factor == 1:
+            return self
         return Combination(self.basis, {key: factor * c for key, c in self.terms.items()} if factor != 0 else {})
 
     def _as_combination(self, value: Combination | Number) -> Combination:
@@ -131,7 +133,7 @@ class Combination:
     @property
     def is_rational(self) -> bool:
         """Whether no basis number but 1 is in it, so that it is a number of every basis."""
-        return self.terms.keys() <= {ONE}
+        return all(key == ONE for key in self.terms)  # a hash of fmpq costs more than comparing a few
 
     def ball(self, bits: int) -> arb:
         """An enclosure computed with this many bits."""
@@ -179,8 +181,10 @@ def _collected(basis: Basis, terms: Iterable[tuple[Key, fmpq]]) -> Combination:
     """The combination of these terms, equal keys joined and zeros dropped."""
     joined: dict[Key, fmpq] = {}
     for key, c in terms:
-        joined[key] = joined[key] + c if key in joined else c
-    return Combination(basis, {key: c for key, c in joined.items() if c != 0})
+        before = joined.get(key)
+        joined[key] = c if before is None else before + c
+    has_zero = any(c == 0 for c in joined.values())
+    return Combination(basis, {key: c for key, c in joined.items() if c != 0} if has_zero else joined)
 
 
 def total(summands: Iterable[Combination]) -> Combination:

@@ -83,17 +83,15 @@ def __getattr__(name: str) -> Any:
     return kernels if name == "KERNELS" else tuple(kernels.values())
 
 
-def format_of(dtype: torch.dtype) -> Format:
-    """The format of a torch dtype.
+def format_of(dtype: torch.dtype | str) -> Format:
+    """The format of a torch dtype, or of its name.
 
     >>> import torch
     >>> format_of(torch.bfloat16).p
     8
     """
-    import torch
-
-    names = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
-    return FORMATS[names.get(dtype, str(dtype).removeprefix("torch."))]
+    name = str(dtype).removeprefix("torch.")
+    return FORMATS[{"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}.get(name, name)]
 
 
 def format_of_bits(p: int) -> Format:

@@ -19,32 +19,36 @@ if TYPE_CHECKING:
 Numbers = np.ndarray[Any, Any]  # of Fractions
 
 
-def numbers(x: Tensor) -> Array:
-    """The stored numbers as float64."""
+def numbers(x: Tensor | Array) -> Array:
+    """The stored numbers as float64; an array holds them so."""
+    if isinstance(x, np.ndarray):
+        return x
     return np.asarray(x.detach().cpu().double().numpy())
 
 
-def finite(name: str, x: Tensor) -> Array:
+def finite(name: str, x: Tensor | Array) -> Array:
     """The stored numbers as float64.
 
     Raises: BadInput for a dtype that float64 does not hold, and for NaN or infinity.
     """
-    from verify.arithmetic.formats import EXACT_IN_FLOAT64  # loads torch, which models that are arrays do without
+    if not isinstance(x, np.ndarray):
+        from verify.arithmetic.formats import EXACT_IN_FLOAT64  # loads torch, which models that are arrays do without
 
-    if x.dtype not in EXACT_IN_FLOAT64:
-        raise BadInput(f"{name}: dtype {x.dtype} is not supported. Use float64, float32, bfloat16 or float16.")
-    if not bool(x.isfinite().all()):
+        if x.dtype not in EXACT_IN_FLOAT64:
+            raise BadInput(f"{name}: dtype {x.dtype} is not supported. Use float64, float32, bfloat16 or float16.")
+    values = numbers(x)
+    if not np.isfinite(values).all():
         raise BadInput(f"{name}: holds NaN or infinity, and such weights compute nothing. Check the file.")
-    return numbers(x)
+    return values
 
 
-def check_finite(parameters: Iterable[tuple[str, Tensor]]) -> None:
+def check_finite(parameters: Iterable[tuple[str, Tensor | Array]]) -> None:
     """Raises BadInput for the first weight that is no finite number, or of a dtype that float64 does not hold."""
     for name, x in parameters:
         finite(name, x)
 
 
-def fractions(x: Tensor) -> Numbers:
+def fractions(x: Tensor | Array) -> Numbers:
     """The stored numbers as an array of fractions."""
     values = numbers(x)
     return np.array([Fraction(float(v)) for v in values.flat], dtype=object).reshape(values.shape)

@@ -5,11 +5,13 @@ from typing import Any
 
 from flint import arb, ctx, fmpq
 
-from verify.checker.adder import Adder, answer_of, how, in_dtype, least_gap, read_adder
+from verify.checker.adder import Adder, answer_of, how, in_dtype, least_gap, read_adder, rounded
 from verify.checker.carries import prove_two_layers
 from verify.checker.columns import BITS, DigitColumn
+from verify.checker.formats import BinaryFormat
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, require
-from verify.checker.roundoff import HALF, opened, still_due
+from verify.checker.reruns import check_answers
+from verify.checker.roundoff import HALF, Roundoff, opened, still_due
 from verify.checker.statement import certificate_of, check_counts, compare, is_close
 
 PRECISIONS = (128, 1024, 8192)
@@ -32,7 +34,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     compare(p, model.sizes)
     compare(c, {"assumptions": [ASSUMED[0] + how(fmt), ASSUMED[1]]})
     if verdict == "REFUTED":
-        _refute(model, n, B, c)
+        _refute(model, n, B, c, fmt)
         return verdict, trusted
     is_known = len(model.layers) <= 2 and (n * B * B) ** 2 <= MOST_TERMS
     require(is_known, "more than two layers, or so many digits, are not checked", NOT_CHECKABLE)
@@ -56,7 +58,7 @@ def _number(text: str, n: int, B: int) -> list[int]:
     return digits
 
 
-def _refute(model: Adder, n: int, B: int, c: dict[str, Any]) -> None:
+def _refute(model: Adder, n: int, B: int, c: dict[str, Any], fmt: BinaryFormat | None) -> None:
     """One pair of numbers decides: each digit of its answer, the right ones before it given."""
     case = c["counterexample"]
     a, plus, rest = case["input"].partition("+")
@@ -65,11 +67,16 @@ def _refute(model: Adder, n: int, B: int, c: dict[str, Any]) -> None:
     answer = answer_of(first, second, B)
     compare(case, {"expected": "".join(DIGITS[d] for d in answer)})
     said = case["predicted"]
+    tokens = [*first, B, *second, B + 1, *answer[:-1]]
+    if fmt:
+        found = check_answers(c, fmt, rounded(model, Roundoff(fmt)), tokens, answer)
+        compare(case, {"predicted": "".join(DIGITS[d] for d in found)})
+        return
     require(len(said) == n + 1 and {*said} <= {*DIGITS[:B], "?"}, "predicted: are no digits")
     check_counts(c, B ** (2 * n))
     for bits in PRECISIONS:
         with ctx.workprec(bits):
-            rows = model.logits([*first, B, *second, B + 1, *answer[:-1]]).tolist()[2 * n + 1 :]
+            rows = model.logits(tokens).tolist()[2 * n + 1 :]
             for row, name in zip(rows, said, strict=True):
                 is_beaten = name != "?" and any(y > row[DIGITS.find(name)] for y in row)
                 require(not is_beaten, f"predicted: {name} is not the largest")

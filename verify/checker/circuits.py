@@ -1,10 +1,12 @@
 """Certificates about circuits and regular languages: every gate, and the induction over them (docs/checker.md)."""
 
+import math
 from typing import Any
 
 from flint import arb, ctx
 
 from verify.checker.chains import Balls, Bits, Chain, ChainLayer
+from verify.checker.forwards import attended, fractions, of_embedded
 from verify.checker.languages import check_language
 from verify.checker.netlists import Gates
 from verify.checker.reading import (
@@ -17,10 +19,18 @@ from verify.checker.reading import (
     require,
     rows_of,
 )
+from verify.checker.roundoff import READING, Reach, Roundoff, contract, exact, reading_of, rows_hull, still_due
 from verify.checker.statement import certificate_of, compare, verdict_of
-from verify.checker.table import walk
+from verify.checker.table import IN_DTYPE, WRONG_STEP, walk
 
 MOST_POSITIONS, MOST_BITS = 2048, 12
+G = 3  # the coordinate that says the next token
+CONTRACT = (
+    "; the partial results of one sum are in at most three formats",
+    (),
+    "",
+    ", and results below the smallest normal number lie between 0 and twice the exact value",
+)
 NEXT, RIGHT = (
     "the next token is 1 where coordinate g exceeds 1/2",
     "right means: every token of the chain of thought is ",
@@ -40,28 +50,41 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     is_language = read_certificate(certificate).get("task") == "language"
     c = certificate_of("language" if is_language else "circuit", weights, certificate)
-    verdict, readings = verdict_of(c), [("real", "certified"), ("bit-exact", "certified")]
-    asked = (c.get("reading"), c.get("method"))
-    require(verdict == "PROVED" and asked in readings, "only proofs in real or bit-exact arithmetic", NOT_CHECKABLE)
+    verdict, fmt = reading_of(c) if c.get("reading") == READING else (verdict_of(c), None)
+    is_wrong, is_known = verdict == "REFUTED", c.get("reading") in ("real", "bit-exact", READING)
+    is_known = is_known and c.get("method") == "certified" and not (is_language and is_wrong)
+    require(is_known, "runs, and languages that are wrong, are not checked", NOT_CHECKABLE)
     require(isinstance(c.get("program"), dict), "program: was not kept", NOT_CHECKABLE)
-    trusted, p, program = walk(c, c["task"]), c["parameters"], c["program"]
-    is_real, (W, sizes) = asked[0] == "real", _read(weights)
+    trusted, p, program = (
+        walk(c, c["task"] + WRONG_STEP * is_wrong + IN_DTYPE * (fmt is not None)),
+        c["parameters"],
+        c["program"],
+    )
+    is_real, (W, sizes) = c["reading"] != "bit-exact", _read(weights)
     s, n, T, k, d = (p[name] for name in ("s", "n", "T", "k", "d"))
     compare(p, {"n": sizes["n"], "T": sizes["T"], "k": (n + T - 1).bit_length(), "d": 3 * k + 6})
     compare(p, {"s": sizes["s"]} if is_real else {"precision": f"s{s}"})
     require(n > 0 and n + T - 1 <= MOST_POSITIONS and 0 < s <= MOST_BITS, "sizes: are not checked", NOT_CHECKABLE)
-    said = [x + "its gate's value" * (x == RIGHT) for x in (REAL if is_real else CONSTANT)]
+    of_format = [*contract(p, *CONTRACT), NEXT, RIGHT] if fmt else None
+    said = [x + "its gate's value" * (x == RIGHT) for x in of_format or (REAL if is_real else CONSTANT)]
     compare(c, {"assumptions": said + [OF_LANGUAGE] * is_language})
     circuit = Gates(program, n, T)
     compare(c, {"statistics": circuit.statistics()})
     if is_language:
         check_language(circuit, program["automaton"], p, c)
     else:
-        compare(c, {"inputs_covered": str(1 << circuit.inputs)})
+        compare(c, {"inputs_covered": "1" if is_wrong else str(1 << circuit.inputs)})
     with ctx.workprec(128):
-        _check_steps(
-            _chain(Balls() if is_real else Bits(s), W, n, k), circuit, n, c["margin"], c["harmless_differences"]
-        )
+        margin, off = c["margin"], 0.0
+        if fmt:
+            require(margin is not None, "a margin of null is not shown in a dtype", NOT_CHECKABLE)
+            W = {name: fmt.of_weights(rows) for name, rows in W.items()}
+            off = _off(Roundoff(fmt), W)
+        chain = _chain(Balls() if is_real else Bits(s), W, n, k)
+        if is_wrong:
+            _refute(chain, circuit, n, c, off)
+        else:
+            _check_steps(chain, circuit, n, still_due(margin, off) if fmt else margin, c["harmless_differences"])
     return verdict, trusted
 
 
@@ -86,6 +109,41 @@ def _read(data: bytes) -> tuple[dict[str, Any], dict[str, int]]:
     return {name: rows_of(name, *tensor) if 0 not in tensor[1] else [] for name, tensor in tensors.items()}, sizes
 
 
+def _refute(chain: Chain, circuit: Gates, n: int, c: dict[str, Any], off: float) -> None:
+    """One step of one input, whose g is on the wrong side of 1/2 by more than all roundings can do."""
+    case, step, half = c["counterexample"], c["counterexample"]["step"], arb(0.5)
+    require(c["margin"] is not None, "a step that has no token is not checked", NOT_CHECKABLE)
+    is_input = len(case["input"]) == n and {*case["input"]} <= {*"01"} and 1 <= step <= len(circuit.steps)
+    require(is_input, f"counterexample: must have {n} bits and a step")
+    tokens = [*map(int, case["input"])]
+    for read in circuit.steps[:step]:
+        tokens.append(1 - tokens[read[0]] if len(read) == 1 else tokens[read[0]] & tokens[read[-1]])
+    due, of, answers = tokens[-1], circuit.steps[step - 1], chain.answers(n + step - 2)
+    (g,) = (g for seen, g in answers if all(tokens[place] == token for place, token in seen.items()))
+    ahead = g - half if due else half - g
+    require(not (ahead > off), f"counterexample: step {step} is right")
+    require(
+        bool(ahead <= -off if due else ahead < -off), "counterexample: whether it is wrong does not show", NOT_CHECKABLE
+    )
+    kind = "not" if len(of) == 1 else "and"
+    compare(case, {"expected": due, "computed": 1 - due, "predicted": 1 - due, "kind": kind})
+    digits = 0 if c["reading"] == "bit-exact" else arb(2) ** -29 * (1 + abs(ahead))  # nine of them
+    is_margin = c["margin"] <= 0 and not abs(ahead - arb(c["margin"])) > off + digits
+    require(is_margin, f"margin: is {c['margin']}, must be {ahead}")
+
+
+def _off(on: Roundoff, W: dict[str, Any]) -> float:
+    """By how much a computed g may be off on all inputs, at all positions: one row bounds them all."""
+    x, slots = of_embedded(on, fractions(W["E"]), fractions(W["P"])), len(W["P"])
+    x = Reach(rows_hull(x.size), rows_hull(x.error), x.unit)
+    for i in range(2):
+        W_Q, W_K, W_V, W_O, W_1, b_1, W_2, b_2 = (fractions(W[f"layers.{i}.{name}"]) for name in ChainLayer._fields)
+        x = attended(on, x, [(W_Q, W_K, W_V, W_O)], slots, True)
+        hidden = on.total([(x, W_1)], [exact(b_1)])
+        x = on.total([(hidden, W_2)], [x, exact(b_2)])
+    return math.nextafter(float((x.error[0, G] * (1 + arb(2) ** -40)).upper()), math.inf)
+
+
 def _chain(at: Any, W: dict[str, Any], n: int, k: int) -> Chain:
     def columns(name: str) -> Any:
         rows = [[at.stored(x) for x in row] for row in W[name]]
@@ -97,7 +155,7 @@ def _chain(at: Any, W: dict[str, Any], n: int, k: int) -> Chain:
     read = {name: row if name.startswith("b") else columns for name in ChainLayer._fields}
     layers = [ChainLayer(*(read[name](f"layers.{i}.{name}") for name in read)) for i in range(2)]
     E, P = ([[at.stored(x) for x in line] for line in W[name]] for name in "EP")
-    return Chain(at, E, P, layers, n, 3)
+    return Chain(at, E, P, layers, n, G)
 
 
 def _check_steps(chain: Chain, circuit: Gates, n: int, margin: float | None, differing: int) -> None:

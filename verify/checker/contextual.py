@@ -1,6 +1,5 @@
 """Certificates about the causal encoder that counts the ones of regions: cells of strings (docs/checker.md)."""
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,7 +7,7 @@ from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
 from verify.checker.exponentials import BITS as DIGITS
 from verify.checker.forwards import of_regions
-from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, Refusal, as_text, require
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, as_text, require
 from verify.checker.regions import (
     BOS,
     CLOSE,
@@ -28,9 +27,9 @@ from verify.checker.regions import (
 )  # fmt: skip
 from verify.checker.roundoff import Roundoff, contract, opened, still_due
 from verify.checker.statement import certificate_of, compare
+from verify.checker.wrong_strings import gaps_in_dtype, refute
 
 NOT_SHOWN = "margin: is not shown on all strings"
-LONGEST = 1024  # token of a string that is run
 MOST_TOKENS, MOST_TERMS = 1 << 16, 10**7  # of a string, and cells of strings times kinds of positions
 CAUSAL = SHAPES | {"W_Q": "d h", "W_K": "d h"}
 ASSUMED = [
@@ -53,11 +52,11 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     c = certificate_of("contextual counting", weights, certificate)
     (verdict, fmt, trusted), (W, sizes) = opened("contextual", c), read_shapes(weights, CAUSAL, ["bos"])
     require(sizes["tokens"] == 5, f"E has {sizes['tokens']} rows", UNREADABLE)
-    p, off, on = c["parameters"], 0.0, Roundoff(fmt) if fmt else None
+    p, off = c["parameters"], 0.0
     N, R, zeros = p["length"], p["regions"], p["zeros"]
-    if on:
-        W = {name: on.rounded(x) for name, x in W.items()}
-        off = of_regions(on, W, N + 1)
+    if fmt:
+        W = {name: Roundoff(fmt).rounded(x) for name, x in W.items()}
+        off = of_regions(Roundoff(fmt), W, N + 1) if verdict == "PROVED" else 0.0
     model = Causal(W, sizes["bos"])
     strings = Strings(N, R, R if p["exactly"] else 0, int(not sizes["bos"]), zeros)
     is_some = N > 0 and 2 * strings.fewest + (zeros or 0) <= N and p["exactly"] == (strings.fewest == R)
@@ -67,7 +66,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     compare(p, {"prompts": model.decoder.R, "dtype": sizes["dtype"]})
     compare(c, {"assumptions": ASSUMED + (contract(p, *CONTRACT) if fmt else []), "domain": in_words(strings)})
     if verdict == "REFUTED":
-        refute(c, strings, model.decoder.R, model.gaps)
+        refute(c, strings, model.decoder.R, gaps_in_dtype(c, fmt, W, sizes["bos"], True) if fmt else model.gaps)
         return verdict, trusted
     require(c["margin"] > 0, "margin: must be above zero")
     margin = fmpq(*still_due(c["margin"], off).as_integer_ratio())
@@ -100,24 +99,6 @@ def _check_lengths(found: Any, strings: Strings) -> None:
     for M, listed in found.items():
         length = listed[0] if listed and type(listed[0]) is int and 0 <= listed[0] <= strings.N else None
         require(as_text(listed) == as_text([length, None]), f"right_lengths.{M}: is no length, or says what is wrong")
-
-
-def refute(c: dict[str, Any], strings: Strings, prompts: int, gaps: Callable[[str, int], list[list[arb]]]) -> None:
-    """One string decides, in balls: at the prompt some other logit is at least the due one."""
-    case = c["counterexample"]
-    text, prompt, due = case["input"], case["prompt"], counts(case["input"], prompts)
-    require(strings.has(text) and 1 <= prompt <= prompts, f"counterexample: {text[:80]!r} and prompt {prompt} are none")
-    named = {"string": text, "length": len(text), "expected": due[prompt - 1], "all_expected": due}
-    compare(case, named | {"regions": re.findall(r"\[[01]*\]", text)} if "regions" in case else named)
-    require(len(text) <= LONGEST, f"strings of more than {LONGEST} tokens are not run", NOT_CHECKABLE)
-    for bits in DIGITS:
-        row = gaps(text, bits)[prompt - 1]
-        require(not all(x > 0 for x in row), f"counterexample: {text[:80]!r} is answered rightly at prompt {prompt}")
-        if any(x <= 0 for x in row):
-            is_bound = c["margin"] <= 0 and any(x <= arb(c["margin"]) for x in row)
-            require(is_bound, f"margin: is {c['margin']}, must be at least {min(row, key=float)}, and not above zero")
-            return
-    raise Refusal("the sign of a difference of logits does not show", NOT_CHECKABLE)
 
 
 class Causal:

@@ -1,33 +1,22 @@
 """Certificates about Count01: forms in three counts at vertices and rays, or quotients on boxes (docs/checker.md)."""
 
 from collections.abc import Iterator
-from fractions import Fraction
-from functools import reduce
 from itertools import product
 from typing import Any
 
-from flint import arb, ctx, fmpq
+from flint import fmpq
 
 from verify.checker.boxes import Box, all_positive
-from verify.checker.exponentials import BITS, Sum, scaled, sign_of
-from verify.checker.prompts import (
-    EQUALS,
-    PromptModel,
-    PromptRegion,
-    difference_at,
-    in_dtype,
-    less,
-    read_count01,
-    sign_at,
-)
-from verify.checker.reading import NOT_CHECKABLE, Refusal, require
-from verify.checker.roundoff import contract, opened, still_due
-from verify.checker.statement import certificate_of, check_counts, compare, is_close
+from verify.checker.exponentials import Sum, scaled, sign_of
+from verify.checker.prompts import EQUALS, TOKENS, Domain, PromptModel, PromptRegion, in_dtype, less, read_count01
+from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.replay import replay_of
+from verify.checker.roundoff import Roundoff, contract, opened, still_due
+from verify.checker.statement import certificate_of, compare
+from verify.checker.wrong_prompts import refute, run_again, wrong_prompt
 
-TOKENS = ("BOS", "0", "1", "2", "=", "4", "5", "EOS")
 FOUR, FIVE, EOS = 5, 6, 7
 LONGEST = 1 << 16  # digits, where their number is bounded
-MOST_HEADS = 4  # whose sums are multiplied out
 INPUTS_ARE = "triples (n0, n1, n2) {}; each triple stands for every order of its digits"
 
 
@@ -36,7 +25,10 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     c = certificate_of("count01", weights, certificate)
     (verdict, fmt, trusted), (numbers, sizes) = opened("count01", c), read_count01(weights)
     p, domain = c["parameters"], _domain(c["parameters"])
-    numbers, off = in_dtype(numbers, sizes["skip"], fmt, _longest(domain))
+    if fmt and verdict == "REFUTED":
+        numbers, off = {name: [*map(Roundoff(fmt).rounded, x)] for name, x in numbers.items()}, 0.0
+    else:
+        numbers, off = in_dtype(numbers, sizes["skip"], fmt, _longest(domain))
     model = PromptModel(numbers, sizes["skip"])
     require(model.classes >= len(TOKENS), f"weights: {model.classes} classes, fewer than tokens")
     compare(p, {k: v for k, v in sizes.items() if k != "d_h" and k in p})
@@ -49,15 +41,17 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         PromptRegion(last, is_more, _due(last, is_more, p["labels"])) for last in lasts for is_more in (True, False)
     ]
     if verdict == "REFUTED":
-        _refute(model, cells, domain, c)
+        cell, tokens = wrong_prompt(cells, domain, c)
+        if fmt:
+            run_again(replay_of(c, fmt), numbers, sizes["skip"], cell, tokens, c)
+        else:
+            of_all = domain_size(domain)
+            refute(model, cell, None if of_all is None else of_all * len(lasts), c)
     else:
-        size = _size(domain)
+        size = domain_size(domain)
         compare(c, {"inputs_covered": "infinite" if size is None else str(size * len(lasts))})
         _prove(model, cells, domain, c | {"margin": still_due(c["margin"], off)} if fmt else c)
     return verdict, trusted
-
-
-Domain = tuple[int, int | None, int, int | None, int | None]  # n0 and n1 from, to; n2 from, to; all three at most
 
 
 def _domain(p: dict[str, Any]) -> Domain:
@@ -77,7 +71,7 @@ def _longest(domain: Domain) -> int | None:
     return total if hi is None or M is None else min(2 * hi + M, 2 * hi + M if total is None else total)
 
 
-def _size(domain: Domain) -> int | None:
+def domain_size(domain: Domain) -> int | None:
     """How many triples there are, None for infinitely many."""
     lo, hi, m, M, total = domain
     if total is None:
@@ -121,7 +115,7 @@ def _prove(model: PromptModel, cells: list[PromptRegion], domain: Domain, c: dic
             form = [less(n, d, claimed) for n, d in zip(N, one if margin is None else D, strict=True)]
             is_shown = all(sign_of(scaled(form, row)) >= 0 for row in _ends(cell.is_more, domain))
         else:
-            require(_size(domain) is not None and margin is not None, "region: must be bounded", NOT_CHECKABLE)
+            require(domain_size(domain) is not None and margin is not None, "region: must be bounded", NOT_CHECKABLE)
             tops = [total if top is None else top for top in (hi, M)]
             quotients = [model.quotient(h, cell, rival) for h in range(len(model.scores))]
             box = Box(lo, tops[0] or 0, m, tops[1] or 0, total)
@@ -146,39 +140,3 @@ def _ends(is_more: bool, domain: Domain) -> Iterator[tuple[int, int, int, int]]:
         yield from ((0, 1, 1, 0), (0, 0, 1, 0) if is_more else (0, 1, 0, 0))
     if M is None:
         yield 0, 0, 0, 1
-
-
-def _refute(model: PromptModel, cells: list[PromptRegion], domain: Domain, c: dict[str, Any]) -> None:
-    """One prompt decides: its least difference of logits, in digits, and a tie of one head exactly."""
-    case, (lo, hi, m, M, total) = c["counterexample"], domain
-    n0, n1, n2 = n = [case[name] for name in ("n0", "n1", "n2")]
-    is_in = lo <= min(n0, n1) and m <= n2 and (hi is None or max(n0, n1) <= hi) and (M is None or n2 <= M)
-    require(is_in and (total is None or sum(n) <= total), "counterexample: is not in the region")
-    read = [x for x in cells if TOKENS[x.last] == case["last"] and x.is_more == (n1 > n0)]
-    require(len(read) == 1, f"counterexample: is not read after {case['last']}")
-    cell = read[0]
-    digits = [token for token, k in zip("012", n, strict=True) for _ in range(k)] if sum(n) <= 60 else []
-    tokens = ["BOS", *digits, "=", *([] if cell.last == EQUALS else [case["last"]])]
-    due = {"input": [*n, case["last"]], "tokens": tokens if sum(n) <= 60 else None, "expected": TOKENS[cell.due]}
-    compare(case, due | {"margin": c["margin"]})
-    rivals, row = [j for j in range(model.classes) if j != cell.due], (1, *n)
-    require(len(model.scores) <= MOST_HEADS, f"more than {MOST_HEADS} heads are not run exactly", NOT_CHECKABLE)
-    sign = min(sign_at(model, cell, j, row) for j in rivals)
-    require(sign <= 0, f"counterexample: {case['input']} is answered rightly")
-    compare(c, {"margin_exact": None if sign else "0"})
-    _counted(c, _size(domain), len({x.last for x in cells}))
-    for bits in BITS:
-        gap = reduce(arb.min, (difference_at(model, cell, j, row, bits) for j in rivals))
-        with ctx.workprec(bits):
-            if is_close(c["margin"], gap):
-                return
-    raise Refusal(f"margin: is {c['margin']}, must be {gap}")
-
-
-def _counted(c: dict[str, Any], size: int | None, lasts: int) -> None:
-    """How many prompts are wrong is trusted; that the numbers fit is not."""
-    require(("counts" in c) == ("wrong_share" in c), "counts: come with wrong_share")
-    if "counts" in c:
-        require(size is not None, "counts: of infinitely many")
-        wrong = check_counts(c, (size or 0) * lasts)
-        compare(c, {"wrong_share": str(Fraction(wrong, (size or 0) * lasts))})

@@ -1,8 +1,8 @@
 """Floating point formats for the checker: numbers rounded once, and how far sums in any order can be off."""
 
+import math
 import re
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from flint import arb
@@ -36,16 +36,20 @@ class BinaryFormat:
 
     def nearest(self, x: float) -> float:
         """Rounds to nearest, ties to even."""
-        if x == 0:
-            return x
-        n, d = abs(x).as_integer_ratio()
-        exponent = max(n.bit_length() - d.bit_length(), self.least)
-        if Fraction(n, d) < Fraction(2) ** exponent:
-            exponent = max(exponent - 1, self.least)
-        unit = Fraction(2) ** (exponent - self.p + 1)
-        rounded = round(Fraction(n, d) / unit) * unit  # round() of a fraction takes the even one of two
-        require(rounded < Fraction(2) ** (self.most + 1), f"a weight of {x} overflows")
-        return float(rounded) if x > 0 else -float(rounded)
+        found = self.closest(*scaled(x))
+        require(math.isfinite(found), f"a weight of {x} overflows")
+        return found
+
+    def closest(self, n: int, k: int) -> float:
+        """n / 2^k rounded to nearest, ties to even; infinity beyond the largest number."""
+        size = abs(n)
+        shift = max(size.bit_length() - 1 - k, self.least) - self.p + 1 + k  # of the last bit that is kept
+        if shift > 0:
+            steps, rest = divmod(size, 1 << shift)
+            half = 1 << shift - 1
+            size, k = steps + (rest > half or (rest == half and steps % 2 == 1)), k - shift
+        found = math.ldexp(size, -k) if size.bit_length() - 1 - k <= self.most else math.inf
+        return -found if n < 0 else found
 
     def of_weights(self, rows: list[list[float]]) -> list[list[float]]:
         """Weights as they are rounded once; none of them subnormal, as those may be flushed or kept."""
@@ -77,6 +81,12 @@ class BinaryFormat:
     def holds(self, size: arb) -> bool:
         """Whether results of at most this size never overflow."""
         return bool(size <= self.largest)
+
+
+def scaled(x: float) -> tuple[int, int]:
+    """(n, k) with x = n / 2^k."""
+    n, d = x.as_integer_ratio()
+    return n, d.bit_length() - 1
 
 
 def format_of(name: Any) -> BinaryFormat | None:

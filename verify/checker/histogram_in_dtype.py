@@ -5,9 +5,12 @@ from typing import Any
 
 from flint import arb
 
+from verify.checker import replay
+from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import of_counts, rounded_once
 from verify.checker.mathematics import Model
 from verify.checker.reading import NOT_CHECKABLE, Weights, require
+from verify.checker.reruns import of_counts as of_counts_again
 from verify.checker.roundoff import Roundoff, contract, opened, still_due
 from verify.checker.splits import decide
 from verify.checker.statement import compare
@@ -20,7 +23,7 @@ def check(w: Weights, c: dict[str, Any], claims: Sequence[str]) -> tuple[str, li
     verdict, fmt, trusted = opened("histogram", c)
     assert fmt is not None
     p = w.repeated["parameters"]
-    said, T, L, margins = c["parameters"], p["T"], p["L"], c["margin_per_count"]
+    said, T, L = c["parameters"], p["T"], p["L"]
     inner = said.get("accumulate")
     scores = [f"scores divided by sqrt(d), or times its reciprocal, each rounded to {inner} or not at all"]
     compare(c, {
@@ -29,9 +32,13 @@ def check(w: Weights, c: dict[str, Any], claims: Sequence[str]) -> tuple[str, li
         "claim": w.repeated["claim"] if w.repeated["claim"] in claims else None,
         "parameters": {**p, "precision": said["precision"], "accumulate": inner},
         "assumptions": [*contract(said, more=scores), RIGHT],
-        "inputs_covered": str(T**L),
+        "inputs_covered": "1" if verdict == "REFUTED" else str(T**L),
     })  # fmt: skip
+    if verdict == "REFUTED":
+        _refute(w, c, fmt)
+        return verdict, trusted
     require(len(w.matrices["b_2"][0]) > 1, "a model of one class is not checked in a dtype", NOT_CHECKABLE)
+    margins = c["margin_per_count"]
     is_list = len(margins) == L and all(type(m) is float and m > 0 for m in margins)
     require(is_list, f"margin_per_count: must be {L} numbers above zero")
     compare(c, {"margin": min(margins)})
@@ -41,3 +48,17 @@ def check(w: Weights, c: dict[str, Any], claims: Sequence[str]) -> tuple[str, li
     held = decide(Model(w, [still_due(m, off) for m in margins]), None)
     require(held == (0, 0), "margin: is not shown on all inputs")
     return verdict, trusted
+
+
+def _refute(w: Weights, c: dict[str, Any], fmt: BinaryFormat) -> None:
+    """One input, run in the evaluation that is named."""
+    p, case, first = w.repeated["parameters"], c["counterexample"], w.first_count or 0
+    tokens, position = case["tokens"], case["position"]
+    is_input = len(tokens) == p["L"] and max(tokens) < p["T"] and position < p["L"]
+    require(is_input, f"counterexample: must have {p['L']} tokens below {p['T']} and one of their positions")
+    expected, said, on = tokens.count(tokens[position]), case["predicted"], replay.replay_of(c, fmt)
+    W, is_softmax = rounded_once(w, fmt)[0].matrices, p["model"].endswith("+sftm")
+    logits = of_counts_again(on, W, tokens, position, p["d"], is_softmax)
+    found = on.margin(logits, expected - first, None if said is None else said - first)
+    replay.check_margin(c["margin"], found, is_softmax)
+    compare(case, {"input": tokens, "expected": expected, "is_tie": found == 0})

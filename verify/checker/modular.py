@@ -4,10 +4,11 @@ from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
-from verify.checker.adder import Adder, how, in_dtype, least_gap, neurons, plus, read_adder
+from verify.checker.adder import Adder, how, in_dtype, least_gap, neurons, plus, read_adder, rounded
 from verify.checker.forwards import Head
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
-from verify.checker.roundoff import opened, still_due
+from verify.checker.reruns import check_answers
+from verify.checker.roundoff import Roundoff, opened, still_due
 from verify.checker.statement import certificate_of, compare, is_close
 
 BITS = (128, 1024, 8192)
@@ -29,6 +30,13 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     formula = f"tokens a b =, read at =: x = E[token] + position; x = {skip}sum of heads' softmax(q k) v W_O; "
     formula += f"x = {skip}ReLU(x W_1 + b_1) W_2; logits = x W_out + b_out; {how(fmt)}"
     compare(c, {"assumptions": [formula, RIGHT]})
+    if fmt and verdict == "REFUTED":
+        case = c["counterexample"]
+        require(_is_pair(case["input"], P), f"counterexample: {case['input']} is no pair")
+        right = sum(case["input"]) % P
+        said = check_answers(c, fmt, rounded(model, Roundoff(fmt)), [*case["input"], P], [right])
+        compare(case, {"expected": right, "predicted": said[0]})
+        return verdict, trusted
     model, off = in_dtype(model, fmt)
     wrong = Pairs(model).wrong(still_due(c["margin"], off) if verdict == "PROVED" else 0.0)
     counts = {"right": str(P * P - len(wrong)), "wrong": str(len(wrong))}

@@ -3,10 +3,12 @@
 from fractions import Fraction
 from typing import Any
 
+from verify.checker import replay
 from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import of_counts, rounded_once
 from verify.checker.mathematics import Model
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Weights, read_tensors, require, rows_of
+from verify.checker.reruns import of_counts as of_counts_again
 from verify.checker.roundoff import Roundoff, contract, opened, still_due
 from verify.checker.splits import decide
 from verify.checker.statement import certificate_of, compare, stands_for
@@ -29,7 +31,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     if verdict == "PROVED":
         _prove(w, c, fmt)
     else:
-        _refute(w, c)
+        _refute(w, c, fmt)
     return verdict, trusted
 
 
@@ -62,16 +64,24 @@ def _prove(w: Weights, c: dict[str, Any], fmt: BinaryFormat | None) -> None:
     compare(c, {"inputs_covered": str(model.inputs)})
 
 
-def _refute(w: Weights, c: dict[str, Any]) -> None:
-    """One input decides, in fractions."""
+def _refute(w: Weights, c: dict[str, Any], fmt: BinaryFormat | None) -> None:
+    """One input decides, in fractions, or in the evaluation that is named."""
     p, case = w.repeated["parameters"], c["counterexample"]
     tokens, position = case["input"], case["position"]
     is_input = len(tokens) == p["L"] and max(tokens) < p["T"] and position < p["L"]
     require(is_input, f"counterexample: must have {p['L']} tokens below {p['T']} and one of their positions")
+    right = tokens.count(tokens[position]) % 2
+    if fmt:
+        on, said = replay.replay_of(c, fmt), case["predicted"]
+        found = on.margin(
+            of_counts_again(on, rounded_once(w, fmt)[0].matrices, tokens, position, None, False), right, said
+        )
+        replay.check_margin(c["margin"], found, False)
+        compare(case, {"expected": right, "is_tie": found == 0})
+        return
     winners, difference, D = Model(w, [0.0] * p["L"]).judge(tokens, position)
     exact = Fraction(difference.get(0, 0), D[0])
     require(exact <= 0, f"counterexample: {tokens} is answered rightly at position {position}")
-    right = tokens.count(tokens[position]) % 2
     compare(case, {"expected": right, "predicted": 1 - right, "is_tie": exact == 0})
     require(stands_for(c["margin"], exact), f"margin: is {c['margin']}, must be {float(exact)}")
     compare(c, {"margin_exact": str(exact)})

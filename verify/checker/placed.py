@@ -6,7 +6,7 @@ from itertools import product
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
-from verify.checker.contextual import CONTRACT, NOT_SHOWN, in_words, one_by_one, refute
+from verify.checker.contextual import CONTRACT, NOT_SHOWN, in_words, one_by_one
 from verify.checker.formats import BinaryFormat
 from verify.checker.places import OffAtPlaces, Places, Row, arguments
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, require
@@ -28,6 +28,7 @@ from verify.checker.regions import (
 )  # fmt: skip
 from verify.checker.roundoff import HALF, Roundoff, contract, opened, still_due
 from verify.checker.statement import certificate_of, compare
+from verify.checker.wrong_strings import gaps_in_dtype, refute
 
 MOST_PLACES, MOST_COORDINATES = 128, 4
 PLACED = SHAPES | {"positions": "places d", "W_Q": "d e", "W_K": "d e"}
@@ -54,21 +55,23 @@ def check(weights: bytes, certificate: bytes, task: str) -> tuple[str, list[str]
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     c, (shapes, computes) = certificate_of(task, weights, certificate), TASKS[task]
     (verdict, fmt, trusted), (W, sizes), p = opened("placed", c), read_shapes(weights, shapes), c["parameters"]
-    N, is_causal = p["length"], "slope" in W
+    N, R, is_causal, prompts = p["length"], p["regions"], "slope" in W, W["P"].nrows()
     is_model = sizes["tokens"] == 5 and 0 < N < sizes["places"] and sizes.get("pairs", 0) * 2 in (0, sizes["e"])
     require(is_model, "the file holds no model of such strings", UNREADABLE)
-    is_checkable = N < MOST_PLACES and sizes["h"] <= MOST_COORDINATES
+    is_checkable, strings = N < MOST_PLACES and sizes["h"] <= MOST_COORDINATES, Strings(N, R)
     require(is_checkable, "so many places, or coordinates of the attention, are not decided again", NOT_CHECKABLE)
     own = {"slope": as_float(W["slope"][0, 0])} if is_causal else {"coordinates": sizes["e"] - 1}
-    compare(p, own | {"prompts": W["P"].nrows(), "dtype": sizes["dtype"]})
-    strings, model = Strings(N, p["regions"]), Placed(W, N, p["regions"], fmt)
-    assumed = [computes, *(contract(p, *CONTRACT) if fmt else [STORED]), RIGHT]
-    compare(c, {"assumptions": assumed, "domain": in_words(strings)})
+    compare(p, own | {"prompts": prompts, "dtype": sizes["dtype"]})
+    W = {name: Roundoff(fmt).rounded(x) for name, x in W.items()} if fmt else W
+    evaluated = contract(p, *CONTRACT) if fmt else [STORED]
+    compare(c, {"assumptions": [computes, *evaluated, RIGHT], "domain": in_words(strings)})
     if verdict == "REFUTED":
-        refute(c, strings, model.decoder.R, model.gaps)
+        gaps = gaps_in_dtype(c, fmt, W, True, is_causal) if fmt else Placed(W, N, R, None).gaps
+        refute(c, strings, prompts, gaps)
         return verdict, trusted
+    model = Placed(W, N, R, fmt)
     require(c["margin"] > 0, "margin: must be above zero")
-    compare(c, {"inputs_covered": str(strings.number() * model.decoder.R)})
+    compare(c, {"inputs_covered": str(strings.number() * prompts)})
     margin = fmpq(*still_due(c["margin"], model.off.logits, fmt is not None).as_integer_ratio())
     if not model.proves(margin):
         is_true = not strings.are_few or one_by_one(strings, model.gaps, margin)
@@ -81,7 +84,6 @@ class Placed:
     """Places are told by their token and number, and by how many delimiters there are up to them."""
 
     def __init__(self, W: dict[str, fmpq_mat], N: int, R: int, fmt: BinaryFormat | None) -> None:
-        W = {name: Roundoff(fmt).rounded(x) for name, x in W.items()} if fmt else W
         self.W, self.off, self.is_causal, self.N = W, OffAtPlaces(W, N + 1, fmt), "slope" in W, N
         self.decoder, self.places = RegionDecoder(W), Places(N, 2 * min(R, N // 2) + 1)
         self.rows = self.places.rows

@@ -13,6 +13,8 @@ from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tiles,
 from verify.checker.roundoff import Roundoff, exact
 
 EQUALS = 4
+TOKENS = ("BOS", "0", "1", "2", "=", "4", "5", "EOS")
+Domain = tuple[int, int | None, int, int | None, int | None]  # n0 and n1 from, to; n2 from, to; all three at most
 SHAPES = ("E", "W_Q", "W_K", "W_V", "W_O", "W_out", "b_out")
 
 

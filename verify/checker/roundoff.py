@@ -12,8 +12,8 @@ from flint import arb, arb_mat, fmpq, fmpq_mat
 
 from verify.checker.formats import ULPS, BinaryFormat, format_of, in_words
 from verify.checker.reading import NOT_CHECKABLE, as_text, require
-from verify.checker.statement import header, verdict_of
-from verify.checker.table import IN_DTYPE, walk
+from verify.checker.statement import compare, header, verdict_of
+from verify.checker.table import IN_DTYPE, TABLES, walk
 
 READING = "dtype, any order"
 HALF = "half of the margin"  # what is not shown of it where `still_due` is asked step by step
@@ -192,18 +192,24 @@ def _most(numbers: Sequence[arb]) -> arb:
 
 
 def opened(task: str, c: dict[str, Any]) -> tuple[str, BinaryFormat | None, list[str]]:
-    """The verdict, the format of a proof in a dtype, and the fields taken on trust. Raises: Refusal."""
+    """The verdict, the format of one in a dtype, and the fields taken on trust. Raises: Refusal."""
     verdict, fmt = reading_of(c)
-    return verdict, fmt, walk(c, f"{task}, {verdict.lower()}{IN_DTYPE * (fmt is not None)}")
+    kind = f"{task}, {verdict.lower()}{IN_DTYPE * (fmt is not None)}"
+    require(kind in TABLES, "wrong inputs in a dtype are not checked", NOT_CHECKABLE)
+    if fmt is not None and verdict == "REFUTED":
+        case = c.get("counterexample")
+        is_named = isinstance(case, dict) and "run_as" in case or "counterexample.run_as" not in TABLES[kind]
+        require(is_named, "a wrong input whose evaluation is not named is not run again", NOT_CHECKABLE)
+        compare(c, {"inputs_covered": "1"})
+    return verdict, fmt, walk(c, kind)
 
 
 def reading_of(c: dict[str, Any]) -> tuple[str, BinaryFormat | None]:
-    """The verdict, and the format of a proof in a dtype; None in real arithmetic."""
+    """The verdict, and the format of one in a dtype; None in real arithmetic."""
     if as_text(c.get("reading")) != as_text(READING):
         return header(c), None
     require(as_text(c.get("method")) == '"certified"', "method: is not checked in a dtype", NOT_CHECKABLE)
-    require(verdict_of(c) == "PROVED", "wrong inputs in a dtype are not checked", NOT_CHECKABLE)
-    p = c.get("parameters")
+    verdict, p = verdict_of(c), c.get("parameters")
     said = [p.get("precision"), p.get("accumulate")] if isinstance(p, dict) else [None] * 2
     fmt, inner = format_of(said[0]), format_of(said[0] if said[1] is None else said[1])
     known = fmt is not None and inner is not None
@@ -211,7 +217,7 @@ def reading_of(c: dict[str, Any]) -> tuple[str, BinaryFormat | None]:
     assert fmt is not None and inner is not None
     is_wider = inner.p >= fmt.p and inner.least <= fmt.least and inner.most >= fmt.most
     require(is_wider, "parameters: sums in a narrower format are not checked", NOT_CHECKABLE)
-    return "PROVED", fmt
+    return verdict, fmt
 
 
 def contract(

@@ -588,6 +588,19 @@ CIRCUIT: Table = _real("circuits", **dict.fromkeys(["s", "n", "T", "k", "d"], "w
     **{f"program.{name}[]": Field("whole", GATES) for name in ("outputs", "steps[]", "node_of")},
     "program.gates[][]": Field("text | whole", GATES),
 }
+WRONG_STEP = ", a wrong step"
+STEP = "run by circuits._refute"
+CIRCUIT_WRONG: Table = CIRCUIT | {
+    "margin": Field("number | null", "by circuits._refute"),
+    "counterexample": Field("object", STEP),
+    "counterexample.input": Field("text", STEP),
+    **{f"counterexample.{name}": Field("whole", STEP) for name in ("step", "expected")},
+    **{f"counterexample.{name}": Field("whole | null", STEP) for name in ("computed", "predicted")},
+    "counterexample.kind": Field("text", STEP),
+    "counterexample.gate": _trusted("text", "gate", "the name of the step's gate"),
+    "counterexample.why": _trusted("text | null", "why", "what is wrong there, in words"),
+    "counterexample.run?": _trusted("text", "run", "how the prover ran it"),
+}
 LANGUAGE: Table = CIRCUIT | {
     "parameters.length": Field("whole", INDUCTION),
     "parameters.alphabet": Field("text", INDUCTION),
@@ -603,6 +616,7 @@ LANGUAGE: Table = CIRCUIT | {
 
 TABLES: dict[str, Table] = {
     "circuit": CIRCUIT,
+    f"circuit{WRONG_STEP}": CIRCUIT_WRONG,
     "language": LANGUAGE,
     "histogram, proved": HISTOGRAM
     | {
@@ -667,8 +681,65 @@ def _in_dtype(kind: str) -> Table:
     }  # fmt: skip
 
 
+RUN = "run again with every operation rounded, by replay.replay_of"
+EVALUATION: Table = {
+    "counterexample.run_as": Field("object", RUN),
+    "counterexample.run_as.order": Field("text", RUN),
+    "counterexample.run_as.seed": Field("integer", RUN),
+    **{f"counterexample.run_as.{name}": Field("flag", RUN) for name in ("fused", "flush", "reciprocal")},
+    **{f"counterexample.run_as.{name}": Field("list", RUN) for name in ("directions", "ways")},
+    **{f"counterexample.run_as.{name}[]": Field("list", RUN) for name in ("directions", "ways")},
+    "counterexample.run_as.directions[][]": Field("text", RUN),
+    "counterexample.run_as.ways[][]": Field("text | flag", RUN),
+    "counterexample.order": _trusted("text", "order", "the evaluation in words"),
+    "margin": Field("number | null", RUN),
+    "margin_exact": NULL,
+}
+
+
+def _wrong_in_dtype(task: str) -> Table:
+    """A wrong input in a format, and the evaluation in which it is wrong; where none is named, the plainest one."""
+    of_real = TABLES[f"{task}, {'wrong' if task == 'histogram' else 'refuted'}"]
+    left_out = ("wrong_", "counts", "tree", "error_share", "right_lengths", "boxes")
+    left_out_too = ("counterexample.is_smallest", "counterexample.margin")
+    kept = {path: field for path, field in of_real.items() if not path.startswith(left_out + left_out_too)}
+    run: Table = EVALUATION
+    if task in ("contextual", "placed"):
+        run = {
+            "margin": _trusted("number | null", "margin", "what torch computes; that it is not above zero is compared")
+        }
+    elif task == "count01":
+        run = {path: field for path, field in EVALUATION.items() if path != "counterexample.order"}
+        run |= {"counterexample.logits": Field("list", RUN), "counterexample.logits[]": Field("number | null", RUN)}
+        run["counterexample.fails"] = Field("flag", RUN)
+    elif task == "histogram":
+        predicts = _trusted("whole | null", "module_predicts", "what torch answers there")
+        every = _trusted("text", "fails_in", "whether another order is right")
+        run = EVALUATION | {"counterexample.module_predicts": predicts, "counterexample.fails_in": every}
+    if "counterexample.run_as" in run:
+        answer = "text" if task in ("addition", "count01") else "whole | null"
+        run = run | {"counterexample.predicted": Field(answer, RUN)}
+    return kept | run | {
+        "counterexample.is_smallest?": _trusted("flag", "is_smallest", "no smaller input is wrong"),
+        "reading": Field("text", STATED),
+        "parameters.precision": Field("text", STATED),
+        "parameters.accumulate?": Field("text | null", STATED),
+        "error_share": NULL,
+    }  # fmt: skip
+
+
 ROUNDED = ("addition", "contextual", "count01", "histogram", "modular", "parity", "placed")
 TABLES |= {f"{task}, proved{IN_DTYPE}": _in_dtype(f"{task}, proved") for task in ROUNDED}
+TABLES |= {f"{task}, refuted{IN_DTYPE}": _wrong_in_dtype(task) for task in ROUNDED}
+TABLES |= {
+    f"{task}{IN_DTYPE}": TABLES[task]
+    | {
+        "margin": _trusted("number | null", BELOW, "no more than twice their bound; the rest by circuits.check"),
+        "parameters.precision": Field("text", STATED),
+        "parameters.accumulate": Field("text | null", STATED),
+    }
+    for task in ("circuit", f"circuit{WRONG_STEP}", "language")
+}
 
 
 def walk(found: Any, kind: str) -> list[str]:

@@ -199,7 +199,7 @@ Fact = tuple[str, str]
 def publish(
     request: Request,
     certificate: Certificate,
-    weights: bytes,
+    weights: bytes | Callable[[], bytes],
     facts: Iterable[Fact] = (),
     report: Callable[[Certificate, list[Fact]], None] | None = None,
     look_at: LookAt | None = None,
@@ -208,7 +208,8 @@ def publish(
 ) -> int:
     """Writes what was asked for, prints the certificate, and returns the exit code.
 
-    `facts` are the task's own lines; `report` prints them with the certificate where the task has words of its own.
+    `weights` are the bytes of a file, or make them where one is saved. `facts` are the task's own lines; `report`
+    prints them with the certificate where the task has words of its own.
     `look_at` runs the input that the page of --report draws, `over_time` is how the accuracy's bracket became narrow.
     `only_saved` gives fields of the saved certificate that are not printed: what `verify check` needs and nobody reads.
     What is saved are the numbers that were judged, and the saved certificate speaks of them; what is printed also says
@@ -218,6 +219,7 @@ def publish(
     if request.save is not None:
         from constructions import written_files
 
+        weights = weights() if callable(weights) else weights
         certificate = certificate.about(weights)
         if request.is_weights_file:
             written_files.write_whole(request.save, weights)

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from verify.arithmetic.formats import FORMATS, Format
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.slack import LOST, U
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import Graph
-from verify.engine.margins import Question, margins
+from verify.engine.margins import Question
 from verify.engine.plain import Plain
 from verify.engine.radius import radii
 from verify.engine.run import enclosed_weights
@@ -61,13 +63,8 @@ class Enumeration:
     def __call__(self, tokens: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
         """Lower and upper bounds on each margin (N,), NaN where LayerNorm divides by less than was allowed for."""
         output, deviations = self.plain(tokens)
-
-        def one(logits: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-            mid = self.question.logits(Ball(logits)).mid
-            least, most = margins(Ball(mid, self.radius), right)
-            return least.amin(), most.amin()
-
-        low, high = torch.vmap(one)(output, answers)
+        logits = torch.vmap(lambda one: self.question.logits(Ball(one)).mid)(output)
+        low, high = margins_within(logits, self.radius, answers)
         is_covered = (deviations >= self.thresholds).all(1)
         nothing = torch.full_like(low, math.nan)
         return torch.where(is_covered, low, nothing), torch.where(is_covered, high, nothing)
@@ -81,6 +78,26 @@ class Enumeration:
         except (RuntimeError, IndexError, TypeError) as error:  # of torch's, of what has another rule here
             raise NoRadius(f"the graph does not run in float64: {error}") from None
         return FLOOR * deviations.amin(0)
+
+
+def margins_within(logits: Tensor, radius: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
+    """Lower and upper bounds on the least margin over the positions of each input, as `margins` gives them, and faster.
+
+    NaN where a logit is no number. The radius is enlarged by four roundings of numbers as large as the largest logit:
+    one is made in each sum with it, and one more is its share of a difference, which is up to twice that size.
+    Shapes: logits (N, positions, classes), radius (positions, classes), answers (N, positions).
+    """
+    largest = logits.abs().amax((1, 2))
+    is_finite = torch.isfinite(largest)
+    most = torch.where(is_finite, largest, torch.zeros_like(largest)).amax()
+    wide = (radius + 4 * U * (most + radius)) * ENLARGE + LOST
+    own = answers.unsqueeze(-1)
+    up, down = logits + wide, logits - wide
+    own_up, own_down = (x.gather(-1, own).squeeze(-1) for x in (up, down))
+    rival_up, rival_down = (x.scatter(-1, own, -math.inf).amax(-1) for x in (up, down))
+    low, high = (own_down - rival_up).amin(1), (own_up - rival_down).amin(1)
+    nothing = torch.full_like(low, math.nan)
+    return torch.where(is_finite, low, nothing), torch.where(is_finite, high, nothing)
 
 
 def rounded(graph: Graph, at: Arithmetic) -> Graph:

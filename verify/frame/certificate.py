@@ -51,6 +51,7 @@ BAD_INPUT_EXIT_CODE = 2
 COLOURS = {Verdict.PROVED: "#007A5A", Verdict.REFUTED: "#B33A00", Verdict.UNKNOWN: "#8A6000"}  # in notebooks
 
 READING_REAL = "real"
+RUN_AS = "run_as"  # of a counterexample: the evaluation to run again, for programs to read
 READING_DTYPE = "dtype, any order"
 READING_BIT_EXACT = "bit-exact"
 

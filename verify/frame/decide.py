@@ -260,8 +260,8 @@ class Decidable(Provable, Protocol):
         """Runs one wrong answer of an item and says what it is."""
 
     @property
-    def dtype(self) -> torch.dtype:
-        """In which the module's numbers are stored, and torch runs it."""
+    def dtype(self) -> torch.dtype | str:
+        """In which the module's numbers are stored, and torch runs it; its name where there is no module yet."""
 
     def is_surely_wrong(self, item: Item, answer: int) -> bool:
         """Whether an answer that a run got wrong is so in real arithmetic, or the run is not that of the weights.
@@ -332,6 +332,8 @@ def _ran_wrong(problem: Decidable, reading: Reading, seconds: float, telling: Se
     it does in constant-bit arithmetic, which has one run. Where real arithmetic is, a run may be wrong by its own
     rounding, so that a wrong answer is looked at without it.
     """
+    if isinstance(problem.dtype, str) and isinstance(reading, Real):
+        return None  # nothing but arrays, of which no module is made: they were looked at, exactly
     own = format_of(problem.dtype)
     is_own = isinstance(reading, Rounded) and reading.accumulate is None and reading.format == own
     if not isinstance(reading, ConstantBits) and (

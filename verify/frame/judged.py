@@ -117,7 +117,7 @@ def check_judged(module: object, kind: type[Module], *, anywhere: bool = False) 
             raise BadInput(f"module: a hook for all modules of the process is registered ({name}). Remove it first.")
     _check_tensors(module)
     if not anywhere:
-        _check_device(module)
+        check_on_cpu(module)
     _check_process()
 
 
@@ -420,7 +420,8 @@ def _check_tensors(module: nn.Module) -> None:
                 raise BadInput(f"{what}: its parametrization gives another value each time. Remove it first.")
 
 
-def _check_device(module: nn.Module) -> None:
+def check_on_cpu(module: nn.Module) -> None:
+    """Raises BadInput for a module that lies on a graphics card, with a way out."""
     for name, value in (*module.named_parameters(), *module.named_buffers()):
         if value.device.type != "cpu":
             raise BadInput(f"{name}: lies on {value.device}; runs beside a proof are on the CPU. Pass module.cpu().")

@@ -15,6 +15,7 @@ from verify.module.automaton import (
     compose,
     count_of_last,
     dyck,
+    each_prefix,
     first_repeated,
     largest,
     majority,
@@ -31,8 +32,8 @@ from verify.module.task import Task
 
 __all__ = [
     "Automaton", "Domain", "ModuleProblem", "Recurrence", "RecurrentProblem", "Task", "assert_proved", "certify",
-    "certify_recurrence", "compose", "count_of_last", "dyck", "first_repeated", "largest", "majority", "smallest",
-    "sorted_at", "strings", "sum_modulo", "tokens",
+    "certify_recurrence", "compose", "count_of_last", "dyck", "each_prefix", "first_repeated", "largest", "majority",
+    "smallest", "sorted_at", "strings", "sum_modulo", "tokens",
 ]  # fmt: skip
 
 

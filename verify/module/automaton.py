@@ -60,6 +60,30 @@ class Automaton:
             self._known[state, token] = self.step(state, token)
         return self._known[state, token]
 
+    def of_prefix(self, read: int, length: int) -> Automaton:
+        """The same on the first `read` tokens of an input: the others change nothing."""
+        others = range(length - read) if self.backwards else range(read, length)
+
+        def step(state: tuple[int, Hashable], token: int) -> tuple[int, Hashable]:
+            return state[0] + 1, state[1] if state[0] in others else self.after(state[1], token)
+
+        return Automaton((0, self.start), step, lambda state: self.answer(state[1]), self.backwards)
+
+
+@dataclass(frozen=True)
+class EachPrefix:
+    """An automaton's answer at each position, on the tokens up to there: a function of tokens, (N, length).
+
+    >>> import torch
+    >>> EachPrefix(sum_modulo(5))(torch.tensor([[3, 4, 4]]))
+    tensor([[3, 2, 1]])
+    """
+
+    automaton: Automaton
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        return torch.stack([self.automaton(tokens[:, :read]) for read in range(1, tokens.shape[1] + 1)], 1)
+
 
 def occurring(codes: Numbers, most: int) -> tuple[Numbers, Numbers]:
     """The codes that occur, all below `most`, and the place of each given one among them."""
@@ -171,6 +195,22 @@ def compose(group: Sequence[Sequence[int]]) -> Automaton:
         return tuple(elements[token][i] for i in state)
 
     return Automaton(tuple(range(len(elements[0]))), step, lambda state: number[state])
+
+
+def each_prefix(automaton: Automaton) -> EachPrefix:
+    """The right class at each position: an automaton's answer on the tokens up to there.
+
+    >>> import torch
+    >>> each_prefix(count_of_last())(torch.tensor([[3, 5, 3]]))
+    tensor([[0, 0, 1]])
+
+    Raises: BadInput for what is no automaton.
+    """
+    if not isinstance(automaton, Automaton):
+        raise BadInput(
+            "each_prefix: takes an Automaton, such as sum_modulo(7); a function answers at each position itself"
+        )
+    return EachPrefix(automaton)
 
 
 def sorted_at(k: int) -> Callable[[Tensor], Tensor]:

@@ -2,8 +2,9 @@
 
 A cell is a product of token sets, one for each position. It is right where the least gap between the right logit and
 every other is positive, wrong throughout where the greatest gap to one rival is not (a tie is wrong); else the position
-whose tokens matter most for the worst rival is split in two. Small cells are run, input by input. Every input of the
-domain is in exactly one cell, so that the four numbers sum to the domain's size, whenever the search ends.
+whose tokens matter most, for the worst rival or for the weights of one head, is split in two. Small cells are run,
+input by input. Every input of the domain is in exactly one cell, so that the four numbers sum to the domain's size,
+whenever the search ends.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from verify.engine.balls import Ball
 from verify.engine.capture import Graph
 from verify.engine.margins import Question, margins
 from verify.engine.one_layer.bounds import Cells, tables_of
@@ -35,12 +35,14 @@ from verify.reduction.quotients import Entries
 LISTED = 1000  # inputs of a cell that is wrong throughout, which are then listed
 DRAWN = 4  # inputs of right cells that are decided at once, which are then run
 RUN = 256  # inputs of a cell that are run rather than split
+BARE = 4  # how many times fewer where nothing follows the attention but a linear map, so that bounds cost less
 AT_ONCE = 1 << 22  # numbers in the tables of a batch of cells
-MOST_AT_ONCE = 256  # cells
+MOST_AT_ONCE = 1 << 10  # cells
 MOST_STARTED = 1 << 12  # cells into which the whole domain is split before tokens are fixed
+MOST_REMEMBERED = 1 << 16  # products of token sets, of one position among several that answer
 ROUNDS = 4  # in which the time left is shared out among the tokens of the fixed positions
 PARTS = 8  # of a batch, which are bounded at once
-LEAST_PART = 8  # cells; fewer take as long
+LEAST_PART = 1 << 17  # numbers; fewer take as long
 AtOnce = Callable[..., Iterable[Any]]
 Aim = Literal["verdict", "accuracy"]  # the cells of the least bounds first, until an input is wrong; or the largest
 AIMS: tuple[Aim, ...] = get_args(Aim)
@@ -100,7 +102,8 @@ class Cell:
 class Decided:
     """Inputs that are decided at once by "cells", how many, and some of them with bounds on their margins.
 
-    By "tables" all of them are listed, as are those that these leave "open", which are no longer in any cell.
+    By "tables" all of them are listed, as are those that these leave "open", which are no longer in any cell. `masks`
+    are the cells that are wrong throughout.
     """
 
     how: str
@@ -110,10 +113,32 @@ class Decided:
     answers: Tensor
     low: Tensor
     high: Tensor
+    masks: tuple[Mask, ...] = ()
 
     def only(self, rows: Tensor) -> Decided:
         return replace(
             self, tokens=self.tokens[rows], answers=self.answers[rows], low=self.low[rows], high=self.high[rows]
+        )
+
+
+@dataclass
+class Remembered:
+    """The products of token sets, and single inputs as such, that a search has found wrong or could not decide."""
+
+    wrong: list[Mask] = field(default_factory=list)
+    undecided: list[Mask] = field(default_factory=list)
+
+    def add(self, wrong: Iterable[Mask], undecided: Iterable[Mask] = ()) -> None:
+        """Takes note of more, up to a number beyond which nothing is counted with them."""
+        for masks, more in ((self.wrong, wrong), (self.undecided, undecided)):
+            if len(masks) <= MOST_REMEMBERED:
+                masks.extend(more)
+
+    def adds_up(self, wrong: int, undecided: int) -> bool:
+        """Whether they are so many inputs, as far as they are remembered."""
+        return all(
+            len(masks) > MOST_REMEMBERED or sum(math.prod(mask.sum(1).tolist()) for mask in masks) == count
+            for masks, count in ((self.wrong, wrong), (self.undecided, undecided))
         )
 
 
@@ -147,6 +172,7 @@ class Search:
         self.whole = whole
         self.sets = [torch.tensor(allowed) for allowed in part.sets]
         self.left: list[tuple[tuple[int, ...], list[Cell]]] = []
+        self.remembered: Remembered | None = None  # where other positions answer as well
 
     @property
     def goal(self) -> float:
@@ -162,6 +188,12 @@ class Search:
     def open(self) -> int:
         """How many inputs are in cells that are left."""
         return sum(cell.with_alike for _, cells in self.left for cell in cells)
+
+    def masks_left(self) -> Iterator[Mask]:
+        """The cells that are left, as products of the ranks of all positions."""
+        for _, cells in self.left:
+            for cell in cells:
+                yield from (one.mask for one in (cell, *cell.alike))
 
     def start(self, deadline: Deadline) -> None:
         """The domain in cells of one answer each as far as that is quick, then by the tokens of the fixed positions."""
@@ -235,7 +267,8 @@ class Search:
 class Bounded(NamedTuple):
     """Of each of some cells the entries, the right class, its rivals, and what `Cells.least` says of these.
 
-    By place and rank, `table` is infinite and `by_token`, the least over the rivals, minus infinity for other tokens.
+    By place and rank; of other tokens `table` and `spread` are infinite and `by_token`, the least over the rivals, is
+    minus infinity.
     """
 
     entries: Entries
@@ -243,6 +276,7 @@ class Bounded(NamedTuple):
     rivals: Tensor
     low: Tensor
     table: Tensor
+    spread: Tensor
     by_token: Tensor
 
 
@@ -252,6 +286,7 @@ class OneToken:
     def __init__(self, search: Search, layer: Layer, cells: list[Cell], at_once: AtOnce = map) -> None:
         self.search, self.layer, self.cells, self.at_once = search, layer, cells, at_once
         self.points, self.tables = Points(layer), tables_of(layer)
+        self.most_run = RUN if layer.blocks else max(1, RUN // BARE)
         self.places, self.next = list(layer.places), list[Cell]()
         self._gather_alike()
         heapq.heapify(cells)
@@ -295,14 +330,15 @@ class OneToken:
             yield found
 
     def _decide(self, batch: list[Cell]) -> Iterator[Decided]:
-        small = [cell for cell in batch if cell.size <= RUN]
+        small = [cell for cell in batch if cell.size <= self.most_run]
         for cell in batch:  # what is not decided at once helps no other
-            if cell.size <= RUN or cell.answer is None:
+            if cell.size <= self.most_run or cell.answer is None:
                 self.next += cell.alike
-        for answer_less in [c for c in batch if c.answer is None and c.size > RUN]:
+        for answer_less in [c for c in batch if c.answer is None and c.size > self.most_run]:
             self._by_answer(answer_less)
-        large = [cell for cell in batch if cell.answer is not None and cell.size > RUN]
-        for part, found in zip(parts := in_parts(large), self.at_once(self._bounds, parts), strict=True):
+        large = [cell for cell in batch if cell.answer is not None and cell.size > self.most_run]
+        parts = in_parts(large, list(map(self._functions, large)))
+        for part, found in zip(parts, self.at_once(self._bounds, parts), strict=True):
             yield from self._bounded(part, found)
         if small:
             yield from self._run(small)
@@ -311,12 +347,16 @@ class OneToken:
         """The largest cells, as many as one batch of tables holds."""
         batch: list[Cell] = []
         numbers = 0
-        per_pair = max(self.layer.logits.constant.mid.numel(), *(b.size for b in self.layer.blocks), 1)
         while self.cells and len(batch) < MOST_AT_ONCE and (not batch or numbers < AT_ONCE):
             cell = heapq.heappop(self.cells)
-            numbers += per_pair * int(cell.mask.sum())
+            numbers += self._functions(cell) * int(cell.mask.sum())
             batch.append(cell)
         return batch
+
+    def _functions(self, cell: Cell) -> int:
+        """How many functions are bounded side by side on a cell: its rivals, or its largest block."""
+        rivals = self.layer.logits.constant.mid.numel() if cell.rivals is None else int(cell.rivals.sum())
+        return max(rivals, *(block.size for block in self.layer.blocks), 1)
 
     def _by_answer(self, cell: Cell) -> None:
         place, parts = self.search.chart.split(cell.mask)
@@ -337,11 +377,12 @@ class OneToken:
             known = found.by_token.nan_to_num_(nan=-torch.inf, posinf=-torch.inf)  # what overflows says nothing
             by_token = entries.by_place(known.amin(1), -torch.inf)[:, :-1]
             table = entries.by_place(found.table.nan_to_num(), torch.inf)[:, :-1]
-            return Bounded(entries, right, rivals, found.low, table, by_token)
+            spread = entries.by_place(found.spread.nan_to_num(), torch.inf)[:, :-1]
+            return Bounded(entries, right, rivals, found.low, table, spread, by_token)
 
     def _bounded(self, batch: list[Cell], found: Bounded) -> Iterator[Decided]:
         search = self.search
-        entries, right, rivals, low, table, by_token = found
+        entries, right, rivals, low, table, spread, by_token = found
         search.bounded += len(batch)
         low = low.nan_to_num(nan=-torch.inf, posinf=-torch.inf)
         worst = low.argmin(1)
@@ -380,7 +421,7 @@ class OneToken:
             mask = self._without(batch[i], is_out[i])
             cell = search._cell(mask, batch[i].answer, kept, min(batch[i].beaten, float(beaten[i])), float(least[i]))
             if 2 * cell.size > batch[i].size:
-                self._split(cell, table[i].numpy(), float(least[i]))
+                self._split(cell, spread[i].numpy(), float(least[i]))
             elif cell.size:
                 self.next.append(cell)
 
@@ -469,7 +510,8 @@ class OneToken:
             answers.append(right[i].expand(len(found)))
         every, size = torch.cat(tokens), sum(batch[i].size for i in rows)
         low = torch.full((len(every),), -torch.inf, dtype=torch.float64)
-        return Decided("cells", 0, size, every, torch.cat(answers), low, torch.zeros_like(low))
+        masks = tuple(batch[i].mask for i in rows)
+        return Decided("cells", 0, size, every, torch.cat(answers), low, torch.zeros_like(low), masks)
 
     def _drawn(self, mask: Mask) -> Tensor:
         """An input of a cell, each with the same probability."""
@@ -478,7 +520,7 @@ class OneToken:
         return self._tokens(torch.tensor([ranks]), mask)
 
     def _split(self, cell: Cell, entries: npt.NDArray[np.float64], least: float) -> None:
-        """Two cells, by the middle of the values at the position where the worst rival's table spreads most."""
+        """Two cells, by the middle of the values at the position where `spread` says that they spread most."""
         allowed = cell.mask[self.places]
         spread = np.where(allowed, entries, -np.inf).max(1) - np.where(allowed, entries, np.inf).min(1)
         place = int(np.where(allowed.sum(1) > 1, spread, -1.0).argmax())
@@ -534,11 +576,21 @@ def in_order(mask: Mask, groups: list[list[int]]) -> Mask:
     return found
 
 
-def in_parts(batch: list[Cell]) -> list[list[Cell]]:
-    """Some cells in parts of about one size, those with sets of about one size together, as these are listed alike."""
-    ordered = sorted(batch, key=lambda cell: sorted(cell.mask.sum(1).tolist(), reverse=True))
-    size = max(-(-len(batch) // PARTS), LEAST_PART)
-    return [ordered[first : first + size] for first in range(0, len(batch), size)]
+def in_parts(batch: list[Cell], functions: list[int]) -> list[list[Cell]]:
+    """Some cells in parts of about as many numbers, each of cells with alike many functions and sizes of sets."""
+    sizes = [sorted(cell.mask.sum(1).tolist(), reverse=True) for cell in batch]
+    keys = [(n.bit_length(), each) for n, each in zip(functions, sizes, strict=True)]
+    numbers = [n * sum(each) for n, each in zip(functions, sizes, strict=True)]
+    most = max(sum(numbers) // PARTS, LEAST_PART)
+    parts = list[list[Cell]]()
+    level, room = 0, 0
+    for i in sorted(range(len(batch)), key=keys.__getitem__):
+        if room <= 0 or keys[i][0] > level:
+            parts.append([])
+            level, room = keys[i][0], most
+        parts[-1].append(batch[i])
+        room -= numbers[i]
+    return parts
 
 
 def with_part(mask: Mask, place: int, part: Mask) -> Mask:
@@ -557,18 +609,3 @@ def entries_of(masks: Mask) -> Entries:
 def rows_of(mask: Mask) -> Tensor:
     """All combinations of one rank at each place: (inputs, places)."""
     return torch.cartesian_prod(*(torch.from_numpy(np.flatnonzero(row)) for row in mask)).reshape(-1, len(mask))
-
-
-def by_tables(given: OneLayer, part: Product) -> Iterator[tuple[Tensor, Ball]]:
-    """All inputs of a domain with their logits: tokens (inputs, length), logits (inputs, classes)."""
-    free = Product(tuple(tuple(range(len(part.sets[i]))) for i in given.places))
-    for own in product(*(part.sets[i] for i in given.fixed)):
-        points = Points(given.layer(own))
-        for ranks in free.batches():
-            tokens = torch.empty(len(ranks), part.length, dtype=torch.long)
-            for column, place in enumerate(given.places):
-                tokens[:, place] = torch.tensor(part.sets[place])[ranks[:, column]]
-            for place, token in zip(given.fixed, own, strict=True):
-                tokens[:, place] = token
-            with torch.no_grad():
-                yield tokens, points(ranks)

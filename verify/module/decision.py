@@ -145,7 +145,7 @@ class Judge:
         sets: Sets | None = None,
     ) -> None:
         self.graph, self.reading, self.device, self.guard = graph, reading, device, guard
-        self.question = question
+        self.question, self.sets, self.alone = question, sets, dict[int, Judge]()
         self.is_of_few_bits = isinstance(reading, Rounded) and few_bits.is_covered(reading.format, reading.accumulate)
         self.plain = None if sets is None or self.is_of_few_bits else self._enumeration(sets)
         if self.is_of_few_bits:
@@ -158,6 +158,17 @@ class Judge:
             name: enclose(graph, arithmetic(reading, has_norms), question, device)
             for name, has_norms in (("balls", False), ("l2", True))
         }
+
+    def at(self, place: int) -> Judge:
+        """The same for one of the answer positions, by its place among them."""
+        positions = self.question.positions
+        if positions is None or len(positions) == 1:
+            return self
+        if place not in self.alone:
+            question = replace(self.question, positions=positions[place : place + 1])
+            guard = self.guard and Guard(self.guard.module, self.graph, question, self.reading)
+            self.alone[place] = Judge(self.graph, question, self.reading, self.device, guard, self.sets)
+        return self.alone[place]
 
     def _enumeration(self, sets: Sets) -> Enumeration | None:
         """Plain runs with one radius for all inputs of these token sets, where there is one."""

@@ -1,4 +1,4 @@
-"""A part of a domain decided on a graph of one attention layer: by cells, or input by input by tables."""
+"""A part of a domain decided on a graph of one attention layer, by cells."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
+from torch import Tensor
 
 from verify.engine.guard import Guard
-from verify.engine.margins import margins
 from verify.engine.one_layer.layer import OneLayer
 from verify.frame.clock import Deadline
-from verify.module import cells
+from verify.module import cells, positions
 from verify.module.automaton import Chart
 from verify.module.beside import Beside
-from verify.module.decision import Bounds, Judge, Tally, undecided
+from verify.module.decision import Bounds, Judge, Tally
 from verify.module.inputs import Product
 from verify.module.specification import Traced, chart_of
 from verify.module.task import Task
 
 LISTED = 1 << 26  # inputs up to which a function that settles few cells is asked input by input
-DRAWN = 32  # inputs of a batch that are run beside tables
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,12 @@ class Layered:
     task: Task
     classes: int
     judge: Judge
-    guard: Guard
+
+    @property
+    def guard(self) -> Guard:
+        """What runs the module beside."""
+        assert self.judge.guard is not None
+        return self.judge.guard
 
     @cached_property
     def chart(self) -> Chart | Traced | None:
@@ -73,7 +77,7 @@ class Layered:
             for batch in search.run(deadline, at_once):
                 is_whole = False
                 for found in batch:
-                    self._count(found, tally, deadline)
+                    positions.remember(search, found, *self._count(found, tally, deadline))
                     beside.add(found)
                 is_whole = True
                 progress(tally.seen)
@@ -88,31 +92,13 @@ class Layered:
         tally.sort_wrong()
         keep(True)
 
-    def _count(self, found: cells.Decided, tally: Tally, deadline: Deadline) -> None:
-        if found.how == "open":
-            tally.add(found.tokens, self.judge.bounds(found.tokens, found.answers.unsqueeze(1), deadline))
-        elif found.how == "tables":
-            tally.add(found.tokens, Bounds(found.low, found.high, {"tables": len(found.tokens)}))
-        else:
+    def _count(self, found: cells.Decided, tally: Tally, deadline: Deadline) -> tuple[Tensor, Tensor]:
+        """Counts what is decided at once; the bounds on the margins of the inputs that it names."""
+        bounds = Bounds(found.low, found.high, {"tables": len(found.tokens)})
+        if found.how == "cells":
             tally.add_cells(found)
-
-    def by_tables(self, tally: Tally, deadline: Deadline, progress: Callable[[int], None]) -> bool:
-        """Decides every input by itself, by tables as far as they do; whether the time was up before.
-
-        Raises: Disagreement.
-        """
-        rng, before = torch.Generator().manual_seed(0), tally.seen
-        for tokens, logits in cells.by_tables(self.layer, self.part):
-            if deadline.is_up() and tally.seen:
-                return True
-            answers = self.task.answers(tokens, self.classes)
-            low, high = margins(logits, answers.squeeze(1))
-            is_open = undecided(low, high)
-            tally.add(tokens[~is_open], Bounds(low[~is_open], high[~is_open], {"tables": int((~is_open).sum())}))
-            if bool(is_open.any()):
-                tally.add(tokens[is_open], self.judge.bounds(tokens[is_open], answers[is_open], deadline))
-            some = torch.randperm(len(tokens), generator=rng)[:DRAWN]
-            self.guard.check(tokens[some], answers[some], low[some], high[some])
-            progress(tally.seen - before)
-        tally.sort_wrong()
-        return False
+            return found.low, found.high
+        if found.how == "open":
+            bounds = self.judge.bounds(found.tokens, found.answers.unsqueeze(1), deadline)
+        tally.add(found.tokens, bounds)
+        return bounds.low, bounds.high

@@ -31,10 +31,10 @@ from verify.engine.tables import Sets
 from verify.frame.certificate import Certificate
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import BUG, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order
-from verify.frame.judged import check_read, is_judged
+from verify.frame.judged import check_on_cpu, check_read, is_judged
 from verify.frame.over_time import OverTime
-from verify.module import cells
-from verify.module.decision import Judge, Progress, Tally, climb
+from verify.module import cells, positions
+from verify.module.decision import Bounds, Judge, Progress, Tally, climb
 from verify.module.inputs import BATCH, Listed, Product
 from verify.module.language_models import logits_alone
 from verify.module.layered import Layered
@@ -49,6 +49,7 @@ ENTRIES_OF_A_PIECE = 2**23  # and numbers of the widest tensor
 WORTH_A_RADIUS = 1024  # inputs from which on one radius for all of them is looked for
 CLIMBING = 0.2  # of the budget, as for products of token sets where every input can be looked at
 RUN_AT_ONCE, RUNS = 512, 4
+SHOWN = 12  # answer positions in a report
 ARGUMENT = "every input enclosed in balls"
 BY_CELLS = "one attention layer on products of token sets; what those leave open, input by input"
 BY_MEAN_VALUES = "every input enclosed by the mean value form, results rounded or kept"
@@ -97,10 +98,12 @@ class ModuleProblem:
         self.aim: cells.Aim = aim
         self.name, self.so_far = type(module).__name__, "deciding"  # the latter is what a progress bar says
         self.over_time = OverTime()
+        self.at: dict[tuple[int, int], Tally] = {}  # by length and position, where several positions answer
         if aim not in cells.AIMS:
             raise BadInput(f"aim={aim!r} is not known; choose one of {', '.join(cells.AIMS)}")
         if device != "cpu" and not torch.cuda.is_available():
             raise BadInput(f"device={device}: torch {torch.__version__} finds no such device here; use cpu")
+        check_on_cpu(module)
 
     def parameters(self, reading: Reading) -> dict[str, Any]:
         graphs = list(self.graphs.values())
@@ -127,6 +130,11 @@ class ModuleProblem:
         if isinstance(reading, Real):
             return ASSUMPTIONS
         return (*ASSUMPTIONS, *(KEPT if few_bits.is_covered(reading.format, reading.accumulate) else CONTRACT))
+
+    @cached_property
+    def has_several(self) -> bool:
+        """Whether several positions answer on inputs of some length."""
+        return any(len(self.given.positions(length)) > 1 for length in self.given.inputs.lengths)
 
     @cached_property
     def graphs(self) -> dict[int, Graph]:
@@ -198,27 +206,26 @@ class ModuleProblem:
         deadline = effort.deadline()
         parts, tally = self.given.inputs.parts, Tally()
         candidates, stopped = sum(part.candidates for part in parts), False
-        layers = [self.one_layer(part, reading) for part in parts]
+        layers = [self.layers(part, reading) for part in parts]
+        self.at = {}
         found_wrong: list[int] | None = None
         self.over_time = OverTime()
-        for part, layer in zip(parts, layers, strict=True):
+        for part, found in zip(parts, layers, strict=True):
             own = Tally()  # of the inputs that are decided by cells
 
             def progress(done: int, before: int = tally.seen, own: Tally = own) -> None:
                 effort.progress(min(1.0, (before + done) / candidates))
                 self.over_time.see(tally.right + own.right, tally.wrong + own.wrong)
 
-            if layer is None:
+            if not found:
                 is_left, failing = self._one_by_one(part, reading, tally, effort, deadline, progress)
-                stopped, found_wrong = stopped or is_left, found_wrong or failing
-            elif layer.chart is not None:
-                is_left, failing = self._by_cells(layer, own, effort, deadline, progress)
-                tally.take(own)
-                stopped, found_wrong = stopped or is_left, found_wrong or failing
+            elif self.has_several:
+                is_left, failing = self._at_each_position(found, own, effort, deadline)
             else:
-                found_wrong = found_wrong or (self.search(reading, effort) if part.candidates > MANY else None)
-                is_enough = self._is_enough(tally, found_wrong)
-                stopped |= is_enough or layer.by_tables(tally, deadline, progress)
+                search, failing = self._by_cells(found[0], own, effort, deadline, progress)
+                is_left = search.open > 0
+            tally.take(own)
+            stopped, found_wrong = stopped or is_left, found_wrong or failing
             if self._is_enough(tally, found_wrong):
                 stopped = stopped or part is not parts[-1]
                 break
@@ -248,7 +255,7 @@ class ModuleProblem:
         left = self._decide(judge, self._pieces(part, judge), tally, first, progress)
         if left is None:
             return False, None
-        failing = self.search(reading, effort) if are_many and not tally.wrong else None
+        failing = self.search(reading, effort, deadline) if are_many and not tally.wrong else None
         if self._is_enough(tally, failing):
             return True, failing
         return self._decide(judge, left, tally, deadline, progress) is not None, failing
@@ -273,33 +280,81 @@ class ModuleProblem:
         for tokens, done in pieces:
             if tally.seen and (self._is_enough(tally) or deadline.is_up()):
                 return chain([(tokens, done)], pieces)
-            self.decide_batch(judge, tokens, tally, deadline)
+            bounds = self.decide_batch(judge, tokens, tally, deadline)
+            self._count_positions(judge, tokens, bounds, deadline)
             progress(done)
         return None
 
-    def one_layer(self, part: Product | Listed, reading: Reading) -> Layered | None:
-        """What decides a part by tables, where it has many inputs and the graph is one attention layer."""
+    def layers(self, part: Product | Listed, reading: Reading) -> list[Layered]:
+        """What decides a part by cells at each answer position, where it has many inputs and each is of one layer.
+
+        None where that is not so, or answers on cells are not known at one of them.
+        """
         is_real = isinstance(reading, Real) and self.device == "cpu"
         if not is_real or not isinstance(part, Product) or part.where is not None or part.candidates <= FEW:
-            return None
+            return []
         if self.columns(part.length) < 2:
-            return None
-        graph, question = self.graphs[part.length], self.given.question(part.length)
-        try:
-            layer = cells.one_layer(graph, question, part)
-        except NotOneLayer:
-            return None
-        judge, guard = self.judge(part.length, Real()), self.guard(part.length, Real())
-        return Layered(layer, part, self.given, self.columns(part.length), judge, guard)
+            return []
+        found: list[Layered] = []
+        for place in range(len(self.given.positions(part.length))):
+            task = self.given.at(place, part.length) if self.has_several else self.given
+            try:
+                layer = cells.one_layer(self.graphs[part.length], task.question(part.length), part)
+            except NotOneLayer:
+                return []
+            judge = self.judge(part.length, Real()).at(place)
+            found.append(Layered(layer, part, task, self.columns(part.length), judge))
+            if found[-1].chart is None:
+                return []
+        return found
+
+    def _at_each_position(
+        self, layers: list[Layered], tally: Tally, effort: Effort, deadline: Deadline
+    ) -> tuple[bool, list[int] | None]:
+        """Decides a part at each position by cells of its own: whether some are left, and a wrong input, if met."""
+        searches, own, failing = list[cells.Search](), list[Tally](), None
+        for i, layer in enumerate(layers):
+            own.append(Tally())
+            is_enough = any(self._is_enough(tally, failing) for tally in own)
+            until = deadline.part(0.0 if is_enough else 1 / (len(layers) - i))
+            search, met = self._by_cells(
+                layer, own[-1], effort, until, lambda done: None, remembered=cells.Remembered()
+            )
+            searches.append(search)
+            failing = failing or met
+            effort.progress((i + 1) / len(layers))
+            position = self.given.positions(layer.part.length)[i]
+            self.at[layer.part.length, position] = own[-1]
+        tally.take(positions.together(searches, own))
+        return any(search.open for search in searches), failing
+
+    def _count_positions(self, judge: Judge, tokens: Tensor, bounds: Bounds, deadline: Deadline) -> None:
+        """Counts a batch at each of several positions: what is right at all of them is not looked at again."""
+        length = tokens.shape[1]
+        rest = (~(bounds.low > 0)).nonzero().squeeze(1)
+        for place, position in enumerate(self.given.positions(length) if self.has_several else ()):
+            own = self.at.setdefault((length, position), Tally())
+            own.right += len(tokens) - len(rest)
+            if len(rest):
+                own_judge = judge.at(place)
+                answers = self.given.answers(tokens[rest], self.columns(length))[:, place : place + 1]
+                own.add(tokens[rest], own_judge.bounds(tokens[rest], answers, deadline))
 
     def _by_cells(
-        self, layer: Layered, tally: Tally, effort: Effort, deadline: Deadline, progress: Progress
-    ) -> tuple[bool, list[int] | None]:
-        """Decides a part by products of token sets: whether some are left, and a wrong input, if one was met.
+        self,
+        layer: Layered,
+        tally: Tally,
+        effort: Effort,
+        deadline: Deadline,
+        progress: Progress,
+        remembered: cells.Remembered | None = None,
+    ) -> tuple[cells.Search, list[int] | None]:
+        """Decides a part by products of token sets: the search, and a wrong input, if one was met.
 
         Where most of the time has met no wrong input, some of it is for the hill climb.
         """
         search = layer.start(deadline, self.aim)
+        search.remembered = remembered
         kept, one = None, layer.layer
         if self.resume is not None:
             kept = Kept(self.resume, one.graph, one.question, layer.part, effort.clock)
@@ -317,14 +372,14 @@ class ModuleProblem:
                 layer.by_cells(search, tally, deadline.part(1 - CLIMBING), progress, keep, pool.map)
                 failing = search.failing
                 if search.open and failing is None and not tally.wrong:
-                    failing = self.search(Real(), effort)
+                    failing = self.search(Real(), effort, deadline)
                 if not self._is_enough(tally, failing):
                     layer.by_cells(search, tally, deadline, progress, keep, pool.map)
         except KeyboardInterrupt:
             so_far = f"{tally.right} inputs right and {tally.wrong} wrong so far"
             where = "; --resume DIR would keep them" if kept is None else f", kept in {self.resume}"
             raise KeyboardInterrupt(so_far + where) from None
-        return search.open > 0, failing
+        return search, failing
 
     def judge(self, length: int, reading: Real | Rounded, sets: Sets | None = None) -> Judge:
         """What decides inputs of a length; all of those of these token sets by one radius, where they are given."""
@@ -335,16 +390,18 @@ class ModuleProblem:
         """What runs the module beside its enclosure."""
         return Guard(self.module, self.graphs[length], self.given.question(length), reading)
 
-    def decide_batch(self, judge: Judge, tokens: Tensor, tally: Tally, deadline: Deadline) -> None:
+    def decide_batch(self, judge: Judge, tokens: Tensor, tally: Tally, deadline: Deadline) -> Bounds:
         if not len(tokens):
-            return
+            return Bounds.unknown(0)
         answers = self.given.answers(tokens, self.columns(tokens.shape[1]))
-        tally.add(tokens, judge.bounds(tokens, answers, deadline))
+        found = judge.bounds(tokens, answers, deadline)
+        tally.add(tokens, found)
+        return found
 
-    def search(self, reading: Real | Rounded, effort: Effort) -> list[int] | None:
+    def search(self, reading: Real | Rounded, effort: Effort, until: Deadline) -> list[int] | None:
         """A wrong input found by hill climbing on the float margin and confirmed in balls, None if there is none."""
         rng = random.Random(effort.seed)
-        deadline = effort.deadline(CLIMBING)
+        deadline = until.moved_to(min(effort.deadline(CLIMBING).at, until.at))
         products = [part for part in self.given.inputs.parts if isinstance(part, Product)]
         while products and not deadline.is_up():
             part = rng.choice(products)
@@ -425,7 +482,17 @@ class ModuleProblem:
             },
             "decided_by": dict(tally.by),
             "wrong_inputs": tally.wrong_inputs,
+            **({"by_position": [*self._by_position(left > 0)]} if self.at else {}),
         }
+
+    def _by_position(self, is_cut: bool) -> Iterator[dict[str, Any]]:
+        """What is known of each answer position; where the search was cut, what it has not seen is undecided."""
+        for part in self.given.inputs.parts:
+            for position in self.given.positions(part.length):
+                own = self.at.get((part.length, position), Tally())
+                unseen = part.candidates - own.seen if is_cut else 0
+                counts = {"right": own.right, "wrong": own.wrong, "undecided": own.undecided + unseen}
+                yield {"length": part.length, "position": position, **{key: str(n) for key, n in counts.items()}}
 
     def facts(self) -> dict[str, Any]:
         """The graph that was judged: its digests, its operations, and the torch that traced it."""
@@ -442,6 +509,9 @@ class ModuleProblem:
         by = certificate.extra.get("decided_by", {})
         if any(by.values()):
             yield "decided by", ", ".join(f"{name} {count}" for name, count in by.items() if count)
+        for counts in certificate.extra.get("by_position", ())[:SHOWN]:
+            where = f"position {counts['position']} of {counts['length']}"
+            yield where, ", ".join(f"{counts[key]} {key}" for key in ("right", "wrong", "undecided"))
         operations = next(iter(self.graphs.values())).operations
         yield "graph", f"{sum(operations.values())} operations of {len(operations)} kinds, torch {torch.__version__}"
         unused = getattr(self.module, "unused", ())

@@ -20,14 +20,15 @@ from verify.engine.capture import Graph
 from verify.engine.margins import Question
 from verify.frame.clock import Clock
 from verify.kept import code
-from verify.module.automaton import Chart
-from verify.module.cells import Cell, Search
+from verify.module.automaton import Chart, Mask
+from verify.module.cells import Cell, Remembered, Search
 from verify.module.decision import Tally
 from verify.module.inputs import Product
 from verify.module.specification import Traced
 
-FORMAT = 1  # of the file; another one is another search
+FORMAT = 2  # of the file; another one is another search
 OFTEN = 20.0  # seconds after which what was found is written again
+REMEMBERED = ("wrong", "undecided")
 SEARCHED = ("met", "tightest", "has_wrong", "failing", "bounded")
 
 
@@ -64,11 +65,15 @@ class Kept:
             with np.load(io.BytesIO(place.read_bytes()), allow_pickle=False) as found:
                 said = json.loads(found["said"].tobytes())
                 left = unpacked(found, search)
+                kept = Remembered(*(list(masks_in(found, name, search)) for name in REMEMBERED))
             assert tally.seen == 0
             vars(tally).update(said["tally"])
             vars(search).update(said["search"])
             search.left = left
             is_whole = tally.seen + search.open == self.part.size
+            if search.remembered is not None:
+                search.remembered = kept
+                is_whole &= kept.adds_up(tally.wrong, tally.undecided)
         except (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, BadZipFile) as error:
             raise BadInput(f"resume: {str(place)!r} is damaged ({error}); delete it to start again") from None
         if not is_whole:
@@ -94,10 +99,10 @@ def packed(search: Search) -> dict[str, np.ndarray[Any, Any]]:
     rivals = np.zeros((len(cells), classes), dtype=bool)
     for row, (_, cell) in zip(rivals, cells, strict=True):
         row[:] = cell.rivals if cell.rivals is not None else True
-    masks = np.array([cell.mask for _, cell in cells], dtype=bool).reshape(len(cells), *search.whole.shape)
     return {
         "of": np.array([i for i, _ in cells], dtype=np.int64),
-        "masks": np.packbits(masks, axis=-1),
+        "masks": packed_masks([cell.mask for _, cell in cells], search),
+        **{name: packed_masks(getattr(search.remembered or Remembered(), name), search) for name in REMEMBERED},
         "has_answer": np.array([cell.answer is not None for _, cell in cells], dtype=bool),
         "answers": np.array([cell.answer or 0 for _, cell in cells], dtype=np.int64),
         "rivals": rivals,
@@ -105,11 +110,20 @@ def packed(search: Search) -> dict[str, np.ndarray[Any, Any]]:
     }
 
 
-def unpacked(found: Any, search: Search) -> list[tuple[tuple[int, ...], list[Cell]]]:
-    """The cells by the tokens of the fixed positions."""
-    masks = np.unpackbits(found["masks"], axis=-1, count=search.whole.shape[1]).astype(bool)
+def packed_masks(masks: list[Mask], search: Search) -> np.ndarray[Any, Any]:
+    return np.packbits(np.array(masks, dtype=bool).reshape(len(masks), *search.whole.shape), axis=-1)
+
+
+def masks_in(found: Any, name: str, search: Search) -> Mask:
+    masks: Mask = np.unpackbits(found[name], axis=-1, count=search.whole.shape[1]).astype(bool)
     if (masks & ~search.whole).any():
         raise ValueError("a cell is beyond the domain")
+    return masks
+
+
+def unpacked(found: Any, search: Search) -> list[tuple[tuple[int, ...], list[Cell]]]:
+    """The cells by the tokens of the fixed positions."""
+    masks = masks_in(found, "masks", search)
     left: list[tuple[tuple[int, ...], list[Cell]]] = [(ranks, []) for ranks in search.owns()]
     names = ("of", "has_answer", "answers", "rivals", "beaten")
     for mask, i, has_answer, answer, rivals, beaten in zip(masks, *(found[name] for name in names), strict=True):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from constructions.errors import BadInput
 from verify.engine.margins import Question
+from verify.module.automaton import Automaton, EachPrefix
 from verify.module.inputs import Domain, domain_of
 
 
@@ -67,20 +68,32 @@ class Task:
     def question(self, length: int) -> Question:
         return Question(self.positions(length), self.classes)
 
+    def at(self, place: int, length: int) -> Task:
+        """The task at one of the answer positions of inputs of a length, by its place among them."""
+        position, each = self.positions(length)[place], self.expected
+
+        def column(tokens: Tensor) -> Tensor:
+            return torch.as_tensor(each(tokens))[:, place]
+
+        own = each.automaton.of_prefix(position + 1, length) if isinstance(each, EachPrefix) else column
+        return Task(self.inputs, own, position, self.classes)
+
     def answers(self, tokens: Tensor, columns: int) -> Tensor:
         """The right columns among `classes`, shape (N, positions), for logits with so many columns.
 
         Raises: BadInput for a label that is no class, or a result of another shape.
         """
-        places = len(self.positions(tokens.shape[1]))
+        positions = self.positions(tokens.shape[1])
         labels = torch.as_tensor(self.expected(tokens))
+        labels = labels[:, list(positions)] if isinstance(self.expected, EachPrefix) else labels
         if labels.is_floating_point() or labels.dtype == torch.bool and self.classes is not None:
             raise BadInput(f"expected: returned {labels.dtype}; must be whole numbers, one class for each input")
-        labels = labels.long()
+        returned, labels = tuple(labels.shape), labels.long()
         labels = labels.unsqueeze(1) if labels.ndim == 1 else labels
-        if labels.shape != (len(tokens), places):
+        if labels.shape != (len(tokens), len(positions)):
             raise BadInput(
-                f"expected: returned {tuple(labels.shape)} for {len(tokens)} inputs with {places} answer positions each"
+                f"expected: returned {returned} for {len(tokens)} inputs with {len(positions)} answer positions each"
+                + ("; each_prefix(automaton) answers at each" if isinstance(self.expected, Automaton) else "")
             )
         index = torch.full((columns,), -1)
         classes = range(columns) if self.classes is None else self.classes

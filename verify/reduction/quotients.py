@@ -20,6 +20,12 @@ interval, and sum_h (a_h T_h + b_h) is ONE sum of tables again. The least quotie
 chosen for mu_h: with it T_h >= 0, b_h is 0, and the bound is at least the sum of the heads' least quotients, which for
 one head is exact. On narrow cells, z+ <= 8 z-, the quotient in the middle is tried as well; the better bound stands.
 
+A head may see one token by 1e17 times the weight of another, and z+ be as many times z-. So what float64 computes of
+T is no number that is multiplied by z+: each entry is off by at most a share s of its weight, so that T is off by s Z
+and T / Z by s (`errors`); and mu_h is a number with which T_h is nowhere below 0, not one that is merely near the least
+quotient. Where z+ T is much above the line a T + b at the tokens where the sum is least, a cell is split by the
+weights of that head, so that tokens which outweigh all others are in one half alone (`_separating`).
+
 What is said of all inputs of a cell is said of those with token t at place p as well, where the one sum of tables is
 larger than its least by what t's entry at p is above the least one there (`by_token`).
 
@@ -42,9 +48,10 @@ from torch import Tensor
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, U, gamma
 
-NEARLY = 2.0**-20  # a quotient that falls by less has been found
+NEARLY = 2.0**-19  # of a function's largest entry: by how much a least quotient is taken too low, for float32's sake
 NARROW = 8.0  # 1 / Z's upper end by its lower one, beyond which quotients in the middle hardly ever bound better
-TURNS = 16  # in which a head's least quotient is looked for, unless it is found before
+FAR = 2.0**80  # the same, beyond which float32 does not hold what the faintest tokens add
+TURNS = 64  # in which a head's least quotient is looked for, unless it is found before
 CACHED = 1 << 18  # numbers
 STRONG = 2.0**-600
 FAINT_SQUARES = 2.0**-500  # an l2 norm is off by less for each number whose square underflows
@@ -81,12 +88,11 @@ class Tables:
         """All numbers of a place and token side by side: (places tokens, numbers), in the order of `widths`."""
         # a weight is not below 0, and a difference is off by U of itself, so that all terms have one sign
         ends = (self.weights - self.weight_radii).clamp(min=0), self.weights + self.weight_radii
-        weight_errors = self.rounding * self.weights + self.weight_radii
-        return torch.cat([self.values, self.weights, *ends, weight_errors]).flatten(1).T.contiguous()
+        return torch.cat([self.values, self.weights, *ends]).flatten(1).T.contiguous()
 
     @cached_property
     def widths(self) -> list[int]:
-        return [len(self.values), *[len(self.weights)] * 4]
+        return [len(self.values), *[len(self.weights)] * 3]
 
     @cached_property
     def rounding(self) -> float:
@@ -95,14 +101,20 @@ class Tables:
 
     @cached_property
     def value_errors(self) -> tuple[Tensor, Tensor]:
-        """Numbers s, a of each atom: an entry's rounding and radius are at most s times its weight's upper end, or a.
+        """Numbers s, a of each atom: an entry's rounding and radius are at most s times its weight, or a."""
+        return self._shares(self.rounding * self.values.abs() + self.value_radii, self.head)
 
-        Weights of at most STRONG, whose radii are no share of them, have the absolute a.
-        """
-        errors = self.rounding * self.values.abs() + self.value_radii
-        most = (self.weights + self.weight_radii)[self.head]
-        is_strong = most > STRONG
-        shares = torch.where(is_strong, errors / torch.where(is_strong, most, 1.0), 0.0)
+    @cached_property
+    def weight_errors(self) -> tuple[Tensor, Tensor]:
+        """The same of each head's weights."""
+        errors = self.rounding * self.weights + self.weight_radii
+        return self._shares(errors, torch.arange(len(self.weights)))
+
+    def _shares(self, errors: Tensor, head: Tensor) -> tuple[Tensor, Tensor]:
+        """The largest quotient of errors and the lower ends of weights; of those at most STRONG the largest error."""
+        least = (self.weights - self.weight_radii)[head]
+        is_strong = least > STRONG
+        shares = torch.where(is_strong, errors / torch.where(is_strong, least, 1.0), 0.0)
         rest = torch.where(is_strong, 0.0, errors)
         return shares.flatten(1).amax(1) * ENLARGE + LEAST, rest.flatten(1).amax(1)
 
@@ -155,30 +167,35 @@ def by_head(x: Tensor) -> Tensor:
 
 
 class LowerBounds(NamedTuple):
-    """Lower bounds on functions, a table, and lower bounds where a place has one of its listed tokens.
+    """Lower bounds on functions, two tables, and lower bounds where a place has one of its listed tokens.
 
-    The table's least sum is that of the least function of each cell. Shapes: `low` (cells, functions), `table` (cells,
-    entries), `by_token` (cells, functions, entries), if it was asked for.
+    The table's least sum is that of the least function of each cell; a cell is best split where `spread` spreads most.
+    Shapes: `low` (cells, functions), `table`, `spread` (cells, entries), `by_token` (cells, functions, entries), if it
+    was asked for.
     """
 
     low: Tensor
     table: Tensor
+    spread: Tensor
     by_token: Tensor | None = None
 
     def each(self, bound: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]) -> LowerBounds:
         """Other functions, bounded by these; numbers of a cell and a function are shaped by what `bound` is given."""
         by_token = None if self.by_token is None else bound(self.by_token, lambda x: x.unsqueeze(-1))
-        return LowerBounds(bound(self.low, lambda x: x), self.table, by_token)
+        return LowerBounds(bound(self.low, lambda x: x), self.table, self.spread, by_token)
 
     def raised(self, rows: Tensor, other: LowerBounds) -> LowerBounds:
         """The better of these and other bounds on the same functions of some cells."""
         low, wide = self.low[rows], self.by_token
         is_better = (other.low.amin(1) > low.amin(1)) | torch.isnan(low.amin(1))
-        table = torch.where(is_better[:, None], other.table, self.table[rows])
+        table, spread = (
+            old.index_copy(0, rows, torch.where(is_better[:, None], new, old[rows]))
+            for old, new in ((self.table, other.table), (self.spread, other.spread))
+        )
         if wide is not None and other.by_token is not None:
             wide = wide.index_copy(0, rows, torch.fmax(wide[rows], other.by_token))
         low = self.low.index_copy(0, rows, torch.fmax(low, other.low))
-        return LowerBounds(low, self.table.index_copy(0, rows, table), wide)
+        return LowerBounds(low, table, spread, wide)
 
 
 class Quotients:
@@ -191,7 +208,7 @@ class Quotients:
         self.parts, self.head, self.terms = tables.parts, tables.head, tables.terms
         rows = entries.rows(tables.weights.shape[2])
         chosen = tables.rows[rows.flatten()].reshape(*rows.shape, -1).transpose(1, 2)
-        self.x, self.w, at_least, at_most, w_errors = torch.split(chosen, tables.widths, 1)
+        self.x, self.w, at_least, at_most = torch.split(chosen, tables.widths, 1)
         of_sum = gamma(self.places + 4)
         low, high = self.least_sum(at_least) * (1 - 2 * of_sum), self.greatest_sum(at_most) * ENLARGE
         low = torch.where(low > 0, low, torch.nan)  # Z that may be 0 decides nothing
@@ -201,9 +218,8 @@ class Quotients:
         centre = [torch.stack([x[..., slot].mean(-1) for slot in self.slots]).sum(0) for x in (self.x, self.w)]
         # any number would do; none is beyond what an atom may be, so that its rounding is as small as theirs
         self.middle = (centre[0] / centre[1][:, self.head]).clamp(-tables.largest, tables.largest)
-        share, rest = tables.value_errors
-        self.x_error = (share * high[:, self.head] + self.places * rest) * ENLARGE + LEAST  # (cells, atoms)
-        self.w_error = self.greatest_sum(w_errors)  # (cells, heads)
+        self.most = high
+        self.value_errors, self.weight_errors = tables.value_errors, tables.weight_errors
         self.faint = (self.terms + 2) * self.places * LEAST * 2
 
     def least_sum(self, x: Tensor) -> Tensor:
@@ -212,6 +228,11 @@ class Quotients:
 
     def greatest_sum(self, x: Tensor) -> Tensor:
         return torch.stack([x[..., slot].amax(-1) for slot in self.slots]).sum(0)
+
+    def ends(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The least and the greatest entries of each place: (..., entries) to (places, ...)."""
+        found = [(x[..., slot].amin(-1), x[..., slot].amax(-1)) for slot in self.slots]
+        return torch.stack([low for low, _ in found]), torch.stack([high for _, high in found])
 
     def longest(self, tables: Tensor) -> Tensor:
         """Bounds the l2 norm along the functions of a sum of one entry of each place: (..., functions, entries).
@@ -240,11 +261,20 @@ class Quotients:
         scaled: Tensor = self.w.transpose(0, 1).unsqueeze(2) * mu.unsqueeze(-1)
         return torch.sub(products, scaled, out=scaled)
 
+    def errors(self, u: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
+        """Numbers s, a: any sum of T_h over the places is off by at most s Z_h + a; (heads, cells, functions) each."""
+        size = u.abs()
+        (x_share, x_rest), (w_share, w_rest) = self.value_errors, self.weight_errors
+        of_x = [(size[..., part] @ x_share[part], size[..., part] @ x_rest[part]) for part in self.parts]
+        share, rest = (torch.stack(found) for found in zip(*of_x, strict=True))
+        share = (share + mu.abs() * w_share[:, None, None]) * ENLARGE + (self.terms + 2) * LEAST
+        rest = (rest + mu.abs() * w_rest[:, None, None]) * (self.places * ENLARGE) + self.faint
+        return share, rest
+
     def wrong(self, u: Tensor, mu: Tensor) -> Tensor:
         """How far any sum of T_h over the places is off: (heads, cells, functions)."""
-        size = u.abs()
-        of_x = torch.stack([size[..., part] @ self.x_error[:, part].unsqueeze(-1) for part in self.parts]).squeeze(-1)
-        found: Tensor = (of_x + mu.abs() * by_head(self.w_error)) * ENLARGE + self.faint
+        share, rest = self.errors(u, mu)
+        found: Tensor = (share * by_head(self.most) + rest) * ENLARGE
         return found
 
     def sums(self, u: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
@@ -264,7 +294,7 @@ class Quotients:
     def only(self, rows: slice | Tensor) -> Quotients:
         """Some of the cells."""
         part = copy(self)
-        for name in ("x", "w", "few", "many", "zeta", "delta", "middle", "x_error", "w_error"):
+        for name in ("x", "w", "few", "many", "zeta", "delta", "middle", "most"):
             setattr(part, name, getattr(self, name)[rows])
         part.cells = len(part.x)
         return part
@@ -307,9 +337,9 @@ class Quotients:
             part._least(u[rows], constant[rows], error[rows], by_least_quotients, by_token)
             for rows, part in self._parts(u.shape[1])
         ]
-        low, tables = torch.cat([part.low for part in parts]), torch.cat([part.table for part in parts])
+        low, table, spread = (torch.cat(found) for found in zip(*(part[:3] for part in parts), strict=True))
         wide = [part.by_token for part in parts if part.by_token is not None]
-        return LowerBounds(low, tables, torch.cat(wide) if by_token else None)
+        return LowerBounds(low, table, spread, torch.cat(wide) if by_token else None)
 
     def _least(
         self, u: Tensor, constant: Tensor, error: Tensor, by_least_quotients: bool, by_token: bool
@@ -333,47 +363,52 @@ class Quotients:
     def _least_quotients(self, products: Tensor, middle: Tensor) -> Tensor:
         """Nearly the least u_h . N_h / Z_h: float numbers that no bound relies on.
 
-        Dinkelbach: the tokens at which N - l Z is least have a quotient l' < l, or l is the least one. What is found is
-        taken a little lower: where it is too large, T_h < 0 is multiplied by z+, which may be a billion times z-.
+        Dinkelbach: the tokens at which N - l Z is least have a quotient l' < l, or l is the least one. l becomes a
+        little less than l', until N - l Z is above 0 everywhere: where it is not, it is multiplied by z+, which may be
+        a billion times z-, so that it would not do to end where l hardly changes.
         """
         few = by_head(self.few)
+        kind = torch.float32 if bool((self.many <= FAR * self.few).all()) else torch.float64
         size = torch.maximum(products.amax(-1), -products.amin(-1)) * few
-        w = (self.w.transpose(0, 1) * few).float().unsqueeze(2).expand_as(products).reshape(-1, self.entries)
-        products = (products * (few / size).unsqueeze(-1)).float().reshape(-1, self.entries)
-        found, room = (middle / size).float().flatten(), torch.empty_like(products)
+        w = (self.w.transpose(0, 1) * few).to(kind).unsqueeze(2).expand_as(products).reshape(-1, self.entries)
+        products = (products * (few / size).unsqueeze(-1)).to(kind).reshape(-1, self.entries)
+        found, room = (middle / size).to(kind).flatten(), torch.empty_like(products)
         l, falling, first = found, torch.arange(len(found)), torch.tensor([slot.start for slot in self.slots])
         for _ in range(TURNS):
             above = torch.mul(w, l.unsqueeze(1), out=room[: len(l)])
             torch.sub(products, above, out=above)
             least, at = zip(*(above[:, slot].min(1) for slot in self.slots), strict=True)
             z = w.gather(1, torch.stack(at, 1) + first).sum(1)
-            lower = l + torch.stack(least).sum(0) / z
-            is_lower = lower < l - NEARLY * l.abs()
-            l = torch.where(is_lower, lower, l)
+            sums = torch.stack(least).sum(0)
+            lower = l + sums / z
+            is_lower = sums < 0
+            l = torch.where(is_lower, lower - NEARLY * (1 + lower.abs()), l)
             found[falling] = l
             still = is_lower.nonzero().squeeze(1)
             if not len(still):
                 break
             if 2 * len(still) < len(l):
                 l, falling, products, w = l[still], falling[still], products[still], w[still]
-        found = found.reshape(size.shape)
-        return torch.where(size > 0, (found - NEARLY * found.abs()) * size, middle)
+        return torch.where(size > 0, found.reshape(size.shape) * size, middle)
 
     def _above_chords(
         self, u: Tensor, products: Tensor, mu: Tensor, constant: Tensor, error: Tensor, by_token: bool
     ) -> LowerBounds:
         """The bounds with these numbers mu.
 
-        Rounding: a is a float number between z- and z+ whatever it was computed from, and the chord from T- to T+ is
-        replaced by the line of slope a below both of its ends, z+ T- at T- and z- T+ at T+. T+ and T- are moved
-        outwards by what the sums are off. Those over heads are off by gamma of all that goes in. For one token at a
-        place a difference and a sum are rounded besides.
+        Rounding: T is the sum of the float entries, from which the real one is off by a share s of Z and a rest r, so
+        that its quotient is off by s + r z+ at most, however far apart z- and z+ are. a is a float number between z-
+        and z+ whatever it was computed from, and the chord from T- to T+ is replaced by the line of slope a below both
+        of its ends, z+ T- at T- and z- T+ at T+, which are moved outwards by gamma of the terms of the sums that they
+        are. Entries times a, and their sums over heads and places, are off by gamma of all that goes in. For one
+        token at a place a difference and a sum are rounded besides.
         """
-        table, wrong = self.less(products, mu), self.wrong(u, mu)
+        table, (share, rest) = self.less(products, mu), self.errors(u, mu)
         few, many = by_head(self.few), by_head(self.many)
-        low, high = self.least_sum(table), self.greatest_sum(table)
-        slack = wrong + gamma(self.places + 4) * (low.abs() + high.abs())
-        low, high = (low - slack).clamp(max=0.0), (high + slack).clamp(min=0.0)
+        least, most = self.ends(table)
+        g = gamma(self.places + 4)
+        low = (least.sum(0) - g * least.abs().sum(0)).clamp(max=0.0)
+        high = (most.sum(0) + g * most.abs().sum(0)).clamp(min=0.0)
         width = high - low
         a = torch.where(width > 0, (few * high - many * low) / width, few)
         a = torch.minimum(torch.maximum(a, few), many)
@@ -381,17 +416,36 @@ class Quotients:
         combined = table.mul_(a.unsqueeze(-1)).sum(0)
         total = constant + (mu + b).sum(0)
         size = constant.abs() + (mu.abs() + b.abs()).sum(0)
-        off = error + ((a * wrong * 2 + 4 * U * b.abs() + self.places * self.n_heads * LEAST) * ENLARGE).sum(0)
+        each = share + rest * many + a * (share * by_head(self.most) + rest) + 4 * U * b.abs()
+        off = error + ((each + self.places * self.n_heads * LEAST) * ENLARGE).sum(0)
         low = self.least_sum(combined)
         off = (off + gamma(3 * self.n_heads + 8) * (size + low.abs())) * ENLARGE
         low = total + low - off
-        table = combined[torch.arange(len(low)), low.nan_to_num(nan=-torch.inf).argmin(1)]
+        worst = torch.arange(len(low)), low.nan_to_num(nan=-torch.inf).argmin(1)
+        table = combined[worst]
+        spread = self._separating(table, products[:, *worst], *(x[:, *worst].unsqueeze(-1) for x in (mu, a, b)))
         if not by_token:
-            return LowerBounds(low, table)
+            return LowerBounds(low, table, spread)
         for slot in self.slots:
             combined[..., slot] -= combined[..., slot].amin(-1, keepdim=True)
         above, below = combined, low.unsqueeze(-1)
-        return LowerBounds(low, table, below + above - 4 * U * (below.abs() + above) - 4 * LEAST)
+        return LowerBounds(low, table, spread, below + above - 4 * U * (below.abs() + above) - 4 * LEAST)
+
+    def _separating(self, table: Tensor, products: Tensor, mu: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        """The table itself, or the weights of the head by which a cell's bound loses most.
+
+        At the tokens at which the table is least, head h loses T / Z - (a T + b), as its Z is not the one that the line
+        is made for. Where that is more than the table spreads at any place, tokens of large and of small weights are
+        to be separated. Shapes: table (cells, entries), `products` (heads, cells, entries), others (heads, cells, 1).
+        """
+        at = torch.stack([table[:, slot].argmin(1) + slot.start for slot in self.slots], 1)
+        w = self.w.transpose(0, 1)
+        at_least = at.expand(len(w), *at.shape)
+        T, Z = (x.gather(2, at_least).sum(2, keepdim=True) for x in (products - mu * w, w))
+        lost, head = (T / Z - (a * T + b)).squeeze(2).max(0)
+        least, most = self.ends(table)
+        is_lost = lost > (most - least).amax(0)
+        return torch.where(is_lost.unsqueeze(1), w[head, torch.arange(len(table))], table)
 
     def spread(self, u: Tensor) -> Tensor:
         """Bounds the l2 norm of u . (atoms - middle) along the functions: (cells,)."""

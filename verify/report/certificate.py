@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from verify import claims
 from verify.arithmetic.outward import about, below, decimal, value
-from verify.frame.certificate import Certificate, Verdict
+from verify.frame.certificate import RUN_AS, Certificate, Verdict
 from verify.report.console import folded, screen
 from verify.report.meaning import sentence
 
 if TYPE_CHECKING:
     from rich.text import Text
     from torch import nn
+
+    from constructions.model_arrays import ModelArrays
 
 Fact = tuple[str, str]
 STYLES = {Verdict.PROVED: "bold green", Verdict.REFUTED: "bold red", Verdict.UNKNOWN: "bold yellow"}
@@ -85,7 +87,7 @@ def claim_facts(certificate: Certificate) -> Iterator[Fact]:
         yield "source", claim.source
 
 
-def weights_fact(module: nn.Module) -> Fact:
+def weights_fact(module: nn.Module | ModelArrays) -> Fact:
     """The shapes of a module's weights."""
     return shapes_fact((name, tuple(p.shape)) for name, p in module.named_parameters())
 
@@ -161,7 +163,9 @@ def _with_its_margin_in_words(tightest: dict[str, object], exact: str | None) ->
 
 
 def _pairs(values: dict[str, object]) -> str:
-    return ", ".join(f"{name}={_worded(entry)}" for name, entry in values.items() if entry is not None)
+    return ", ".join(
+        f"{name}={_worded(entry)}" for name, entry in values.items() if entry is not None and name != RUN_AS
+    )
 
 
 def _worded(entry: object) -> str:

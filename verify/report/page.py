@@ -11,7 +11,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from verify.arithmetic.outward import about, above, below
-from verify.frame.certificate import Certificate, Verdict
+from verify.frame.certificate import RUN_AS, Certificate, Verdict
 from verify.frame.over_time import Bracket
 from verify.report.batch import BatchLine
 from verify.report.meaning import sentence
@@ -187,7 +187,8 @@ def _body(
         found += f"<p>{escape(certificate.reason)}</p>"
     said = {name: value for name, value in certificate.to_dict().items() if value is not None}
     for title, name in (("Wrong input", "counterexample"), ("Closest call", "tightest")):
-        case = {key: value for key, value in said.get(name, {}).items() if value is not None}  # null where infinite
+        found_there = said.get(name, {}).items()
+        case = {key: value for key, value in found_there if value is not None and key != RUN_AS}  # null where infinite
         found += f"<h2>{title}</h2>{_case(case)}" if case else ""
         found += _look(case, look_at(case)) if case and look_at is not None else ""
     found += _bars(certificate) + _share(certificate) + _over_time(over_time)

@@ -16,7 +16,7 @@ from verify.frame.schema import as_json
 
 if TYPE_CHECKING:
     from constructions.adder.digits import Digits
-    from constructions.adder.transformer import AdderTransformer
+    from verify.tasks.addition.adder.model import Adder
 
 RENAMED = renamed(say="input")
 BUILT = ("heads", "layers", "lookahead", "as_printed")
@@ -67,14 +67,14 @@ class AdditionWish:
 
         return Digits(self.digits, self.base)
 
-    def model(self) -> tuple[AdderTransformer, str | None]:
+    def model(self) -> tuple[Adder, str | None]:
         """The module, and the claim that it belongs to."""
-        from constructions import addition
-        from constructions.adder.transformer import DTYPES as dtypes
-        from constructions.adder.transformer import load
+        from constructions import addition_arrays as addition
 
-        dtype = dtypes[self.dtype]
+        dtype = self.dtype
         if self.weights is not None:
+            from constructions.adder.transformer import load
+
             return load(self.weights)[0], None
         if self.lookahead is not None:
             return addition.lookahead(self.lookahead, n=self.digits, B=self.base, dtype=dtype), "E-4"
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         return print_unknown(str(error), request.is_json)
     if wish.input is not None:
         return say(model, wish, request.is_json)
-    from constructions.adder.transformer import to_bytes
+    from verify.tasks.addition.adder.model import weights_of
     from verify.tasks.addition.task import DigitAddition
 
     facts: dict[str, object] = {"construction": wish.construction}
@@ -116,10 +116,10 @@ def run(args: argparse.Namespace) -> int:
     problem = DigitAddition(model, wish.sums, claim, facts)
     certificate = decided(request, problem)
     header = {"task": "addition", "digits": wish.digits, "base": wish.base}
-    return publish(request, certificate, to_bytes(model, header))
+    return publish(request, certificate, lambda: weights_of(model, header))
 
 
-def say(model: AdderTransformer, wish: AdditionWish, is_json: bool) -> int:
+def say(model: Adder, wish: AdditionWish, is_json: bool) -> int:
     """Prints what the model generates for one prompt; exit code 1 where it is wrong."""
     import torch
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flint import arb, fmpq
 
 from constructions.adder.digits import Digits
-from constructions.adder.transformer import AdderTransformer, Layer
 from verify.arithmetic import softmax
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball, relu, stack_last
@@ -31,6 +31,9 @@ from verify.tasks.addition.columns import CLASSES, sums_of
 from verify.tasks.addition.proof import ColumnCell
 from verify.tasks.addition.readout import Box, Overflows, Readout, slack
 from verify.tasks.addition.shares import Unfit, exactly
+
+if TYPE_CHECKING:
+    from verify.tasks.addition.adder.model import Adder, AdderLayer
 
 REAL = RoundedArithmetic.real()
 Interval = tuple[float, float]
@@ -111,7 +114,7 @@ def off_average(at: RoundedArithmetic, keys: int, large: int, small: float, size
     return ((growth + 24 * small) * size + 2 * lost * (1 + size)) * INFLATION
 
 
-def margins(model: AdderTransformer, sums: Digits, at: RoundedArithmetic = REAL) -> dict[ColumnCell, fmpq]:
+def margins(model: Adder, sums: Digits, at: RoundedArithmetic = REAL) -> dict[ColumnCell, fmpq]:
     """A lower bound on the margin of every cell of a model of two layers, cells of all columns but the last in one.
 
     Raises: Unfit where layer 1 does not attend by position, or later weights read digits; Overflows.
@@ -129,7 +132,7 @@ def margins(model: AdderTransformer, sums: Digits, at: RoundedArithmetic = REAL)
     return _decided(model, sums, streams, mixes, at)
 
 
-def _check_embeddings_are_exact(model: AdderTransformer, sums: Digits) -> None:
+def _check_embeddings_are_exact(model: Adder, sums: Digits) -> None:
     """Raises Unfit where an embedding and a position meet, or layer 1 has more than one head of one value."""
     E, X = numbers(model.E), numbers(model.positions)
     is_digit = np.ones(sums.length, dtype=bool)
@@ -143,10 +146,11 @@ def _check_embeddings_are_exact(model: AdderTransformer, sums: Digits) -> None:
         raise Unfit("layer 1 has more than one head of one value, which is not decided in a dtype")
 
 
-def _check_digits_are_read_once(model: AdderTransformer, sums: Digits) -> None:
+def _check_digits_are_read_once(model: Adder, sums: Digits) -> None:
     digits = (numbers(model.E)[: sums.B] != 0).any(0)
     read = (numbers(model.W_out) != 0).any(1)
-    for k, layer in enumerate(model.blocks):
+    blocks: tuple[AdderLayer, ...] = model.blocks
+    for k, layer in enumerate(blocks):
         read = read | (numbers(layer.W_1) != 0).any(1) | (numbers(layer.W_O) != 0).any((0, 1))
         read = read | (numbers(layer.W_Q) != 0).any((0, 2)) | (numbers(layer.W_K) != 0).any((0, 2))
         read = read | (numbers(layer.W_2) != 0).any(0)
@@ -165,7 +169,7 @@ class Streams:
     anywhere: Ball
 
 
-def _after_layer_1(model: AdderTransformer, sums: Digits, at: RoundedArithmetic) -> Streams:
+def _after_layer_1(model: Adder, sums: Digits, at: RoundedArithmetic) -> Streams:
     layer, E, X = model.blocks[0], numbers(model.E), numbers(model.positions)
     L, B, n = sums.length, sums.B, sums.n
     own = Ball.exact(X)
@@ -267,7 +271,7 @@ def _off_averages(shares: Ball, values: Ball, seen: np.ndarray, at: RoundedArith
     return np.array([off_average(at, len(most), large, rest, size) for large, rest in pairs])
 
 
-def _after_neurons(x: Ball, layer: Layer, at: RoundedArithmetic) -> Ball:
+def _after_neurons(x: Ball, layer: AdderLayer, at: RoundedArithmetic) -> Ball:
     W_1, b_1, W_2 = (Ball.exact(numbers(W)) for W in (layer.W_1, layer.b_1, layer.W_2))
     if not at.rounds:
         return x + relu(x @ W_1 + b_1) @ W_2
@@ -277,9 +281,7 @@ def _after_neurons(x: Ball, layer: Layer, at: RoundedArithmetic) -> Ball:
     return out
 
 
-def _outputs(
-    model: AdderTransformer, sums: Digits, streams: Streams, at: RoundedArithmetic
-) -> dict[tuple[int, int], Interval]:
+def _outputs(model: Adder, sums: Digits, streams: Streams, at: RoundedArithmetic) -> dict[tuple[int, int], Interval]:
     """The output of layer 2's head where the answer of a column is due, by column and carry into it."""
     layer = model.blocks[1]
     W_Q, W_K, W_V = (Ball.exact(numbers(W)[0]) for W in (layer.W_Q, layer.W_K, layer.W_V))
@@ -337,7 +339,7 @@ def _interval(x: Ball, index: tuple[int, ...]) -> Interval:
 
 
 def _decided(
-    model: AdderTransformer,
+    model: Adder,
     sums: Digits,
     streams: Streams,
     outputs: dict[tuple[int, int], Interval],

@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from flint import fmpq
 
 from constructions.adder.digits import Digits
-from constructions.adder.transformer import AdderTransformer
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.stored import numbers
 from verify.tasks.addition.columns import Range
 from verify.tasks.addition.readout import Box, Overflows, Readout, slack
 from verify.tasks.addition.shares import Direction, Stream, Unfit, exactly, stream_of
+
+if TYPE_CHECKING:
+    from verify.tasks.addition.adder.model import Adder
 
 
 @dataclass(frozen=True)
@@ -35,13 +38,13 @@ class ColumnCell:
 class ColumnCells:
     """The cells of one model in one reading, and the margin of each."""
 
-    model: AdderTransformer
+    model: Adder
     stream: Stream
     arithmetic: RoundedArithmetic | None = None
     _readouts: dict[tuple[int, int], Readout] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: AdderTransformer, sums: Digits, arithmetic: RoundedArithmetic | None = None) -> ColumnCells:
+    def of(cls, model: Adder, sums: Digits, arithmetic: RoundedArithmetic | None = None) -> ColumnCells:
         """Raises: Unfit where the reduction does not apply."""
         return cls(model, stream_of(model, sums, arithmetic), arithmetic)
 

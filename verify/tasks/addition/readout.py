@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flint import fmpq
 
-from constructions.adder.transformer import AdderTransformer, Layer
 from verify.arithmetic.any_order import RoundedArithmetic, is_power_of_two
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import ENLARGE_LONG, INFLATION, OF_MANY, Array
 from verify.arithmetic.stored import numbers
 from verify.tasks.addition.shares import exactly
+
+if TYPE_CHECKING:
+    from verify.tasks.addition.adder.model import Adder, AdderLayer
 
 Box = list[tuple[fmpq, fmpq]]  # the range of each lane
 DEEPEST = 10
@@ -39,9 +42,7 @@ class Readout:
     constants: list[fmpq]
 
     @classmethod
-    def of(
-        cls, model: AdderTransformer, lanes: tuple[int, ...], embedded: list[fmpq], layer: Layer | None = None
-    ) -> Readout:
+    def of(cls, model: Adder, lanes: tuple[int, ...], embedded: list[fmpq], layer: AdderLayer | None = None) -> Readout:
         """The readout after a layer (default: the first), where `lanes` vary and every other direction is embedded."""
         layer = layer or model.blocks[0]
         W_1, b_1, W_2 = numbers(layer.W_1), numbers(layer.b_1), numbers(layer.W_2)
@@ -139,14 +140,14 @@ def linear_range(slopes: list[fmpq], constant: fmpq, box: Box) -> tuple[fmpq, fm
 
 
 def slack(
-    model: AdderTransformer,
+    model: Adder,
     readout: Readout,
     lanes: tuple[int, ...],
     embedded: list[fmpq],
     box: Box,
     right: int,
     arithmetic: RoundedArithmetic,
-    layer: Layer | None = None,
+    layer: AdderLayer | None = None,
 ) -> list[fmpq]:
     """By how much rounding of neurons, stream and readout can lower (logit of `right`) - (logit of c), on a box.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flint import arb, ctx, fmpq
 
 from constructions.adder.digits import Digits
-from constructions.adder.transformer import AdderTransformer, Layer
 from verify.arithmetic.any_order import RoundedArithmetic, is_power_of_two
 from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.exact_reals import rational
@@ -19,6 +19,9 @@ from verify.arithmetic.slack import INFLATION, Array
 from verify.arithmetic.softmax import ULPS, Arguments, total_error
 from verify.arithmetic.stored import matrix, numbers
 from verify.tasks.addition.columns import DigitQuery, Range, Terms
+
+if TYPE_CHECKING:
+    from verify.tasks.addition.adder.model import Adder, AdderLayer
 
 Ratio = tuple[int, int]  # numerator and denominator
 
@@ -65,7 +68,7 @@ def exactly(x: float) -> fmpq:
     return rational(x)
 
 
-def stream_of(model: AdderTransformer, sums: Digits, arithmetic: RoundedArithmetic | None = None) -> Stream:
+def stream_of(model: Adder, sums: Digits, arithmetic: RoundedArithmetic | None = None) -> Stream:
     """The stream in exact terms; with an arithmetic, in computed ones.
 
     Raises: Unfit where scores depend on digits, or where rounding touches more than scores, softmax and sums.
@@ -94,7 +97,7 @@ def stream_of(model: AdderTransformer, sums: Digits, arithmetic: RoundedArithmet
     return Stream(sums, bits, lanes, embedded, directions)
 
 
-def check_normal(model: AdderTransformer, arithmetic: RoundedArithmetic) -> None:
+def check_normal(model: Adder, arithmetic: RoundedArithmetic) -> None:
     """Raises Unfit for a stored number that is subnormal: it may be flushed to zero where it is read."""
     for W in model.parameters():
         size = np.abs(numbers(W))
@@ -108,7 +111,7 @@ def tokens_at(sums: Digits) -> list[list[int]]:
     return [[fixed[pos]] if pos in fixed else list(range(sums.B)) for pos in range(sums.length)]
 
 
-def check_reads_no_digit(model: AdderTransformer, sums: Digits) -> None:
+def check_reads_no_digit(model: Adder, sums: Digits) -> None:
     """Raises Unfit unless queries and keys have weight zero in every direction in which digits are embedded."""
     if len(model.blocks) != 1:
         raise Unfit("the model has several layers")
@@ -122,7 +125,7 @@ def check_reads_no_digit(model: AdderTransformer, sums: Digits) -> None:
 
 
 def _coefficients(
-    model: AdderTransformer, tokens: list[list[int]], lanes: tuple[int, ...], arithmetic: RoundedArithmetic | None
+    model: Adder, tokens: list[list[int]], lanes: tuple[int, ...], arithmetic: RoundedArithmetic | None
 ) -> list[dict[int, list[list[Ratio]]]]:
     """By head, lane, position and token: (x W_V) W_O, what a share of one would add to the lane."""
     layer = model.blocks[0]
@@ -144,7 +147,7 @@ def _coefficients(
     return out
 
 
-def _check_values_are_exact(layer: Layer, x: Array, arithmetic: RoundedArithmetic) -> None:
+def _check_values_are_exact(layer: AdderLayer, x: Array, arithmetic: RoundedArithmetic) -> None:
     if (rounded(x, arithmetic.stored) != x).any():
         raise Unfit("the sum of embedding and position is rounded")
     if arithmetic.flush_loss(x).any():
@@ -167,9 +170,7 @@ class Shares:
     small: float = 0.0
 
 
-def _shares(
-    model: AdderTransformer, sums: Digits, head: int, i: int, bits: int, arithmetic: RoundedArithmetic | None
-) -> Shares:
+def _shares(model: Adder, sums: Digits, head: int, i: int, bits: int, arithmetic: RoundedArithmetic | None) -> Shares:
     q = sums.query(i)
     weights = _weights(model, sums, head, q, bits, arithmetic)
     low, high = sum(w for w, _ in weights), sum(w for _, w in weights)
@@ -196,7 +197,7 @@ def _scaled(x: int, factor: float) -> Range:
 
 
 def _weights(
-    model: AdderTransformer, sums: Digits, head: int, q: int, bits: int, arithmetic: RoundedArithmetic | None
+    model: Adder, sums: Digits, head: int, q: int, bits: int, arithmetic: RoundedArithmetic | None
 ) -> list[Range]:
     """exp(score - largest score) of the keys up to position q, in units of 2^-bits."""
     layer, P = model.blocks[0], numbers(model.positions)
@@ -218,7 +219,7 @@ def _weights(
     return _computed_exponentials(arithmetic.product(query_ball, keys.T), bits, arithmetic)
 
 
-def _exact_rows(model: AdderTransformer, sums: Digits, q: int) -> Array:
+def _exact_rows(model: Adder, sums: Digits, q: int) -> Array:
     """Position and fixed token's embedding where they do not meet in a direction, else Unfit."""
     x = numbers(model.positions)[: q + 1].copy()
     for pos, token in ((sums.n, sums.plus), (2 * sums.n + 1, sums.equals)):

@@ -5,27 +5,30 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from constructions.adder.digits import Digits
-from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput
+from constructions.model_arrays import name_of
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import Evaluation, rounded_model
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame.decide import SAMPLES, Effort, Failure, Finding, Item, is_wrong_exactly
-from verify.frame.judged import check_judged
+from verify.frame.unmade import check_judged
 from verify.tasks.addition import induction, window
 from verify.tasks.addition.adder import exact
+from verify.tasks.addition.adder.model import MADE_BY
 from verify.tasks.addition.adder.pairs import Pair, PairsAdded, how
 from verify.tasks.addition.adder.rounded import logits
 from verify.tasks.addition.proof import ColumnCells, Overflows, Unfit
 from verify.tasks.addition.shares import check_normal
+
+if TYPE_CHECKING:
+    from verify.tasks.addition.adder.model import Adder
 
 ARGUMENT = "columns one after another, with carries as states"
 MODEL = (
@@ -41,7 +44,7 @@ CANDIDATES = 64  # pairs that a search in a dtype runs in each order
 class DigitAddition(PairsAdded):
     """A model that is to add two numbers digit by digit, and the facts that its certificate names."""
 
-    model: AdderTransformer
+    model: Adder
     sums: Digits
     claim: str | None = None
     named: dict[str, object] = field(default_factory=dict)
@@ -50,7 +53,7 @@ class DigitAddition(PairsAdded):
     task: str = "addition"
 
     def __post_init__(self) -> None:
-        check_judged(self.model, AdderTransformer)
+        check_judged(self.model, MADE_BY)
         for name, own, due in (
             ("tokens", self.model.E.shape[0], self.sums.tokens),
             ("positions", self.model.length, self.sums.length),
@@ -63,7 +66,7 @@ class DigitAddition(PairsAdded):
                 )
 
     def parameters(self, reading: Reading) -> dict[str, object]:
-        dtype = str(self.model.dtype).removeprefix("torch.")
+        dtype = name_of(self.model.dtype)
         return {"digits": self.sums.n, "base": self.sums.B, **self.named, **self.model.sizes(), "dtype": dtype}
 
     def size(self) -> int:
@@ -184,7 +187,7 @@ class DigitAddition(PairsAdded):
         return self._search_orders(candidates, reason, reading, effort)
 
     def _prove_rounded_layers(
-        self, stored: AdderTransformer, arithmetic: RoundedArithmetic, reading: Rounded, effort: Effort
+        self, stored: Adder, arithmetic: RoundedArithmetic, reading: Rounded, effort: Effort
     ) -> Finding:
         """The induction over columns with what any order computes."""
         try:
@@ -217,7 +220,7 @@ class DigitAddition(PairsAdded):
         tokens, right = self._written([pair])
         said = logits(self.model, tokens, at)[0, 2 * self.sums.n + 1 :].argmax(-1)
         margin = float(self.rounded_margins([pair], at)[0])
-        return Failure({**self._described(pair, [int(c) for c in said]), "order": order}, margin)
+        return Failure({**self._described(pair, [int(c) for c in said]), "order": order, "run_as": at.named()}, margin)
 
     def at_most(self, pair: Pair) -> float:
         return min(answer.at_most for answer in self._exactly(pair))
@@ -239,8 +242,7 @@ class DigitAddition(PairsAdded):
 
     def run(self, inputs: list[Pair]) -> np.ndarray:
         tokens, right = self._written(inputs)
-        with torch.no_grad():
-            values = self.model(torch.from_numpy(tokens))[:, 2 * self.sums.n + 1 :].double().numpy()
+        values = self.run_by_torch(tokens)[:, 2 * self.sums.n + 1 :]
         return np.asarray(margins_of(values, right))
 
     def length_of(self, item: Item) -> int:
@@ -254,8 +256,7 @@ class DigitAddition(PairsAdded):
         wrong = item[0], item[1]
         tokens, right = self._written([wrong])
         if isinstance(reading, Kernel):
-            with torch.no_grad():
-                values = self.model(torch.from_numpy(tokens))[0, 2 * self.sums.n + 1 :].double().numpy()
+            values = self.run_by_torch(tokens)[0, 2 * self.sums.n + 1 :]
             said: list[int | None] = [int(c) for c in values.argmax(-1)]
             return Failure(self._described(wrong, said), float(self.run([wrong]).min()))
         found = self._exactly(wrong)
@@ -276,6 +277,8 @@ class DigitAddition(PairsAdded):
         return np.concatenate([prompts, right[:, :-1]], axis=1), right
 
     def _described(self, pair: Pair, said: list[int | None]) -> dict[str, object]:
+        import torch
+
         with torch.no_grad():
             prompt = torch.tensor([self.sums.prompt(*pair)])
             generated = self.model.generate(prompt, self.sums.n + 1)[0].tolist()

@@ -17,11 +17,11 @@ from verify.frame.certificate import CERTIFIED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from constructions.circuit_simulation import CircuitTransformer
     from constructions.circuits.circuit import Decomposition
     from constructions.regular_language import Unrolling
     from verify.arithmetic.readings import Real, Rounded
     from verify.frame.certificate import Certificate
+    from verify.tasks.circuit.model import CircuitModel
     from verify.tasks.circuit.task import Progress
 
 RENAMED = renamed(run="input")
@@ -84,12 +84,13 @@ class ChainWish:
         runs = DEFAULT_RUNS if nodes <= QUICK_POSITIONS else 0
         return runs if self.reading is None else min(runs, inputs_run(nodes))
 
-    def built(self, decomposition: Decomposition) -> CircuitTransformer:
+    def built(self, decomposition: Decomposition) -> CircuitModel:
         """The stored or built weights, with 2 bits where no other number is asked for."""
-        from constructions.circuit_simulation import build
-        from constructions.circuits.weights import load_weights
+        from constructions.circuit_simulation_arrays import build
 
         if self.weights is not None:
+            from constructions.circuits.weights import load_weights
+
             return load_weights(self.weights)
         return build(decomposition.circuit, s=2 if self.bits is None else self.bits, as_printed=self.as_printed)
 
@@ -115,7 +116,7 @@ def _reading(asked: Request, bits: int | None) -> tuple[Real | Rounded | None, i
     return (None if asked.precision is None else Real()), bits
 
 
-def judge(wish: ChainWish, asked: Request, decomposition: Decomposition) -> tuple[CircuitTransformer, Certificate]:
+def judge(wish: ChainWish, asked: Request, decomposition: Decomposition) -> tuple[CircuitModel, Certificate]:
     """Builds or loads the weights and decides them."""
     from verify.report.progress import progress_bar
 
@@ -138,7 +139,7 @@ def _announce(wish: ChainWish, asked: Request, nodes: int) -> None:
 
 def _decided(
     wish: ChainWish, asked: Request, decomposition: Decomposition, progress: Progress
-) -> tuple[CircuitTransformer, Certificate]:
+) -> tuple[CircuitModel, Certificate]:
     """The weights and their certificate, in the arithmetic that is asked for."""
     from verify.tasks.circuit.proof import smallest_bits
 
@@ -177,12 +178,12 @@ def publish(
     wish: ChainWish,
     asked: Request,
     decomposition: Decomposition,
-    judged: tuple[CircuitTransformer, Certificate],
+    judged: tuple[CircuitModel, Certificate],
     bits: list[int] | None,
     unrolling: Unrolling | None = None,
 ) -> int:
     """Writes what was asked for, prints the certificate and the chain of thought on `bits`. Returns the exit code."""
-    from constructions.circuits.weights import as_bytes
+    from verify.tasks.circuit.model import bytes_of
     from verify.tasks.circuit.program import program
     from verify.tasks.circuit.report import chain_of_thought, print_certificate
 
@@ -191,11 +192,10 @@ def publish(
         steps, outputs = chain_of_thought(model, decomposition, certificate.parameters["s"], bits, wish.reading)
         chain: dict[str, object] = {"chain": steps, "outputs": outputs}
         certificate = replace(certificate, extra=certificate.extra | chain)
-    weights = b"" if asked.save is None else as_bytes(model)
     return request.publish(
         asked,
         certificate,
-        weights,
+        lambda: bytes_of(model),
         report=print_certificate,
         only_saved=lambda: {"program": program(decomposition, unrolling)},
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from constructions.circuit_simulation import CircuitTransformer
 from constructions.circuits.circuit import Decomposition
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import Format
@@ -34,6 +34,9 @@ from verify.tasks.circuit.rounding import RoundedSteps
 from verify.tasks.circuit.steps import Fault
 from verify.tasks.circuit.task import CircuitProblem, Progress, silent
 
+if TYPE_CHECKING:
+    from verify.tasks.circuit.model import CircuitModel
+
 INDUCTION = "every step bounded in balls, induction over the gates"
 SMALLEST = float(np.finfo(float).tiny)  # stands for a distance of zero, which the token 0 allows
 MOST_INPUTS = 64  # random ones that are run when a failure is looked for
@@ -52,7 +55,7 @@ class WrongStep:
 
 
 def certify(
-    model: CircuitTransformer,
+    model: CircuitModel,
     decomposition: Decomposition,
     *,
     fmt: Format | None,
@@ -82,7 +85,7 @@ def certify(
 
 
 def run_by_torch(
-    model: CircuitTransformer,
+    model: CircuitModel,
     decomposition: Decomposition,
     *,
     method: str,

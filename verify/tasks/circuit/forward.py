@@ -7,19 +7,23 @@ finds that one, for all steps at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from constructions.circuit_simulation import CircuitTransformer
 from constructions.errors import BadInput
 from verify.arithmetic import softmax
 from verify.arithmetic.balls import Ball, relu
 from verify.arithmetic.evaluation import ELEMENTS, ORDERS, Evaluation, Tokens
-from verify.arithmetic.formats import FORMATS, KERNELS, Format
+from verify.arithmetic.formats import FORMATS, KERNEL_NAMES, Format
 from verify.arithmetic.rounding import add, rounded
 from verify.arithmetic.slack import Array
+from verify.arithmetic.stored import numbers
+
+if TYPE_CHECKING:
+    from constructions.circuit_simulation import CircuitTransformer
+    from verify.tasks.circuit.model import CircuitModel
 
 MOST_SIMULATED = 128  # positions; every product of every pair of them is a number held
 MOST_DRIVEN = 12  # positions in all orders; beyond only in those that take no search for the worst term
@@ -50,7 +54,7 @@ def runs_of(fmt: Format | None, accumulate: Format | None, positions: int) -> It
         if positions <= MOST_SIMULATED:
             yield RealRun()
         return
-    if fmt.name in KERNELS and positions <= MOST_RUN:
+    if fmt.name in KERNEL_NAMES and positions <= MOST_RUN:
         yield WayOfRunning(f"torch {fmt.name}", None)
     if positions <= MOST_SIMULATED:
         for order in ORDERS if positions <= MOST_DRIVEN else ORDERS[:3]:
@@ -65,13 +69,13 @@ def inputs_run(positions: int, run: WayOfRunning | RealRun | None = None) -> int
     return max(1, MOST_PAIRS // slower // (positions**2 + 1))
 
 
-def stored_weights(model: CircuitTransformer, fmt: Format | None) -> dict[str, Array]:
+def stored_weights(model: CircuitModel, fmt: Format | None) -> dict[str, Array]:
     """The weights rounded once to the format in which tensors are stored, or as they are."""
-    W = {name: W.detach().double().cpu().numpy() for name, W in model.state_dict().items()}
+    W = {name: numbers(W) for name, W in model.named_parameters()}
     return W if fmt is None else {name: rounded(w, Evaluation(fmt).stored) for name, w in W.items()}
 
 
-def next_tokens(model: CircuitTransformer, fmt: Format | None, run: WayOfRunning | RealRun, tokens: Tokens) -> Tokens:
+def next_tokens(model: CircuitModel, fmt: Format | None, run: WayOfRunning | RealRun, tokens: Tokens) -> Tokens:
     """Computes the token of each position after the right ones before it: (n, N) -> (n, N). NaN gives the token 0, as
     it exceeds nothing.
 
@@ -99,7 +103,7 @@ def tokens_of(g: Ball) -> Tokens:
     return result
 
 
-def next_g(model: CircuitTransformer, fmt: Format | None, run: WayOfRunning | RealRun, tokens: Tokens) -> Ball:
+def next_g(model: CircuitModel, fmt: Format | None, run: WayOfRunning | RealRun, tokens: Tokens) -> Ball:
     """The coordinate g that each position computes after the right tokens: (n, N), with radius zero where it is run."""
     W, g = stored_weights(model, fmt), model.lanes.g
     step = max(1, ELEMENTS // (tokens.shape[1] ** 2 * 2 * model.lanes.k + 1))
@@ -112,13 +116,13 @@ def next_g(model: CircuitTransformer, fmt: Format | None, run: WayOfRunning | Re
         assert fmt is not None
         values = _by_kernel(model, fmt, tokens)
     else:
-        evaluation = replace(run.evaluation)  # starts its random numbers afresh
+        evaluation = run.evaluation
         with np.errstate(all="ignore"):
             values = np.concatenate([stream(W, block, evaluation)[..., g] for block in blocks])
     return Ball(values, np.zeros_like(values))
 
 
-def generate(model: CircuitTransformer, fmt: Format | None, accumulate: Format | None, right: Tokens) -> Tokens:
+def generate(model: CircuitModel, fmt: Format | None, accumulate: Format | None, right: Tokens) -> Tokens:
     """The chain of thought (n+T,) from the prompt of the right tokens: by torch, in float64 for real arithmetic.
 
     Formats that torch does not run are simulated, sums from left to right: each pass is right up to the first token
@@ -126,7 +130,9 @@ def generate(model: CircuitTransformer, fmt: Format | None, accumulate: Format |
     Raises: BadInput where that would take too long.
     """
     n = model.n
-    if fmt is None or fmt.name in KERNELS:
+    if fmt is None or fmt.name in KERNEL_NAMES:
+        import torch
+
         copy = in_kernel(model, FORMATS["float64"] if fmt is None else fmt)
         result: Tokens = copy.generate(torch.from_numpy(right[None, :n]))[0].numpy()
         return result
@@ -141,14 +147,21 @@ def generate(model: CircuitTransformer, fmt: Format | None, accumulate: Format |
         tokens[n + wrong[0]] = computed[n - 1 + wrong[0]]
 
 
-def in_kernel(model: CircuitTransformer, fmt: Format) -> CircuitTransformer:
+def in_kernel(model: CircuitModel, fmt: Format) -> CircuitTransformer:
     """The module with its weights rounded once to the format's dtype."""
+    import torch
+
+    from constructions.circuit_simulation import CircuitTransformer
+    from verify.arithmetic.formats import KERNELS
+
     copy = CircuitTransformer(n=model.n, T=model.T, s=model.s).to(KERNELS[fmt.name])
     copy.load_state_dict({name: torch.from_numpy(W).to(copy.E.dtype) for name, W in stored_weights(model, fmt).items()})
     return copy
 
 
-def _by_kernel(model: CircuitTransformer, fmt: Format, tokens: Tokens) -> Array:
+def _by_kernel(model: CircuitModel, fmt: Format, tokens: Tokens) -> Array:
+    import torch
+
     copy = in_kernel(model, fmt)
     step = max(1, KERNEL_PAIRS // (tokens.shape[1] ** 2 + 1))
     with torch.no_grad():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from constructions.circuits.circuit import Decomposition
-from constructions.regular_language import Unrolling
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from constructions.circuits.circuit import Decomposition
+    from constructions.regular_language import Unrolling
 
 
 def program(decomposition: Decomposition, unrolling: Unrolling | None = None) -> dict[str, object]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from constructions.circuit_simulation import CircuitTransformer, build
+from constructions.circuit_simulation_arrays import build
 from constructions.circuits.circuit import Decomposition
 from constructions.circuits.machine import ConstantBitMachine
 from constructions.constant_bits.arithmetic import MAX_BITS
@@ -30,6 +30,9 @@ from verify.tasks.circuit.retrieval import TooManyPairs
 from verify.tasks.circuit.steps import Fault, Opaque, Steps
 from verify.tasks.circuit.task import CircuitProblem, Progress, silent
 
+if TYPE_CHECKING:
+    from verify.tasks.circuit.model import CircuitModel
+
 INDUCTION = "every step as a table, induction over the gates"
 SEARCH = "a search among inputs, run"
 FEWEST_SAMPLES = 64
@@ -38,7 +41,7 @@ MAX_FAULTS = 1000  # steps that differ on paper and for which an input is looked
 
 
 def certify(
-    model: CircuitTransformer,
+    model: CircuitModel,
     decomposition: Decomposition,
     *,
     s: int | None = None,
@@ -81,7 +84,7 @@ def smallest_bits(
     seed: int = 0,
     progress: Progress = silent,
     decide: Callable[..., Certificate] = certify,
-) -> tuple[CircuitTransformer, Certificate]:
+) -> tuple[CircuitModel, Certificate]:
     """The built transformer with the fewest bits that is proved, all fewer bits being refuted.
 
     The certificate's `smallest_bits` is None when some smaller s stayed undecided.

@@ -9,12 +9,12 @@ from verify.arithmetic.outward import below
 from verify.frame.certificate import Verdict
 
 if TYPE_CHECKING:
-    from constructions.circuit_simulation import CircuitTransformer
     from constructions.circuits.circuit import Decomposition
     from verify.arithmetic.formats import Format
     from verify.arithmetic.readings import Real, Rounded
     from verify.frame.certificate import Certificate
     from verify.report.certificate import Fact
+    from verify.tasks.circuit.model import CircuitModel
 
 
 def format_of(reading: Real | Rounded) -> tuple[Format | None, Format | None]:
@@ -25,7 +25,7 @@ def format_of(reading: Real | Rounded) -> tuple[Format | None, Format | None]:
 
 
 def chain_of_thought(
-    model: CircuitTransformer,
+    model: CircuitModel,
     decomposition: Decomposition,
     s: int,
     bits: list[int],

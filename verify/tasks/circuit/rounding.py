@@ -14,7 +14,7 @@ from itertools import product
 
 import numpy as np
 
-from constructions.circuit_simulation import Lanes
+from constructions.circuit_simulation_arrays import Lanes
 from constructions.circuits.circuit import Circuit
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball, ends

@@ -7,22 +7,19 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-from constructions.circuit_simulation import CircuitTransformer
 from constructions.circuits.circuit import Decomposition
 from constructions.circuits.machine import UNDEFINED, ConstantBitMachine
 from constructions.errors import BadInput
+from constructions.model_arrays import ModelArrays, name_of
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.contract import Contract
-from verify.arithmetic.formats import KERNELS, format_of
+from verify.arithmetic.formats import KERNEL_NAMES, format_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.torch_settings import lowered
-from verify.engine.guard import ends
 from verify.frame.decide import (
     LONGEST_BESIDE,
     Batch,
@@ -35,9 +32,17 @@ from verify.frame.decide import (
     Run,
     first_in_order,
 )
-from verify.frame.judged import check_judged, unparametrized
-from verify.tasks.circuit.forward import in_kernel
+from verify.frame.unmade import check_judged
+from verify.tasks.circuit.forward import MOST_SIMULATED, RealRun, in_kernel, next_g
+from verify.tasks.circuit.model import MADE_BY, module_of
 from verify.tasks.circuit.refutation import EXHAUSTIVE_INPUTS
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from constructions.circuit_simulation import CircuitTransformer
+    from verify.tasks.circuit.model import CircuitModel
 
 CLAIM = "E-3.4"
 BATCH_TOKENS = 2**25  # tokens of one batch of forward runs: about 250 MiB with their values
@@ -69,7 +74,7 @@ class CircuitProblem:
     `runs` inputs are run beside a proof.
     """
 
-    model: CircuitTransformer
+    model: CircuitModel
     decomposition: Decomposition
     proof: Proof
     runs: int = 0
@@ -82,7 +87,7 @@ class CircuitProblem:
     @classmethod
     def of(
         cls,
-        model: CircuitTransformer,
+        model: CircuitModel,
         decomposition: Decomposition,
         proof: Proof,
         runs: int = 0,
@@ -90,7 +95,11 @@ class CircuitProblem:
     ) -> CircuitProblem:
         """Raises: BadInput for the weights of another circuit, or a forward pass that is not the class's own."""
         check_sizes(model, decomposition)
-        return cls(unparametrized(model), decomposition, proof, runs, advance)
+        if not isinstance(model, ModelArrays):
+            from verify.frame.judged import unparametrized
+
+            model = unparametrized(model)
+        return cls(model, decomposition, proof, runs, advance)
 
     def parameters(self, reading: Reading) -> dict[str, object]:
         lanes = self.model.lanes
@@ -112,7 +121,9 @@ class CircuitProblem:
             return ("the weights are the stored ones, in real arithmetic, with a softmax that is never 0", *RIGHT)
         if isinstance(reading, Rounded):
             return (*CONTRACT.text(reading.format, reading.accumulate), *RIGHT)
-        dtype = str(self.model.E.dtype).removeprefix("torch.")
+        import torch
+
+        dtype = name_of(self.model.dtype)
         kernel = f"torch {torch.__version__}, {dtype}, the right tokens of all steps in one causal pass"
         return (f"{kernel}: another kernel, batch shape or device may round differently", *RIGHT)
 
@@ -142,10 +153,18 @@ class CircuitProblem:
         return tuple((item, 0) for item in dict.fromkeys(inputs))
 
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
-        """In a format that is not the weights' own, a run of the model in it: nothing is proved of a wrong one."""
+        """In a format that is not the weights' own, a run of the model in it: nothing is proved of a wrong one.
+
+        In real arithmetic arrays, of which no module is run, are evaluated in balls.
+        """
+        expected = self.expected([item])
+        if isinstance(reading, Real) and isinstance(self.model, ModelArrays) and expected.shape[1] <= MOST_SIMULATED:
+            g = next_g(self.model, None, RealRun(), expected[:, :-1])
+            after = np.where(expected[:, 1:] == 1, g.upper - 0.5, 0.5 - g.lower)[:, self.model.n - 1 :]
+            return OneRun(at_most=float(after.min(initial=0.5)))
         if not isinstance(reading, Rounded) or reading.format == format_of(self.dtype):
             return OneRun()
-        if reading.format.name not in KERNELS or lowered(reading.format):
+        if reading.format.name not in KERNEL_NAMES or lowered(reading.format):
             return OneRun()
         run = replace(self, model=in_kernel(self.model, reading.format)).runner(Kernel())
         return OneRun(at_most=-math.inf) if run([item]).is_wrong.any() else OneRun()
@@ -196,10 +215,14 @@ class CircuitProblem:
 
             return in_bits
 
+        import torch
+
+        module = module_of(self.model)
+
         def by_torch(expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             with torch.no_grad():
-                inputs = torch.from_numpy(expected[:, :-1]).to(self.model.E.device)
-                g = self.model(inputs)[:, n - 1 :].double().cpu().numpy()
+                inputs = torch.from_numpy(expected[:, :-1]).to(module.E.device)
+                g = module(inputs)[:, n - 1 :].double().cpu().numpy()
             tokens: np.ndarray = np.where(np.isnan(g), UNDEFINED, g > 0.5)
             return tokens, g
 
@@ -218,8 +241,8 @@ class CircuitProblem:
         return first_in_order(batch, is_wrong)
 
     @property
-    def dtype(self) -> torch.dtype:
-        return self.model.E.dtype
+    def dtype(self) -> torch.dtype | str:
+        return self.model.dtype
 
     def length_of(self, item: Item) -> int:
         return self.decomposition.circuit.nodes
@@ -230,7 +253,9 @@ class CircuitProblem:
         is_wrong = judged(g, tokens, expected[:, n:])[1]
         step = int(is_wrong[0].argmax())
         right = int(expected[0, n + step])
-        run_at_least, really_at_most = ends(Sides(self.model), expected[0, : n + step].tolist(), right)
+        from verify.engine.guard import ends
+
+        run_at_least, really_at_most = ends(sides(module_of(self.model)), expected[0, : n + step].tolist(), right)
         is_wrong_at_tie = right == 1  # g = 1/2 is the token 0
         return run_at_least > 0 or really_at_most < 0 or (is_wrong_at_tie and really_at_most == 0)
 
@@ -260,16 +285,22 @@ class CircuitProblem:
         }
 
 
-class Sides(nn.Module):
-    """The next token of a circuit's transformer as the larger of two logits, (batch, L, 2): 1/2 - g and g - 1/2."""
+def sides(model: CircuitTransformer) -> nn.Module:
+    """A circuit's transformer whose next token is the larger of two logits, (batch, L, 2): 1/2 - g and g - 1/2."""
+    import torch
 
-    def __init__(self, model: CircuitTransformer) -> None:
-        super().__init__()
-        self.model = model
+    class Sides(torch.nn.Module):
+        """The transformer, and the two logits of its coordinate g."""
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        g: Tensor = self.model(tokens)
-        return torch.stack([0.5 - g, g - 0.5], dim=-1)
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            g: Tensor = self.model(tokens)
+            return torch.stack([0.5 - g, g - 0.5], dim=-1)
+
+    return Sides()
 
 
 def judged(g: np.ndarray, tokens: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -286,10 +317,10 @@ def judged(g: np.ndarray, tokens: np.ndarray, expected: np.ndarray) -> tuple[np.
     return np.where(is_wrong.any(1), at_first, distance.min(1, initial=0.5)), is_wrong
 
 
-def check_sizes(model: CircuitTransformer, decomposition: Decomposition) -> None:
+def check_sizes(model: CircuitModel, decomposition: Decomposition) -> None:
     """Raises: BadInput for the weights of another circuit, or a forward pass that is not the class's own."""
-    check_judged(model, CircuitTransformer)
-    if len(model.layers) != len(model.both):
+    check_judged(model, MADE_BY)
+    if not isinstance(model, ModelArrays) and len(model.layers) != len(model.both):
         raise BadInput(f"module.layers: has {len(model.layers)} layers, and two are run. Remove the others.")
     n, T = len(decomposition.circuit.inputs), len(decomposition.circuit.gates)
     if (model.n, model.T) != (n, T):

@@ -12,13 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import comb
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from constructions.contextual.transformer import ContextualCountingTransformer
 from verify.tasks.contextual.cells import CellProof, PromptCells
 from verify.tasks.contextual.stream import StoredContextual
 from verify.tasks.contextual.verdict import domain_of
+
+if TYPE_CHECKING:
+    from verify.tasks.contextual.model import ContextualModel
 
 
 @dataclass(frozen=True)
@@ -69,9 +72,7 @@ class RandomStrings:
         return comb(self.digits - inside + 2 * self.M - 1, 2 * self.M - 1)
 
 
-def share(
-    module: ContextualCountingTransformer, N: int, M: int, *, by_zeros: bool, advance: Callable[[float], None]
-) -> PairShare:
+def share(module: ContextualModel, N: int, M: int, *, by_zeros: bool, advance: Callable[[float], None]) -> PairShare:
     """Over strings of N tokens and M >= 1 regions, and the prompts of regions that are there.
 
     Claim: B-3.4. With `by_zeros` each number of zeros is decided by itself, as it has to be where 0 is the bias token.

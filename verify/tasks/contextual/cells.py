@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from constructions.contextual.transformer import BOS, ONE, ZERO
+from constructions.contextual_counting_arrays import BOS, ONE, ZERO
 from verify.arithmetic.balls import TINY, Ball
 from verify.arithmetic.slack import LEAST, Array, U
 from verify.arithmetic.softmax import exponentials_between

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from constructions.contextual.positional import PositionalContextualTransformer
     from constructions.contextual.transformer import ContextualCountingTransformer
     from verify.arithmetic.readings import Reading
+    from verify.tasks.contextual.model import ContextualModel
     from verify.tasks.contextual.positional.task import Positional
     from verify.tasks.contextual.task import StringDomain
 
@@ -98,21 +99,25 @@ class ContextualWish:
             raise BadInput(f"--built-for {N} --regions {R}: {N * R} cells exceed {MOST_CELLS}; choose smaller ones")
         return cls(N, R, args.bias or "BOS", args.keys or "onehot", args.calibrated_zeros, args.dtype, args.weights)
 
-    def model(self, reading: Reading) -> tuple[ContextualCountingTransformer, str | None]:
+    def model(self, reading: Reading) -> tuple[ContextualModel, str | None]:
         """The module, its weights rounded to the reading's format where torch has no such dtype, and its claim."""
-        from constructions.contextual import transformer
-        from constructions.contextual_counting import build
+        from constructions.contextual_counting_arrays import build
         from verify.arithmetic.readings import Rounded, precision_of
-        from verify.tasks.contextual.dtype import round_weights
 
         if self.weights is not None:
-            return transformer.load(self.weights), None
+            from constructions.contextual.transformer import load
+
+            return load(self.weights), None
         fmt = reading.format if isinstance(reading, Rounded) else None
-        dtype = transformer.DTYPES[self.dtype or default_dtype(str(precision_of(reading)))]
+        dtype = self.dtype or default_dtype(str(precision_of(reading)))
         u = None if fmt is None else fmt.u
-        module = build(self.N, self.R, bias=self.bias, keys=self.keys, zeros=self.zeros, dtype=dtype, u=u)
+        named = {"bias": self.bias, "keys": self.keys, "dtype": dtype}
+        module: ContextualModel = build(self.N, self.R, zeros=self.zeros, u=u, **named)
         if fmt is not None and fmt.name not in DTYPES:
-            round_weights(module, fmt)
+            from verify.tasks.contextual.dtype import round_weights
+            from verify.tasks.contextual.model import module_of
+
+            module = round_weights(module_of(module), fmt)
         return module, "B-2.1+2.2" if self.bias == "BOS" else "B-3.4"
 
     def named(self) -> dict[str, object]:
@@ -131,7 +136,7 @@ class JudgedStrings:
     exactly: bool
     zeros: int | None
 
-    def of(self, module: ContextualCountingTransformer, wish: ContextualWish) -> StringDomain:
+    def of(self, module: ContextualModel, wish: ContextualWish) -> StringDomain:
         """Raises: BadInput for impossible sizes, or counts that the model has no class for."""
         from verify.tasks.contextual.verdict import domain_of
 
@@ -220,12 +225,12 @@ def run(args: argparse.Namespace) -> int:
     positional = PositionalWish.of(args, wish.N, wish.R)
     if positional is not None:
         return with_positions(positional, asked, args.input)
-    from constructions.contextual.transformer import as_bytes
+    from verify.tasks.contextual.model import bytes_of, module_of
 
     module, claim = wish.model(reading)
     if args.input is not None:
-        save_weights(asked, "--input", as_bytes(module))
-        return count(module, args.input, is_json=args.json)
+        save_weights(asked, "--input", bytes_of(module))
+        return count(module_of(module), args.input, is_json=args.json)
     from verify.frame.decide import decide
     from verify.tasks.contextual.report import facts, report
     from verify.tasks.contextual.verdict import ContextualCounting
@@ -233,7 +238,7 @@ def run(args: argparse.Namespace) -> int:
     domain = JudgedStrings(args.length, args.on_regions, args.exactly, args.zeros).of(module, wish)
     problem = ContextualCounting(module, domain, claim, wish.named())
     certificate = decide(problem, reading, asked.method, asked.effort())
-    return publish(asked, certificate, as_bytes(module), facts(certificate, module), report)
+    return publish(asked, certificate, lambda: bytes_of(module), facts(certificate, module), report)
 
 
 def with_positions(wish: PositionalWish, asked: Request, text: str | None) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from constructions.contextual.transformer import BOS, ONE, ZERO, ContextualCountingTransformer
+from constructions.contextual_counting_arrays import BOS, ONE, ZERO
 from constructions.errors import BadInput
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
@@ -25,6 +25,10 @@ from verify.tasks.contextual.rounding import lowest_bit, position_errors
 from verify.tasks.contextual.runs import candidates, margins, telling
 from verify.tasks.contextual.stream import DecidableRegions, Positions, StoredContextual, see
 from verify.tasks.contextual.task import StringDomain
+
+if TYPE_CHECKING:
+    from constructions.contextual.transformer import ContextualCountingTransformer
+    from verify.tasks.contextual.model import ContextualModel
 
 ARGUMENT = "cells of strings, margin above error bound"
 # strings tried, their tokens, and attention scores computed, in search of a failing run
@@ -146,6 +150,8 @@ def check_representable(stored: StoredContextual, fmt: Format) -> None:
 
 def round_weights(module: ContextualCountingTransformer, fmt: Format) -> ContextualCountingTransformer:
     """Rounds the stored numbers to the nearest with fmt.p significant bits, in place."""
+    import torch
+
     with torch.no_grad():
         for weight in module.parameters():
             fraction, exponent = torch.frexp(weight.double())
@@ -153,9 +159,7 @@ def round_weights(module: ContextualCountingTransformer, fmt: Format) -> Context
     return module
 
 
-def failing_run(
-    module: ContextualCountingTransformer, cells: Iterable[PromptCells], domain: StringDomain
-) -> tuple[Item, int] | None:
+def failing_run(module: ContextualModel, cells: Iterable[PromptCells], domain: StringDomain) -> tuple[Item, int] | None:
     """A string, and a prompt of it, that the module itself gets wrong in its dtype."""
     spent = 0
     for tokens in islice(candidates(cells, domain), 1 + min(MOST_RUNS, MOST_TOKENS // domain.N)):

@@ -6,7 +6,7 @@ from functools import reduce
 
 from flint import arb, arb_mat, ctx
 
-from constructions.contextual.transformer import BOS
+from constructions.contextual_counting_arrays import BOS
 from verify.arithmetic.arb_matrices import attended, leads, plus_row, relu, stored
 from verify.arithmetic.slack import Array
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from constructions.contextual.transformer import ContextualCountingTransformer
 from verify.arithmetic.outward import about, below, decimal, value
 from verify.frame.certificate import Certificate, Verdict
 from verify.frame.schema import as_json
@@ -18,6 +17,7 @@ from verify.report.tables import render
 
 if TYPE_CHECKING:
     from verify.tasks.contextual.accuracy import PairShare
+    from verify.tasks.contextual.model import ContextualModel
     from verify.tasks.contextual.patterns import AccuracyRow
 
 
@@ -26,7 +26,7 @@ def report(certificate: Certificate, facts: list[Fact]) -> None:
     print_report(certificate, facts, covers=f"{big(certificate.inputs_covered or 0)} pairs of string and prompt")
 
 
-def facts(certificate: Certificate, module: ContextualCountingTransformer) -> Iterator[Fact]:
+def facts(certificate: Certificate, module: ContextualModel) -> Iterator[Fact]:
     """Yields the lines of the report beyond those of every certificate."""
     yield "task", f"{certificate.task}, {certificate.extra['domain']}"
     yield "model", ", ".join(f"{k}={v}" for k, v in certificate.parameters.items() if v is not None)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ZERO, ContextualCountingTransformer
+from constructions.contextual_counting_arrays import BOS, CLOSE, ONE, OPEN, ZERO
 from verify.arithmetic import softmax
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.margins import margins as margins_of_logits
 from verify.arithmetic.slack import Array
 from verify.tasks.contextual.cells import PromptCells
+from verify.tasks.contextual.model import module_of
 from verify.tasks.contextual.readout import Comparison, LineReadout
 from verify.tasks.contextual.stream import StoredContextual, encode, see
 from verify.tasks.contextual.task import StringDomain, answers, written
+
+if TYPE_CHECKING:
+    from verify.tasks.contextual.model import ContextualModel
 
 MOST_TELLING = 16
 
@@ -90,15 +94,17 @@ def string(r: int, M: int, k: int, token: int, place: int, number: int, zeros: i
     return out + [ZERO] * zeros
 
 
-def margins(module: ContextualCountingTransformer, strings: Sequence[Sequence[int]]) -> Array:
+def margins(module: ContextualModel, strings: Sequence[Sequence[int]]) -> Array:
     """(logit of the right class) - (largest other), as the module computes them: (strings, R) for one length.
 
     NaN where a logit is, infinite where there is no other class.
     """
+    import torch
+
     right = torch.tensor([answers(list(tokens), module.R) for tokens in strings])
     tokens = torch.tensor([list(tokens) for tokens in strings], dtype=torch.long).reshape(len(strings), -1)
     with torch.no_grad():
-        logits = module(tokens).double()
+        logits = module_of(module)(tokens).double()
     result: Array = margins_of_logits(logits, right).numpy()
     return result
 
@@ -113,11 +119,13 @@ def margin_at_most(stored: StoredContextual, tokens: list[int], prompt: int) -> 
     return float(difference.upper.min(initial=np.inf))
 
 
-def counterexample(module: ContextualCountingTransformer, tokens: list[int], prompt: int) -> dict[str, object]:
+def counterexample(module: ContextualModel, tokens: list[int], prompt: int) -> dict[str, object]:
     """A string that is wrong at a prompt, with its regions and the module's own run."""
+    import torch
+
     right = answers(tokens, module.R)
     with torch.no_grad():
-        logits = module(torch.tensor(tokens, dtype=torch.long)).double()
+        logits = module_of(module)(torch.tensor(tokens, dtype=torch.long)).double()
     said = int(logits[prompt].argmax())
     is_known = said != right[prompt] and not bool(logits[prompt].isnan().any())
     return {

@@ -10,21 +10,25 @@ affine there and extreme at a corner. Other neurons enter as an interval.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, WEIGHTS, ZERO, ContextualCountingTransformer
+from constructions.contextual_counting_arrays import BOS, CLOSE, ONE, OPEN, WEIGHTS, ZERO
 from verify.arithmetic import softmax
 from verify.arithmetic.balls import Ball, stack_last
 from verify.arithmetic.readings import Reading
 from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import finite
 from verify.frame.decide import Failure, Provable
-from verify.frame.judged import check_judged
+from verify.frame.unmade import check_judged
 from verify.reduction.domains import Hull
 from verify.reduction.leaf import leaf
+from verify.tasks.contextual.model import MADE_BY
 from verify.tasks.contextual.task import StringDomain
+
+if TYPE_CHECKING:
+    from verify.tasks.contextual.model import ContextualModel
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,12 @@ class StoredContextual:
         return Ball.exact(self.W[name])
 
     @classmethod
-    def of(cls, module: ContextualCountingTransformer) -> StoredContextual:
+    def of(cls, module: ContextualModel) -> StoredContextual:
         """Reads them off a module.
 
         Raises: BadInput for a dtype that float64 does not hold, and for NaN or infinity.
         """
-        check_judged(module, ContextualCountingTransformer)
+        check_judged(module, MADE_BY)
         return cls({name: finite(name, getattr(module, name)) for name in WEIGHTS}, module.has_bos)
 
 
@@ -64,7 +68,7 @@ class DecidableRegions(Provable, Protocol):
     """What the proofs ask of a problem: the module, its numbers, its strings, and how a failure is described."""
 
     @property
-    def module(self) -> ContextualCountingTransformer: ...
+    def module(self) -> ContextualModel: ...
 
     @property
     def stored(self) -> StoredContextual: ...

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import comb
 
-from constructions.contextual.transformer import CLOSE, ONE, OPEN, TOKENS, ZERO
+from constructions.contextual_counting_arrays import CLOSE, ONE, OPEN, TOKENS, ZERO
 from constructions.errors import BadInput
 
 SYMBOLS = "01[]"

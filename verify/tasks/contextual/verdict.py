@@ -7,15 +7,17 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from constructions.contextual.transformer import CLOSE, ONE, OPEN, ZERO, ContextualCountingTransformer
+from constructions.contextual_counting_arrays import CLOSE, ONE, OPEN, ZERO
 from constructions.errors import BadInput
+from constructions.model_arrays import name_of
 from verify.arithmetic.formats import Format
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame import decide
+from verify.frame.arguments import check_whole_number
 from verify.frame.certificate import Certificate
 from verify.frame.decide import (
     Effort,
@@ -30,12 +32,18 @@ from verify.frame.decide import (
     is_wrong_in_its_ball,
     no_reading,
 )
-from verify.frame.judged import check_judged, check_whole_number
+from verify.frame.unmade import check_judged
 from verify.tasks.contextual import dtype, proof
+from verify.tasks.contextual.model import MADE_BY, module_of
 from verify.tasks.contextual.rounding import CONTRACT
 from verify.tasks.contextual.runs import counterexample, margin_at_most, margins
 from verify.tasks.contextual.stream import StoredContextual
 from verify.tasks.contextual.task import StringDomain, answers
+
+if TYPE_CHECKING:
+    import torch
+
+    from verify.tasks.contextual.model import ContextualModel
 
 ASSUMES = (
     "encoder x' = x + softmax(x W_Q (x W_K)^T, causal) x W_V W_O, x'' = x' + ReLU(x' W_1 + b_1) W_2 + b_2; "
@@ -46,7 +54,7 @@ ASSUMES = (
 
 
 def domain_of(
-    module: ContextualCountingTransformer,
+    module: ContextualModel,
     N: int,
     *,
     regions: int | None = None,
@@ -57,7 +65,7 @@ def domain_of(
 
     Raises: BadInput for impossible sizes, or counts that the model has no class for.
     """
-    check_judged(module, ContextualCountingTransformer)
+    check_judged(module, MADE_BY)
     check_whole_number("length", N)
     R = module.R if regions is None else regions
     check_whole_number("regions", R)
@@ -75,7 +83,7 @@ class ContextualCounting:
     `named` are further parameters for the certificate.
     """
 
-    module: ContextualCountingTransformer
+    module: ContextualModel
     domain: StringDomain
     claim: str | None = None
     named: dict[str, object] = field(default_factory=dict)
@@ -84,7 +92,7 @@ class ContextualCounting:
     runs_for_ever = False
 
     def __post_init__(self) -> None:
-        check_judged(self.module, ContextualCountingTransformer)
+        check_judged(self.module, MADE_BY)
 
     @cached_property
     def stored(self) -> StoredContextual:
@@ -97,7 +105,7 @@ class ContextualCounting:
             "exactly": self.domain.fewest == self.domain.R,
             "zeros": self.domain.zeros,
             "prompts": self.module.R,
-            "dtype": str(self.module.dtype).removeprefix("torch."),
+            "dtype": name_of(self.module.dtype),
             **self.named,
         }
         return found | ({"precision": reading.format.name} if isinstance(reading, Rounded) else {})
@@ -160,14 +168,14 @@ class ContextualCounting:
         return first_in_order(batch, is_wrong)
 
     @property
-    def dtype(self) -> torch.dtype:
+    def dtype(self) -> torch.dtype | str:
         return self.module.dtype
 
     def length_of(self, item: Item) -> int:
         return len(item)
 
     def is_surely_wrong(self, item: Item, answer: int) -> bool:
-        return is_wrong_in_its_ball(self.module, item, answers(list(item), self.module.R)[answer], answer)
+        return is_wrong_in_its_ball(module_of(self.module), item, answers(list(item), self.module.R)[answer], answer)
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
         """Runs the string through the module in its dtype."""
@@ -181,7 +189,7 @@ class ContextualCounting:
 
 
 def certify(
-    module: ContextualCountingTransformer,
+    module: ContextualModel,
     domain: StringDomain,
     *,
     fmt: Format | None = None,
@@ -203,7 +211,7 @@ def certify(
 
 
 def exhaustive(
-    module: ContextualCountingTransformer, domain: StringDomain, *, claim: str | None = None, **named: object
+    module: ContextualModel, domain: StringDomain, *, claim: str | None = None, **named: object
 ) -> Certificate:
     """Runs the module itself on every string of the domain.
 

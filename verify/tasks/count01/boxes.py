@@ -11,11 +11,11 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product as cartesian
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flint import fmpq
 
-from constructions.count01 import Count01Transformer
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.exact_reals import ONE, Combination, float_below, float_of, rational
 from verify.arithmetic.slack import ENLARGE_LONG, FAINT, LEAST, Array, U
@@ -24,6 +24,9 @@ from verify.tasks.count01.layer_norm.tables import SMALLEST_NORMALISER
 from verify.tasks.count01.real import ExactFailure, ExactModel, exact_model, margin_at, plus
 from verify.tasks.count01.rounding import QueryErrors, Seen
 from verify.tasks.count01.task import Prompt, PromptDomain, SideCell, Triple, cells, kinds
+
+if TYPE_CHECKING:
+    from verify.tasks.count01.model import Count01Model
 
 CHUNK = 2048
 LARGEST_COUNT = 1 << 48  # counts are exact in float64, and so are their sums
@@ -53,7 +56,7 @@ class BoxQuery:
 
     def __init__(
         self,
-        model: Count01Transformer,
+        model: Count01Model,
         exact: ExactModel,
         cell: SideCell,
         at: RoundedArithmetic | None,
@@ -151,7 +154,7 @@ def _nearest(x: Fraction) -> float:
 
 
 def decide_boxes(
-    model: Count01Transformer, labels: str, domain: PromptDomain, at: RoundedArithmetic | None, budget: int = 200_000
+    model: Count01Model, labels: str, domain: PromptDomain, at: RoundedArithmetic | None, budget: int = 200_000
 ) -> BoxResult:
     """Decides any number of heads on a bounded domain: at None is real arithmetic, else any order in its formats.
 

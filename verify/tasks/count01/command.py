@@ -17,8 +17,8 @@ from verify.frame.schema import as_json
 from verify.tasks.count01.heads.command import PAIRS, pair
 
 if TYPE_CHECKING:
-    from constructions.count01 import Count01Transformer
     from verify.arithmetic.readings import Reading
+    from verify.tasks.count01.model import Count01Model
     from verify.tasks.count01.task import PromptDomain
 
 BOUNDS = ("max_digits", "max_noise", "length", "min_digits", "min_noise")
@@ -117,37 +117,43 @@ class Count01Wish:
             args.construction, args.labels, N, args.eps, args.as_printed, has_skip, dtype, args.weights, args.subset
         )
 
-    def model(self) -> tuple[Count01Transformer, str | None]:
-        """The module, and the claim it belongs to."""
-        from constructions import count01
-
-        dtype = count01.DTYPES[self.dtype or "float64"]
+    def model(self) -> tuple[Count01Model, str | None]:
+        """The module or its arrays, and the claim it belongs to."""
         if self.weights is not None:
+            from constructions import count01
+
             model = count01.load(self.weights, skip=None if self.has_skip else False)
             if self.subset is not None:
                 model = count01.with_heads(model, parsed_heads("--subset", self.subset))
-            model = model if self.dtype is None else model.to(dtype)
+            model = model if self.dtype is None else model.to(count01.DTYPES[self.dtype])
             if not all(bool(W.double().isfinite().all()) for W in model.parameters()):
                 raise BadInput(f"--weights {self.weights}: a weight overflows {self.dtype}; choose a wider dtype")
             return model, None
+        dtype = self.dtype or "float64"
         if self.construction in PAIRS:
-            return pair(self.construction, dtype), PAIRS[self.construction]
+            from constructions.count01 import DTYPES as dtypes
+
+            return pair(self.construction, dtypes[dtype]), PAIRS[self.construction]
+        from constructions import count01_arrays as arrays
+
         if self.construction == "layer-norm":
-            return count01.normed(labels=self.labels, dtype=dtype), "D-2"
+            return arrays.normed(labels=self.labels, dtype=dtype), "D-2"
         if self.construction == "uniform":
-            return count01.uniform(labels=self.labels, skip=self.has_skip, dtype=dtype), "W-10"
+            return arrays.uniform(labels=self.labels, skip=self.has_skip, dtype=dtype), "W-10"
         claim = "D-1" if self.labels == "majority-ones" else "E-5"
         if self.as_printed:
             aligned = self.as_printed == "aligned"
-            return count01.as_printed(self.N, eps=self.eps, aligned=aligned, dtype=dtype), claim
-        built = count01.documents(self.N, labels=self.labels, skip=self.has_skip, eps=self.eps, dtype=dtype)
+            return arrays.as_printed(self.N, eps=self.eps, aligned=aligned, dtype=dtype), claim
+        built = arrays.documents(self.N, labels=self.labels, skip=self.has_skip, eps=self.eps, dtype=dtype)
         return built, claim
 
-    def named(self, model: Count01Transformer) -> dict[str, object]:
+    def named(self, model: Count01Model) -> dict[str, object]:
         """Returns the fields with which a certificate names the construction."""
+        from constructions.model_arrays import name_of
+
         found: dict[str, object] = {
             "construction": "file" if self.weights is not None else self.construction,
-            "dtype": str(model.dtype).removeprefix("torch."),
+            "dtype": name_of(model.dtype),
             "heads": model.heads,
             "d": model.E.shape[1],
             "skip": model.has_skip,
@@ -182,8 +188,9 @@ def run(args: argparse.Namespace) -> int:
     if args.input is not None:
         check_said(reading)
         from constructions.count01 import as_bytes
+        from verify.tasks.count01.model import module_of
 
-        save_weights(asked, "--input", as_bytes(model))
+        save_weights(asked, "--input", as_bytes(module_of(model)))
         return say(model, args.input, args.labels, is_json=args.json)
     from verify.tasks.count01.task import PromptDomain
 
@@ -193,7 +200,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def decided(
-    model: Count01Transformer,
+    model: Count01Model,
     claim: str | None,
     wish: Count01Wish,
     domain: PromptDomain,
@@ -201,15 +208,16 @@ def decided(
     asked: Request,
 ) -> int:
     """Prints the verdict on a domain in the reading and by the method that are asked for."""
-    from constructions.count01 import as_bytes
     from verify.arithmetic.evaluation import rounded_model
     from verify.arithmetic.readings import Real, Rounded
     from verify.frame.decide import decide
+    from verify.tasks.count01.model import bytes_of, module_of
     from verify.tasks.count01.report import facts, report
     from verify.tasks.count01.verdict import Count01
 
     reading, method, named = asked.reading, asked.method, wish.named(model)
-    judged = model
+    is_plain = isinstance(reading, Real) and method == "certified"
+    judged = model = model if is_plain else module_of(model)
     if isinstance(reading, Rounded) and asked.precision not in DTYPES:
         judged = rounded_model(model, reading.format)
     problem = Count01.of(
@@ -218,7 +226,7 @@ def decided(
     certificate = decide(problem, reading, method, asked.effort())
     if wish.is_formula and isinstance(reading, Real) and method == "certified":
         certificate.extra["exact_weights"] = exact_weights(wish.N, wish.labels, model.has_skip)
-    return publish(asked, certificate, as_bytes(model), facts(certificate, model, wish.labels), report)
+    return publish(asked, certificate, lambda: bytes_of(model), facts(certificate, model, wish.labels), report)
 
 
 def check_said(reading: Reading) -> None:
@@ -241,7 +249,7 @@ def exact_weights(N: int, labels: str, skip: bool) -> dict[str, object]:
     return {"digits": 1000, "max_noise": largest_noise(symbolic, labels, 1000)}
 
 
-def say(model: Count01Transformer, text: str, labels: str, *, is_json: bool) -> int:
+def say(model: Count01Model, text: str, labels: str, *, is_json: bool) -> int:
     """Prints the continuation of a prompt with its logits; exit code 1 where it is wrong."""
     from constructions.count01 import EOS, TOKENS
     from verify.tasks.count01.runs import fails

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from constructions.count01 import Count01Transformer
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.readings import Rounded
 from verify.frame.decide import Failure, Finding
 from verify.tasks.count01.boxes import decide_boxes
-from verify.tasks.count01.runs import find_failure, kernels_of, margin_of, name
+from verify.tasks.count01.runs import find_failure, in_a_named_order, kernels_of, margin_of, name
 from verify.tasks.count01.task import DecidablePrompts, PromptDomain, SideCell, Triple
+
+if TYPE_CHECKING:
+    from verify.tasks.count01.model import Count01Model
 
 LONGEST_SEARCHED = 1 << 22
 ARGUMENT, BY_A_RUN = "margin above error bound, branch and bound over counts", "a run in the dtype"
@@ -36,6 +39,7 @@ def prove(problem: DecidablePrompts, reading: Rounded) -> Finding:
         return Finding.proved(ARGUMENT, result.margin, about=about, telling=about.telling(result.tightest), extra=extra)
     found = find_failure(model, kernels, labels, domain, 0)
     if found is not None:
+        found = in_a_named_order(model, found, reading.format, reading.accumulate)
         return Finding.refuted(BY_A_RUN, Failure(found, margin_of(found)), about=about)
     return Finding.open(ARGUMENT, result.reason or undecided_reason(result.undecided), about=about)
 
@@ -55,7 +59,7 @@ def shortest_beyond(domain: PromptDomain) -> int:
     return min(x for x in (domain.max_digits, domain.max_noise) if x is not None) + 1
 
 
-def dtype_limit(model: Count01Transformer, labels: str, domain: PromptDomain, at: RoundedArithmetic) -> PromptDomain:
+def dtype_limit(model: Count01Model, labels: str, domain: PromptDomain, at: RoundedArithmetic) -> PromptDomain:
     """The largest domain for which the proof closes, along the one free bound: digits, noise, or length.
 
     Digits and length are at least 1: the empty prompt alone is no result.
@@ -70,7 +74,7 @@ def dtype_limit(model: Count01Transformer, labels: str, domain: PromptDomain, at
 
 
 def largest_domain(
-    family: Callable[[int], PromptDomain], model: Count01Transformer, labels: str, at: RoundedArithmetic
+    family: Callable[[int], PromptDomain], model: Count01Model, labels: str, at: RoundedArithmetic
 ) -> PromptDomain:
     """The largest member (at least member 0) whose proof closes, by doubling and bisection."""
 

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-from constructions.count01 import Count01Transformer
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import Undecided, float_of
 from verify.frame.decide import Failure, Finding
@@ -16,6 +16,7 @@ from verify.tasks.count01.layer_norm import common_root
 from verify.tasks.count01.layer_norm.counting import LARGEST, wrong_inputs
 from verify.tasks.count01.layer_norm.margins import least_margin
 from verify.tasks.count01.layer_norm.numbers import model_numbers
+from verify.tasks.count01.model import module_of
 from verify.tasks.count01.real import (
     Decision,
     ExactFailure,
@@ -30,6 +31,9 @@ from verify.tasks.count01.real import (
 )
 from verify.tasks.count01.runs import margin_of, name, replay
 from verify.tasks.count01.task import EQUALS, DecidablePrompts, PromptDomain, answer
+
+if TYPE_CHECKING:
+    from verify.tasks.count01.model import Count01Model
 
 DEFAULT_DIGITS = 1000
 BY_LISTING = "every triple, with as many digits as it takes"
@@ -74,7 +78,7 @@ def listed(problem: DecidablePrompts) -> Finding:
     return Finding.refuted(BY_LISTING, Failure(run, margin_of(run)), extra=extra)
 
 
-def wrong_share(model: Count01Transformer, domain: PromptDomain, labels: str) -> dict[str, object]:
+def wrong_share(model: Count01Model, domain: PromptDomain, labels: str) -> dict[str, object]:
     """The exact number and share of wrong inputs; nothing where they are too many to list or one stays open."""
     try:
         found = wrong_inputs(model_numbers(model), domain, labels)
@@ -147,7 +151,7 @@ def several_heads(problem: DecidablePrompts) -> Finding:
     return Finding.proved(BY_BOXES, result.margin, telling=problem.telling(result.tightest), extra=extra)
 
 
-def replayed(model: Count01Transformer, failure: ExactFailure) -> dict[str, object]:
+def replayed(model: Count01Model, failure: ExactFailure) -> dict[str, object]:
     """A failure of exact arithmetic with the module's own run of it beside it.
 
     `fails` says whether torch shows it too; where it does not, its rounding hides a decided difference, and
@@ -174,7 +178,7 @@ def refuted(problem: DecidablePrompts, exact: ExactModel, failures: tuple[ExactF
 
     Rounding can hide a tie; then one digit more may show it.
     """
-    model, domain, labels = problem.module, problem.domain, problem.labels
+    model, domain, labels = module_of(problem.module), problem.domain, problem.labels
     by_input = {(failure.n, failure.last): against_largest(exact, failure) for failure in reversed(failures)}
     runs = ((failure, replayed(model, failure)) for failure in reversed(by_input.values()))
     failure, run = first = next(runs)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flint import arb, ctx
 
-from constructions.count01 import Count01Transformer
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import (
     Combination,
@@ -43,6 +43,9 @@ from verify.tasks.count01.task import (
     multiplicities,
 )
 
+if TYPE_CHECKING:
+    from verify.tasks.count01.model import Count01Model
+
 FAR = 64  # steps along a ray, where a run looks at what the proof says of all of it
 MOST_BITS = 1 << 14  # for several heads, where no theorem says that more bits end the search
 
@@ -66,7 +69,7 @@ class ExactModel:
         return len(self.scores)
 
 
-def exact_model(model: Count01Transformer, seen: Array | None = None) -> ExactModel:
+def exact_model(model: Count01Model, seen: Array | None = None) -> ExactModel:
     """The stored numbers of a module, as they are; `seen` (8, d) is what the attention reads in place of the tokens.
 
     Raises: BadInput for a weight that is NaN or infinite.
@@ -75,7 +78,7 @@ def exact_model(model: Count01Transformer, seen: Array | None = None) -> ExactMo
     check_finite(model.named_parameters())
     E, W_out, lasts = fractions(model.E), fractions(model.W_out), (EQUALS, FOUR, FIVE)
     read = E if seen is None else np.vectorize(Fraction, otypes=[object])(seen)
-    b_out = [Fraction(b) for b in model.b_out.double().tolist()]
+    b_out = fractions(model.b_out).tolist()
     scores, values = [], []
     for h in range(model.heads):
         W_Q, W_K, W_V, W_O = (fractions(W[h]) for W in (model.W_Q, model.W_K, model.W_V, model.W_O))
@@ -90,7 +93,7 @@ def exact_model(model: Count01Transformer, seen: Array | None = None) -> ExactMo
     return ExactModel(len(b_out), tuple(scores), tuple(values), constant, exponentials({0: 1}))
 
 
-def check_plain(model: Count01Transformer, *, may_have_norm: bool = False) -> None:
+def check_plain(model: Count01Model, *, may_have_norm: bool = False) -> None:
     """Raises BadInput for layer norm or scaled scores, which this proof does not speak of."""
     has_norm = model.has_norm and not may_have_norm
     if has_norm or model.scale != 1:
@@ -114,23 +117,26 @@ class CountForm:
         if not any(origin):
             return self
         difference, normaliser = (
-            (total(c * k for c, k in zip(line, (1, *origin), strict=True)), *line[1:])
-            for line in (self.difference, self.normaliser)
+            (value_at(line, (1, *origin)), *line[1:]) for line in (self.difference, self.normaliser)
         )
         return CountForm(self.cell, self.rival, difference, normaliser)
 
     def at(self, n: Triple) -> Combination:
-        return total(c * k for c, k in zip(self.difference, (1, *n), strict=True))
+        return value_at(self.difference, (1, *n))
 
     def along(self, ray: Triple) -> Combination:
-        return total(c * k for c, k in zip(self.difference[1:], ray, strict=True))
+        return value_at(self.difference[1:], ray)
 
     def quotient(self, numbers: tuple[int, ...], bits: int = 256) -> arb:
         """difference / normaliser at (1, n) or along (0, ray)."""
         with ctx.workprec(bits):
-            F = total(c * k for c, k in zip(self.difference, numbers, strict=True))
-            D = total(c * k for c, k in zip(self.normaliser, numbers, strict=True))
+            F, D = value_at(self.difference, numbers), value_at(self.normaliser, numbers)
             return F.ball(bits) / D.ball(bits)
+
+
+def value_at(line: Iterable[Combination], numbers: Iterable[int]) -> Combination:
+    """The sum of multiples of a form's coefficients."""
+    return total(c * k for c, k in zip(line, numbers, strict=True) if k)
 
 
 def forms(model: ExactModel, labels: str, domain: PromptDomain) -> list[CountForm]:
@@ -139,20 +145,20 @@ def forms(model: ExactModel, labels: str, domain: PromptDomain) -> list[CountFor
     out = []
     for cell in cells(labels, domain.lasts):
         weights = {t: exponentials({model.scores[0][cell.last][t]: 1}) for t in kinds(cell.last)}
-        values, constant = model.values[0], model.constant[cell.last]
+        values, constant, normaliser = model.values[0], model.constant[cell.last], by_count(weights)
         for rival in range(model.classes):
             if rival == cell.expected:
                 continue
             offset = constant[cell.expected] - constant[rival]
             term = {t: w * (values[t][cell.expected] - values[t][rival] + offset) for t, w in weights.items()}
-            out.append(CountForm(cell, rival, by_count(term), by_count(weights)).moved(domain.origin))
+            out.append(CountForm(cell, rival, by_count(term), normaliser).moved(domain.origin))
     return out
 
 
 def by_count(term: dict[int, Combination]) -> tuple[Combination, Combination, Combination, Combination]:
     """The constant part (every token that is there once), then the parts of 0, 1 and 2."""
-    _, zero, one, two, *_ = term.values()
-    return total([*term.values()]) - zero - one - two, zero, one, two
+    first, zero, one, two, *rest = term.values()
+    return total([first, *rest]), zero, one, two
 
 
 def vertices(side: Side, domain: PromptDomain) -> Iterator[Triple]:

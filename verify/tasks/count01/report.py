@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from constructions.count01 import Count01Transformer
 from verify.arithmetic.outward import below, decimal, value
 from verify.frame.certificate import Certificate, Verdict
 from verify.report.certificate import Fact, print_report
+
+if TYPE_CHECKING:
+    from verify.tasks.count01.model import Count01Model
 
 LONGEST_NUMBER = 30
 
@@ -19,7 +21,7 @@ def report(certificate: Certificate, facts: list[Fact]) -> None:
     print_report(certificate, facts, covers=_covered(certificate))
 
 
-def facts(certificate: Certificate, model: Count01Transformer, labels: str) -> Iterator[Fact]:
+def facts(certificate: Certificate, model: Count01Model, labels: str) -> Iterator[Fact]:
     """Yields the lines of the report beyond those of every certificate."""
     yield from _model_facts(certificate, model, labels)
     yield from _outcome_facts(certificate)
@@ -31,7 +33,7 @@ def _covered(certificate: Certificate) -> str:
     return f"{'' if n == 'infinite' else f'{n} '}inputs ({certificate.extra['region']})"
 
 
-def _model_facts(certificate: Certificate, model: Count01Transformer, labels: str) -> Iterator[Fact]:
+def _model_facts(certificate: Certificate, model: Count01Model, labels: str) -> Iterator[Fact]:
     is_majority = labels == "majority-ones"
     rule = "4 iff n1 > n0" if is_majority else "4 iff n0 >= n1"
     end = "" if certificate.parameters.get("semantic_only") else "; after 4, 5: EOS"
@@ -90,5 +92,5 @@ def _shortened(number: int) -> str:
 def _failure(found: dict[str, Any]) -> str:
     """A failing input in words."""
     where = f"(n0, n1, n2) = ({found['n0']}, {found['n1']}, {found['n2']}) after {found['last']}"
-    seen = "" if found["fails"] else "; torch rounds the difference away"
+    seen = "" if found["fails"] else "; its rounding takes the difference away"
     return f"{where}: {found['predicted']}, not {found['expected']} ({found['replayed']}{seen})"

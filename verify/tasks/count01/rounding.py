@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from constructions.count01 import Count01Transformer
 from verify.arithmetic.any_order import RoundedArithmetic, times
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import Format
@@ -24,9 +23,10 @@ from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.slack import ENLARGE, INFLATION, LEAST, Array
 from verify.arithmetic.softmax import exponential_errors, quotient_error, total_error
 from verify.arithmetic.stored import fractions, numbers
-from verify.engine.balls import Arithmetic, Ball
-from verify.engine.rules.normalisation import layer_norm
 from verify.tasks.count01.task import kinds
+
+if TYPE_CHECKING:
+    from verify.tasks.count01.model import Count01Model
 
 CONTRACT = Contract(normalised="normalises, then weighs the values")
 ALIKE = "the same product of two numbers is computed alike at every position"
@@ -64,10 +64,15 @@ class Seen:
     off: Array
 
     @classmethod
-    def of(cls, model: Count01Transformer, at: RoundedArithmetic) -> Seen:
+    def of(cls, model: Count01Model, at: RoundedArithmetic) -> Seen:
         E = numbers(model.E)
         if not model.has_norm:
             return cls(E, np.zeros_like(E))
+        import torch
+
+        from verify.engine.balls import Arithmetic, Ball
+        from verify.engine.rules.normalisation import layer_norm
+
         engine = Arithmetic(at.stored, None if at.inner is at.stored else at.inner)
         x, weight, bias = (Ball(torch.from_numpy(numbers(W))) for W in (model.E, model.norm_weight, model.norm_bias))
         found, *_ = layer_norm(engine, x, [E.shape[1]], weight, bias, float(model.norm_eps))
@@ -115,7 +120,7 @@ class QueryErrors:
     Shapes: scores (heads, kinds) as ComputedNumber; values (heads, kinds, d_h) as float arrays.
     """
 
-    def __init__(self, model: Count01Transformer, last: int, at: RoundedArithmetic) -> None:
+    def __init__(self, model: Count01Model, last: int, at: RoundedArithmetic) -> None:
         self.model, self.last, self.at = model, last, at
         self.tokens = kinds(last)
         seen = Seen.of(model, at)
@@ -136,10 +141,10 @@ class QueryErrors:
         self.V, self.V_radius = np.array(values), np.array(radii)
         self.tables = [self.weight_errors(h) for h in range(model.heads)]
         self.is_uniform = [all(s.value == row[0].value and not s.radius for s in row) for row in self.scores]
-        self.E_last = np.abs(model.E[last].double().numpy())
-        self.W_O = np.abs(model.W_O.double().numpy())
-        self.W_out = np.abs(model.W_out.double().numpy())
-        self.b_out = np.abs(model.b_out.double().numpy())
+        self.E_last = np.abs(numbers(model.E)[last])
+        self.W_O = np.abs(numbers(model.W_O))
+        self.W_out = np.abs(numbers(model.W_out))
+        self.b_out = np.abs(numbers(model.b_out))
         self.check_range()
 
     def score(self, q: list[ComputedNumber], k: list[ComputedNumber]) -> ComputedNumber:
@@ -163,7 +168,7 @@ class QueryErrors:
     def check_range(self) -> None:
         """Marks the query as never provable where some intermediate could overflow, or a weight be flushed."""
         half = self.at.stored.largest / 2
-        weights = [W.double().abs() for W in self.model.parameters()]
+        weights = [np.abs(numbers(W)) for W in self.model.parameters()]
         if any(bool(((W > 0) & (self.at.stored.tiny > W)).any()) for W in weights):
             self.obstacle = f"a weight is subnormal in {self.at.operand.name}, and may be flushed to zero"
         V = np.abs(self.V).max(axis=1) + self.V_radius.max(axis=1)

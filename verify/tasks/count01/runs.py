@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from constructions.count01 import DTYPES, TOKENS, Count01Transformer
+from constructions.count01_arrays import TOKENS, logits_at_counts
+from constructions.model_arrays import LARGEST, ModelArrays, name_of
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import Format
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.rounding import add
 from verify.arithmetic.slack import Array
+from verify.arithmetic.stored import numbers
+from verify.tasks.count01.model import module_of
 from verify.tasks.count01.task import EQUALS, PromptDomain, SideCell, Triple, cells, string
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Kernel = Callable[[Tensor], Tensor]
+
+    from verify.tasks.count01.model import Count01Model
 
 LONGEST_STRING = 1 << 22  # tokens: a run of more takes a GiB
 BATCH_TOKENS = 1 << 16
+SIMULATED = ("left to right", "right to left")  # the orders of sums that are run
 LONGEST_SIMULATED = 40  # digits: a simulated operation costs what a thousand of a kernel cost
 
 Counted = TypeVar("Counted")  # a string of one length, or its digits
@@ -34,21 +42,31 @@ def fails(logits: list[float], expected: int) -> bool:
     return not all(logits[expected] > x for j, x in enumerate(logits) if j != expected)
 
 
-def replay(model: Count01Transformer, n: Triple, last: int, expected: int) -> dict[str, object]:
-    """The module's own answer on one input: as a string, or by counts where the string is too long."""
+def replay(model: Count01Model, n: Triple, last: int, expected: int) -> dict[str, object]:
+    """The model's own answer on one input: as a string, or by counts where the string is too long, or for arrays."""
+    if isinstance(model, ModelArrays) and model.dtype != "bfloat16" and not model.has_norm:
+        values = logits_at_counts(model, n, last).tolist()
+        return _answered(n, last, expected, values, f"numpy {model.dtype} on token counts")
+    import torch
+
+    model = module_of(model)
     if sum(n) <= LONGEST_STRING:
         how, logits = "the string", model.next_logits(torch.tensor(string(n, last)))
     else:
         counts = torch.tensor([1, *n, 1, 0, 0, 0], dtype=torch.float64)
         counts[last] = 1
         how, logits = "token counts (the string is too long)", model.logits_at_counts(counts, last)
-    values = logits.double().tolist()
+    return _answered(n, last, expected, logits.double().tolist(), f"torch {name_of(model.dtype)} on {how}")
+
+
+def _answered(n: Triple, last: int, expected: int, values: list[float], replayed: str) -> dict[str, object]:
+    """What the logits of a run say of an input."""
     return {
         **describe(n, last, expected),
         "predicted": name(predicted(values)),
         "logits": [x if x == x and abs(x) != float("inf") else None for x in values],
         "fails": fails(values, expected),
-        "replayed": f"torch {str(model.dtype).removeprefix('torch.')} on {how}",
+        "replayed": replayed,
     }
 
 
@@ -80,11 +98,13 @@ def describe(n: Triple, last: int, expected: int) -> dict[str, object]:
     }
 
 
-def sequential_logits(model: Count01Transformer, tokens: Tensor) -> Tensor:
+def sequential_logits(model: Count01Model, tokens: Tensor) -> Tensor:
     """Next-token logits (batch, classes) of tokens (batch, n): every operation rounded, sums left to right.
 
     The slow reference for "dtype, any order": one order, no wide accumulator, no fused operation.
     """
+
+    import torch
 
     def dot(x: Tensor, W: Tensor) -> Tensor:
         terms = x.unsqueeze(-1) * W
@@ -107,9 +127,9 @@ def sequential_logits(model: Count01Transformer, tokens: Tensor) -> Tensor:
     return dot(stream, model.W_out) + model.b_out
 
 
-def rounded_logits(model: Count01Transformer, tokens: Tensor, at: Evaluation) -> Array:
+def rounded_logits(model: Count01Model, tokens: Tensor, at: Evaluation) -> Array:
     """Next-token logits (batch, classes) of tokens (batch, n) in any format and order, simulated."""
-    W = {name: at.tensor(value.detach().double().numpy()) for name, value in model.named_parameters()}
+    W = {name: at.tensor(numbers(value)) for name, value in model.named_parameters()}
     x = W["E"][tokens.numpy()]
     last, heads = x[:, -1:], []
     with np.errstate(all="ignore"):
@@ -125,23 +145,21 @@ def rounded_logits(model: Count01Transformer, tokens: Tensor, at: Evaluation) ->
         return at.tensor(at(add, at.product(stream, W["W_out"]), W["b_out"]))[:, 0]
 
 
-Kernel = Callable[[Tensor], Tensor]
-
-
-def kernels_of(model: Count01Transformer, fmt: Format, accumulate: Format | None) -> dict[str, Kernel]:
+def kernels_of(model: Count01Model, fmt: Format, accumulate: Format | None) -> dict[str, Kernel]:
     """Ways to run the model in a format, by name: torch's where it has the dtype, and left to right."""
-    by_torch = fmt.name in DTYPES and model.dtype == DTYPES[fmt.name]
+    import torch
+
+    by_torch = fmt.name in LARGEST and name_of(model.dtype) == fmt.name
     if by_torch and accumulate is None:
         return {
             "torch's kernel": model.next_logits,
             "every operation rounded, left to right": lambda tokens: sequential_logits(model, tokens),
         }
-    evaluation = Evaluation(fmt, accumulate)
 
     def simulator(order: str) -> Kernel:
-        return lambda tokens: torch.from_numpy(rounded_logits(model, tokens, replace(evaluation, order=order)))
+        return lambda tokens: torch.from_numpy(rounded_logits(model, tokens, Evaluation(fmt, accumulate, order)))
 
-    simulated = {f"simulated, {order}": simulator(order) for order in ("left to right", "right to left")}
+    simulated = {f"simulated, {order}": simulator(order) for order in SIMULATED}
     return {"torch's kernel": model.next_logits, **simulated} if by_torch else simulated
 
 
@@ -160,7 +178,7 @@ def chunks(items: list[Counted], length: int) -> Iterator[list[Counted]]:
         yield items[start : start + size]
 
 
-def failed(model: Count01Transformer, tokens: list[int], expected: int, logits: list[float]) -> dict[str, object]:
+def failed(model: Count01Model, tokens: list[int], expected: int, logits: list[float]) -> dict[str, object]:
     """A failed run as a counterexample."""
     n = (tokens.count(1), tokens.count(2), tokens.count(3))
     return {
@@ -169,12 +187,12 @@ def failed(model: Count01Transformer, tokens: list[int], expected: int, logits: 
         "predicted": name(predicted(logits)),
         "logits": [x if x == x and abs(x) != float("inf") else None for x in logits],
         "fails": True,
-        "replayed": f"torch {str(model.dtype).removeprefix('torch.')} on the string",
+        "replayed": f"torch {name_of(model.dtype)} on the string",
     }
 
 
 def find_failure(
-    model: Count01Transformer,
+    model: Count01Model,
     kernels: dict[str, Kernel],
     labels: str,
     domain: PromptDomain,
@@ -201,6 +219,24 @@ def find_failure(
     return None
 
 
+def in_a_named_order(
+    model: Count01Model, found: dict[str, object], fmt: Format, accumulate: Format | None
+) -> dict[str, object]:
+    """A failure as an evaluation that can be named computes it, where one is wrong, too; else as it was found."""
+    import torch
+
+    if not isinstance(found["tokens"], list):
+        return found
+    tokens, expected = [TOKENS.index(token) for token in found["tokens"]], TOKENS.index(str(found["expected"]))
+    for order in SIMULATED:
+        at = Evaluation(fmt, accumulate, order)
+        row = rounded_logits(model, torch.tensor([tokens]), at)[0].tolist()
+        if fails(row, expected):
+            again = failed(model, tokens, expected, row)
+            return {**again, "replayed": f"simulated, {order}", "run_as": at.named()}
+    return found
+
+
 def near_ties(length: int, cell: SideCell) -> list[Triple]:
     """Prompts of one length close to the boundary of a side, with several amounts of noise."""
     out = []
@@ -215,6 +251,8 @@ def orders(candidates: list[Triple], last: int) -> Iterator[tuple[str, Tensor]]:
     """The candidates (all of one length) as batches of strings in four orders of their digits."""
     if not candidates:
         return
+    import torch
+
     end = [EQUALS] if last == EQUALS else [EQUALS, last]
     for order in ("012", "102", "210"):
         rows = [[0, *(int(t) + 1 for t in order for _ in range(n[int(t)])), *end] for n in candidates]

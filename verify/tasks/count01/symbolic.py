@@ -1,32 +1,34 @@
-"""The documents' exact weights, with e as a symbol, as a model the exact procedure can decide."""
+"""The documents' exact weights, with e not rounded, as a model the exact procedure can decide."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-import sympy as sp
-
-from bounds import count01 as bounds
-from verify.arithmetic.exact_reals import Combination, exponentials
+from verify.arithmetic.exact_reals import exponentials
 from verify.tasks.count01.real import ExactModel
-from verify.tasks.count01.task import EQUALS, FIVE, FOUR
+from verify.tasks.count01.task import EOS, EQUALS, FIVE, FOUR
+
+CLASSES = 8
 
 
 def symbolic_model(N: int, labels: str, skip: bool = True) -> ExactModel:
-    """The exact weights of `bounds.count01.tables`: logits are multiplied by 1 + e > 0, which clears a.
+    """The exact weights of `bounds.count01.tables`: logits are multiplied by 1 + e > 0, which clears a = N + e/(1+e).
 
     >>> from verify.tasks.count01.real import largest_noise
     >>> largest_noise(symbolic_model(10, "majority-ones"), "majority-ones", max_digits=None)
     1497
     """
-    tables = bounds.tables(N, labels, skip)
-    embedding = [Fraction(int(x)) for x in tables["E"]]
-    scale = exponentials({0: 1, 1: 1})
-    W_out = [scale * Fraction(int(w)) for w in tables["W_out"]]
-    b_out = [scaled(b) for b in tables["b_out"]]
+    more_ones, rest = (FOUR, FIVE) if labels == "majority-ones" else (FIVE, FOUR)
+    scale, stream = exponentials({0: 1, 1: 1}), N + int(skip)
+    threshold = exponentials({0: stream, 1: stream + 1})  # (1 + e) (a + 1), without the skip connection (1 + e) a
+    slopes, heights = {more_ones: 1, rest: -1, EOS: 4}, {more_ones: -threshold, rest: threshold}
+    heights[EOS] = scale * (-12 * (N + 1))
+    embedding = [Fraction(x) for x in (0, N, N + 1, 0, 1, N * N, N * N, 0)]
+    W_out = [scale * slopes.get(c, 0) for c in range(CLASSES)]
+    b_out = [heights.get(c, exponentials({})) for c in range(CLASSES)]
     queries = (EQUALS, FOUR, FIVE)
     return ExactModel(
-        classes=len(b_out),
+        classes=CLASSES,
         scores=({last: [embedding[last] * x for x in embedding] for last in queries},),
         values=([[w * x for w in W_out] for x in embedding],),
         constant={
@@ -35,9 +37,3 @@ def symbolic_model(N: int, labels: str, skip: bool = True) -> ExactModel:
         },
         scale=scale,
     )
-
-
-def scaled(x: sp.Expr) -> Combination:
-    """(1 + e) x as a sum of powers of e."""
-    polynomial = sp.Poly(sp.cancel(sp.sympify(x) * (1 + sp.E)), sp.E)
-    return exponentials({k: Fraction(int(c.p), int(c.q)) for (k,), c in polynomial.terms()})

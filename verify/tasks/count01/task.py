@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from constructions.count01 import Count01Transformer
 from verify.frame.decide import Decidable, Item
+
+if TYPE_CHECKING:
+    from verify.tasks.count01.model import Count01Model
 
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
 DIGITS = (ZERO, ONE, TWO)
@@ -197,7 +199,7 @@ class DecidablePrompts(Decidable, Protocol):
     """What the proofs ask of a problem: the module, the answers that are due, and the prompts."""
 
     @property
-    def module(self) -> Count01Transformer: ...
+    def module(self) -> Count01Model: ...
 
     @property
     def labels(self) -> str: ...

@@ -7,15 +7,15 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from constructions.constant_bits.run import constant_bit
-from constructions.count01 import Count01Transformer, check_labels
+from constructions.count01_arrays import check_labels
 from constructions.errors import BadInput
+from constructions.model_arrays import ModelArrays
 from verify.arithmetic.contract import constant_bits
+from verify.arithmetic.exact_reals import float_above
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded, precision_of
 from verify.frame import decide
@@ -34,15 +34,23 @@ from verify.frame.decide import (
 from verify.tasks.count01 import bits, dtype, proof
 from verify.tasks.count01.boxes import LARGEST_COUNT
 from verify.tasks.count01.judged import judged
-from verify.tasks.count01.real import check_plain
+from verify.tasks.count01.model import module_of
+from verify.tasks.count01.real import check_plain, exact_model, margin_at
 from verify.tasks.count01.rounding import assumptions
 from verify.tasks.count01.runs import chunks, failed, margin_of
 from verify.tasks.count01.task import BOS, DIGITS, EOS, EQUALS, Prompt, PromptDomain, Triple, answer, by_length, string
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    Forward = Callable[[Tensor], Tensor]
+
+    from verify.tasks.count01.model import Count01Model
+
 LONGEST_STRINGS = 40  # far beyond what can be run; 3^strings is still a short number
 LONGEST_CAUSAL = 64  # tokens whose whole causal pass is run; beyond, the last position's alone
 LONGEST_DRAWN = 200  # digits
-Forward = Callable[[Tensor], Tensor]
 
 
 class Inputs(StrEnum):
@@ -66,7 +74,7 @@ class Count01:
     `named` are further parameters for the certificate.
     """
 
-    module: Count01Transformer
+    module: Count01Model
     labels: str
     domain: PromptDomain
     inputs: Inputs
@@ -79,7 +87,7 @@ class Count01:
     @classmethod
     def of(
         cls,
-        module: Count01Transformer,
+        module: Count01Model,
         labels: str,
         domain: PromptDomain,
         *,
@@ -176,7 +184,12 @@ class Count01:
         return tuple((digits_of(n), lasts.index(last)) for n, last in can_run)
 
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
-        return OneRun()
+        """The exact margin of arrays of one head, of which no module is run."""
+        if not (isinstance(self.module, ModelArrays) and isinstance(reading, Real)) or self.module.has_norm:
+            return OneRun()
+        last = self.domain.lasts[answer]
+        _, _, margin = margin_at(exact_model(self.module), counts_of(item), last, self._due(item, last))
+        return OneRun(at_most=float_above(margin))
 
     def batches(self) -> Iterator[list[Item]]:
         """The strings of digits, the shortest first: one per triple and all short ones, or all of the domain."""
@@ -235,7 +248,7 @@ class Count01:
         return (len(item), answer), item, answer
 
     @property
-    def dtype(self) -> torch.dtype:
+    def dtype(self) -> torch.dtype | str:
         return self.module.dtype
 
     def length_of(self, item: Item) -> int:
@@ -243,7 +256,7 @@ class Count01:
 
     def is_surely_wrong(self, item: Item, answer: int) -> bool:
         last = self.domain.lasts[answer]
-        return is_wrong_in_its_ball(self.module, tuple(prompt(item, last)), self._due(item, last))
+        return is_wrong_in_its_ball(module_of(self.module), tuple(prompt(item, last)), self._due(item, last))
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
         last = self.domain.lasts[answer]
@@ -260,15 +273,19 @@ class Count01:
 
     def _forward(self, reading: Kernel | ConstantBits) -> Forward:
         """The logits after the last of some tokens: by the whole causal pass where they are few."""
+        module = module_of(self.module)
         if isinstance(reading, ConstantBits):
             check_plain(self.module)
-            run = constant_bit(self.module, reading.s)
+            from constructions.constant_bits.run import constant_bit
+
+            run = constant_bit(module, reading.s)
             return lambda tokens: run(tokens)[:, -1]
-        module = self.module
         return lambda tokens: module(tokens)[:, -1] if tokens.shape[1] <= LONGEST_CAUSAL else module.next_logits(tokens)
 
     def _logits(self, batch: Sequence[Item], forward: Forward) -> dict[int, Tensor]:
         """For each last token the logits (batch, classes) after it."""
+        import torch
+
         lasts = self.domain.lasts
         return {last: forward(torch.tensor([prompt(item, last) for item in batch])).double() for last in lasts}
 
@@ -304,7 +321,7 @@ def without(item: Item, digit: int) -> Item:
 
 
 def certify(
-    model: Count01Transformer,
+    model: Count01Model,
     labels: str,
     domain: PromptDomain,
     *,
@@ -326,9 +343,7 @@ def certify(
     return decide.certify(problem, reading)
 
 
-def exhaustive(
-    model: Count01Transformer, labels: str, domain: PromptDomain, *, strings: int | None = None
-) -> Certificate:
+def exhaustive(model: Count01Model, labels: str, domain: PromptDomain, *, strings: int | None = None) -> Certificate:
     """Runs the module: one string per triple of a bounded domain, and every string of up to `strings` digits.
 
     Raises: BadInput for an unbounded domain, or a run that outlasts 30 seconds.

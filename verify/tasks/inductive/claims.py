@@ -199,7 +199,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task selective-modular --pe sine --activation gelu --positions 160 --no-layernorm",
         "--task selective --pe spe --activation gelu --layers 1",
         "--task selective --pe nope --distinct-start --activation gelu --length 100",
-        "--task selective --pe spe --activation gelu --layers 1 --precision float64",
+        "--task selective --pe spe --activation gelu --layers 1 --precision float64 --effort 1000",
         checked_at="N = 30, P = 40; N = 100; P = 128; P = 160",
     ),
 )

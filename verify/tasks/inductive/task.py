@@ -15,6 +15,7 @@ from torch import Tensor
 from constructions.decoder import Decoder
 from constructions.decoder.model import block_of
 from constructions.errors import BadInput
+from constructions.threads import one_thread
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.slack import OF_FEW
@@ -261,7 +262,8 @@ class Counting:
         proof = next((proof for proof in known if proof.applies(self.module, self.wanted)), None)
         if proof is None:
             return self._short(reason, reading, effort)
-        found = proof.decide(self.module, self.wanted, self.longest, reading, effort.budget)
+        with one_thread():  # its products are small, and threads that wait for busy cores take four times as long
+            found = proof.decide(self.module, self.wanted, self.longest, reading, effort.budget)
         extra: dict[str, object] = {
             "length": found.length,
             "margin_scaled": found.margin_scaled if found.length else None,

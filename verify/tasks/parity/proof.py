@@ -13,16 +13,22 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations_with_replacement
 from math import comb
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from constructions.parity import ParityTransformer
 from verify.arithmetic.any_order import NO_UNIT, RoundedArithmetic, absolute_product, times, unit_exponent
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import INFLATION, Array, U
 from verify.arithmetic.stored import finite, fractions, numbers
 from verify.reduction.domains import Counts, Forms
 from verify.reduction.leaf import leaf
+
+if TYPE_CHECKING:
+    from constructions.model_arrays import ModelArrays
+    from constructions.parity import ParityTransformer
+
+    Model = ParityTransformer | ModelArrays
 
 NAMES = ("E", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
 AT_ONCE = 1 << 18  # neurons of so many counts at a time
@@ -42,12 +48,12 @@ class Stored:
     b_2: Ball
 
     @classmethod
-    def of(cls, module: ParityTransformer) -> Stored:
+    def of(cls, module: Model) -> Stored:
         """Raises: BadInput for a weight that is not finite, or of a dtype that float64 does not hold."""
         return cls(*(Ball.exact(finite(name, getattr(module, name))) for name in NAMES))
 
 
-def unfit(module: ParityTransformer, at: RoundedArithmetic) -> str | None:
+def unfit(module: Model, at: RoundedArithmetic) -> str | None:
     """Why weights that are rounded to a format cannot be judged in it, if they cannot."""
     for name in NAMES:
         W = numbers(getattr(module, name))
@@ -243,7 +249,7 @@ def number_of_bags(T: int, L: int, k: int) -> int:
     return comb(T - 1 + L - k - 1, L - k) if k < L else 1
 
 
-def exact_margin(module: ParityTransformer, tokens: tuple[int, ...], position: int) -> Fraction:
+def exact_margin(module: Model, tokens: tuple[int, ...], position: int) -> Fraction:
     """(logit of the right class) - (the other) at one position, in rational arithmetic."""
     E, W_Q, W_K, W_1, b_1, W_2, b_2 = (fractions(getattr(module, name)) for name in NAMES)
     x = E[list(tokens)]

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from constructions.parity import ParityTransformer
 from verify.arithmetic.evaluation import ORDERS, Evaluation, rounded_model
 from verify.arithmetic.readings import Rounded
 from verify.arithmetic.rounding import add
 from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import numbers
+
+if TYPE_CHECKING:
+    from verify.tasks.parity.proof import Model
 
 HIDDEN_ORDERS = ("left to right", "right to left", "upwards", "downwards")
 DRIVEN = ("upwards", "downwards")  # orders that cost the square of a sum's length
@@ -26,10 +29,11 @@ class RoundedRun:
 
     margin: float
     order: str
+    evaluation: dict[str, object]  # as certificates name it
 
 
 def runs(
-    module: ParityTransformer,
+    module: Model,
     tokens: tuple[int, ...],
     position: int,
     reading: Rounded,
@@ -50,10 +54,13 @@ def runs(
             hidden = _hidden(model, tokens, position, at)
             right, how = _extreme(model, hidden, odd, -1, at, readouts)
             other, how_other = _extreme(model, hidden, 1 - odd, 1, at, readouts)
-        yield RoundedRun(right - other, f"sums {order}, then the right logit {how}, the other {how_other}")
+        worst = {f"logit {odd}": -np.ones(1), f"logit {1 - odd}": np.ones(1)}
+        ways = [(tried, False, is_term) for tried in _orders(readouts, module.p) for is_term in (False, True)]
+        words = f"sums {order}, then the right logit {how}, the other {how_other}"
+        yield RoundedRun(right - other, words, at.named(worst, ways))
 
 
-def _hidden(model: ParityTransformer, tokens: tuple[int, ...], position: int, at: Evaluation) -> Array:
+def _hidden(model: Model, tokens: tuple[int, ...], position: int, at: Evaluation) -> Array:
     """The neurons (1, p) at a position."""
     E, W_Q, W_K, W_1, b_1 = (numbers(W) for W in (model.E, model.W_Q, model.W_K, model.W_1, model.b_1))
     x = E[list(tokens)]
@@ -64,7 +71,7 @@ def _hidden(model: ParityTransformer, tokens: tuple[int, ...], position: int, at
 
 
 def _extreme(
-    model: ParityTransformer, hidden: Array, c: int, sign: int, at: Evaluation, orders: tuple[str, ...]
+    model: Model, hidden: Array, c: int, sign: int, at: Evaluation, orders: tuple[str, ...]
 ) -> tuple[float, str]:
     """The least (sign -1) or the largest value of a logit that the orders tried compute, and the order.
 

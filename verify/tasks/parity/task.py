@@ -7,22 +7,25 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from constructions.constant_bits.run import constant_bit
-from constructions.parity import ParityTransformer
+from constructions.model_arrays import module_of, name_of
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.contract import STORED, Contract, constant_bits
 from verify.arithmetic.evaluation import ORDERS, rounded_model
 from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.frame.decide import Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, no_reading
-from verify.frame.judged import check_judged
+from verify.frame.decide import Batch, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, no_reading
+from verify.frame.unmade import check_judged
 from verify.tasks.parity import proof, rounded
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from verify.tasks.parity.proof import Model
 
 Tokens = tuple[int, ...]
 BATCH = 4096
@@ -42,18 +45,18 @@ class Parity:
     'PROVED'
     """
 
-    module: ParityTransformer
+    module: Model
     claim: str | None = None
     task = "parity"
     counts_answers = False
     runs_for_ever = False
 
     def __post_init__(self) -> None:
-        check_judged(self.module, ParityTransformer)
+        check_judged(self.module, "constructions.parity:ParityTransformer")
 
     def parameters(self, reading: Reading) -> dict[str, object]:
         m = self.module
-        return {"T": m.T, "L": m.L, "d": m.d, "p": m.p, "dtype": str(m.E.dtype).removeprefix("torch.")}
+        return {"T": m.T, "L": m.L, "d": m.d, "p": m.p, "dtype": name_of(m.dtype)}
 
     def size(self) -> int:
         return int(self.module.T**self.module.L)
@@ -65,6 +68,8 @@ class Parity:
         if isinstance(reading, ConstantBits):
             return constant_bits(reading.s), right
         if isinstance(reading, Kernel):
+            import torch
+
             return f"torch {torch.__version__} on CPU, one kernel and batch shape", right
         model = "x' = x + x W_Q W_K^T x^T x, logits = ReLU(x' W_1 + b_1) W_2 + b_2, in real arithmetic"
         return model, STORED, right
@@ -121,7 +126,8 @@ class Parity:
         for run in rounded.runs(self.module, tokens, position, reading):
             if not run.margin > 0:
                 found = self._found(tokens, position, run.margin)
-                return Failure({**found, "order": run.order}, run.margin if run.margin == run.margin else None)
+                found |= {"order": run.order, "run_as": run.evaluation}
+                return Failure(found, run.margin if run.margin == run.margin else None)
         return None
 
     def _least(self, inputs: Iterator[Tokens]) -> tuple[Fraction, Tokens | None]:
@@ -156,14 +162,14 @@ class Parity:
                 yield (*item[:place], new, *item[place + 1 :])
 
     def runner(self, reading: Kernel | ConstantBits) -> Run:
-        return lambda batch: Ran.strictly(self._margins(torch.as_tensor(batch), reading))
+        return lambda batch: Ran.strictly(self._margins(batch, reading))
 
     def first(self, batch: list[Tokens], is_wrong: np.ndarray) -> tuple[int, Tokens, int]:
         return first_in_order(batch, is_wrong)
 
     @property
-    def dtype(self) -> torch.dtype:
-        return self.module.E.dtype
+    def dtype(self) -> torch.dtype | str:
+        return self.module.dtype
 
     def length_of(self, item: Tokens) -> int:
         return len(item)
@@ -176,7 +182,7 @@ class Parity:
         margins: list[Any] = (
             [proof.exact_margin(self.module, wrong, i) for i in range(len(wrong))]
             if exact
-            else self._margins(torch.tensor([wrong]), reading)[0].tolist()
+            else self._margins([wrong], reading)[0].tolist()
         )
         position = answer if not margins[answer] > 0 else next(i for i, margin in enumerate(margins) if not margin > 0)
         margin, found = margins[position], self._found(wrong, position, margins[position])
@@ -193,10 +199,15 @@ class Parity:
             "is_tie": margin == 0,
         }
 
-    def _margins(self, tokens: Tensor, reading: Reading) -> np.ndarray:
-        run: Callable[[Tensor], Tensor] = self.module
+    def _margins(self, batch: Batch, reading: Reading) -> np.ndarray:
+        import torch
+
+        tokens = torch.as_tensor(batch)
+        run: Callable[[Tensor], Tensor] = module_of(self.module)
         if isinstance(reading, ConstantBits):
-            run = constant_bit(self.module, reading.s)
+            from constructions.constant_bits.run import constant_bit
+
+            run = constant_bit(module_of(self.module), reading.s)
         with torch.no_grad():
             logits = run(tokens).double().numpy()
         odd = (tokens[:, :, None] == tokens[:, None, :]).sum(-1).numpy() % 2 == 1

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from flint import arb_mat, ctx
 
-from constructions.adder.transformer import AdderTransformer, Layer
 from verify.arithmetic.arb_matrices import attended, leads, plus_row, relu, stored
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.stored import numbers
+
+if TYPE_CHECKING:
+    from verify.tasks.addition.adder.model import Adder, AdderLayer
 
 PRECISIONS = (128, 512, 2048, 8192)
 
@@ -29,9 +32,7 @@ class Answer:
     at_most: float
 
 
-def answers(
-    model: AdderTransformer, tokens: Sequence[int], queries: Sequence[int], right: Sequence[int]
-) -> list[Answer]:
+def answers(model: Adder, tokens: Sequence[int], queries: Sequence[int], right: Sequence[int]) -> list[Answer]:
     """The outputs at some positions of one input, against the right classes."""
     found: list[Answer] = []
     for bits in PRECISIONS:
@@ -53,7 +54,7 @@ def _answer(rows: arb_mat, query: int, right: int) -> Answer:
     return Answer(largest[0] if largest else None, least, is_right, at_most)
 
 
-def _logits(model: AdderTransformer, tokens: list[int]) -> arb_mat:
+def _logits(model: Adder, tokens: list[int]) -> arb_mat:
     """Logits of every position."""
     x = stored(numbers(model.E)[tokens]) + stored(numbers(model.positions)[: len(tokens)])
     for layer in model.blocks:
@@ -63,11 +64,11 @@ def _logits(model: AdderTransformer, tokens: list[int]) -> arb_mat:
     return plus_row(x * stored(numbers(model.W_out)), numbers(model.b_out))
 
 
-def _kept(model: AdderTransformer, x: arb_mat) -> arb_mat:
+def _kept(model: Adder, x: arb_mat) -> arb_mat:
     return x if model.has_skip else arb_mat(x.nrows(), x.ncols())
 
 
-def _attended(layer: Layer, x: arb_mat) -> arb_mat:
+def _attended(layer: AdderLayer, x: arb_mat) -> arb_mat:
     out = arb_mat(x.nrows(), x.ncols())
     for head in zip(*map(numbers, (layer.W_Q, layer.W_K, layer.W_V, layer.W_O)), strict=True):
         W_Q, W_K, W_V, W_O = map(stored, head)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from constructions.adder.transformer import AdderTransformer
+from constructions.model_arrays import module_of
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame.decide import Batch, Failure, Item, OneRun, Ran, Run, first_in_order
 from verify.tasks.addition.adder.rounded import ORDERS
+
+if TYPE_CHECKING:
+    import torch
+
+    from verify.tasks.addition.adder.model import Adder
 
 Pair = tuple[int, int]
 BATCH = 4096
@@ -22,7 +27,7 @@ BATCH = 4096
 class PairsAdded(ABC):
     """A model that is to add pairs of numbers, all of which can be listed."""
 
-    model: AdderTransformer
+    model: Adder
 
     @abstractmethod
     def inputs(self) -> Iterator[Pair]:
@@ -80,8 +85,16 @@ class PairsAdded(ABC):
         return lambda batch: Ran.strictly(self.run([(int(a), int(b)) for a, b in batch]))
 
     @property
-    def dtype(self) -> torch.dtype:
+    def dtype(self) -> torch.dtype | str:
         return self.model.dtype
+
+    def run_by_torch(self, tokens: np.ndarray) -> np.ndarray:
+        """The logits (N, n, classes) that torch computes of tokens (N, n)."""
+        import torch
+
+        with torch.no_grad():
+            found: np.ndarray = module_of(self.model)(torch.from_numpy(tokens)).double().numpy()
+        return found
 
 
 def how(reading: Reading) -> str:

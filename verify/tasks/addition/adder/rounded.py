@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import numpy as np
-import torch
+from typing import TYPE_CHECKING
 
-from constructions.adder.transformer import AdderTransformer
+import numpy as np
+
 from verify.arithmetic.evaluation import Evaluation, Tokens
 from verify.arithmetic.rounding import add
 from verify.arithmetic.slack import Array
+from verify.arithmetic.stored import numbers
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from verify.tasks.addition.adder.model import Adder
 
 ORDERS = ("left to right", "right to left", "pairwise", "large first", "small first", "upwards", "downwards")
 
 
-def logits(model: AdderTransformer, tokens: Tokens, at: Evaluation) -> Array:
+def logits(model: Adder, tokens: Tokens, at: Evaluation) -> Array:
     """Logits (N, n, classes) of tokens (N, n), the weights first rounded to the format."""
 
-    def stored(W: torch.Tensor) -> Array:
-        return at.tensor(W.detach().double().numpy())
+    def stored(W: Tensor | Array) -> Array:
+        return at.tensor(numbers(W))
 
     with np.errstate(all="ignore"):
         n = tokens.shape[1]
@@ -31,7 +37,7 @@ def logits(model: AdderTransformer, tokens: Tokens, at: Evaluation) -> Array:
             for part in parts[1:]:
                 parts[0] = at.tensor(at(add, parts[0], part))
             x = at.tensor(at(add, x, parts[0])) if model.has_skip else parts[0]
-            if layer.b_1.numel():
+            if len(layer.b_1):
                 h = np.maximum(at.tensor(at(add, at.product(x, stored(layer.W_1)), stored(layer.b_1))), 0)
                 written = at.product(h, stored(layer.W_2))
                 x = at.tensor(at(add, x, written)) if model.has_skip else written

@@ -16,7 +16,7 @@ from verify.frame.schema import as_json
 from verify.tasks.addition.modular import grokking
 
 if TYPE_CHECKING:
-    from constructions.adder.transformer import AdderTransformer
+    from verify.tasks.addition.adder.model import Adder
 
 CONSTRUCTIONS = ("staircase", "clock", "pizza", "one-neuron")
 WITHOUT_FREQUENCIES = ("staircase", "one-neuron")
@@ -63,17 +63,17 @@ class ModularWish:
             args.neurons_per_frequency, stored_dtype(args, DTYPES), args.weights,
         )  # fmt: skip
 
-    def model(self) -> tuple[AdderTransformer, str | None, dict[str, object]]:
+    def model(self) -> tuple[Adder, str | None, dict[str, object]]:
         """The module, its claim, and the facts that identify it."""
         from bounds.modular import neurons_needed
-        from constructions import modular
-        from constructions.adder.transformer import DTYPES as dtypes
-        from constructions.adder.transformer import load
+        from constructions import modular_arrays as modular
         from verify.tasks.addition.modular.best import best, canonical
 
-        dtype = dtypes[self.dtype]
+        dtype = self.dtype
         facts: dict[str, object] = {"construction": self.construction}
         if self.weights is not None:
+            from constructions.adder.transformer import load
+
             return load(self.weights)[0], None, facts
         if self.construction == "staircase":
             return modular.staircase(P=self.P, dtype=dtype), "W-E4.4", facts
@@ -138,12 +138,12 @@ def run(args: argparse.Namespace) -> int:
         return print_impossible(error.claim, str(error), is_json=request.is_json)
     except NotKnown as error:
         return print_unknown(str(error), request.is_json)
-    from constructions.adder.transformer import to_bytes
+    from verify.tasks.addition.adder.model import weights_of
     from verify.tasks.addition.modular.task import ModularAddition
 
     problem = ModularAddition(model, wish.P, claim, facts)
     certificate = decided(request, problem)
-    return publish(request, certificate, to_bytes(model, {"task": "modular", "P": wish.P}))
+    return publish(request, certificate, lambda: weights_of(model, {"task": "modular", "P": wish.P}))
 
 
 def no_mlp_reason(P: int) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flint import fmpq
 
-from constructions.adder.transformer import AdderTransformer
 from verify.arithmetic import softmax
 from verify.arithmetic.balls import Ball, relu, stack_last
 from verify.arithmetic.exact_reals import rational
@@ -20,6 +20,9 @@ from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.stored import numbers
 from verify.tasks.addition.adder import exact
 from verify.tasks.addition.adder.pairs import Pair
+
+if TYPE_CHECKING:
+    from verify.tasks.addition.adder.model import Adder
 
 MOST_LISTED = 1000  # wrong pairs
 
@@ -35,16 +38,16 @@ class DecidedPairs:
     margin: float = float("inf")
     tightest: Pair | None = None
 
-    def add(self, pair: Pair, answer: exact.Answer | None) -> None:
-        """Counts one pair by its answer, as undecided where balls do not tell or there is no answer."""
+    def add(self, pair: Pair, answer: exact.Answer | None, alike: list[Pair]) -> None:
+        """Counts pairs that are alike by the answer to one, as undecided where balls do not tell or there is none."""
         if answer is None or answer.is_right is None:
-            self.undecided.append(pair)
+            self.undecided += alike
         elif answer.is_right:
-            self.right += 1
+            self.right += len(alike)
             self.narrow(pair, answer.margin)
         else:
-            self.wrong_count += 1
-            self.wrong.append(pair)
+            self.wrong_count += len(alike)
+            self.wrong += alike
 
     def narrow(self, pair: Pair, margin: float) -> None:
         """Keeps the least margin of the right pairs, and where it is."""
@@ -55,7 +58,7 @@ class DecidedPairs:
 # Sums alone: one dimension, uniform attention, numbers on a line
 
 
-def by_sums(model: AdderTransformer, P: int) -> DecidedPairs | None:
+def by_sums(model: Adder, P: int) -> DecidedPairs | None:
     """Decides in O(P) where the stream has one dimension and is linear in a + b; None elsewhere.
 
     The logits are lines in the stream y. Where slopes grow with the class and the points at which neighbours meet do
@@ -87,7 +90,7 @@ def by_sums(model: AdderTransformer, P: int) -> DecidedPairs | None:
             decided.right += pairs
         else:
             decided.wrong_count += pairs
-            decided.wrong += [(a, z - a) for a in range(first[0], first[1] + 1)]
+            decided.wrong += of_sum(z, P)
         if least is None or margin < least:
             least, decided.tightest = margin, first
     assert least is not None
@@ -96,7 +99,7 @@ def by_sums(model: AdderTransformer, P: int) -> DecidedPairs | None:
     return decided
 
 
-def _line(model: AdderTransformer, P: int) -> tuple[fmpq, fmpq] | None:
+def _line(model: Adder, P: int) -> tuple[fmpq, fmpq] | None:
     """Writes what attention leaves in the stream as start + slope (a + b), if it is such a line."""
     layer = model.blocks[0]
     E, X = numbers(model.E)[:, 0], numbers(model.positions)[:, 0]
@@ -112,7 +115,7 @@ def _line(model: AdderTransformer, P: int) -> tuple[fmpq, fmpq] | None:
     return start + own if model.has_skip else start, step * gain / 3
 
 
-def _stream(model: AdderTransformer, z: fmpq) -> fmpq:
+def _stream(model: Adder, z: fmpq) -> fmpq:
     layer = model.blocks[0]
     y = z if model.has_skip else fmpq(0)
     parts = (numbers(layer.W_1)[0], numbers(layer.b_1), numbers(layer.W_2)[:, 0])
@@ -134,35 +137,83 @@ class TokenTables:
     values: tuple[Ball, Ball, Ball]
 
 
-def pair_by_pair(model: AdderTransformer, P: int, progress: object = None) -> DecidedPairs:
-    """Decides every pair from the stored numbers."""
-    decided = DecidedPairs()
-    heads = tables(model, P)
-    for a, margins in rows(model, P, heads):
+def pair_by_pair(model: Adder, P: int, progress: object = None) -> DecidedPairs:
+    """Decides every pair from the stored numbers; where logits depend on a + b alone, one pair for each sum."""
+    decided, heads, is_by_sum = DecidedPairs(), tables(model, P), depends_on_sum(model, P)
+    blocks = list(pairs_by_sum(P) if is_by_sum else every_pair(P))
+    for i, (a, b) in enumerate(blocks):
+        margins = margins_of_pairs(model, P, heads, a, b)
         sure, never = np.asarray(margins.lower > 0), np.asarray(margins.upper <= 0)
         worst = margins.lower.min(1)
         is_right, is_wrong = np.asarray(sure.all(1)), np.asarray(never.any(1))
-        decided.right += int(is_right.sum())
-        decided.wrong_count += int(is_wrong.sum())
-        decided.wrong += [(a, int(b)) for b in np.nonzero(is_wrong)[0][: MOST_LISTED - len(decided.wrong)]]
-        for b in np.nonzero(~is_right & ~is_wrong)[0]:
-            pair = (a, int(b))
-            decided.add(pair, None if len(decided.undecided) >= MOST_LISTED else _answer(model, P, pair))
+        z = a + b
+        number = np.minimum(z, P - 1) - np.maximum(0, z - P + 1) + 1 if is_by_sum else np.ones_like(z)
+        decided.right += int(number[is_right].sum())
+        decided.wrong_count += int(number[is_wrong].sum())
+
+        def alike(j: np.intp, a: np.ndarray = a, b: np.ndarray = b) -> list[Pair]:
+            return of_sum(int(a[j] + b[j]), P) if is_by_sum else [(int(a[j]), int(b[j]))]
+
+        for j in np.nonzero(is_wrong)[0] if len(decided.wrong) < MOST_LISTED or is_by_sum else ():
+            decided.wrong += alike(j)
+        for j in np.nonzero(~is_right & ~is_wrong)[0]:
+            pair = (int(a[j]), int(b[j]))
+            decided.add(pair, None if len(decided.undecided) >= MOST_LISTED else _answer(model, P, pair), alike(j))
         least = int(np.where(is_right, worst, np.inf).argmin())
         if is_right[least]:
-            decided.narrow((a, least), float(worst[least]))
+            decided.narrow((int(a[least]), int(b[least])), float(worst[least]))
         if callable(progress):
-            progress((a + 1) / P)
+            progress((i + 1) / len(blocks))
+    decided.wrong = sorted(decided.wrong)[:MOST_LISTED]
     return decided
 
 
-def _answer(model: AdderTransformer, P: int, pair: Pair) -> exact.Answer:
+def depends_on_sum(model: Adder, P: int) -> bool:
+    """Whether the logits of a pair are a function of a + b: every token weighs alike, and numbers lie on a line.
+
+    Then attention reads E_a + E_b and what is the same for all pairs, with E_a = E_0 + a (E_1 - E_0): that is tested on
+    the stored numbers in rational arithmetic.
+    """
+    layer, E = model.blocks[0], numbers(model.E)[:P]
+    if numbers(layer.W_Q).any() and numbers(layer.W_K).any():
+        return False
+    read = (numbers(layer.W_V) != 0).any((0, 2))
+    for lane in E.T[read]:
+        first, step = rational(lane[0]), rational(lane[1]) - rational(lane[0])
+        if any(rational(x) != first + step * a for a, x in enumerate(lane)):
+            return False
+    return True
+
+
+def every_pair(P: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """All pairs, P at a time."""
+    b = np.arange(P)
+    return ((np.full(P, a), b) for a in range(P))
+
+
+def pairs_by_sum(P: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The first pair of each sum, P at a time."""
+    z = np.arange(2 * P - 1)
+    a = np.maximum(0, z - P + 1)
+    return ((a[i : i + P], (z - a)[i : i + P]) for i in range(0, 2 * P - 1, P))
+
+
+def of_sum(z: int, P: int) -> list[Pair]:
+    """The pairs below P with a sum.
+
+    >>> of_sum(3, 3)
+    [(1, 2), (2, 1)]
+    """
+    return [(a, z - a) for a in range(max(0, z - P + 1), min(z, P - 1) + 1)]
+
+
+def _answer(model: Adder, P: int, pair: Pair) -> exact.Answer:
     """Decides one pair in balls of growing precision."""
     a, b = pair
     return exact.answers(model, [a, b, P], [2], [(a + b) % P])[0]
 
 
-def tables(model: AdderTransformer, P: int) -> list[TokenTables]:
+def tables(model: Adder, P: int) -> list[TokenTables]:
     """By head: the exponentials and the values of a first, a second number, and "="."""
     layer = model.blocks[0]
     E, X = numbers(model.E), numbers(model.positions)
@@ -180,29 +231,24 @@ def tables(model: AdderTransformer, P: int) -> list[TokenTables]:
     return heads
 
 
-def rows(model: AdderTransformer, P: int, heads: list[TokenTables]) -> Iterator[tuple[int, Ball]]:
-    """For every a: the margins (b, other classes) of all pairs (a, b)."""
+def margins_of_pairs(model: Adder, P: int, heads: list[TokenTables], a: np.ndarray, b: np.ndarray) -> Ball:
+    """The margins (pairs, classes) of the pairs (a, b), infinite for the right class."""
     layer = model.blocks[0]
-    E, X = numbers(model.E), numbers(model.positions)
-    own = Ball.exact(E[P:]) + Ball.exact(X[2:])
+    own = Ball.exact(numbers(model.E)[P:]) + Ball.exact(numbers(model.positions)[2:])
     W_O, W_1, b_1, W_2 = map(numbers, (layer.W_O, layer.W_1, layer.b_1, layer.W_2))
-    W_out, b_out = Ball.exact(numbers(model.W_out)), Ball.exact(numbers(model.b_out))
-    b = np.arange(P)
-    for a in range(P):
-        x = own if model.has_skip else None
-        for head, W in zip(heads, W_O, strict=True):
-            w, v = head.weights, head.values
-            total = w[0][a : a + 1] + w[1] + w[2]
-            mixed = (w[0][a : a + 1] * v[0][a : a + 1] + w[1] * v[1] + w[2] * v[2]) / total
-            part = mixed @ Ball.exact(W)
-            x = part if x is None else x + part
-        assert x is not None
-        read = x @ Ball.exact(W_1) + Ball.exact(b_1)
-        written = relu(read) @ Ball.exact(W_2)
-        y = x + written if model.has_skip else written
-        logits = y @ W_out + b_out
-        right = (a + b) % P
-        at_right = Ball(logits.mid[b, right][:, None], logits.rad[b, right][:, None])
-        margins = at_right - logits
-        others = np.arange(P)[None, :] != right[:, None]
-        yield a, Ball(margins.mid[others].reshape(P, P - 1), margins.rad[others].reshape(P, P - 1))
+    x = own if model.has_skip else None
+    for head, W in zip(heads, W_O, strict=True):
+        w, v = head.weights, head.values
+        total = w[0][a] + w[1][b] + w[2]
+        mixed = (w[0][a] * v[0][a] + w[1][b] * v[1][b] + w[2] * v[2]) / total
+        part = mixed @ Ball.exact(W)
+        x = part if x is None else x + part
+    assert x is not None
+    read = x @ Ball.exact(W_1) + Ball.exact(b_1)
+    written = relu(read) @ Ball.exact(W_2)
+    y = x + written if model.has_skip else written
+    logits = y @ Ball.exact(numbers(model.W_out)) + Ball.exact(numbers(model.b_out))
+    right, pair = (a + b) % P, np.arange(len(a))
+    margins = logits[pair, right][:, None] - logits
+    margins.mid[pair, right], margins.rad[pair, right] = np.inf, 0.0
+    return margins

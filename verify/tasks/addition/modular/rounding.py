@@ -8,16 +8,19 @@ slope instead of twice its size.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from constructions.adder.transformer import AdderTransformer
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball, relu
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, LEAST, Array, gamma
 from verify.arithmetic.stored import numbers
 from verify.tasks.addition.readout import apart_from_factors, sum_error
+
+if TYPE_CHECKING:
+    from verify.tasks.addition.adder.model import Adder
 
 
 class UnfitFormat(Exception):
@@ -37,7 +40,7 @@ class Margins:
 
 
 @np.errstate(invalid="ignore")  # infinite radii: NaN then proves nothing
-def margins(model: AdderTransformer, P: int, at: RoundedArithmetic) -> Margins:
+def margins(model: Adder, P: int, at: RoundedArithmetic) -> Margins:
     """Lower bounds on every pair's margin over all evaluations; the model's numbers are those of the format.
 
     Raises: Unfit where attention is not uniform, or embeddings are rounded.
@@ -80,7 +83,7 @@ def margins(model: AdderTransformer, P: int, at: RoundedArithmetic) -> Margins:
     return Margins(least, pairs)
 
 
-def attended(model: AdderTransformer, P: int, at: RoundedArithmetic) -> Ball:
+def attended(model: Adder, P: int, at: RoundedArithmetic) -> Ball:
     """Every computed stream after uniform attention over a, b and "=": (P^2, d), a first."""
     layer = model.blocks[0]
     if len(model.blocks) != 1 or len(layer.W_Q) != 1 or numbers(layer.W_Q).any() or numbers(layer.W_K).any():
@@ -105,7 +108,7 @@ def attended(model: AdderTransformer, P: int, at: RoundedArithmetic) -> Ball:
     return at.product_and(mixed, Ball.exact(numbers(layer.W_O[0])), _rows(E[P], P * P))
 
 
-def _exact_logits(x: Array, model: AdderTransformer) -> Ball:
+def _exact_logits(x: Array, model: Adder) -> Ball:
     """The logits that real arithmetic gives for the midpoints of the stream."""
     layer = model.blocks[0]
     stream = Ball.exact(x)

@@ -5,23 +5,27 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput
+from constructions.model_arrays import name_of
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import Evaluation, rounded_model
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame.decide import Effort, Failure, Finding, Item, is_wrong_exactly, no_reading
-from verify.frame.judged import check_judged
+from verify.frame.unmade import check_judged
 from verify.tasks.addition.adder import exact
+from verify.tasks.addition.adder.model import MADE_BY
 from verify.tasks.addition.adder.pairs import Pair, PairsAdded, how
 from verify.tasks.addition.adder.rounded import logits
 from verify.tasks.addition.modular.proof import DecidedPairs, by_sums, pair_by_pair
 from verify.tasks.addition.modular.rounding import UnfitFormat, margins
+
+if TYPE_CHECKING:
+    from verify.tasks.addition.adder.model import Adder
 
 ARGUMENT = "every pair, or every sum, from the stored numbers"
 CHUNK = 1 << 12
@@ -32,7 +36,7 @@ SIMULATED = 2000  # pairs that a search in a dtype runs in each order, those wit
 class ModularAddition(PairsAdded):
     """A model that is to add modulo P, and the facts that its certificate names."""
 
-    model: AdderTransformer
+    model: Adder
     P: int
     claim: str | None = None
     named: dict[str, object] = field(default_factory=dict)
@@ -41,7 +45,7 @@ class ModularAddition(PairsAdded):
     task: str = "modular"
 
     def __post_init__(self) -> None:
-        check_judged(self.model, AdderTransformer)
+        check_judged(self.model, MADE_BY)
         if self.model.E.shape[0] != self.P + 1 or self.model.classes != self.P or self.model.length != 3:
             raise BadInput(
                 f"weights: {self.model.E.shape[0]} tokens, {self.model.length} positions and {self.model.classes} "
@@ -50,7 +54,7 @@ class ModularAddition(PairsAdded):
 
     def parameters(self, reading: Reading) -> dict[str, object]:
         sizes = self.model.sizes()
-        dtype = str(self.model.dtype).removeprefix("torch.")
+        dtype = name_of(self.model.dtype)
         return {"P": self.P, **self.named, **sizes, "neurons": sizes["p"], "dtype": dtype}
 
     def size(self) -> int:
@@ -128,7 +132,7 @@ class ModularAddition(PairsAdded):
         said = logits(self.model, tokens, at)[0, -1]
         margin = float(margins_of(said[None], right)[0])
         predicted = None if np.isnan(said).any() else int(said.argmax())
-        return Failure({**self._described(pair, predicted), "order": order}, margin)
+        return Failure({**self._described(pair, predicted), "order": order, "run_as": at.named()}, margin)
 
     def at_most(self, pair: Pair) -> float:
         return self._exactly(pair).at_most
@@ -144,9 +148,7 @@ class ModularAddition(PairsAdded):
         step = max(1, (CHUNK << 8) // self.P)
         for i in range(0, len(inputs), step):
             tokens, right = self._written(inputs[i : i + step])
-            with torch.no_grad():
-                values = self.model(torch.from_numpy(tokens))[:, -1].double().numpy()
-            parts.append(margins_of(values, right))
+            parts.append(margins_of(self.run_by_torch(tokens)[:, -1], right))
         return np.concatenate(parts)[:, None]
 
     def length_of(self, item: Item) -> int:
@@ -159,8 +161,7 @@ class ModularAddition(PairsAdded):
         wrong = item[0], item[1]
         if isinstance(reading, Kernel):
             tokens, _ = self._written([wrong])
-            with torch.no_grad():
-                predicted: int | None = int(self.model(torch.from_numpy(tokens))[0, -1].argmax())
+            predicted = int(self.run_by_torch(tokens)[0, -1].argmax())
             return Failure(self._described(wrong, predicted), float(self.run([wrong])[0, 0]))
         found = self._exactly(wrong)
         return Failure(self._described(wrong, found.predicted), found.margin)
@@ -174,8 +175,7 @@ class ModularAddition(PairsAdded):
 
     def _described(self, pair: Pair, predicted: int | None) -> dict[str, object]:
         tokens, _ = self._written([pair])
-        with torch.no_grad():
-            torch_says = int(self.model(torch.from_numpy(tokens))[0, -1].argmax())
+        torch_says = int(self.run_by_torch(tokens)[0, -1].argmax())
         return {
             "input": list(pair), "expected": sum(pair) % self.P, "predicted": predicted, "torch": torch_says,
         }  # fmt: skip

@@ -9,17 +9,20 @@ a + b sqrt(q) is 0 only where a = b = 0.
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from flint import fmpq
 
-from constructions.count01 import Count01Transformer
 from verify.arithmetic.exact_reals import ONE, SQRT, Basis, Combination, exponentials
 from verify.tasks.count01.layer_norm.numbers import HeadNumbers, model_numbers
 from verify.tasks.count01.layer_norm.surds import Surd
 from verify.tasks.count01.real import ExactModel
 
+if TYPE_CHECKING:
+    from verify.tasks.count01.model import Count01Model
 
-def exact_model(model: Count01Transformer) -> ExactModel | None:
+
+def exact_model(model: Count01Model) -> ExactModel | None:
     """The model's numbers, None where its tokens weigh differently or are divided by different roots.
 
     Raises: BadInput for a weight that is NaN or infinite.

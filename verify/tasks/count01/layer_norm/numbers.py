@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from flint import arb, ctx, fmpq, fmpq_mat
-from torch import Tensor
 
-from constructions.count01 import Count01Transformer
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import Combination, exponentials, rational
 from verify.arithmetic.layer_norm import centred, squared_deviation
 from verify.arithmetic.slack import Array
 from verify.arithmetic.softmax import nearest_weights
-from verify.arithmetic.stored import check_finite, matrix
+from verify.arithmetic.stored import check_finite, matrix, numbers
 from verify.tasks.count01.layer_norm.surds import Surd
 from verify.tasks.count01.task import BOS, EQUALS, FIVE, FOUR, ONE, TWO, ZERO
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from verify.tasks.count01.model import Count01Model
 
 LASTS = (EQUALS, FOUR, FIVE)
 SEEN = (BOS, ZERO, ONE, TWO, EQUALS)  # the token kinds that "=" attends to
@@ -82,13 +86,13 @@ class ModelNumbers:
         return row[expected] - row[rival]
 
 
-def model_numbers(model: Count01Transformer) -> ModelNumbers:
+def model_numbers(model: Count01Model) -> ModelNumbers:
     """The numbers of a module as it stores them.
 
     Raises: BadInput for a weight that is NaN or infinite, or scores beyond 2^50.
     """
     check_finite(model.named_parameters())
-    E, W_out, b_out = matrix(model.E), matrix(model.W_out), [rational(b) for b in model.b_out.double().tolist()]
+    E, W_out, b_out = matrix(model.E), matrix(model.W_out), [rational(b) for b in numbers(model.b_out).tolist()]
     fixed, varying, radicands = attention_input(model, E)
     heads = tuple(
         head_numbers(fixed, varying, radicands, fmpq(model.scale), W_out, [matrix(W[h]) for W in stacked(model)])
@@ -99,7 +103,7 @@ def model_numbers(model: Count01Transformer) -> ModelNumbers:
     return ModelNumbers(heads, constant)
 
 
-def stacked(model: Count01Transformer) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def stacked(model: Count01Model) -> tuple[Tensor | Array, ...]:
     return model.W_Q, model.W_K, model.W_V, model.W_O
 
 
@@ -124,7 +128,7 @@ def head_numbers(
     return HeadNumbers(scores, through(W_V), through(W_V * W_O * W_out))
 
 
-def attention_input(model: Count01Transformer, E: fmpq_mat) -> tuple[fmpq_mat, fmpq_mat, list[fmpq]]:
+def attention_input(model: Count01Model, E: fmpq_mat) -> tuple[fmpq_mat, fmpq_mat, list[fmpq]]:
     """Returns the vector with which token t enters the attention, as fixed[t] + varying[t] / sqrt(radicand[t]).
 
     Layer norm divides by sqrt(variance + eps); without it the embedding is all there is.
@@ -132,12 +136,12 @@ def attention_input(model: Count01Transformer, E: fmpq_mat) -> tuple[fmpq_mat, f
     rows, d = E.nrows(), E.ncols()
     if not model.has_norm:
         return E, fmpq_mat(rows, d), [fmpq(1)] * rows
-    weight = [rational(x) for x in model.norm_weight.double().tolist()]
-    bias = [rational(x) for x in model.norm_bias.double().tolist()]
+    weight = [rational(x) for x in numbers(model.norm_weight).tolist()]
+    bias = [rational(x) for x in numbers(model.norm_bias).tolist()]
     varying, radicands = fmpq_mat(rows, d), []
     for t in range(rows):
         row = [E[t, i] for i in range(d)]
-        radicands.append(squared_deviation(row, rational(model.norm_eps.item())))
+        radicands.append(squared_deviation(row, rational(float(model.norm_eps))))
         for i, part in enumerate(centred(row)):
             varying[t, i] = weight[i] * part
     if any(r <= 0 for r in radicands):

@@ -54,12 +54,7 @@ class Directed:
 
     def margins(self, model: StoredModel, tokens: Tokens, position: Tokens, rival: Tokens) -> Array:
         """(right logit) - (rival logit), (n,), of weights that are already rounded."""
-        i = np.arange(len(tokens))
-        context = model.E[tokens]
-        x = context[i, position]
-        if model.e_BOS is not None:
-            context = np.concatenate([np.broadcast_to(model.e_BOS, (len(x), 1, model.d)), context], axis=1)
-        right = (tokens == tokens[i, position][:, None]).sum(1) - model.first_count
+        x, context, right = _read(model, tokens, position)
         effects = self.effects(model, x, context, position, right, rival)
         weights = self.weights(model, x, context, position, effects)
         mixed = self.worst(weights[:, None, :], np.swapaxes(context, 1, 2), effects.mixed, x)
@@ -72,6 +67,23 @@ class Directed:
                 self.worst(hidden[:, None], model.W_2.T[which][:, None], signs, model.b_2[which][:, None])[:, 0]
             )
         return logits[0] - logits[1]
+
+    def named(self, model: StoredModel, tokens: Tokens, position: Tokens, rival: Tokens) -> dict[str, object] | None:
+        """What a certificate says of one input's evaluation; None where factors are rounded, or softmax in steps."""
+        if self.stores_softmax or self.evaluation.fmt.name == "tf32":
+            return None
+        x, context, right = _read(model, tokens, position)
+        effects = self.effects(model, x, context, position, right, rival)
+        of_scores = effects.exponentials if model.is_softmax else effects.weights
+        harms = {"queries": effects.queries, "keys": effects.keys, "scores": None if model.A is not None else of_scores}
+        harms |= {
+            "total": effects.total if model.is_softmax else None,
+            "mixed": effects.mixed,
+            "hidden": effects.hidden,
+        }
+        harms |= {f"logit {right[0]}": np.ones(1), f"logit {rival[0]}": -np.ones(1)}
+        ways = [(at.order, at.fused, is_term) for at in self.evaluations for is_term in (False, True)]
+        return self.evaluation.named({name: -harm for name, harm in harms.items() if harm is not None}, ways)
 
     def weights(self, model: StoredModel, x: Array, context: Array, position: Tokens, effects: Effects) -> Array:
         """The row of mixing weights of the position."""
@@ -116,7 +128,7 @@ class Directed:
 
     def _in_every_order(self, x: Array, y: Array, rest: Array | None, is_tensor: bool) -> Iterator[Array]:
         has_one_term = ((x != 0) & (y != 0)).sum(-1).max() <= 1  # then no order differs
-        for at in self.evaluations[: 2 if has_one_term else None]:
+        for at in self.evaluations[: 2 if has_one_term and rest is None else None]:
             total = at.tensor(at.dot(x, y)) if is_tensor else at.dot(x, y)
             if rest is None:
                 yield total
@@ -159,3 +171,13 @@ class Directed:
             queries = np.einsum("ns,nsd->nd", by_score, k)
             keys = by_score[..., None] * q[:, None, :]
         return Effects(queries, keys, by_weight, by_exponential, -mean[:, 0], by_mixed, hidden)
+
+
+def _read(model: StoredModel, tokens: Tokens, position: Tokens) -> tuple[Array, Array, Tokens]:
+    """The own embedding, everything that is mixed, and the right class, of each input at its position."""
+    i = np.arange(len(tokens))
+    context = model.E[tokens]
+    x = context[i, position]
+    if model.e_BOS is not None:
+        context = np.concatenate([np.broadcast_to(model.e_BOS, (len(x), 1, model.d)), context], axis=1)
+    return x, context, (tokens == tokens[i, position][:, None]).sum(1) - model.first_count

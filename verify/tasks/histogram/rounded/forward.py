@@ -28,7 +28,6 @@ def logits(model: StoredModel, tokens: Tokens, evaluation: Evaluation) -> Array:
     """
     L, d, p = tokens.shape[1], model.d, model.p
     step = max(1, ELEMENTS // (L * max(d * max(p, L + 1), p * model.classes)))
-    evaluation = replace(evaluation)  # starts its random numbers afresh
     model = rounded_model(model, evaluation)
     with np.errstate(all="ignore"):
         scores = None if model.A is not None else Scores.of(model, np.unique(tokens), evaluation)

@@ -35,6 +35,7 @@ class SimulatedFailure:
     predicted: int | None
     margin: float
     order: str
+    evaluation: dict[str, object] | None  # where it can be named
 
 
 class Paced:
@@ -159,7 +160,7 @@ def first_failure(stored: StoredModel, inputs: Tokens, evaluation: Evaluation) -
     is_number = not np.isnan(margin[n, position])
     predicted = int(others[n, position].argmax()) + stored.first_count if is_number else None
     return SimulatedFailure(
-        inputs[n].tolist(), position, predicted, float(margin[n, position]), description(evaluation)
+        inputs[n].tolist(), position, predicted, float(margin[n, position]), description(evaluation), evaluation.named()
     )
 
 
@@ -182,7 +183,10 @@ def directed_failure(
             i = int(np.nanargmin(found)) if not np.isnan(found).all() else 0
             if found[i] <= 0 and (worst is None or found[i] < worst.margin):
                 tokens, predicted = inputs[possible[i]].tolist(), int(rival[possible[i]]) + stored.first_count
-                worst = SimulatedFailure(tokens, position, predicted, float(found[i]), order)
+                one = [x[possible[[i]]] for x in (inputs, at, rival)]
+                worst = SimulatedFailure(
+                    tokens, position, predicted, float(found[i]), order, directed.named(stored, *one)
+                )
     return worst
 
 

@@ -123,4 +123,5 @@ def counterexample(
         "module_predicts": answer,
         "is_smallest": False,
         "order": failure.order,
+        **({} if failure.evaluation is None else {"run_as": failure.evaluation}),
     }

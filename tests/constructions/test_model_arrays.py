@@ -1,0 +1,120 @@
+"""Models before their modules are made: the same numbers, torch's rounding, the same verdicts, and no torch."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from constructions import (
+    addition_arrays,
+    circuit_simulation_arrays,
+    contextual_counting_arrays,
+    count01_arrays,
+    modular_arrays,
+    parity_arrays,
+)
+from constructions.adder.digits import Digits
+from constructions.circuits.circuit import Circuit, Gate
+from constructions.model_arrays import LARGEST, UNITS, rounded_to
+from verify.frame.decide import certify
+from verify.tasks.addition.modular.task import ModularAddition
+from verify.tasks.addition.task import DigitAddition
+from verify.tasks.contextual.verdict import ContextualCounting, domain_of
+from verify.tasks.count01.task import PromptDomain
+from verify.tasks.count01.verdict import Count01
+from verify.tasks.parity.task import Parity
+
+NAND = Circuit("nand", ("x", "y"), (Gate("and", (0, 1), "c"), Gate("not", (2,), "z")), (("z", 3),))
+CLOCK = {"P": 11, "frequencies": (1, 2)}
+BUILT = {
+    "parity": lambda dtype: parity_arrays.sawtooth(T=3, L=5, dtype=dtype),
+    "one head": lambda dtype: addition_arrays.one_head(n=1, B=3, dtype=dtype),
+    "two layers": lambda dtype: addition_arrays.two_layers(n=2, B=3, dtype=dtype),
+    "clock": lambda dtype: modular_arrays.clock(**CLOCK, dtype=dtype),
+    "pizza": lambda dtype: modular_arrays.pizza(P=7, dtype=dtype),
+    "documents": lambda dtype: count01_arrays.documents(5, dtype=dtype),
+    "layer norm": lambda dtype: count01_arrays.normed(dtype=dtype),
+    "regions": lambda dtype: contextual_counting_arrays.build(16, 3, dtype=dtype),
+    "convex": lambda dtype: contextual_counting_arrays.build(16, 2, keys="convex", dtype=dtype),
+}
+
+
+@pytest.mark.parametrize("dtype", LARGEST)
+def test_a_cast_is_torchs(dtype):
+    rng = np.random.default_rng(0)
+    kind = getattr(torch, dtype)
+    values = rng.normal(size=4000) * 2.0 ** rng.integers(-160, 140, 4000)
+    halves = 1 + rng.integers(0, 1 << 12, 4000) * 2.0**-12 + rng.choice((0, 2.0**-30, -(2.0**-30)), 4000)  # near ties
+    x = np.concatenate([values, halves, -halves, [0.0, -0.0, np.inf, LARGEST[dtype], 2 * LARGEST["float16"]]])
+    due = torch.from_numpy(x).to(kind).double().numpy()
+    assert rounded_to(dtype, x).tobytes() == due.tobytes()
+    assert torch.finfo(kind).max == LARGEST[dtype] and torch.finfo(kind).eps == 2 * UNITS[dtype]
+
+
+@pytest.mark.parametrize("dtype", LARGEST)
+@pytest.mark.parametrize("build", BUILT.values(), ids=BUILT)
+def test_the_module_has_the_numbers(build, dtype):
+    arrays = build(dtype)
+    module = arrays.module
+    parameters = dict(module.named_parameters())
+    assert parameters.keys() == arrays.weights.keys() and module.dtype == getattr(torch, dtype)
+    for name, value in parameters.items():
+        assert value.detach().double().numpy().tobytes() == arrays.weights[name].tobytes(), name
+    for name in ("heads", "scale", "has_skip", "has_norm", "has_bos", "R", "classes", "length", "T", "L", "d", "p"):
+        if name in arrays.facts or name in arrays.arguments:
+            assert getattr(arrays, name) == getattr(module, name, getattr(arrays, name)), name
+
+
+def test_a_circuits_module_has_the_numbers():
+    arrays = circuit_simulation_arrays.build(NAND, s=3)
+    for name, value in arrays.module.named_parameters():
+        assert (
+            value.dtype == torch.float32 and value.detach().double().numpy().tobytes() == arrays.weights[name].tobytes()
+        )
+
+
+PROBLEMS = {
+    "parity": Parity,
+    "two layers": lambda model: DigitAddition(model, Digits(2, 3)),
+    "clock": lambda model: ModularAddition(model, 11),
+    "pizza": lambda model: ModularAddition(model, 7),
+    "documents": lambda model: Count01.of(model, "majority-ones", PromptDomain(3, 3, None)),
+    "regions": lambda model: ContextualCounting(model, domain_of(model, 16)),
+}
+
+
+@pytest.mark.parametrize("name, problem", PROBLEMS.items(), ids=PROBLEMS)
+def test_arrays_and_module_have_one_certificate(name, problem):
+    arrays = BUILT[name]("float64")
+    found, due = (json.loads(certify(problem(model)).to_json()) for model in (arrays, arrays.module))
+    assert found.pop("seconds") >= 0 and due.pop("seconds") >= 0
+    assert found == due
+
+
+@pytest.mark.parametrize("name, problem", PROBLEMS.items(), ids=PROBLEMS)
+def test_one_wrong_number_refutes_arrays(name, problem):
+    """A planted fault: the readout's numbers all at 0 tie every class."""
+    arrays = BUILT[name]("float64")
+    last = [key for key in ("W_out", "b_out", "W_2", "b_2") if key in arrays.weights]
+    for key in last:
+        arrays.weights[key][:] = 0
+    found = certify(problem(arrays))
+    assert found.verdict == "REFUTED" and found.counterexample is not None
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["count01", "--N", "5"], ["contextual", "--length", "16"], ["parity", "--T", "3", "--L", "4"],
+        ["modular", "--P", "7"], ["modular", "--P", "7", "--construction", "clock"], ["addition", "--digits", "2"],
+        ["language", "0*1", "--length", "4"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_main_job_loads_no_torch(argv):
+    code = f"import sys\nfrom verify import cli\nassert cli.main({argv}) == 0\nassert 'torch' not in sys.modules"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0 and "PROVED" in ran.stdout, ran.stderr

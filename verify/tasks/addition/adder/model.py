@@ -1,0 +1,25 @@
+"""What the proofs of sums read: an adder's module, or its arrays, and the weights of a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from constructions.adder.transformer import AdderTransformer, Layer
+    from constructions.model_arrays import LayerArrays, ModelArrays
+
+    Adder = AdderTransformer | ModelArrays
+    AdderLayer = Layer | LayerArrays
+
+MADE_BY = "constructions.adder.transformer:AdderTransformer"
+
+
+def weights_of(model: Adder, header: Mapping[str, object]) -> bytes:
+    """The file of the model's module."""
+    from constructions.adder.transformer import AdderTransformer, to_bytes
+    from constructions.model_arrays import module_of
+
+    module = module_of(model)
+    assert isinstance(module, AdderTransformer)
+    return to_bytes(module, dict(header))

@@ -1,0 +1,28 @@
+"""What the proofs of Count01 read: a module, or its arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from constructions.count01 import Count01Transformer
+    from constructions.model_arrays import ModelArrays
+
+    Count01Model = Count01Transformer | ModelArrays
+
+
+def module_of(model: Count01Model) -> Count01Transformer:
+    """The module, made of its arrays where it is not made yet."""
+    from constructions import model_arrays
+    from constructions.count01 import Count01Transformer
+
+    module = model_arrays.module_of(model)
+    assert isinstance(module, Count01Transformer)
+    return module
+
+
+def bytes_of(model: Count01Model) -> bytes:
+    """The file of the model's module."""
+    from constructions.count01 import as_bytes
+
+    return as_bytes(module_of(model))
