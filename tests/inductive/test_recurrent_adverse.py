@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from copy import deepcopy
 from fractions import Fraction
 from unittest import mock
 
@@ -14,7 +15,7 @@ from flint import arb, ctx
 from models.crafted import FAMILIES, crafted
 from test_recurrent_rounded import asked, nearest
 
-from constructions.recurrent.gated import GatedModel
+from constructions.recurrent.gated import DiagonalCell, GatedModel, PositionWise
 from constructions.recurrent.linear import LinearModel
 from tests.clocks import endless, looks
 from tests.planted import planted
@@ -24,8 +25,9 @@ from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Rounded
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
-from verify.tasks.recurrent import adverse, exact, gated, grid, representable
+from verify.tasks.recurrent import adverse, computed, exact, gated, grid, representable
 from verify.tasks.recurrent.network import step
+from verify.tasks.recurrent.proof import OrbitQuestion
 from verify.tasks.recurrent.task import Homogeneous, network_of
 
 NAMES = ("bfloat16", "float32")
@@ -245,3 +247,43 @@ def test_a_sum_of_subnormal_numbers_is_refuted_at_its_first_wrong_length_in_floa
     found = certify(Homogeneous(case.model, case.task, None), Rounded(FORMATS["float64"]), Effort(budget=looks(400)))
     assert found.verdict is Verdict.REFUTED and found.counterexample["length"] == case.oracle()
     assert found.counterexample["evaluation"].startswith("every result kept exactly")
+
+
+# ---- what overflows
+
+
+def grows(first, reads, V, b, layer=None):
+    """A state that each token raises by `first`, beside one that stays 1."""
+    D = torch.float64
+    on, added, by = (torch.tensor(x, dtype=D) for x in ([1.0, 0.0], [[first, 1.0]], reads))
+    return GatedModel(DiagonalCell(on, added, by), torch.tensor(V, dtype=D), torch.tensor(b, dtype=D), layer)
+
+
+def wrong_runs(model, fmt, due):
+    """The lengths at which a run is wrong, of those against answers and of plain ones, where `due` is always due."""
+    at, line = RoundedArithmetic.of(fmt), OrbitQuestion((), 0, due, 1, 1)
+    net, run = gated.network(model, at), gated.network(gated.stored_in(model, fmt))
+    ran = [
+        *adverse.runs(net, run, line, 4, at, 0, endless().deadline()),
+        *computed.runs(run, line, 4, at, endless().deadline()),
+    ]
+    return [x.wrong_at for x in ran if x.wrong_at is not None]
+
+
+@pytest.mark.parametrize(("name", "far"), [("float16", 40000.0), ("bfloat16", 2.5e38)])
+def test_an_infinite_number_is_not_multiplied_by_what_pads(name, far):
+    """One neuron reads two states, and its network has a second row of zeros, which the model has not."""
+    layer = PositionWise(*(torch.tensor(x, dtype=torch.float64) for x in ([[1.0, 1.0]], [[-0.75 * far]])))
+    model = grows(far, [1.0, 1.0], [[1.0], [-1.0]], [-0.75 * far, 0.75 * far], layer)
+    ran = deepcopy(model).to(getattr(torch, name))(torch.zeros(1, 4, dtype=torch.long))[0]
+    assert ran[1].tolist() == [math.inf, -math.inf] and ran.argmax(-1).tolist() == [1, 0, 0, 0]
+    assert wrong_runs(model, FORMATS[name], lambda t: int(t == 1)) == []
+
+
+def test_no_run_against_an_answer_keeps_what_saturates():
+    """448 is the largest number of e4m3: half of it is below 232, and half of 576, which would be kept, is not."""
+    model = grows(192.0, [0.5, 0.0], [[-1.0, 0.0], [1.0, 0.0]], [448.0, -16.0])
+    at, line = RoundedArithmetic.of(FORMATS["e4m3"]), OrbitQuestion((), 0, lambda t: 0, 1, 1)
+    net = gated.network(model, at)
+    ran = list(adverse.runs(net, net, line, 4, at, 0, endless().deadline()))
+    assert ran and all(x.wrong_at is None for x in ran)

@@ -192,7 +192,8 @@ class Choosing:
             beyond = 2 * x - near
             is_kept = (near != x) & (self.near(beyond) == beyond) & np.isfinite(near)
             near = np.where(is_kept, x, near)
-        return np.where(np.isinf(near), near, np.where(is_up, np.maximum(x, near), np.minimum(x, near)))
+        overflows = np.isinf(near) | (self._fmt.saturates & (np.abs(x) > self._fmt.largest))
+        return np.where(overflows, near, np.where(is_up, np.maximum(x, near), np.minimum(x, near)))
 
     def _chosen(self, x: Array) -> Array:
         return self._towards(x, next(self._signs) > 0)
@@ -328,6 +329,8 @@ def run(
             break
         choosing.steer(steering(t, state))
         state = [on.value(x) for x in step(net, state, line.at(t), on)]
+        if net.is_beyond(state):
+            break
         t += 1
         right = line.expected(t)
         logits = choosing.sums(on.linear(net.V, state[-net.parts], net.b), np.arange(len(net.b)) != right)

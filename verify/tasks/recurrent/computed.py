@@ -186,6 +186,8 @@ def run(
         if t % STEPS_AT_A_TIME == 0 and until.is_up():
             return ComputedRun(rule, t)
         state = step(net, state, line.at(t), on)
+        if net.is_beyond(state):
+            return ComputedRun(rule, t)
         t += 1
         margin, predicted = judged(on.linear(net.V, state[-net.parts], net.b), line.expected(t))
         if not margin > 0:

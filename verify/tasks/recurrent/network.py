@@ -69,6 +69,7 @@ class Network:
     W: Array | None = None  # of neurons after gated decays, and what each token adds to them
     U: tuple[Array, ...] = ()
     low: BallVector | None = None  # by which every sigmoid is multiplied, in an evaluation that computes it low
+    has_more_rows: bool = False  # of zeros in W than the model: what is infinite there is NaN in this network alone
 
     @classmethod
     def of(cls, model: RecurrentModel) -> Network:
@@ -107,7 +108,8 @@ class Network:
         if model.layer is None:
             return cls("gated", "none", (), tokens, V, b, known)
         U = _padded(state["layer.U"], model.inputs, size)
-        return cls("gated", "none", (), tokens, V, b, known, _padded(state["layer.W"], size, size), tuple(U))
+        W = state["layer.W"]
+        return cls("gated", "none", (), tokens, V, b, known, _padded(W, size, size), tuple(U), None, len(W) < size)
 
     @property
     def hidden(self) -> int:
@@ -128,6 +130,10 @@ class Network:
         """Where the last layer's h stands in the state."""
         start = self.size - self.parts * self.hidden
         return slice(start, start + self.hidden)
+
+    def is_beyond(self, state: State) -> bool:
+        """Whether a run of this network is not one of the model's from this state on."""
+        return self.has_more_rows and not all(np.isfinite(x).all() for x in state)
 
     def lowered(self, fmt: Format) -> Network:
         """The network whose sigmoids are 1 - 3u/2 times their value: within 2 units in the last place, and below 1.
