@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.blocks import BlockProof
@@ -129,21 +130,22 @@ class Lines:
         """Ellipsoids round the states that the token makes of the chosen centres, so large that each of `here` is
         mapped into the one at its place; and the lemma's left-hand side for each.
         """
-        centres, moved, added = self.moved(here, token)
+        image = derivative(self.net, token, here)
+        centres, moved, added = self.moved(here, token, image)
         reached, room = centres[chosen], np.full(len(here), ROOM)
         for _ in range(ROUNDS):
             Q = hold_images(moved, added, centres - reached[places], room)
             joint = Q[chosen] if len(chosen) == len(here) else [join(list(Q[places == k])) for k in range(len(chosen))]
             after = Ellipsoids.of(reached, _roots(np.asarray(joint)))
-            over = excess(self.net, token, here, after.at(places), self.rules, is_joint=True)
+            over = excess(self.net, token, here, after.at(places), self.rules, is_joint=True, image=image)
             if not ((over > 1) & np.isfinite(over)).any():
                 break
             room = np.where(over > 1, room * np.minimum(over, 2.0) * ROOM, room)
         return after, over
 
-    def moved(self, here: Ellipsoids, token: int) -> tuple[Array, Array, Array]:
+    def moved(self, here: Ellipsoids, token: int, image: Ball) -> tuple[Array, Array, Array]:
         """In floats: the centres after the token, what its derivatives make of the matrices, and how far it is off."""
-        image, scales = derivative(self.net, token, here), here.scales[:, None]
+        scales = here.scales[:, None]
         rounded = noise(self.net, token, here.centres, self.rules) / np.sqrt(self.net.size)
         varied = np.sqrt((image.rad**2).sum(-1)) * scales
         thick = THICKNESS * (1 + np.abs(here.centres))

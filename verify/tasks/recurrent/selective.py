@@ -161,12 +161,12 @@ class Selective:
             right_to, margin = sets.up_to(trained, self.length, half)
             if right_to >= self.length:
                 return Finding.proved(ARGUMENT_STRINGS, margin)
-        proof = sets.closed(
-            replace(trained, is_periodic=self.which.m is not None), half if lines.fits(trained) else most
-        )
+        is_lines = lines.fits(trained)
+        boxes_until = effort.deadline(1 / 10) if is_lines else most
+        proof = sets.closed(replace(trained, is_periodic=self.which.m is not None), boxes_until)
         if proof.reason is None:
             return Finding.proved(ARGUMENT_SETS, proof.margin, extra={"sets_found": proof.facts})
-        if lines.fits(trained):
+        if is_lines:
             proof = lines.closed(trained, nearly)
             if proof.reason is None:
                 return Finding.proved(ARGUMENT_LINES, proof.margin, extra={"sets_found": proof.facts})
