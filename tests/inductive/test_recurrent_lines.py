@@ -14,7 +14,7 @@ from tests.clocks import ENDLESS
 from tests.planted import planted
 from verify.counting.tasks import Task
 from verify.tasks.recurrent import lines, sets
-from verify.tasks.recurrent.lines import Lines
+from verify.tasks.recurrent.lines import TokenLines
 from verify.tasks.recurrent.network import Network, float_step
 
 DATA = Path(__file__).parents[1] / "data" / "recurrent_selective"
@@ -36,9 +36,9 @@ def along(net, states, y):
 
 def outside(name, y):
     """The least margin that is proved, and how many states of y..y and y..y z y..y are in none of the ellipsoids."""
-    asked, kept = Lines(trained(name), y, 4, 0.002), []
-    closed = Lines.closed
-    with mock.patch.object(Lines, "closed", lambda *given: kept.append(closed(*given)) or kept[-1]):
+    asked, kept = TokenLines(trained(name), y, 4, 0.002), []
+    closed = TokenLines.closed
+    with mock.patch.object(TokenLines, "closed", lambda *given: kept.append(closed(*given)) or kept[-1]):
         proof = asked.prove(ENDLESS.deadline())
     count, states = 0, np.zeros((1, asked.net.size))
     for held in (held for held in kept if not isinstance(held, str)):
@@ -56,7 +56,7 @@ def test_states_of_all_lines_are_held():
     margin, count = outside("rnn_K2_C2_seed1", 0)
     assert count == 0 and margin > 1
     with (
-        planted(Lines, "moved", "image.mid * scales[..., None]", "0 * image.mid"),
+        planted(TokenLines, "moved", "image.mid * scales[..., None]", "0 * image.mid"),
         mock.patch.object(lines, "ROUNDS", 1),
     ):
         assert outside("rnn_K2_C2_seed1", 0) == (None, 0)  # floats that find worse ellipsoids prove nothing
@@ -68,11 +68,11 @@ def test_states_of_all_lines_are_held():
             ),
             ("closed", "if not (is_in | (over <= 1)).all():", "if False:"),
         ):
-            with planted(Lines, *fault), planted(Lines, "prove", "if not (over <= 1).all():", "if False:"):
+            with planted(TokenLines, *fault), planted(TokenLines, "prove", "if not (over <= 1).all():", "if False:"):
                 assert outside("rnn_K2_C2_seed1", 0)[1] > 0, fault
-    with planted(Lines, "enters", "found[near] = over <= 1", "found[:] = True"):
+    with planted(TokenLines, "enters", "found[near] = over <= 1", "found[:] = True"):
         assert outside("rnn_K2_C2_seed1", 0)[1] > 0
-    with planted(Lines, "closed", "Ellipsoids.joined(*held, *rings)", "Ellipsoids.joined(*held)"):
+    with planted(TokenLines, "closed", "Ellipsoids.joined(*held, *rings)", "Ellipsoids.joined(*held)"):
         assert outside("rnn_K2_C2_seed1", 0)[1] > 0
 
 
@@ -80,7 +80,7 @@ def test_states_of_all_lines_are_held():
 def test_a_string_that_is_wrong_late_is_not_proved():
     string = (0, *[1] * 38, 0)
     assert gap(load(DATA / "gru_K2_C2_seed1.safetensors"), string, 2) < 0
-    assert Lines(trained("gru_K2_C2_seed1"), 1, 0, 0.01).prove(ENDLESS.deadline()).reason is not None
+    assert TokenLines(trained("gru_K2_C2_seed1"), 1, 0, 0.01).prove(ENDLESS.deadline()).reason is not None
 
 
 @pytest.mark.deep

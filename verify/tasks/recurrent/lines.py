@@ -29,7 +29,7 @@ MOST_DOUBLINGS, MOST_ELLIPSOIDS, AT_A_TIME = 60, 200_000, 1 << 17
 
 
 @dataclass(frozen=True)
-class Lines:
+class TokenLines:
     """The strings of y and z whose answers to z are judged; rings are 2^-smaller as large as they could be,
     and states after z are one where they are `near`, relative to the largest of each number.
     """
@@ -213,7 +213,7 @@ def _best(trained: Trained, y: int, until: Deadline) -> BlockProof:
     found = BlockProof(None, "time is up")
     for smaller, near in TRIED:
         if found.reason is not None and not until.is_up():
-            found = Lines(trained, y, smaller, near).prove(until)
+            found = TokenLines(trained, y, smaller, near).prove(until)
     return found
 
 
