@@ -61,14 +61,14 @@ def test_states_of_all_strings_stay_in_the_ellipsoids():
     asked = trained("rnn_K2_C2_seed3")
     assert outside(asked, 2.0**-4) == 0
     for name, right, wrong in (
-        ("_images", "whole = added.sum(-1) + far", "whole = added.sum(-1) + 0 * far"),
+        ("hold_images", "whole = added.sum(-1) + far", "whole = added.sum(-1) + 0 * far"),
         ("_shapes", "[image[e] for e in ends", "[image[e] for e in ends[:1]"),
     ):
         with planted(merged, name, right, wrong):  # floats that find worse ellipsoids prove nothing
             assert outside(asked, 2.0**-4) is None, name
     with (
         planted(merged, "_excess", "return np.where(np.isnan(over), np.inf, over)", "return 0 * over"),
-        planted(merged, "_images", "whole = added.sum(-1) + far", "whole = added.sum(-1) + 0 * far"),
+        planted(merged, "hold_images", "whole = added.sum(-1) + far", "whole = added.sum(-1) + 0 * far"),
     ):
         assert outside(asked, 2.0**-4)
 

@@ -88,18 +88,27 @@ class Rules:
 
 
 def excess(
-    net: Network, token: int, chain: Ellipsoids, after: Ellipsoids, rules: Rules, *, is_joint: bool = False
+    net: Network,
+    token: int,
+    chain: Ellipsoids,
+    after: Ellipsoids,
+    rules: Rules,
+    *,
+    is_joint: bool = False,
+    image: Ball | None = None,
 ) -> Array:
     """For each t, an upper bound on the left-hand side of the lemma over 1 - beta: at most 1 proves the step (T,).
 
     Where it `is_joint`, all three terms are bounded together if that is sharper; saved rings are checked without it.
+    The `image` is the chain's `derivative`, where it is known.
     """
     with np.errstate(all="ignore"):
         inverse = _inverses(after.shapes)
         identity = Ball.exact(np.eye(net.size)) - Ball.exact(inverse) @ Ball.exact(after.shapes)
         beta = frobenius(identity)
         moved = _residual(net, token, chain, after, inverse)
-        image, delta = derivative(net, token, chain), _rounding(net, token, chain, rules)
+        image = derivative(net, token, chain) if image is None else image
+        delta = _rounding(net, token, chain, rules)
         total = (length(moved) + _widened(image, delta, chain, after, inverse)) * ENLARGE
         unsure = np.flatnonzero(is_joint & (beta < 0.5) & (total > 1 - beta) & np.isfinite(length(moved)))
         if len(unsure):

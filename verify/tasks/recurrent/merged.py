@@ -203,9 +203,9 @@ def _shapes(trained: Trained, found: MergedStates, L: Array, room: Array, until:
     for number in range(PASSES):
         before, L, added = L, L.copy(), _added(trained, found, L)
         for layer, into in layers:
-            image[layer] = _images(J[layer] @ L[edges[layer, 0]], added[layer], off[layer], room[layer])
+            image[layer] = hold_images(J[layer] @ L[edges[layer, 0]], added[layer], off[layer], room[layer])
             for j, ends in into:
-                root = _root(_join([image[e] for e in ends if not np.isnan(image[e, 0, 0])]))
+                root = _root(join([image[e] for e in ends if not np.isnan(image[e, 0, 0])]))
                 if root is None or not np.abs(root).max() < WIDEST:
                     return None
                 L[j] = root
@@ -238,7 +238,7 @@ def _added(trained: Trained, found: MergedStates, L: Array) -> Array:
     return added
 
 
-def _images(moved: Array, added: Array, off: Array, room: Array) -> Array:
+def hold_images(moved: Array, added: Array, off: Array, room: Array) -> Array:
     """Q of ellipsoids round the later states that hold one step from each: (1 + q) J Q J^T + (1 + 1/q) D."""
     far = np.linalg.norm(off, axis=-1) + LOST
     whole = added.sum(-1) + far
@@ -249,7 +249,7 @@ def _images(moved: Array, added: Array, off: Array, room: Array) -> Array:
     return grown * room[:, None, None] ** 2
 
 
-def _join(Qs: list[Array]) -> Array:
+def join(Qs: list[Array]) -> Array:
     """A matrix that is at least each of them."""
     whole = Qs[0]
     for Q in Qs[1:]:

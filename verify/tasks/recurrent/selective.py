@@ -31,7 +31,7 @@ from verify.frame.decide import (
     first_in_order,
     is_wrong_in_its_ball,
 )
-from verify.tasks.recurrent import gated, held, merged, separate, sets
+from verify.tasks.recurrent import gated, held, lines, merged, separate, sets
 from verify.tasks.recurrent.assumed import assumptions
 from verify.tasks.recurrent.blocks import BlockProof, Rings, Thermometer
 from verify.tasks.recurrent.counted import CountedStrings
@@ -44,6 +44,7 @@ ARGUMENT_EXACT = "all states of the units of each type, in exact integers"
 ARGUMENT_SEPARATE = "block invariants: sets of states of the units of each type, that each token maps into each other"
 ARGUMENT_SETS = "sets of states, one for all counts and the last tokens, that each token maps into each other"
 ARGUMENT_MERGED = "ellipsoids round states, one for all that lie close together, that each token maps into each other"
+ARGUMENT_LINES = "ellipsoids along lines of one type's tokens, until they are mapped into ellipsoids round a cycle"
 ARGUMENT_COUNTED = "each state lies between two numbers, which the count of the last token's type and the length fix"
 ARGUMENT_STRINGS = "boxes round the states after each string"
 ARGUMENT_STRING = "one string, run in balls"
@@ -151,7 +152,7 @@ class Selective:
     def _trained(self, reading: Reading, effort: Effort) -> Finding:
         """A network of any shape: a wrong string, sets of states that close, or all strings up to a length."""
         at = self._at(reading)
-        third, half, most, all_of_it = (effort.deadline(share) for share in (1 / 3, 1 / 2, 2 / 3, 1))
+        third, half, most, nearly, all_of_it = (effort.deadline(share) for share in (1 / 3, 1 / 2, 2 / 3, 5 / 6, 1))
         trained = sets.Trained(self._network(at), self.which, at)
         refuted = self._wrong(trained, sets.wrong_string(trained, self.length, third), third) if at is None else None
         if refuted is not None:
@@ -160,9 +161,15 @@ class Selective:
             right_to, margin = sets.up_to(trained, self.length, half)
             if right_to >= self.length:
                 return Finding.proved(ARGUMENT_STRINGS, margin)
-        proof = sets.closed(replace(trained, is_periodic=self.which.m is not None), most)
+        is_lines = lines.fits(trained)
+        boxes_until = effort.deadline(1 / 10) if is_lines else most
+        proof = sets.closed(replace(trained, is_periodic=self.which.m is not None), boxes_until)
         if proof.reason is None:
             return Finding.proved(ARGUMENT_SETS, proof.margin, extra={"sets_found": proof.facts})
+        if is_lines:
+            proof = lines.closed(trained, nearly)
+            if proof.reason is None:
+                return Finding.proved(ARGUMENT_LINES, proof.margin, extra={"sets_found": proof.facts})
         merged_found = merged.closed(replace(trained, is_periodic=self.which.m is not None), most)
         if isinstance(merged_found, BlockProof):
             proof = merged_found
