@@ -49,11 +49,11 @@ def cells(seed, kind):
     return found
 
 
-def broken(seed, kind):
+def broken(seed, kind, left_out=0.02):
     """Whether a share is not within its bracket; and how many brackets are less than a tenth wide."""
     known = 0
     for table, k, behind, wrong in cells(seed, kind):
-        least, most = CountedCell.of(table, k, behind).share(ENDLESS.deadline())
+        least, most = CountedCell.of(table, k, behind, left_out).share(ENDLESS.deadline())
         known += most - least <= Fraction(1, 10)
         if not all(least <= share <= most for share in wrong):
             return True, known
@@ -71,18 +71,16 @@ def test_enumeration(kind):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.9])
-def test_rivals_that_are_left_out(share, monkeypatch):
+def test_rivals_that_are_left_out(share):
     """They are few enough that some rival is left out somewhere, and what they may do is added."""
-    monkeypatch.setattr(nearly_equal, "LEFT_OUT", share)
-    assert not any(broken(seed, kind)[0] for seed in SEEDS for kind in KINDS)
+    assert not any(broken(seed, kind, share)[0] for seed in SEEDS for kind in KINDS)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("kind", KINDS)
-def test_many(kind, monkeypatch):
+def test_many(kind):
     for seed in range(60):
-        monkeypatch.setattr(nearly_equal, "LEFT_OUT", 0.3 * (seed % 3))
-        assert not broken(seed, kind)[0], seed
+        assert not broken(seed, kind, 0.3 * (seed % 3))[0], seed
 
 
 FAULTS = [
@@ -104,10 +102,10 @@ FAULTS = [
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[right for _, _, right, _ in FAULTS])
 def test_a_planted_fault_is_found(fault, monkeypatch):
-    monkeypatch.setattr(nearly_equal, "LEFT_OUT", 99 if fault[1] == "_rivals" else 0.02)
+    left_out = 99 if fault[1] == "_rivals" else 0.02
     monkeypatch.setattr(nearly_equal, "CROSSING", 0.5 if fault[1] in ("share", "_sides") else 0.002)
     with planted(*fault):
-        assert any(broken(seed, kind)[0] for seed in SEEDS for kind in KINDS)
+        assert any(broken(seed, kind, left_out)[0] for seed in SEEDS for kind in KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,7 +132,7 @@ def test_sums_in_parts(kind):
 def test_time_that_is_up():
     """Nothing is known of a cell whose counting did not come to an end."""
     table, k, behind, _ = cells(0, "lin")[0]
-    cell, over = CountedCell.of(table, k, behind), ENDLESS.deadline().moved_to(0.0)
+    cell, over = CountedCell.of(table, k, behind, 0.02), ENDLESS.deadline().moved_to(0.0)
     assert cell.share(over) == (0, 1)
 
 

@@ -10,13 +10,15 @@ from math import ceil, comb, floor
 from verify.frame.clock import Deadline
 from verify.tasks.histogram.merging import merged_row, normalised
 from verify.tasks.histogram.moments import COARSE, FINE, Behind, Moments
-from verify.tasks.histogram.nearly_equal import CountedCell
+from verify.tasks.histogram.nearly_equal import CountedCell, seconds_to_count
 from verify.tasks.histogram.reduction import Reduction, Row
 from verify.tasks.histogram.stored import StoredModel
 from verify.tasks.histogram.tabulating import Space, Table, number_of_points
 from verify.tasks.histogram.task import Progress
 
-WORTH = 1e-4  # of the open pairs: own counts that hold less are not bounded
+WORTH = 1e-3  # of the open pairs: own counts that hold less are not bounded
+BEFORE_COUNTING = 0.15  # of the time, for means and variances where multisets will be counted
+LEFT_OUT = 0.005, 0.01, 0.02  # on what shares rivals may be ahead that are not counted: the first that time allows
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class ShareBounds:
         started, detail, countable = deadline.clock(), FINE, list[tuple[Table, int, Behind]]()
         for done, (row, t, counts) in enumerate(chosen):
             now = deadline.clock()
-            if done == 1 and (now - started) * (len(chosen) - 1) > deadline.at - now:
+            share = 1.0 if stored.A is None else BEFORE_COUNTING
+            if done == 1 and (now - started) * (len(chosen) - 1) > share * (deadline.at - now):
                 detail = COARSE
             worth = [k for k in counts if k < stored.L and pairs_of(stored, row, [k]) * len(chosen) > WORTH * total]
             if not worth:
@@ -76,10 +79,16 @@ class ShareBounds:
 
     def _count(self, cells: list[tuple[Table, int, Behind]], deadline: Deadline) -> None:
         """Counts the multisets of cells whose slots are nearly equal, those of most open inputs for each first."""
+        if self.reduction.stored.A is None:
+            return
         cells.sort(key=lambda cell: -self._worth(*cell[:2]))
+        seconds = [sum(seconds_to_count(*cell, share) for cell in cells) for share in LEFT_OUT]
+        left_out = next((x for x, each in zip(LEFT_OUT, seconds, strict=True) if each < deadline.left()), LEFT_OUT[-1])
         for table, k, behind in cells:
-            cell = None if self.reduction.stored.A is None else CountedCell.of(table, k, behind)
-            if cell is not None and not deadline.is_up():
+            if deadline.is_up():
+                return
+            cell = CountedCell.of(table, k, behind, left_out)
+            if cell is not None:
                 self._narrow(table, k, *cell.share(deadline))
 
     def _worth(self, table: Table, k: int) -> Fraction:

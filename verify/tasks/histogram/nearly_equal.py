@@ -13,15 +13,14 @@ from fractions import Fraction
 import numpy as np
 
 from verify.frame.clock import Deadline
-from verify.tasks.histogram.loops import LoopAsked, loop_for, room
+from verify.tasks.histogram.loops import LoopAsked, is_compiled, loop_for, room
 from verify.tasks.histogram.moments import Behind
 from verify.tasks.histogram.narrow import Narrow, above
-from verify.tasks.histogram.stored import Array
-from verify.tasks.histogram.tabulating import CountReadout, Table
+from verify.tasks.histogram.tabulating import CountReadout, Table, number_of_points
 from verify.tasks.histogram.unequal_weights import RARELY, usual_radius
 
-LEFT_OUT = 0.005  # share of a cell's inputs, at most, on which rivals that are left out are ahead
 CROSSING = 0.002  # share of a cell's inputs, at most, on which neurons that are taken as on or off are not
+EACH, EACH_PRODUCT = 1.7e-9, 2.2e-11  # seconds of a multiset, and of a product in it
 A_LOOK = 1 << 22  # multisets between two looks at the clock
 ENTRIES = 1 << 19  # what makes room for a loop's prefixes, though nothing is entered
 
@@ -39,9 +38,12 @@ class CountedCell:
     odd: Fraction
 
     @classmethod
-    def of(cls, table: Table, k: int, behind: Behind) -> CountedCell | None:
-        """The cell with as few rivals and neurons as may be; None where float32 does not suffice."""
-        rivals, others = _rivals(behind.order, behind.most)
+    def of(cls, table: Table, k: int, behind: Behind, left_out: float) -> CountedCell | None:
+        """The cell with as few rivals and neurons as may be; None where float32 does not suffice.
+
+        Rivals that are left out are ahead on at most the share `left_out` of the inputs.
+        """
+        rivals, others = _rivals(behind, left_out)
         is_on, is_bent, crossing = _sides(behind)
         readout = CountReadout.of(table, k)
         narrow = Narrow.in_parts(table, k, readout.d.T[:, rivals], is_on, is_bent)
@@ -74,10 +76,18 @@ class CountedCell:
         return max(Fraction(0), least - self.odd), min(Fraction(1), least + is_open + self.others + self.odd)
 
 
-def _rivals(order: np.ndarray, most: Array) -> tuple[np.ndarray, Fraction]:
+def seconds_to_count(table: Table, k: int, behind: Behind, left_out: float) -> float:
+    """About how long counting a cell takes one core."""
+    number = number_of_points(table.row, table.stored.T, [k], table.stored.L)
+    forms, rivals = _sides(behind)[1].sum(), len(_rivals(behind, left_out)[0])
+    return number * (EACH + EACH_PRODUCT * float(forms + 1) * rivals if is_compiled() else 20 * EACH)
+
+
+def _rivals(behind: Behind, left_out: float) -> tuple[np.ndarray, Fraction]:
     """The first difference and those that are not positive too often, and at most how often all others are not."""
+    order, most = behind.order, behind.most
     by_share = np.argsort(most[1:]) + 1
-    is_left_out = np.cumsum(most[by_share]) <= LEFT_OUT
+    is_left_out = np.cumsum(most[by_share]) <= left_out
     others = by_share[is_left_out]
     return np.sort(np.delete(order, others)), sum((Fraction(float(most[i])) for i in others), Fraction(0))
 
