@@ -9,8 +9,9 @@ import pytest
 from tests.clocks import ENDLESS
 from tests.histogram.test_moments import logits_times_D, model, tables
 from tests.planted import planted
+from verify.frame.decide import silent
 from verify.tasks.histogram import nearly_equal, prefixes
-from verify.tasks.histogram.bracket import ShareBounds
+from verify.tasks.histogram.bracket import ShareBounds, as_one_row
 from verify.tasks.histogram.moments import Moments
 from verify.tasks.histogram.narrow import Forms, Narrow
 from verify.tasks.histogram.nearly_equal import CountedCell
@@ -142,3 +143,23 @@ def test_what_is_known_is_only_narrowed():
     for least, most in ((0.1, 0.9), (0.2, 1.0), (0.0, 0.7)):
         bounds._narrow(table, 1, Fraction(least), Fraction(most))
     assert set(bounds.shares.values()) == {(Fraction(0.2), Fraction(0.7))}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_bounded_together(kind):
+    """Each position's share is within what all rows together are known to be wrong on, where weights are close."""
+    joined = 0
+    for seed in SEEDS:
+        module = model(seed, kind)
+        reduction = Reduction(StoredModel.of(module))
+        bounds, counts = ShareBounds(reduction), list(range(1, module.L))
+        given = [(row, t, counts) for row in reduction.rows for t in range(module.T)]
+        together = as_one_row(given, reduction)
+        assert sorted({p for row, *_ in together for p in row.positions}) == list(range(module.L))
+        joined += len(together) < len(given)
+        bounds.find(given, ENDLESS.deadline(), silent)
+        for table, k, _, wrong in cells(seed, kind):
+            for position, share in enumerate(wrong):
+                least, most = bounds.shares.get((position, table.t, k), (0, 1))
+                assert least <= share <= most, (seed, position)
+    assert joined > 0
