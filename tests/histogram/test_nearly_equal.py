@@ -13,7 +13,7 @@ from verify.frame.decide import silent
 from verify.tasks.histogram import nearly_equal, prefixes
 from verify.tasks.histogram.bracket import ShareBounds, as_one_row
 from verify.tasks.histogram.moments import Moments
-from verify.tasks.histogram.narrow import Forms, Narrow
+from verify.tasks.histogram.narrow import CellForms, Narrow
 from verify.tasks.histogram.nearly_equal import CountedCell
 from verify.tasks.histogram.reduction import Reduction
 from verify.tasks.histogram.stored import StoredModel
@@ -97,7 +97,7 @@ FAULTS = [
     (nearly_equal, "_sides", "behind.off <= behind.on", "behind.off > behind.on"),
     (nearly_equal, "_sides", "Fraction(float(x))", "Fraction(0)"),
     (Narrow, "in_parts", "readout * is_on[:, None]", "readout"),
-    (Forms, "combined", "parts @ self.start", "np.zeros(len(parts))"),
+    (CellForms, "combined", "parts @ self.start", "np.zeros(len(parts))"),
 ]
 
 
@@ -117,7 +117,7 @@ def test_sums_in_parts(kind):
         side = rng.integers(0, 3, len(table.start))
         is_on, is_bent, readout = (side == 0), (side == 1), table.space.differences(k)
         is_on[-1], is_bent[-1] = True, False
-        narrow, forms = Narrow.in_parts(table, k, readout, is_on, is_bent), Forms.of(table, k)
+        narrow, forms = Narrow.in_parts(table, k, readout, is_on, is_bent), CellForms.of(table, k)
         for i in range(narrow.prefixes.number):
             u = narrow.larger[narrow.prefixes.larger[i]] + narrow.smaller[narrow.prefixes.smaller[i]]
             leaves = np.arange(narrow.prefixes.leaves[i])

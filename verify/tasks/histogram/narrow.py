@@ -29,8 +29,8 @@ NOTHING = 2.0**-80  # more than a threshold for margins loses to underflow, its 
 
 
 @dataclass(frozen=True)
-class Forms:
-    """Forms of one query token and own count in float64: `start`, and a step for each other token.
+class CellForms:
+    """CellForms of one query token and own count in float64: `start`, and a step for each other token.
 
     Shapes: start, reach and error (r,); steps (r, S). No form, in absolute terms, is above `reach`, nor off by more
     than `error`.
@@ -42,7 +42,7 @@ class Forms:
     error: Array
 
     @classmethod
-    def of(cls, table: Table, k: int) -> Forms | None:
+    def of(cls, table: Table, k: int) -> CellForms | None:
         """Those of all neurons, and D's; None where slots are not in one group, or there is no other token."""
         if len(table.row.groups) != 1 or not len(table.tokens):
             return None
@@ -51,13 +51,13 @@ class Forms:
         reach = (np.abs(start) + (k - 1) * np.abs(a * own.mid) + m * np.abs(steps).max(1)) * ENLARGE_LONG
         return cls(start, steps, reach + np.abs(base.mid) * ENLARGE_LONG + table.form_error, table.form_error)
 
-    def combined(self, parts: Array) -> Forms:
+    def combined(self, parts: Array) -> CellForms:
         """Linear combinations (r', r) of these."""
         size = np.abs(parts)
         reach = size @ self.reach * ENLARGE_LONG
         error = (size @ self.error + gamma(2 * parts.shape[1] + 8) * reach) * ENLARGE_LONG
         lost = UNDERFLOW[np.float64] * (1 + self.steps.shape[0])
-        return Forms(parts @ self.start, parts @ self.steps, reach, error + lost)
+        return CellForms(parts @ self.start, parts @ self.steps, reach, error + lost)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Narrow:
     @classmethod
     def of(cls, table: Table, k: int) -> Narrow | None:
         """The numbers of one cell; None where float32 does not suffice, or the multisets are too many."""
-        forms, d = Forms.of(table, k), table.space.differences(k)
+        forms, d = CellForms.of(table, k), table.space.differences(k)
         narrow = cls.of_forms(table, k, forms, d, d)
         if forms is None or narrow is None:
             return None
@@ -93,7 +93,7 @@ class Narrow:
 
         Others are left out. D counts as on.
         """
-        forms, number = Forms.of(table, k), readout.shape[1]
+        forms, number = CellForms.of(table, k), readout.shape[1]
         if forms is None:
             return None
         d = readout[is_bent]
@@ -101,7 +101,7 @@ class Narrow:
         return cls.of_forms(table, k, forms.combined(parts), d, np.vstack([d, np.eye(number)]))
 
     @classmethod
-    def of_forms(cls, table: Table, k: int, forms: Forms | None, d: Array, readout: Array) -> Narrow | None:
+    def of_forms(cls, table: Table, k: int, forms: CellForms | None, d: Array, readout: Array) -> Narrow | None:
         """These forms and W = d in float32, with the errors of differences that are read out (r, C') from all forms."""
         if forms is None:
             return None
