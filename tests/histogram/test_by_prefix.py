@@ -232,16 +232,16 @@ def drawn_asked(rng, r, rivals, counts_near=False):
     """A loop's task with forms and weights that are drawn, and a threshold that some are below."""
     P = Prefixes(int(rng.integers(1, 8)), int(rng.integers(2, 7)), 2, 8)
     single = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
-    n = P.multisets.number(2)
-    leaves = np.pad(single(r, n), ((0, 0), (0, 2 * loops.LANES)))
-    large, small = (single(P.multisets.number(half), r) for half in reversed(P.halves))
-    large[:, -1] += 9
-    W = single(r, rivals) + np.float32(0.5)
+    n, forms, neurons = P.multisets.number(2), r + (rivals - 1) * counts_near, r - counts_near
+    leaves = np.pad(single(forms, n), ((0, 0), (0, 2 * loops.LANES)))
+    large, small = (single(P.multisets.number(half), forms) for half in reversed(P.halves))
+    large[:, -1] += 0 if counts_near else 9
+    W = single(neurons, rivals) + np.float32(0.5)
     cell = Narrow(P, large, small, leaves, W, np.full(rivals, 0.3, dtype=np.float32), 0.1)
     limit, counted = rng.integers(-1, 3, P.number).astype(np.int32), np.zeros(P.number, dtype=np.int64)
     wrong, entries = np.zeros(P.number, dtype=np.int64), np.zeros((loops.room(cell) + 30, 4), dtype=np.int32)
     return loops.LoopAsked(
-        cell, 0, P.number, np.float32(0.05), np.float32(0.01), limit, wrong, entries, counted if counts_near else None
+        cell, 0, P.number, np.float32(0.05), np.float32(0.1), limit, wrong, entries, counted if counts_near else None
     )
 
 
@@ -261,6 +261,10 @@ def said(loop, asked):
     return asked.wrong.tolist() + ([] if asked.counted is None else asked.counted.tolist()), found
 
 
+def compiled(narrow, counts_near):
+    return loops._compiled(len(narrow.leaves), narrow.W.shape[1], counts_near)
+
+
 @pytest.mark.skipif(not find_spec("llvmlite"), reason="weightproof[fast]")
 @pytest.mark.parametrize("shapes", first(1, [range(4), range(4, 120)]))
 def test_both_loops_say_the_same(shapes, monkeypatch):
@@ -272,7 +276,7 @@ def test_both_loops_say_the_same(shapes, monkeypatch):
         for features in ("avx512f", "none"):
             loops._compiled.cache_clear()
             monkeypatch.setattr(loops, "is_wide", lambda of, features=features: features == "avx512f")
-            assert said(loops._compiled(*asked.narrow.W.shape, seed % 4 == 3), fresh(asked)) == due, seed
+            assert said(compiled(asked.narrow, seed % 4 == 3), fresh(asked)) == due, seed
         seen |= {kind for _, _, kind in due[1]} | {"wrong" for total in due[0] if total}
     loops._compiled.cache_clear()
     assert seen == {loops.NEAR, loops.WRONG, "wrong"}
@@ -298,7 +302,8 @@ def test_a_device_says_what_numpy_says():
 
 DEVICE_FAULTS = [
     ("__call__", "torch.where(near, ways, 0)", "torch.where(wrong, ways, 0)"),
-    ("_judge", "z[:-1].clamp_(min=0)", ""),
+    ("_judge", "z[:neurons].clamp_(min=0)", ""),
+    ("_judge", "differences + z[neurons:]", "differences"),
     ("_judge", "differences - error[:, None, None]", "differences"),
     ("_judge", "differences + error[:, None, None]", "differences"),
     ("_judge", "+ float(asked.rest)", ""),
@@ -377,7 +382,7 @@ def test_time_that_is_up(loop):
 
 
 FAULTS = [
-    (Narrow, "of", "start[:, None] + sums[large]", "sums[large]"),
+    (Narrow, "of_forms", "start[:, None] + sums[large]", "sums[large]"),
     (Prefixes, "outer", "comb(self.m, a + self.leaf)", "comb(self.m, self.leaf)"),
     (Prefixes, "leaves", "self.least + 1", "self.least"),
     (Prefixes, "_f", "// among[c]", ""),
@@ -418,7 +423,7 @@ def test_everything_near_a_tie(fault, monkeypatch):
 
 def test_a_radius_of_float64_alone_is_found():
     right = "(off @ size + gamma32(r + 4) * (most @ size))"
-    with planted(Narrow, "of", right, "(table.form_error @ size)"), pytest.raises(AssertionError):
+    with planted(Narrow, "of_forms", right, "(table.form_error @ size)"), pytest.raises(AssertionError):
         check_differences(range(6))
 
 

@@ -7,16 +7,21 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, comb, floor
 
+import numpy as np
+
 from verify.frame.clock import Deadline
 from verify.tasks.histogram.merging import merged_row, normalised
 from verify.tasks.histogram.moments import COARSE, FINE, Behind, Moments
-from verify.tasks.histogram.nearly_equal import CountedCell
+from verify.tasks.histogram.nearly_equal import CountedCell, seconds_to_count
 from verify.tasks.histogram.reduction import Reduction, Row
 from verify.tasks.histogram.stored import StoredModel
 from verify.tasks.histogram.tabulating import Space, Table, number_of_points
 from verify.tasks.histogram.task import Progress
 
-WORTH = 1e-4  # of the open pairs: own counts that hold less are not bounded
+WORTH = 1e-3  # of the open pairs: own counts that hold less are not bounded
+CLOSE = 0.1  # of the largest weight, by which the weights of all slots may differ that are bounded together
+BEFORE_COUNTING = 0.15  # of the time, for means and variances where multisets will be counted
+LEFT_OUT = 0.005, 0.01, 0.02  # on what shares rivals may be ahead that are not counted: the first that time allows
 
 
 @dataclass(frozen=True)
@@ -51,13 +56,15 @@ class ShareBounds:
         """Bounds cells, those that hold most pairs first, until the time is up."""
         stored = self.reduction.stored
         space = Space(stored)
+        cells = as_one_row(cells, self.reduction)
         chosen = [cell for cell in cells if cell[0].groups and stored.T > 1]
         total = sum(pairs_of(stored, row, counts) for row, _, counts in chosen)
         chosen.sort(key=lambda cell: -pairs_of(stored, cell[0], cell[2]))
         started, detail, countable = deadline.clock(), FINE, list[tuple[Table, int, Behind]]()
         for done, (row, t, counts) in enumerate(chosen):
             now = deadline.clock()
-            if done == 1 and (now - started) * (len(chosen) - 1) > deadline.at - now:
+            share = 1.0 if stored.A is None else BEFORE_COUNTING
+            if done == 1 and (now - started) * (len(chosen) - 1) > share * (deadline.at - now):
                 detail = COARSE
             worth = [k for k in counts if k < stored.L and pairs_of(stored, row, [k]) * len(chosen) > WORTH * total]
             if not worth:
@@ -76,10 +83,16 @@ class ShareBounds:
 
     def _count(self, cells: list[tuple[Table, int, Behind]], deadline: Deadline) -> None:
         """Counts the multisets of cells whose slots are nearly equal, those of most open inputs for each first."""
+        if self.reduction.stored.A is None:
+            return
         cells.sort(key=lambda cell: -self._worth(*cell[:2]))
+        seconds = [sum(seconds_to_count(*cell, share) for cell in cells) for share in LEFT_OUT]
+        left_out = next((x for x, each in zip(LEFT_OUT, seconds, strict=True) if each < deadline.left()), LEFT_OUT[-1])
         for table, k, behind in cells:
-            cell = None if self.reduction.stored.A is None else CountedCell.of(table, k, behind)
-            if cell is not None and not deadline.is_up():
+            if deadline.is_up():
+                return
+            cell = CountedCell.of(table, k, behind, left_out)
+            if cell is not None:
                 self._narrow(table, k, *cell.share(deadline))
 
     def _worth(self, table: Table, k: int) -> Fraction:
@@ -112,6 +125,29 @@ class ShareBounds:
             wrong += max(cell.wrong, low)
             saved += max(0, cell.wrong + cell.open - high)
         return max(wrong, least), most - saved
+
+
+def as_one_row(cells: list[tuple[Row, int, list[int]]], reduction: Reduction) -> list[tuple[Row, int, list[int]]]:
+    """The cells of each token in one row of all their positions, and all counts, if all slots weigh nearly the same."""
+    if reduction.stored.A is None:
+        return cells
+    weights, L = normalised(reduction), reduction.stored.L
+    of_token: dict[int, tuple[set[int], set[int]]] = {}
+    for row, t, counts in cells:
+        positions, own = of_token.setdefault(t, (set(), set()))
+        positions.update(row.positions)
+        own.update(counts)
+    used = sorted(set().union(*(positions for positions, _ in of_token.values())))
+    others = [[m for m in range(L) if m != position] for position in used]
+    each = np.array([weights.mid[position][slots] for position, slots in zip(used, others, strict=True)])
+    if not each.size or not np.ptp(each) <= CLOSE * np.abs(each).max():
+        return cells
+    slots = {position: (tuple(own),) for position, own in zip(used, others, strict=True)}
+    rows = {
+        positions: merged_row(positions, tuple(slots[position] for position in positions), weights)
+        for positions in {tuple(sorted(positions)) for positions, _ in of_token.values()}
+    }
+    return [(rows[tuple(sorted(positions))], t, sorted(own)) for t, (positions, own) in of_token.items()]
 
 
 def in_one_group(row: Row, reduction: Reduction) -> Row:

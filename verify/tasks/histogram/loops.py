@@ -30,7 +30,8 @@ class LoopAsked:
     Shapes: wrong (number of prefixes,) is written: the sum of f over the leaves that are wrong; entries (n, 4) is
     written: prefix, first leaf, which of LANES leaves as bits, and NEAR or WRONG; limit (number of prefixes,) how many
     different tokens a leaf may have for what is wrong to be an entry; slope and rest are a threshold for margins. Where
-    `counted` (number of prefixes,) is given, it gets the sum of f over the leaves near a tie, and nothing is an entry.
+    `counted` (number of prefixes,) is given, it gets the sum of f over the leaves near a tie, nothing is an entry, the
+    threshold is 0, and the cell is in parts: its last forms are what rivals' differences have besides neurons.
     """
 
     narrow: Narrow
@@ -84,12 +85,15 @@ def in_numpy(asked: LoopAsked) -> tuple[int, int]:
             )
             u = (narrow.larger[prefixes.larger[at]] + narrow.smaller[prefixes.smaller[at]]).T
             np.add(u[:, :, None], narrow.leaves[:, None, :n], out=z)
-            np.maximum(z[:-1], 0, out=z[:-1])
-            np.matmul(W, z.reshape(len(z), -1), out=differences.reshape(len(W), -1))
+            neurons = len(z) - (1 if asked.counted is None else len(W))
+            np.maximum(z[:neurons], 0, out=z[:neurons])
+            np.matmul(W, z.reshape(len(z), -1)[: W.shape[1]], out=differences.reshape(len(W), -1))
+            if asked.counted is not None:
+                differences += z[neurons:]
             is_wrong = np.add(differences, error, out=shifted).min(0, initial=np.inf) < 0
             asked.wrong[at] = _total(is_wrong, f)
             least = np.subtract(differences, error, out=shifted).min(0, initial=np.inf)
-            is_near = ~((least > asked.slope * z[-1] + asked.rest) | is_wrong)
+            is_near = ~((least > (asked.slope * z[-1] + asked.rest if asked.counted is None else 0)) | is_wrong)
             if asked.counted is not None:
                 asked.counted[at] = _total(is_near, f)
                 continue
@@ -179,6 +183,7 @@ class LoopSource:
 
     def __init__(self, r: int, rivals: int, vectors: int, together: int, counts_near: bool) -> None:
         self.r, self.rivals, self.vectors, self.counts_near = r, rivals, vectors, counts_near
+        self.neurons = r - rivals if counts_near else r - 1
         parts = -(-rivals // together)
         ends = [rivals * i // parts for i in range(parts + 1)] if parts else [0]
         self.groups = [range(a, b) for a, b in zip(ends, ends[1:], strict=False)]
@@ -275,8 +280,11 @@ class LoopSource:
             D = self._values(str(self.r - 1), is_neuron=False)
         for number, group in enumerate(self.groups):
             sums, before = self._neurons(number, group, before)
-            D = self._values(str(self.r - 1), is_neuron=False)
-            sums = self._products(str(self.r - 1), group, D, sums)
+            if self.counts_near:
+                sums = self._plus(group, sums)
+            else:
+                D = self._values(str(self.r - 1), is_neuron=False)
+                sums = self._products(str(self.r - 1), group, D, sums)
             for i, c in enumerate(group):
                 error = self.splat("float", self.load("float", "%error", "float", str(c)))
                 for v in range(self.vectors):
@@ -286,7 +294,8 @@ class LoopSource:
         first = self.splat("i32", self.new("trunc i64 %j to i32"))
         counts = "%found", "%near", "%entered.1"
         for v in range(self.vectors):
-            counts = self._classify(v, lo[v], hi[v], D[v], first, counts)
+            D_of = D[v] if D else ""
+            counts = self._classify(v, lo[v], hi[v], D_of, first, counts)
         found, near, entered = counts
         self.do("br label %leaf.end")
         self.label("leaf.end")
@@ -306,7 +315,7 @@ class LoopSource:
     def _neurons(self, number: int, group: range, before: str) -> tuple[list[str], str]:
         """The sums over all neurons for a group of rivals, vector by vector for each, and the last block's name."""
         cells = len(group) * self.vectors
-        if self.r == 1:
+        if not self.neurons:
             return ["zeroinitializer"] * cells, before
         name = f"neuron{number}"
         self.do(f"br label %{name}")
@@ -320,7 +329,7 @@ class LoopSource:
         for total, following in zip(sums, nexts, strict=True):
             self.do(f"{total}.next = bitcast {V} {following} to {V}")
         self.do(f"%i{number}.next = add i64 %i{number}, 1")
-        self.do(f"%more{number} = icmp slt i64 %i{number}.next, {self.r - 1}")
+        self.do(f"%more{number} = icmp slt i64 %i{number}.next, {self.neurons}")
         self.do(f"br i1 %more{number}, label %{name}, label %{name}.end")
         self.label(f"{name}.end")
         return [f"{total}.next" for total in sums], f"{name}.end"
@@ -339,6 +348,11 @@ class LoopSource:
             found.append(x)
         return found
 
+    def _plus(self, group: range, sums: list[str]) -> list[str]:
+        """The sums with each rival's own form."""
+        forms = [x for c in group for x in self._values(str(self.neurons + c), is_neuron=False)]
+        return [self.new(f"fadd {V} {total}, {x}") for total, x in zip(sums, forms, strict=True)]
+
     def _products(self, i: str, group: range, z: list[str], sums: list[str]) -> list[str]:
         """The sums with what form i adds to them."""
         row, found = self.new(f"mul i64 {i}, {self.rivals}"), []
@@ -354,7 +368,9 @@ class LoopSource:
     ) -> tuple[str, str, str]:
         """Counts what is wrong of one vector, and enters what is near a tie, or wrong with few different tokens."""
         found, near, entered = counts
-        threshold = self.new(f"call {V} @llvm.fmuladd.v{LANES}f32({V} {self.slope}, {V} {D}, {V} {self.rest})")
+        threshold = "zeroinitializer"
+        if not self.counts_near:
+            threshold = self.new(f"call {V} @llvm.fmuladd.v{LANES}f32({V} {self.slope}, {V} {D}, {V} {self.rest})")
         is_right, is_bad = self.new(f"fcmp ogt {V} {lo}, {threshold}"), self.new(f"fcmp olt {V} {hi}, zeroinitializer")
         lanes = ", ".join(f"i32 {LANES * v + lane}" for lane in range(LANES))
         index = self.new(f"add {I} {first}, <{lanes}>")

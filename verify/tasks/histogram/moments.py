@@ -189,12 +189,15 @@ class ReadoutRows:
 class Behind:
     """At most the share of inputs on which each difference is not positive, but for those where the first is not.
 
-    Shapes: order (C',) the differences' numbers, most (C',). At least the share `least` is wrong.
+    Shapes: order (C',) the differences' numbers, most (C',). At least the share `least` is wrong. `on` and `off` (r,)
+    are at most the shares of any position's inputs on which each neuron is positive, and on which it is negative.
     """
 
     order: np.ndarray
     most: Array
     least: float
+    on: Array
+    off: Array
 
     @property
     def wrong(self) -> tuple[float, float]:
@@ -233,7 +236,31 @@ class Moments:
             off = (off + rows.error + apart) * INFLATION
             most = _cantelli(mean - off, deviation)
             least = nextafter(1 - float(_cantelli(-mean - off, deviation)[0]) * INFLATION, 0.0)
-        return Behind(rows.order, np.where(most <= 1, most, 1.0), least if 0 < least <= 1 else 0.0)
+            on, off = self._crossing(n, is_on)
+        return Behind(rows.order, np.where(most <= 1, most, 1.0), least if 0 < least <= 1 else 0.0, on, off)
+
+    def _crossing(self, n: int, is_on: np.ndarray) -> tuple[Array, Array]:
+        """At most how often each neuron is positive, and how often negative (r,), at any position; D counts as on.
+
+        A sum on the grid is off by at most half a unit for each step, and by rounding; the rest is the slots' weights.
+        A probability is off by n LEAST where it has underflowed, and there are as many as the law has numbers.
+        """
+        grid, law = self.grid, self.grid.laws[n]
+        reach = ((self.table.spread + 2 * self.table.form_error)[self.is_bent] + 8 * n * grid.rounding) * INFLATION
+        start = self.start[self.is_bent]
+        base = start + n * grid.low
+        slack = (reach + gamma(8) * (np.abs(start) + n * np.abs(grid.low))) / grid.unit * INFLATION + n / 2 + 1
+        at = -base / grid.unit  # above it a sum of whole steps is positive, but for the slack
+        whole, lost = np.arange(law.shape[1]), LEAST * n * law.shape[1]
+        rounding = 1 + gamma(n * (self.steps.shape[1] + 2) + law.shape[1])
+        found = []
+        for chosen in (~(whole < (at - slack)[:, None]), ~(whole > (at + slack)[:, None])):  # so that NaN says nothing
+            share = (np.where(chosen, law, 0.0).sum(1) + lost) * rounding * INFLATION
+            found.append(np.where(chosen.any(1), np.minimum(share, 1.0), 0.0))
+        on, off = is_on.astype(np.float64), (~is_on).astype(np.float64)
+        on[self.is_bent], off[self.is_bent] = found
+        on[-1], off[-1] = 1.0, 0.0
+        return on, off
 
     def _sides(self, n: int) -> tuple[np.ndarray, np.ndarray]:
         """Neurons that are on for all inputs with n other tokens, and those that change sides (r,); D counts as on."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from verify.arithmetic.slack import ENLARGE_LONG, gamma
 from verify.tasks.histogram.prefixes import Prefixes, prefixes_of
 from verify.tasks.histogram.stored import Array
-from verify.tasks.histogram.tabulating import UNDERFLOW, Table, gamma32
+from verify.tasks.histogram.tabulating import NARROW, UNDERFLOW, Table, gamma32
 
 Single = NDArray[np.float32]
 LANES = 16  # numbers that a loop takes at once
@@ -29,11 +29,44 @@ NOTHING = 2.0**-80  # more than a threshold for margins loses to underflow, its 
 
 
 @dataclass(frozen=True)
+class CellForms:
+    """CellForms of one query token and own count in float64: `start`, and a step for each other token.
+
+    Shapes: start, reach and error (r,); steps (r, S). No form, in absolute terms, is above `reach`, nor off by more
+    than `error`.
+    """
+
+    start: Array
+    steps: Array
+    reach: Array
+    error: Array
+
+    @classmethod
+    def of(cls, table: Table, k: int) -> CellForms | None:
+        """Those of all neurons, and D's; None where slots are not in one group, or there is no other token."""
+        if len(table.row.groups) != 1 or not len(table.tokens):
+            return None
+        m, (base, own, _), a = table.stored.L - k, table.exact, float(table.slots.a[0])
+        start, steps = base.mid + (k - 1) * (a * own.mid), a * table.values[:-1].T  # (r,), (r, S)
+        reach = (np.abs(start) + (k - 1) * np.abs(a * own.mid) + m * np.abs(steps).max(1)) * ENLARGE_LONG
+        return cls(start, steps, reach + np.abs(base.mid) * ENLARGE_LONG + table.form_error, table.form_error)
+
+    def combined(self, parts: Array) -> CellForms:
+        """Linear combinations (r', r) of these."""
+        size = np.abs(parts)
+        reach = size @ self.reach * ENLARGE_LONG
+        error = (size @ self.error + gamma(2 * parts.shape[1] + 8) * reach) * ENLARGE_LONG
+        lost = UNDERFLOW[np.float64] * (1 + self.steps.shape[0])
+        return CellForms(parts @ self.start, parts @ self.steps, reach, error + lost)
+
+
+@dataclass(frozen=True)
 class Narrow:
     """The forms and differences of one query token t and own count k in float32.
 
     Shapes: larger (n, r) and smaller (n', r) for the two halves of prefixes, leaves (r, n'') with 2 LANES columns of
-    zeros behind them; W (r, C - 1); error (C - 1,) rounded upwards; D_error is what the last form may be off by.
+    zeros behind them; W (r, C - 1); error (C - 1,) rounded upwards; D_error is what the last form may be off by. Where
+    it is `in_parts`, the last forms are one for each rival, which is added to what neurons give, W (neurons, rivals).
     """
 
     prefixes: Prefixes
@@ -47,25 +80,43 @@ class Narrow:
     @classmethod
     def of(cls, table: Table, k: int) -> Narrow | None:
         """The numbers of one cell; None where float32 does not suffice, or the multisets are too many."""
-        m, S, r = table.stored.L - k, len(table.tokens), len(table.start)
-        if len(table.row.groups) != 1 or not S:
+        forms, d = CellForms.of(table, k), table.space.differences(k)
+        narrow = cls.of_forms(table, k, forms, d, d)
+        if forms is None or narrow is None:
             return None
-        prefixes = prefixes_of(S, m, table.stored.L - 1, r)
-        if prefixes is None or not table.is_narrow:
+        least = forms.start[-1] + (table.stored.L - k) * min(forms.steps[-1].min(), 0.0)
+        return narrow if least > 4 * narrow.D_error else None  # D is positive, and seen to be
+
+    @classmethod
+    def in_parts(cls, table: Table, k: int, readout: Array, is_on: np.ndarray, is_bent: np.ndarray) -> Narrow | None:
+        """The differences of a readout (r, C') as sums over neurons that are bent, and one form for those that are on.
+
+        Others are left out. D counts as on.
+        """
+        forms, number = CellForms.of(table, k), readout.shape[1]
+        if forms is None:
             return None
-        (base, own, _), a = table.exact, float(table.slots.a[0])
-        start, steps = base.mid + (k - 1) * (a * own.mid), a * table.values[:-1].T  # (r,), (r, S)
-        d = table.space.differences(k)
-        reach = (np.abs(start) + (k - 1) * np.abs(a * own.mid) + m * np.abs(steps).max(1)) * ENLARGE_LONG
-        reach = reach + np.abs(base.mid) * ENLARGE_LONG + table.form_error
-        off = (table.form_error + gamma32(6) * reach) * ENLARGE_LONG + UNDERFLOW[np.float32]
+        d = readout[is_bent]
+        parts = np.vstack([np.eye(len(readout))[is_bent], (readout * is_on[:, None]).T])
+        return cls.of_forms(table, k, forms.combined(parts), d, np.vstack([d, np.eye(number)]))
+
+    @classmethod
+    def of_forms(cls, table: Table, k: int, forms: CellForms | None, d: Array, readout: Array) -> Narrow | None:
+        """These forms and W = d in float32, with the errors of differences that are read out (r, C') from all forms."""
+        if forms is None:
+            return None
+        m, (r, number) = table.stored.L - k, readout.shape
+        start, steps, reach = forms.start, forms.steps, forms.reach
+        prefixes = prefixes_of(len(table.tokens), m, table.stored.L - 1, r)
+        if prefixes is None or not table.is_narrow or not max(reach.max(), np.abs(readout).max(initial=0)) < NARROW:
+            return None
+        off = (forms.error + gamma32(6) * reach) * ENLARGE_LONG + UNDERFLOW[np.float32]
         most = np.maximum(start + m * steps.max(1), 0) + gamma(4 * table.stored.L) * reach + off
-        most[-1] = reach[-1] + off[-1]
-        size = np.abs(d)
-        lost = UNDERFLOW[np.float32] * (len(d) + reach.sum() + size.sum(0))
+        linear = 1 if len(d) == r else number
+        most[r - linear :] = (reach + off)[r - linear :]
+        size = np.abs(readout)
+        lost = UNDERFLOW[np.float32] * (r + reach.sum() + size.sum(0))
         error = ((off @ size + gamma32(r + 4) * (most @ size)) * ENLARGE_LONG + lost) * ENLARGE_LONG
-        if not start[-1] + m * min(steps[-1].min(), 0.0) > 4 * off[-1]:  # D is positive, and seen to be
-            return None
         small, large = prefixes.halves
         sums = prefixes.multisets.sums(steps, max(large, prefixes.leaf))
         leaves = np.zeros((r, sums[prefixes.leaf].shape[1] + 2 * LANES), dtype=np.float32)

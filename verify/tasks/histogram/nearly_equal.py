@@ -1,7 +1,8 @@
 """The share of a cell's wrong inputs by counting all its multisets, where the slots' weights are nearly equal.
 
 A multiset stands for all orders of its tokens, within a radius: it is surely wrong, surely right, or open. All are
-counted and none is looked at closer. Rivals that are hardly ever ahead are left out, and bounded by their variances.
+counted and none is looked at closer. What is rare is left out and its share known: rivals that are hardly ever ahead,
+neurons that hardly ever change sides, and orders that take a difference out of its radius.
 """
 
 from __future__ import annotations
@@ -12,42 +13,54 @@ from fractions import Fraction
 import numpy as np
 
 from verify.frame.clock import Deadline
-from verify.tasks.histogram.loops import LoopAsked, loop_for, room
+from verify.tasks.histogram.loops import LoopAsked, is_compiled, loop_for, room
 from verify.tasks.histogram.moments import Behind
 from verify.tasks.histogram.narrow import Narrow, above
-from verify.tasks.histogram.stored import Array
-from verify.tasks.histogram.tabulating import CountReadout, Table
+from verify.tasks.histogram.tabulating import CountReadout, Table, number_of_points
+from verify.tasks.histogram.unequal_weights import RARELY, usual_radius
 
-LEFT_OUT = 0.02  # share of a cell's inputs, at most, on which rivals that are left out are ahead
+CROSSING = 0.002  # share of a cell's inputs, at most, on which neurons that are taken as on or off are not
+EACH, EACH_PRODUCT = 1.7e-9, 2.2e-11  # seconds of a multiset, and of a product in it
 A_LOOK = 1 << 22  # multisets between two looks at the clock
 ENTRIES = 1 << 19  # what makes room for a loop's prefixes, though nothing is entered
 
 
 @dataclass
 class CountedCell:
-    """One query token and own count in a row of one group; rivals not counted are ahead on `others` at most."""
+    """One query token and own count in a row of one group.
+
+    Rivals not counted are ahead on `others` at most; `odd` inputs at most, of each position, are not as counted.
+    """
 
     narrow: Narrow
     number: int  # of fillings of the slots by other tokens
     others: Fraction
+    odd: Fraction
 
     @classmethod
-    def of(cls, table: Table, k: int, behind: Behind) -> CountedCell | None:
-        """The cell with as few rivals as may be; None where float32 does not suffice."""
-        narrow = Narrow.of(table, k)
+    def of(cls, table: Table, k: int, behind: Behind, left_out: float) -> CountedCell | None:
+        """The cell with as few rivals and neurons as may be; None where float32 does not suffice.
+
+        Rivals that are left out are ahead on at most the share `left_out` of the inputs.
+        """
+        rivals, others = _rivals(behind, left_out)
+        is_on, is_bent, crossing = _sides(behind)
+        readout = CountReadout.of(table, k)
+        narrow = Narrow.in_parts(table, k, readout.d.T[:, rivals], is_on, is_bent)
         if narrow is None:
             return None
-        rivals, others = _rivals(behind.order, behind.most)
-        radius = table.radius_of_all(CountReadout.of(table, k))
-        error = above((narrow.error.astype(np.float64) + radius)[rivals])
-        W = np.ascontiguousarray(narrow.W[:, rivals])
+        with np.errstate(all="ignore"):
+            radius = usual_radius(table, readout, is_on, is_bent)[rivals]
+            error = above(narrow.error.astype(np.float64) + radius)
         if not np.isfinite(error).all():
             return None
-        return cls(replace(narrow, W=W, error=error), len(table.tokens) ** (table.stored.L - k), others)
+        number, odd = len(table.tokens) ** (table.stored.L - k), crossing + len(rivals) * RARELY
+        return cls(replace(narrow, error=error), number, others, odd)
 
     def share(self, deadline: Deadline) -> tuple[Fraction, Fraction]:
         """At least and at most what share is wrong; 0 and 1 where time did not suffice."""
-        prefixes, loop = self.narrow.prefixes, loop_for(*self.narrow.W.shape, counts_near=True)
+        prefixes, (_, rivals) = self.narrow.prefixes, self.narrow.W.shape
+        loop = loop_for(len(self.narrow.leaves), rivals, counts_near=True)
         wrong, near = np.empty(prefixes.number, np.int64), np.empty(prefixes.number, np.int64)
         limit = np.full(prefixes.number, -1, np.int32)
         entries = np.empty((max(ENTRIES, room(self.narrow)), 4), dtype=np.int32)
@@ -60,12 +73,31 @@ class CountedCell:
             zero = np.float32(0)
             first, _ = loop(LoopAsked(self.narrow, first, last, zero, zero, limit, wrong, entries, near))
         least, is_open = (Fraction(int((prefixes.outer * found).sum()), self.number) for found in (wrong, near))
-        return least, min(Fraction(1), least + is_open + self.others)
+        return max(Fraction(0), least - self.odd), min(Fraction(1), least + is_open + self.others + self.odd)
 
 
-def _rivals(order: np.ndarray, most: Array) -> tuple[np.ndarray, Fraction]:
+def seconds_to_count(table: Table, k: int, behind: Behind, left_out: float) -> float:
+    """About how long counting a cell takes one core."""
+    number = number_of_points(table.row, table.stored.T, [k], table.stored.L)
+    forms, rivals = _sides(behind)[1].sum(), len(_rivals(behind, left_out)[0])
+    return number * (EACH + EACH_PRODUCT * float(forms + 1) * rivals if is_compiled() else 20 * EACH)
+
+
+def _rivals(behind: Behind, left_out: float) -> tuple[np.ndarray, Fraction]:
     """The first difference and those that are not positive too often, and at most how often all others are not."""
+    order, most = behind.order, behind.most
     by_share = np.argsort(most[1:]) + 1
-    is_left_out = np.cumsum(most[by_share]) <= LEFT_OUT
+    is_left_out = np.cumsum(most[by_share]) <= left_out
     others = by_share[is_left_out]
     return np.sort(np.delete(order, others)), sum((Fraction(float(most[i])) for i in others), Fraction(0))
+
+
+def _sides(behind: Behind) -> tuple[np.ndarray, np.ndarray, Fraction]:
+    """Neurons that are taken as on, and as either, and at most on what share of the inputs some other one changes."""
+    least = np.minimum(behind.on, behind.off)
+    by_share = np.argsort(least)
+    is_settled = np.zeros(len(least), dtype=bool)
+    is_settled[by_share[np.cumsum(least[by_share]) <= CROSSING]] = True
+    is_settled[-1] = True
+    crossing = sum((Fraction(float(x)) for x in least[is_settled]), Fraction(0))
+    return is_settled & (behind.off <= behind.on), ~is_settled, crossing

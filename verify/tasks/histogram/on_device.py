@@ -111,13 +111,15 @@ class DeviceLoop:
         )
         u = (larger[i] + smaller[j]).T.contiguous()
         z = u[:, :, None] + leaves[:, None, :n]
-        z[:-1].clamp_(min=0)
-        D = z[-1]
-        differences = (W @ z.view(len(z), -1)).view(len(W), len(at), n)
+        neurons, D = len(z) - (1 if asked.counted is None else len(W)), z[-1]
+        z[:neurons].clamp_(min=0)
+        differences = (W @ z.view(len(z), -1)[: W.shape[1]]).view(len(W), len(at), n)
+        threshold = float(asked.slope) * D + float(asked.rest)
+        if asked.counted is not None:
+            differences, threshold = differences + z[neurons:], torch.zeros_like(D)
         is_right = torch.ones_like(D, dtype=torch.bool)
         is_wrong = torch.zeros_like(is_right)
         if len(W):
-            threshold = float(asked.slope) * D + float(asked.rest)
             is_right = (differences - error[:, None, None]).amin(0) > threshold
             is_wrong = (differences + error[:, None, None]).amin(0) < 0
         ways = f[f_from[:, None] + torch.arange(n, device=self.device)]

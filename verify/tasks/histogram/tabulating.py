@@ -59,14 +59,16 @@ class Tabulated:
 class Slots:
     """The weights of one row's slots, group by group: a centre, and how far each weight lies from it.
 
-    Shapes: a, drift and slack (G,); apart has the distances of each group's weights in increasing order, the largest of
-    all positions. `drift` bounds the sum of a group's differences to its centre, `slack` what a weight may be off by.
+    Shapes: a, drift and slack (G,); away has each group's weights less their centre (positions, slots), and apart their
+    distances in increasing order, the largest of all positions. `drift` bounds the sum of a group's differences to its
+    centre, `slack` what a weight may be off by.
     """
 
     def __init__(self, row: Row) -> None:
         self.sizes = [int(size) for size in row.sizes]
         if row.spread is None:
             self.a, self.slack = row.weight.mid, row.weight.rad
+            self.away = [np.zeros((1, size)) for size in self.sizes]
             self.apart = [np.zeros(size) for size in self.sizes]
             self.drift = np.zeros(len(self.sizes))
             return
@@ -78,9 +80,9 @@ class Slots:
         mids = [np.array([weights.mid[at] for at in group]) for group in slots]  # (positions, slots) each
         self.a = np.array([mid.mean() for mid in mids])
         self.slack = np.array([max(weights.rad[at].max() for at in group) for group in slots])
-        away = [mid - a for mid, a in zip(mids, self.a, strict=True)]
-        self.apart = [np.sort(np.abs(x), axis=1).max(0) * ENLARGE for x in away]
-        sums = [np.abs(x.sum(1)).max() + gamma(x.shape[1] + 2) * np.abs(x).sum(1).max() for x in away]
+        self.away = [mid - a for mid, a in zip(mids, self.a, strict=True)]
+        self.apart = [np.sort(np.abs(x), axis=1).max(0) * ENLARGE for x in self.away]
+        sums = [np.abs(x.sum(1)).max() + gamma(x.shape[1] + 2) * np.abs(x).sum(1).max() for x in self.away]
         self.drift = np.array(sums) * ENLARGE
 
 
@@ -286,33 +288,6 @@ class Table:
         found = found[:, None] * (1 + gamma(4 * self.stored.L + 2 * len(self.start) + 40))
         result: Array = (found + readout.error) * ENLARGE
         return result
-
-    def radius_of_all(self, readout: CountReadout) -> Array:
-        """What each difference may be off by (C - 1,) for any multiset of one own count, where slots are one group.
-
-        A neuron's ReLU moves by a share of what its form does, 0 <= share <= 1, and the form by each slot's difference
-        in weight times the value of the slot's token. So what a token can do to a difference is a sum of shares of
-        terms: between those of the negative and of the positive terms, as far as neurons are not on throughout.
-        """
-        n, reach = self.stored.L - readout.k, (self.spread + 2 * self.form_error) * ENLARGE_LONG
-        start, steps = self.start.astype(np.float64), self.steps(0).astype(np.float64)
-        is_on, is_off = start + n * steps.min(1) > reach, start + n * steps.max(1) < -reach
-        is_on[-1], is_off[-1] = True, False
-        d_on, d_bent = readout.d * is_on, readout.d * ~(is_on | is_off)
-
-        def most(values: Array) -> Array:
-            """The largest share of terms (C - 1,) over rows of values (m, r)."""
-            terms, found = d_bent[:, None] * values, d_on @ values.T
-            ends = found + np.maximum(terms, 0).sum(2), found + np.minimum(terms, 0).sum(2)
-            result: Array = np.maximum(ends[0], -ends[1]).max(1)
-            return result
-
-        centre = self.values.min(0) / 2 + self.values.max(0) / 2
-        apart, drift = float(self.slots.apart[0].sum()), float(self.slots.drift[0])
-        found = apart * most(self.values - centre) + drift * np.maximum(most(centre[None]), most(-centre[None]))
-        found = (found + most(self.shifts)) * (1 + gamma(4 * self.stored.L + 2 * len(self.start) + 40))
-        result: Array = (found + readout.error[:, 0]) * ENLARGE_LONG
-        return np.where(np.isfinite(result), result, np.inf)
 
     def _judge(self, part: BlockPart, readout: CountReadout, found: Tabulated, smallest: Smallest, near: Near) -> None:
         """Counts what is right or wrong by far; the rest is left to be looked at closer.

@@ -1,0 +1,87 @@
+"""How far a row's unequal weights take logit differences from where one weight for all slots puts them, on most inputs.
+
+Let the slots' weights be a + x_s, with one a for the row. A form is then off by e_i, the shift of its position plus the
+sum of x_s v_i(token of slot s), and ReLU(z_i) by a share of e_i between 0 and 1: all of it for a neuron that is on, and
+half of e_i up to half of |e_i| for one that may be either. So a difference with readout d is off by a linear form of
+the tokens, its mean over all inputs and what varies, and by at most 1/2 sum |d_i| |e_i| over those that may be either.
+
+Tokens are independent but for which slots hold the query token, and all choices of these are equally likely. So the
+eighth moment of a sum over slots is known exactly, roots of eighth moments add up at most, and by Markov's inequality a
+number is, in absolute terms, above TIMES such a root on at most RARELY of the inputs.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import comb, factorial
+
+import numpy as np
+
+from verify.arithmetic.slack import FAINT, INFLATION, gamma
+from verify.tasks.histogram.stored import Array
+from verify.tasks.histogram.tabulating import UNDERFLOW, CountReadout, Table
+
+MOMENT = 8
+TIMES = Fraction(5, 2)
+RARELY = TIMES**-MOMENT  # 0.00066
+
+
+def usual_radius(table: Table, readout: CountReadout, is_on: np.ndarray, is_bent: np.ndarray) -> Array:
+    """What each difference (C - 1,) is off by, but for RARELY of each position's inputs, for one group of slots.
+
+    Neurons that are neither on nor bent are off, and D counts as on.
+    """
+    x, values, shifts = table.slots.away[0], table.values, table.shifts
+    own, n = readout.k - 1, table.stored.L - readout.k
+    linear = readout.d * is_on + readout.d * is_bent / 2  # (C - 1, r)
+    bent, d_bent = values[:, is_bent], np.abs(readout.d[:, is_bent]) / 2
+    q = values @ linear.T  # (S + 1, C - 1)
+    mean, of_q, of_bent = (_mean(v, own, n) for v in (values, q, bent))
+    drift = x.sum(1, keepdims=True)  # (positions, 1)
+    away = np.abs(shifts @ linear.T + drift * of_q)  # (positions, C - 1)
+    varies = root_of_moment(q - of_q, x, own)
+    of_neurons = np.abs(shifts[:, is_bent] + drift * of_bent) + root_of_moment(bent - of_bent, x, own)
+    found = (away + float(TIMES) * (varies + of_neurons @ d_bent.T)).max(0)
+    size = np.abs(shifts).max(0) + np.abs(x).sum(1).max() * 8 * (np.abs(values).max(0) + np.abs(mean))
+    rounding = 8 * gamma(4 * len(x[0]) + 4 * len(size) + len(values) + 40) * (np.abs(readout.d) @ size)
+    lost = UNDERFLOW[np.float64] * (len(size) + np.abs(readout.d).sum(1) + size.sum()) * (1 + np.abs(x).sum())
+    result: Array = (found + rounding + lost + readout.error[:, 0]) * INFLATION
+    return np.where(np.isfinite(result), result, np.inf)
+
+
+def _mean(values: Array, own: int, n: int) -> Array:
+    """The mean of values (S + 1, m) over a slot's tokens, where `own` of own + n slots hold the last one."""
+    result: Array = (n * values[:-1].mean(0) + own * values[-1]) / (own + n)
+    return result
+
+
+def root_of_moment(values: Array, x: Array, own: int) -> Array:
+    """Bounds the roots (positions, m) of the eighth moments of sums of x (positions, slots) times values (S + 1, m).
+
+    `own` of the slots, any of them, hold the last value, and each other one any of the rest. Numbers are divided by
+    their largest, so that all sums are at most 1, and rounding is absolute. Moments are kept divided by factorials.
+    """
+    size = np.abs(x).sum(1, keepdims=True)
+    scaled = np.divide(x, size, out=np.zeros_like(x), where=size > 0)
+    largest = np.abs(values).max(0)
+    unit = np.divide(values, largest, out=np.zeros_like(values), where=largest > 0)
+    orders = range(MOMENT + 1)
+    others, of_own = (
+        np.array([(rows**j).mean(0) / factorial(j) for j in orders]) for rows in (unit[:-1], unit[-1:])
+    )  # (orders, m)
+    found = np.zeros((own + 1, MOMENT + 1, len(x), values.shape[1]))  # by how many slots have held the last value
+    found[0, 0] = 1.0
+    for slot in scaled.T:
+        powers = np.array([slot**j for j in orders])[:, :, None]
+        by_others, by_own = powers * others[:, None], powers * of_own[:, None]
+        before, found = found, np.zeros_like(found)
+        for j in orders:
+            for i in range(j + 1):
+                found[:, j] += before[:, j - i] * by_others[i]
+                found[1:, j] += before[:-1, j - i] * by_own[i]
+    slots = x.shape[1]
+    moment = found[own, MOMENT] / comb(slots, own) * factorial(MOMENT)
+    rounding = gamma(slots * (len(values) + 64) + 200)
+    root = np.sqrt(np.sqrt(np.sqrt(np.maximum(moment, 0.0) + rounding)))
+    result: Array = (root * size * largest + FAINT) * INFLATION
+    return result
