@@ -12,7 +12,7 @@ from command import as_json
 from models.selection import every
 from planted import planted
 
-from constructions import addition
+from constructions import addition, addition_arrays
 from constructions.adder.digits import Digits
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
@@ -105,7 +105,7 @@ def test_few_bits_prove_nothing():
 def test_what_meets_or_overflows_is_left_open():
     meets = mutated(1, 3, 0)
     with torch.no_grad():
-        meets.model.positions[0, addition.DIGIT] = 0.3
+        meets.model.positions[0, addition_arrays.DIGIT] = 0.3
     assert decided(meets, "float32").verdict != "PROVED"
     large = mutated(1, 3, 0)
     with torch.no_grad():
@@ -144,8 +144,8 @@ def cancelling(where, K):
             for column in columns:
                 layer.W_V[0, column, 0] += K
             for q in (1, 3, 4):  # "+", the second digit is at 2, and where answers are due
-                model.positions[q, addition.SUM] -= 6 * K
-            model.positions[2, addition.SUM] -= 6 * K
+                model.positions[q, addition_arrays.SUM] -= 6 * K
+            model.positions[2, addition_arrays.SUM] -= 6 * K
     return DigitAddition(model, Digits(1, 3))
 
 

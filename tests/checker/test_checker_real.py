@@ -158,7 +158,7 @@ FAULTS = [
      "parity, undecided", "b_2", 1, 0.0),
     (modular_task, "by_sums", "margin = min(margins)", "margin = margins[0]", "staircase", "b_out", 3, 0.75),
     (modular_task, "pair_by_pair", "margins.lower.min(1)", "margins.lower.max(1)", "pizza", "b_out", 1, 0.0),
-    (modular_proof, "rows", "margins = at_right - logits", "margins = at_right + logits - logits",
+    (modular_proof, "margins_of_pairs", "[:, None] - logits", "[:, None] + logits - logits",
      "pizza", "b_out", 1, 0.25),
     (readout.Readout, "least_margin", "if c != right", "if c not in (right, right + 1) or c > right == 0",
      "addition", "b_out", 2, 1.0),

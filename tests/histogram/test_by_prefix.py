@@ -59,6 +59,7 @@ def loop(request, monkeypatch):
     """The loop that is named."""
     monkeypatch.setattr(loops, "is_compiled", lambda: request.param == "compiled")
     if request.param == "torch":
+        monkeypatch.setattr(by_prefix, "is_compiled", lambda: False)
         monkeypatch.setattr(by_prefix, "device_at_hand", lambda: torch.device("cpu"))
         monkeypatch.setattr(by_prefix, "WORTH", -1)
         monkeypatch.setattr(by_prefix, "DEVICE_LOOK", 60)

@@ -327,7 +327,7 @@ def test_bounds_of_drawn_models_hold_in_every_order(seed):
     "owner, name, right, wrong",
     [
         (proofs, "_line", "step * gain / 3", "step * gain / 4"),
-        (proofs, "rows", "right = (a + b) % P", "right = (a + b + 1) % P"),
+        (proofs, "margins_of_pairs", "right, pair = (a + b) % P", "right, pair = (a + b + 1) % P"),
         (proofs, "_stream", "if reading > 0", "if reading > 1"),
     ],
 )

@@ -38,6 +38,7 @@ def found(module, way):
         mock.patch.object(by_prefix, "WORTH", -1),
         mock.patch.object(by_prefix, "device_at_hand", lambda: device),
         mock.patch.object(loops, "is_compiled", lambda: way == "compiled"),
+        mock.patch.object(by_prefix, "is_compiled", lambda: way == "compiled"),
     ):
         started = time.perf_counter()
         certificate = certify(module, budget=Budget(3600.0))

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from math import comb
 from threading import Event, Lock
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from verify.tasks.histogram.reduction import Row
 from verify.tasks.histogram.tabulating import CountReadout, Table, Tabulated
 from verify.tasks.histogram.task import Progress
 
+if TYPE_CHECKING:
+    import torch
+
 A_LOOK = 1 << 22  # multisets between two looks at the clock
 FIRST_LOOK = 1 << 10  # at first, until some margin is known
 ENTRIES = 1 << 16  # near a tie, or wrong with few different tokens, that a loop has room for
@@ -40,14 +44,19 @@ def threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def device() -> torch.device | None:
+    """A graphics card, where there is no compiled loop: which of the two is faster was not measured."""
+    return None if is_compiled() else device_at_hand()
+
+
 def has_fast_loop() -> bool:
     """Whether a loop is at hand that is much faster than numpy's."""
-    return is_compiled() or device_at_hand() is not None
+    return is_compiled() or device() is not None
 
 
 def seconds_each(r: int, rivals: int) -> float:
     """About how long one multiset takes, all cores together."""
-    if device_at_hand():
+    if device():
         return SECONDS_EACH
     if is_compiled():
         return (1.5e-9 + 1.1e-11 * r * rivals) / threads()
@@ -80,12 +89,12 @@ class ByPrefix:
 
     def __post_init__(self) -> None:
         self.prefixes, self.readout = self.narrow.prefixes, CountReadout.of(self.table, self.k)
-        device = device_at_hand() if self.prefixes.until[-1] > WORTH else None
-        self.loop = DeviceLoop(device) if device else loop_for(*self.narrow.W.shape)
-        self.look = DEVICE_LOOK if device else A_LOOK
+        at_hand = device() if self.prefixes.until[-1] > WORTH else None
+        self.loop = DeviceLoop(at_hand) if at_hand else loop_for(*self.narrow.W.shape)
+        self.look = DEVICE_LOOK if at_hand else A_LOOK
         self.wrong = np.empty(self.prefixes.number, dtype=np.int64)
         self.limit = np.empty(self.prefixes.number, dtype=np.int32)
-        self.entries = max(ENTRIES, room(self.narrow), self.look // LANES if device else 0)
+        self.entries = max(ENTRIES, room(self.narrow), self.look // LANES if at_hand else 0)
         self.each = comb(self.table.stored.L - 1, self.k - 1) * len(self.table.row.positions)
 
     def run(self, deadline: Deadline, progress: Progress) -> bool:
