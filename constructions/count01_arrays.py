@@ -184,7 +184,7 @@ def logits_at_counts(model: ModelArrays, n: tuple[int, int, int], last: int) -> 
 
     Raises: BadInput for a dtype that numpy does not have, and for LayerNorm.
 
-    >>> logits_at_counts(uniform(), (1, 1, 1), EQUALS)[[FOUR, FIVE]].tolist()
+    >>> logits_at_counts(uniform(), (1, 1, 1), EQUALS)[[FOUR, FIVE]].round(6).tolist()
     [-0.1, 0.1]
     """
     counts = np.array([1, *n, 1, 0, 0, 0], np.float64)

@@ -175,7 +175,7 @@ def test_one_type_is_modular_counting_at_every_length(m, reading):
     assert found.verdict is Verdict.REFUTED and found.counterexample["length"] == 1
     if reading == "float32":  # the class that is less by 2e-11 in real arithmetic ties with the right one
         first, second, _ = model.float()(torch.zeros(1, 1, dtype=torch.long))[0, 0].sort(descending=True).values
-        assert found.margin == 0.0 and first == second and "evaluation" in found.counterexample
+        assert found.margin <= 0.0 and first == second and "evaluation" in found.counterexample
 
 
 def test_modular_counting_by_an_lstm_is_built(capsys):

@@ -75,7 +75,7 @@ def test_several_heads_beyond_enumeration(n_heads):
         logits = counting(12, n_heads)(torch.tensor([found.tightest["input"]]), position=-1)[0]
     top = logits.topk(2).values
     assert found.margin <= float(top[0] - top[1]) <= 2.1 * found.margin
-    wrong = certify(counting(12, n_heads, 2.0), inputs=inputs, expected=largest, budget=looks(60))
+    wrong = certify(counting(12, n_heads, 2.0), inputs=inputs, expected=largest, budget=looks(120))
     assert wrong.verdict is Verdict.REFUTED and wrong.counterexample["predicted"] != wrong.counterexample["expected"]
     row = torch.tensor([wrong.counterexample["input"]])
     with torch.no_grad():
