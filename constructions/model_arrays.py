@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,9 +112,9 @@ class ModelArrays:
         return made
 
 
-def module_of(model: nn.Module | ModelArrays) -> nn.Module:
-    """The module of a model, made of its arrays where it is not made yet."""
-    return model.module if isinstance(model, ModelArrays) else model
+def module_of(model: M | ModelArrays) -> M:
+    """The module of a model, made of its arrays where it is not made yet: of the class that they name."""
+    return cast("M", model.module) if isinstance(model, ModelArrays) else model
 
 
 def name_of(dtype: torch.dtype | str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from constructions.model_arrays import module_of
+
 if TYPE_CHECKING:
     from constructions.circuit_simulation import CircuitTransformer
     from constructions.model_arrays import ModelArrays
@@ -11,16 +13,6 @@ if TYPE_CHECKING:
     CircuitModel = CircuitTransformer | ModelArrays
 
 MADE_BY = "constructions.circuit_simulation:CircuitTransformer"
-
-
-def module_of(model: CircuitModel) -> CircuitTransformer:
-    """The module, made of its arrays where it is not made yet."""
-    from constructions import model_arrays
-    from constructions.circuit_simulation import CircuitTransformer
-
-    module = model_arrays.module_of(model)
-    assert isinstance(module, CircuitTransformer)
-    return module
 
 
 def bytes_of(model: CircuitModel) -> bytes:

@@ -14,7 +14,7 @@ import numpy as np
 from constructions.circuits.circuit import Decomposition
 from constructions.circuits.machine import UNDEFINED, ConstantBitMachine
 from constructions.errors import BadInput
-from constructions.model_arrays import ModelArrays, name_of
+from constructions.model_arrays import ModelArrays, module_of, name_of
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import KERNEL_NAMES, format_of
@@ -34,7 +34,7 @@ from verify.frame.decide import (
 )
 from verify.frame.unmade import check_judged
 from verify.tasks.circuit.forward import MOST_SIMULATED, RealRun, in_kernel, next_g
-from verify.tasks.circuit.model import MADE_BY, module_of
+from verify.tasks.circuit.model import MADE_BY
 from verify.tasks.circuit.refutation import EXHAUSTIVE_INPUTS
 
 if TYPE_CHECKING:

@@ -114,8 +114,8 @@ class ContextualWish:
         named = {"bias": self.bias, "keys": self.keys, "dtype": dtype}
         module: ContextualModel = build(self.N, self.R, zeros=self.zeros, u=u, **named)
         if fmt is not None and fmt.name not in DTYPES:
+            from constructions.model_arrays import module_of
             from verify.tasks.contextual.dtype import round_weights
-            from verify.tasks.contextual.model import module_of
 
             module = round_weights(module_of(module), fmt)
         return module, "B-2.1+2.2" if self.bias == "BOS" else "B-3.4"
@@ -225,10 +225,12 @@ def run(args: argparse.Namespace) -> int:
     positional = PositionalWish.of(args, wish.N, wish.R)
     if positional is not None:
         return with_positions(positional, asked, args.input)
-    from verify.tasks.contextual.model import bytes_of, module_of
+    from verify.tasks.contextual.model import bytes_of
 
     module, claim = wish.model(reading)
     if args.input is not None:
+        from constructions.model_arrays import module_of
+
         save_weights(asked, "--input", bytes_of(module))
         return count(module_of(module), args.input, is_json=args.json)
     from verify.frame.decide import decide

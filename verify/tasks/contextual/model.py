@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from constructions.model_arrays import module_of
+
 if TYPE_CHECKING:
     from constructions.contextual.transformer import ContextualCountingTransformer
     from constructions.model_arrays import ModelArrays
@@ -11,16 +13,6 @@ if TYPE_CHECKING:
     ContextualModel = ContextualCountingTransformer | ModelArrays
 
 MADE_BY = "constructions.contextual.transformer:ContextualCountingTransformer"
-
-
-def module_of(model: ContextualModel) -> ContextualCountingTransformer:
-    """The module, made of its arrays where it is not made yet."""
-    from constructions import model_arrays
-    from constructions.contextual.transformer import ContextualCountingTransformer
-
-    module = model_arrays.module_of(model)
-    assert isinstance(module, ContextualCountingTransformer)
-    return module
 
 
 def bytes_of(model: ContextualModel) -> bytes:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from constructions.contextual_counting_arrays import BOS, CLOSE, ONE, OPEN, ZERO
+from constructions.model_arrays import module_of
 from verify.arithmetic import softmax
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.margins import margins as margins_of_logits
 from verify.arithmetic.slack import Array
 from verify.tasks.contextual.cells import PromptCells
-from verify.tasks.contextual.model import module_of
 from verify.tasks.contextual.readout import Comparison, LineReadout
 from verify.tasks.contextual.stream import StoredContextual, encode, see
 from verify.tasks.contextual.task import StringDomain, answers, written

@@ -13,7 +13,7 @@ import numpy as np
 
 from constructions.contextual_counting_arrays import CLOSE, ONE, OPEN, ZERO
 from constructions.errors import BadInput
-from constructions.model_arrays import name_of
+from constructions.model_arrays import module_of, name_of
 from verify.arithmetic.formats import Format
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame import decide
@@ -34,7 +34,7 @@ from verify.frame.decide import (
 )
 from verify.frame.unmade import check_judged
 from verify.tasks.contextual import dtype, proof
-from verify.tasks.contextual.model import MADE_BY, module_of
+from verify.tasks.contextual.model import MADE_BY
 from verify.tasks.contextual.rounding import CONTRACT
 from verify.tasks.contextual.runs import counterexample, margin_at_most, margins
 from verify.tasks.contextual.stream import StoredContextual

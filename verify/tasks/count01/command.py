@@ -187,10 +187,9 @@ def run(args: argparse.Namespace) -> int:
     model, claim = wish.model()
     if args.input is not None:
         check_said(reading)
-        from constructions.count01 import as_bytes
-        from verify.tasks.count01.model import module_of
+        from verify.tasks.count01.model import bytes_of
 
-        save_weights(asked, "--input", as_bytes(module_of(model)))
+        save_weights(asked, "--input", bytes_of(model))
         return say(model, args.input, args.labels, is_json=args.json)
     from verify.tasks.count01.task import PromptDomain
 
@@ -208,10 +207,11 @@ def decided(
     asked: Request,
 ) -> int:
     """Prints the verdict on a domain in the reading and by the method that are asked for."""
+    from constructions.model_arrays import module_of
     from verify.arithmetic.evaluation import rounded_model
     from verify.arithmetic.readings import Real, Rounded
     from verify.frame.decide import decide
-    from verify.tasks.count01.model import bytes_of, module_of
+    from verify.tasks.count01.model import bytes_of
     from verify.tasks.count01.report import facts, report
     from verify.tasks.count01.verdict import Count01
 

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from constructions.model_arrays import module_of
+
 if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
     from constructions.model_arrays import ModelArrays
 
     Count01Model = Count01Transformer | ModelArrays
-
-
-def module_of(model: Count01Model) -> Count01Transformer:
-    """The module, made of its arrays where it is not made yet."""
-    from constructions import model_arrays
-    from constructions.count01 import Count01Transformer
-
-    module = model_arrays.module_of(model)
-    assert isinstance(module, Count01Transformer)
-    return module
 
 
 def bytes_of(model: Count01Model) -> bytes:

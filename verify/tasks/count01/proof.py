@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
+from constructions.model_arrays import module_of
 from verify.arithmetic.exact_reals import Undecided, float_of
 from verify.frame.decide import Failure, Finding
 from verify.tasks.count01.boxes import decide_boxes
@@ -16,7 +17,6 @@ from verify.tasks.count01.layer_norm import common_root
 from verify.tasks.count01.layer_norm.counting import LARGEST, wrong_inputs
 from verify.tasks.count01.layer_norm.margins import least_margin
 from verify.tasks.count01.layer_norm.numbers import model_numbers
-from verify.tasks.count01.model import module_of
 from verify.tasks.count01.real import (
     Decision,
     ExactFailure,

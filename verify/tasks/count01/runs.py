@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from constructions.count01_arrays import TOKENS, logits_at_counts
-from constructions.model_arrays import LARGEST, ModelArrays, name_of
+from constructions.model_arrays import LARGEST, ModelArrays, module_of, name_of
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import Format
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.rounding import add
 from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import numbers
-from verify.tasks.count01.model import module_of
 from verify.tasks.count01.task import EQUALS, PromptDomain, SideCell, Triple, cells, string
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 
 from constructions.count01_arrays import check_labels
 from constructions.errors import BadInput
-from constructions.model_arrays import ModelArrays
+from constructions.model_arrays import ModelArrays, module_of
 from verify.arithmetic.contract import constant_bits
 from verify.arithmetic.exact_reals import float_above
 from verify.arithmetic.margins import margins_of
@@ -34,7 +34,6 @@ from verify.frame.decide import (
 from verify.tasks.count01 import bits, dtype, proof
 from verify.tasks.count01.boxes import LARGEST_COUNT
 from verify.tasks.count01.judged import judged
-from verify.tasks.count01.model import module_of
 from verify.tasks.count01.real import check_plain, exact_model, margin_at
 from verify.tasks.count01.rounding import assumptions
 from verify.tasks.count01.runs import chunks, failed, margin_of

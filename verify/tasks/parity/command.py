@@ -42,8 +42,6 @@ def run(args: argparse.Namespace) -> int:
 def weights_of(problem: Parity) -> bytes:
     """The file of the model's module."""
     from constructions.model_arrays import module_of
-    from constructions.parity import ParityTransformer, as_bytes
+    from constructions.parity import as_bytes
 
-    module = module_of(problem.module)
-    assert isinstance(module, ParityTransformer)
-    return as_bytes(module)
+    return as_bytes(module_of(problem.module))

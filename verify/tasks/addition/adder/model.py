@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from constructions.model_arrays import module_of
+
 if TYPE_CHECKING:
     from constructions.adder.transformer import AdderTransformer, Layer
     from constructions.model_arrays import LayerArrays, ModelArrays
@@ -17,9 +19,6 @@ MADE_BY = "constructions.adder.transformer:AdderTransformer"
 
 def weights_of(model: Adder, header: Mapping[str, object]) -> bytes:
     """The file of the model's module."""
-    from constructions.adder.transformer import AdderTransformer, to_bytes
-    from constructions.model_arrays import module_of
+    from constructions.adder.transformer import to_bytes
 
-    module = module_of(model)
-    assert isinstance(module, AdderTransformer)
-    return to_bytes(module, dict(header))
+    return to_bytes(module_of(model), dict(header))
