@@ -120,6 +120,14 @@ def test_random_models_with_real_attention(seed):
     )
 
 
+def test_one_number_is_its_own_sum():
+    model = AdderTransformer(tokens=2, length=3, classes=1, d=2, heads=1, d_h=1, d_v=2, p=(3,))
+    with torch.no_grad():
+        for W in model.parameters():
+            W.fill_(0.5)
+    assert verdict(model, 1).verdict == "PROVED"
+
+
 def test_ties_are_wrong():
     model = modular.staircase(P=5)
     with torch.no_grad():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -178,11 +179,8 @@ def depends_on_sum(model: Adder, P: int) -> bool:
     if numbers(layer.W_Q).any() and numbers(layer.W_K).any():
         return False
     read = (numbers(layer.W_V) != 0).any((0, 2))
-    for lane in E.T[read]:
-        first, step = rational(lane[0]), rational(lane[1]) - rational(lane[0])
-        if any(rational(x) != first + step * a for a, x in enumerate(lane)):
-            return False
-    return True
+    lanes = ([rational(x) for x in lane] for lane in E.T[read])
+    return all(len({y - x for x, y in pairwise(lane)}) <= 1 for lane in lanes)
 
 
 def every_pair(P: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
