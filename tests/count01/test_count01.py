@@ -10,6 +10,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+import sympy as sp
 import torch
 from models.selection import every, first
 
@@ -124,6 +125,27 @@ def test_largest_noise_is_proved_and_one_more_is_refuted(N, limit):
     assert bounds.largest_noise(N) == limit
     for labels in build.LABELS:
         assert largest_noise(symbolic_model(N, labels), labels, max_digits=None) == limit
+
+
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("labels", build.LABELS)
+def test_the_exact_model_is_that_of_the_tables(labels, skip):
+    """Its logits are multiplied by 1 + e: every number of `bounds.count01.tables` stands in it, so multiplied."""
+    N = 7
+    tables, model = bounds.tables(N, labels, skip), symbolic_model(N, labels, skip)
+
+    def scaled(x):
+        polynomial = sp.Poly(sp.cancel(sp.sympify(x) * (1 + sp.E)), sp.E)
+        return exponentials({k: Fraction(int(c.p), int(c.q)) for (k,), c in polynomial.terms()})
+
+    for t, x in enumerate(tables["E"]):
+        for c, w in enumerate(tables["W_out"]):
+            assert (model.values[0][t][c] - scaled(w * x)).sign() == 0
+        for last in model.scores[0]:
+            assert model.scores[0][last][t] == Fraction(int(tables["E"][last] * x))
+    for last, line in model.constant.items():
+        for c, (w, b) in enumerate(zip(tables["W_out"], tables["b_out"], strict=True)):
+            assert (line[c] - scaled(b + (w * tables["E"][last] if skip else 0))).sign() == 0
 
 
 def test_ground_truth_agrees_on_the_limit():
