@@ -300,6 +300,12 @@ def test_answers_of_another_shape_are_refused(options, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("position", ["a", 1.5, [], [0, True], [1, 1], [-1, 2]], ids=str)
+def test_positions_that_are_none_are_refused(position):
+    with pytest.raises(BadInput, match=r"position=.*(as whole numbers|names a position twice)"):
+        certify(trained(0, each_prefix(largest), 1), inputs=tokens([V] * L), expected=largest, position=position)
+
+
 def test_other_arguments_are_refused():
     with pytest.raises(BadInput, match="takes an Automaton"):
         each_prefix(lambda t: t)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -46,10 +47,7 @@ class Task:
         columns = None if classes is None else tuple(int(c) for c in classes)
         if columns is not None and (len(columns) < 2 or len(set(columns)) < len(columns) or min(columns) < 0):
             raise BadInput(f"classes={classes!r}: name at least two columns of the logits, each once")
-        place = (position,) if isinstance(position, int) else None if position is None else tuple(position)
-        if place is not None and not place:
-            raise BadInput("position=(): name a position, several, or None for all")
-        for name, value in (("inputs", domain_of(inputs)), ("expected", expected), ("position", place)):
+        for name, value in (("inputs", domain_of(inputs)), ("expected", expected), ("position", places_of(position))):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "classes", columns)
 
@@ -63,7 +61,10 @@ class Task:
         for p in self.position:
             if not -length <= p < length:
                 raise BadInput(f"position={p}: the inputs have {length} tokens; it must be {-length}..{length - 1}")
-        return tuple(p % length for p in self.position)
+        found = tuple(p % length for p in self.position)
+        if len(set(found)) < len(found):
+            raise BadInput(f"position={list(self.position)}: names a position twice where inputs have {length} tokens")
+        return found
 
     def question(self, length: int) -> Question:
         return Question(self.positions(length), self.classes)
@@ -109,3 +110,17 @@ class Task:
                 f"is none of the {len(classes)} classes; check classes= and expected="
             )
         return found
+
+
+def places_of(position: object) -> tuple[int, ...] | None:
+    """The positions that one number, several or None name.
+
+    >>> places_of(-1), places_of([0, 2]), places_of(None)
+    ((-1,), (0, 2), None)
+    """
+    if position is None:
+        return None
+    listed = tuple(position) if isinstance(position, Sequence) else (position,)
+    if not listed or not all(isinstance(p, Integral) and not isinstance(p, bool) for p in listed):
+        raise BadInput(f"position={position!r}: name a position, several, or None for all, as whole numbers")
+    return tuple(map(int, listed))
