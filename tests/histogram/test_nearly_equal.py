@@ -20,6 +20,7 @@ from verify.tasks.histogram.nearly_equal import CountedCell
 from verify.tasks.histogram.reduction import Reduction, mixing_weights
 from verify.tasks.histogram.stored import StoredModel
 from verify.tasks.histogram.tabulating import Slots, Space, Table
+from verify.tasks.histogram.unequal_weights import RARELY
 
 KINDS = ["lin", "lin+sftm"]
 SEEDS = range(6)
@@ -54,12 +55,13 @@ def cells(seed, kind):
 
 
 def broken(seed, kind, left_out=0.02):
-    """Whether a share is not within its bracket; and how many brackets are less than a tenth wide."""
+    """Whether a share is not within its bracket, or a rival's radius is free; how many brackets are a tenth wide."""
     known = 0
     for table, k, behind, wrong in cells(seed, kind):
-        least, most = CountedCell.of(table, k, behind, left_out).share(ENDLESS.deadline())
+        cell = CountedCell.of(table, k, behind, left_out)
+        least, most = cell.share(ENDLESS.deadline())
         known += most - least <= Fraction(1, 10)
-        if not all(least <= share <= most for share in wrong):
+        if cell.odd < RARELY * cell.narrow.W.shape[1] or not all(least <= share <= most for share in wrong):
             return True, known
     return False, known
 
@@ -90,11 +92,14 @@ def test_many(kind):
 FAULTS = [
     (CountedCell, "of", "+ radius", ""),
     (CountedCell, "of", "- k)", "- k + 1)"),
+    (CountedCell, "of", "len(rivals) * RARELY", "RARELY"),
+    (CountedCell, "of", "crossing + len", "len"),
     (CountedCell, "of", "rivals], is_on", "rivals], 0 * is_on"),
     (CountedCell, "share", "+ is_open", ""),
     (CountedCell, "share", "prefixes.outer * found", "found"),
     (CountedCell, "share", "least - self.odd", "least"),
     (CountedCell, "share", "self.others + self.odd", "self.others"),
+    (CountedCell, "share", "self.others + self.odd", "self.odd"),
     (nearly_equal, "_rivals", "Fraction(float(most[i]))", "Fraction(0)"),
     (nearly_equal, "_rivals", "np.delete(order, others)", "np.setdiff1d(order, others)"),
     (nearly_equal, "_sides", "behind.off <= behind.on", "behind.off > behind.on"),
@@ -104,10 +109,11 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=[right for _, _, right, _ in FAULTS])
+@pytest.mark.parametrize("fault", FAULTS, ids=[f"{right} -> {wrong}" for _, _, right, wrong in FAULTS])
 def test_a_planted_fault_is_found(fault, monkeypatch):
-    left_out = 99 if fault[1] == "_rivals" else 0.02
-    monkeypatch.setattr(nearly_equal, "CROSSING", 0.5 if fault[1] in ("share", "_sides") else 0.002)
+    left_out = 99 if fault[1] == "_rivals" or fault[-1] == "self.odd" else 0.02
+    is_crossed = fault[1] in ("share", "_sides") or fault[-1] == "len"
+    monkeypatch.setattr(nearly_equal, "CROSSING", 0.5 if is_crossed else 0.002)
     with planted(*fault):
         assert any(broken(seed, kind, left_out)[0] for seed in SEEDS for kind in KINDS)
 
