@@ -136,8 +136,19 @@ FAULTS = [
     ("root_of_moment", "/ comb(slots, own)", "/ comb(slots, own) ** 2"),
     ("root_of_moment", "* factorial(MOMENT)", ""),
     ("root_of_moment", "before[:-1, j - i] * by_own[i]", "before[:-1, j - i] * by_others[i]"),
-    ("root_of_moment", "root * size", "root"),
-    ("root_of_moment", "* largest +", "+"),
+    ("root_of_moment", "root * (size * largest)", "root * largest"),
+    ("root_of_moment", "root * (size * largest)", "root * size"),
+    (
+        "root_of_moment",
+        "found[own, MOMENT] / comb(slots, own) * factorial(MOMENT)",
+        "(found[own, 4] / comb(slots, own) * 24) ** 2",
+    ),
+    (
+        "usual_radius",
+        "own, n = readout.k - 1, table.stored.L - readout.k",
+        "own, n = readout.k, table.stored.L - readout.k - 1",
+    ),
+    ("usual_radius", "+ drift * of_bent", ""),
 ]
 
 

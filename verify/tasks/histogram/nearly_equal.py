@@ -22,6 +22,7 @@ from verify.tasks.histogram.unequal_weights import RARELY, usual_radius
 CROSSING = 0.002  # share of a cell's inputs, at most, on which neurons that are taken as on or off are not
 EACH, EACH_PRODUCT = 1.7e-9, 2.2e-11  # seconds of a multiset, and of a product in it
 A_LOOK = 1 << 22  # multisets between two looks at the clock
+MOST_PRODUCTS = 1 << 24  # of positions, slots, own count and rivals, beyond which moments take longer than 3 seconds
 ENTRIES = 1 << 19  # what makes room for a loop's prefixes, though nothing is entered
 
 
@@ -39,13 +40,15 @@ class CountedCell:
 
     @classmethod
     def of(cls, table: Table, k: int, behind: Behind, left_out: float) -> CountedCell | None:
-        """The cell with as few rivals and neurons as may be; None where float32 does not suffice.
+        """The cell with as few rivals and neurons as may be; None where float32 does not suffice, or moments take long.
 
         Rivals that are left out are ahead on at most the share `left_out` of the inputs.
         """
+        readout = CountReadout.of(table, k)
+        if table.slots.away[0].size * k * len(readout.d) > MOST_PRODUCTS:
+            return None
         rivals, others = _rivals(behind, left_out)
         is_on, is_bent, crossing = _sides(behind)
-        readout = CountReadout.of(table, k)
         narrow = Narrow.in_parts(table, k, readout.d.T[:, rivals], is_on, is_bent)
         if narrow is None:
             return None

@@ -83,5 +83,5 @@ def root_of_moment(values: Array, x: Array, own: int) -> Array:
     moment = found[own, MOMENT] / comb(slots, own) * factorial(MOMENT)
     rounding = gamma(slots * (len(values) + 64) + 200)
     root = np.sqrt(np.sqrt(np.sqrt(np.maximum(moment, 0.0) + rounding)))
-    result: Array = (root * size * largest + FAINT) * INFLATION
+    result: Array = (root * (size * largest) + FAINT) * INFLATION
     return result
