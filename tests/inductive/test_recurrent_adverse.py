@@ -100,6 +100,20 @@ def test_results_that_are_not_allowed_are_found(attribute, own, fault):
         assert outside("bfloat16", 60) > 0
 
 
+def zeros_moved(sign):
+    """What tanh makes of 0, and sigmoid of what float64 takes for 0."""
+    on = adverse.Choosing(FORMATS["bfloat16"])
+    on.steer([np.array([sign])] * 2)
+    return float(on.on.tanh(np.zeros(1))[0]), float(on.on.sigmoid(np.array([-800.0]))[0])
+
+
+def test_a_function_that_is_zero_is_not_off():
+    for sign in (1.0, -1.0):
+        assert zeros_moved(sign) == (0.0, 0.0)
+    with planted(adverse.Choosing, "_off", "np.where(y == 0, 0.0,", "np.where(False, 0.0,"):
+        assert min(map(abs, zeros_moved(1.0))) > 0.007
+
+
 def test_the_tuned_candidate_is_one_that_tanh_may_be_and_goes_further():
     fmt, further = FORMATS["bfloat16"], 0
     for h, x, z in ((0.31, 0.3, 1.0), (0.5, -0.25, 1.0), (-0.7, 0.2, 1.0), (3.0, 1.0, 0.99), (0.3, 0.3, 1.004)):
