@@ -301,3 +301,30 @@ def test_no_run_against_an_answer_keeps_what_saturates():
     net = gated.network(model, at)
     ran = list(adverse.runs(net, net, line, 4, at, 0, endless().deadline()))
     assert ran and all(x.wrong_at is None for x in ran)
+
+
+def test_what_is_kept_beyond_the_largest_number_refutes():
+    """80,000 is infinite where it is rounded to float16, which answers 1; where it is kept, half of it answers 0."""
+    model = grows(40000.0, [0.5, 0.0], [[-1.0, 0.0], [1.0, 0.0]], [42496.0, -42496.0])
+    assert wrong_runs(model, FORMATS["float16"], lambda t: int(t > 1)) == [2]
+    assert 2 in wrong_runs(model, FORMATS["float16"], lambda t: 0)
+
+
+# ---- what certificates say of functions
+
+
+def test_a_certificate_names_the_functions_that_its_network_has():
+    cells = {
+        "lstm first": "tanh and sigmoid are",
+        "gru first": "tanh and sigmoid are",
+        "mamba first": "exp and softplus are",
+        "rwkv first": "exp is",
+        "tanh creeps": "tanh is",
+        "ring creeps": None,
+        "rotation matrix": None,
+    }
+    for family, said in cells.items():
+        case = crafted(FAMILIES.index(family))
+        told = Homogeneous(case.model, case.task, None).assumptions(Rounded(FORMATS["bfloat16"]))
+        about = [sentence for sentence in told if "units in the last place" in sentence]
+        assert len(about) == (said is not None) and all(x.startswith(said) for x in about), family

@@ -14,8 +14,8 @@ import numpy as np
 from constructions.contextual_counting_arrays import CLOSE, ONE, OPEN, ZERO
 from constructions.errors import BadInput
 from constructions.model_arrays import name_of
-from verify.arithmetic.formats import Format
 from verify.arithmetic.contract import STORED
+from verify.arithmetic.formats import Format
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame import decide
 from verify.frame.arguments import check_whole_number
