@@ -291,3 +291,11 @@ def test_too_many_pairs_of_classes_stay_undecided(monkeypatch):
     assert certify(model, domain_of(model, 40)).verdict is Verdict.PROVED
     monkeypatch.setattr(contextual_cells, "MOST_PAIRS", 100)
     assert certify(model, domain_of(model, 40)).verdict is Verdict.UNKNOWN
+
+
+def test_a_certificate_says_once_how_its_weights_are_read():
+    """Those of a dtype are rounded to it; in real arithmetic they are the stored ones."""
+    module = build(4, 1, dtype=torch.float32)
+    for fmt, said in ((FORMATS["float32"], "weights rounded once to float32"), (None, "the weights are the stored")):
+        about = [x for x in certify(module, domain_of(module, 4), fmt=fmt).assumptions if "weights" in x]
+        assert len(about) == 1 and about[0].startswith(said)

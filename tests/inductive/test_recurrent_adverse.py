@@ -100,6 +100,20 @@ def test_results_that_are_not_allowed_are_found(attribute, own, fault):
         assert outside("bfloat16", 60) > 0
 
 
+def zeros_moved(sign):
+    """What tanh makes of 0, and sigmoid of what float64 takes for 0."""
+    on = adverse.Choosing(FORMATS["bfloat16"])
+    on.steer([np.array([sign])] * 2)
+    return float(on.on.tanh(np.zeros(1))[0]), float(on.on.sigmoid(np.array([-800.0]))[0])
+
+
+def test_a_function_that_is_zero_is_not_off():
+    for sign in (1.0, -1.0):
+        assert zeros_moved(sign) == (0.0, 0.0)
+    with planted(adverse.Choosing, "_off", "np.where(y == 0, 0.0,", "np.where(False, 0.0,"):
+        assert min(map(abs, zeros_moved(1.0))) > 0.007
+
+
 def test_the_tuned_candidate_is_one_that_tanh_may_be_and_goes_further():
     fmt, further = FORMATS["bfloat16"], 0
     for h, x, z in ((0.31, 0.3, 1.0), (0.5, -0.25, 1.0), (-0.7, 0.2, 1.0), (3.0, 1.0, 0.99), (0.3, 0.3, 1.004)):
@@ -287,3 +301,30 @@ def test_no_run_against_an_answer_keeps_what_saturates():
     net = gated.network(model, at)
     ran = list(adverse.runs(net, net, line, 4, at, 0, endless().deadline()))
     assert ran and all(x.wrong_at is None for x in ran)
+
+
+def test_what_is_kept_beyond_the_largest_number_refutes():
+    """80,000 is infinite where it is rounded to float16, which answers 1; where it is kept, half of it answers 0."""
+    model = grows(40000.0, [0.5, 0.0], [[-1.0, 0.0], [1.0, 0.0]], [42496.0, -42496.0])
+    assert wrong_runs(model, FORMATS["float16"], lambda t: int(t > 1)) == [2]
+    assert 2 in wrong_runs(model, FORMATS["float16"], lambda t: 0)
+
+
+# ---- what certificates say of functions
+
+
+def test_a_certificate_names_the_functions_that_its_network_has():
+    cells = {
+        "lstm first": "tanh and sigmoid are",
+        "gru first": "tanh and sigmoid are",
+        "mamba first": "exp and softplus are",
+        "rwkv first": "exp is",
+        "tanh creeps": "tanh is",
+        "ring creeps": None,
+        "rotation matrix": None,
+    }
+    for family, said in cells.items():
+        case = crafted(FAMILIES.index(family))
+        told = Homogeneous(case.model, case.task, None).assumptions(Rounded(FORMATS["bfloat16"]))
+        about = [sentence for sentence in told if "units in the last place" in sentence]
+        assert len(about) == (said is not None) and all(x.startswith(said) for x in about), family

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -74,6 +75,14 @@ def test_states_of_all_lines_are_held():
         assert outside("rnn_K2_C2_seed1", 0)[1] > 0
     with planted(TokenLines, "closed", "Ellipsoids.joined(*held, *rings)", "Ellipsoids.joined(*held)"):
         assert outside("rnn_K2_C2_seed1", 0)[1] > 0
+
+
+def test_counts_modulo_m_are_judged_by_their_class():
+    """Class n - 1 stands for the count n: a network that says n is wrong, and one whose classes are moved is right."""
+    asked = replace(trained("rnn_K2_C2_seed1"), task=Task.of("selective-modular", types=2, modulus=3, max_count=2))
+    assert TokenLines(asked, 0, 4, 0.002).prove(ENDLESS.deadline()).reason is not None
+    moved = replace(asked.net, V=np.roll(asked.net.V, -1, axis=0), b=np.roll(asked.net.b, -1))
+    assert TokenLines(replace(asked, net=moved), 0, 4, 0.002).prove(ENDLESS.deadline()).margin > 1
 
 
 @pytest.mark.deep

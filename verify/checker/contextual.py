@@ -32,12 +32,12 @@ from verify.checker.wrong_strings import gaps_in_dtype, refute
 NOT_SHOWN = "margin: is not shown on all strings"
 MOST_TOKENS, MOST_TERMS = 1 << 16, 10**7  # of a string, and cells of strings times kinds of positions
 CAUSAL = SHAPES | {"W_Q": "d h", "W_K": "d h"}
-ASSUMED = [
+FORMULA = (
     "encoder x' = x + softmax(x W_Q (x W_K)^T, causal) x W_V W_O, x'' = x' + ReLU(x' W_1 + b_1) W_2 + b_2; "
-    "logits = softmax(P U_Q (x'' U_K)^T) x'' U_V W_out + b_out",
-    "the weights are the stored numbers, exactly; the prompts are 1..R, and a region that is not there counts 0",
-    "right means: the right class has strictly the largest logit",
-]
+    "logits = softmax(P U_Q (x'' U_K)^T) x'' U_V W_out + b_out"
+)
+REGIONS = "the prompts are 1..R, and a region that is not there counts 0"
+RIGHT = "right means: the right class has strictly the largest logit"
 
 CONTRACT = (
     "; a sum keeps to one format",
@@ -64,7 +64,9 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     is_checkable = N <= MOST_TOKENS and N * model.decoder.R * (6 * strings.most + 3) <= MOST_TERMS
     require(is_checkable, "so many cells of strings are not decided again", NOT_CHECKABLE)
     compare(p, {"prompts": model.decoder.R, "dtype": sizes["dtype"]})
-    compare(c, {"assumptions": ASSUMED + (contract(p, *CONTRACT) if fmt else []), "domain": in_words(strings)})
+    stored = REGIONS if fmt else f"the weights are the stored numbers, exactly; {REGIONS}"
+    assumed = [FORMULA, stored, RIGHT, *(contract(p, *CONTRACT) if fmt else [])]
+    compare(c, {"assumptions": assumed, "domain": in_words(strings)})
     if verdict == "REFUTED":
         refute(c, strings, model.decoder.R, gaps_in_dtype(c, fmt, W, sizes["bos"], True) if fmt else model.gaps)
         return verdict, trusted

@@ -14,6 +14,7 @@ import numpy as np
 from constructions.contextual_counting_arrays import CLOSE, ONE, OPEN, ZERO
 from constructions.errors import BadInput
 from constructions.model_arrays import module_of, name_of
+from verify.arithmetic.contract import STORED
 from verify.arithmetic.formats import Format
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame import decide
@@ -45,12 +46,12 @@ if TYPE_CHECKING:
 
     from verify.tasks.contextual.model import ContextualModel
 
-ASSUMES = (
+FORMULA = (
     "encoder x' = x + softmax(x W_Q (x W_K)^T, causal) x W_V W_O, x'' = x' + ReLU(x' W_1 + b_1) W_2 + b_2; "
-    "logits = softmax(P U_Q (x'' U_K)^T) x'' U_V W_out + b_out",
-    "the weights are the stored numbers, exactly; the prompts are 1..R, and a region that is not there counts 0",
-    "right means: the right class has strictly the largest logit",
+    "logits = softmax(P U_Q (x'' U_K)^T) x'' U_V W_out + b_out"
 )
+REGIONS = "the prompts are 1..R, and a region that is not there counts 0"
+RIGHT = "right means: the right class has strictly the largest logit"
 
 
 def domain_of(
@@ -119,7 +120,9 @@ class ContextualCounting:
         check_not_accumulated(reading, self.task)
         if isinstance(reading, Kernel):
             return ("this torch kernel, all strings of one length in one batch",)
-        return ASSUMES if isinstance(reading, Real) else (*ASSUMES, *CONTRACT.text(reading.format))
+        if isinstance(reading, Real):
+            return FORMULA, f"{STORED}; {REGIONS}", RIGHT
+        return FORMULA, REGIONS, RIGHT, *CONTRACT.text(reading.format)
 
     def facts(self) -> dict[str, object]:
         return {"domain": str(self.domain)}

@@ -185,7 +185,7 @@ class Choosing:
         """x, rounded or kept with the bits of float64.
 
         A number half-way between two of the format may have been rounded to there, and is not rounded once more; what
-        overflows where it is rounded is not kept.
+        overflows where it is rounded might be kept, and is not.
         """
         with np.errstate(all="ignore"):
             near = self.near(x)
@@ -220,8 +220,9 @@ class Choosing:
             return self._off(np.tanh(x) if name == "tanh" else 1 / (1 + np.exp(-x)))
 
     def _off(self, y: Array) -> Array:
+        """As far from a function's value as is allowed; the value 0, which has no last place, is taken as it is."""
         with np.errstate(all="ignore"):
-            unit = np.ldexp(OFF, np.frexp(y * BELOW)[1] - self._fmt.p)
+            unit = np.where(y == 0, 0.0, np.ldexp(OFF, np.frexp(y * BELOW)[1] - self._fmt.p))
             self._least, self._most = y - unit, y + unit
         return np.where(next(self._signs) > 0, self._most, self._least)
 

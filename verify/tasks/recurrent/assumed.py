@@ -5,18 +5,40 @@ from __future__ import annotations
 import torch
 
 from constructions.errors import BadInput
+from constructions.recurrent.gated import GatedModel
+from constructions.recurrent.linear import LinearModel, RotationModel
+from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.contract import STORED, rounding
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Rounded
 from verify.arithmetic.torch_settings import assumed
 
+AnyModel = RecurrentModel | LinearModel | RotationModel | GatedModel
+FUNCTIONS = {
+    "gru": "tanh and sigmoid are within 2 units in the last place of their value",
+    "lstm": "tanh and sigmoid are within 2 units in the last place of their value",
+    "mamba": "exp and softplus are within 2 units in the last place of their value",
+    "rwkv": "exp is within 2 units in the last place of its value",
+}
+
+
+def functions(model: AnyModel) -> tuple[str, ...]:
+    """How far the elementary functions of a network's cells may be off; nothing where it has none.
+
+    >>> functions(RecurrentModel("rnn", hidden=1, classes=2))
+    ('tanh is within 2 units in the last place of its value',)
+    """
+    if isinstance(model, RecurrentModel) and model.kind == "rnn":
+        is_tanh = model.activation == "tanh"
+        return ("tanh is within 2 units in the last place of its value",) if is_tanh else ()
+    return (FUNCTIONS[model.kind],) if model.kind in FUNCTIONS else ()
+
 
 def assumptions(
-    reading: Reading, network: str, *, run: str, functions: str, right: str, more: tuple[str, ...] = ()
+    reading: Reading, model: AnyModel, network: str, *, run: str, right: str, more: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
     """The assumptions of a reading: `network` is its formula, `run` how torch runs it, `right` what right means.
 
     `more` are further ones of torch's runs.
-    `functions` are the elementary functions that are within 2 units in the last place.
     Raises: BadInput for constant-bit arithmetic, which recurrent networks do not have.
     """
     if isinstance(reading, ConstantBits):
@@ -29,7 +51,7 @@ def assumptions(
             rounding(reading.format, reading.accumulate),
             *assumed(reading.format),
             "sums in any order, fused or not; subnormals kept or flushed",
-            f"{functions} within 2 units in the last place of {'its' if functions.endswith('is') else 'their'} value",
+            *functions(model),
             right,
         )
     return f"{network}, in real arithmetic", STORED, right

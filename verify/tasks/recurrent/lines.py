@@ -74,11 +74,12 @@ class TokenLines:
         widths = held.widths()
         ends = np.nextafter(held.centres - widths, -np.inf), np.nextafter(held.centres + widths, np.inf)
         after = self.trained.step(ends, self.z)
-        low = self.trained.margins(after, np.full(len(held), count))
+        right = self.trained.task.class_of(count)
+        low = self.trained.margins(after, np.full(len(held), right))
         unsure = np.flatnonzero(~(low > 0))
         if len(unsure):
             there, over = self.step(held.at(unsure), self.z)
-            found = margins(self.net, there, [count] * len(there), self.rules).low
+            found = margins(self.net, there, [right] * len(there), self.rules).low
             low[unsure] = np.where(over <= 1, found, -np.inf)
         return float(low.min())
 

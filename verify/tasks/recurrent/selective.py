@@ -106,8 +106,7 @@ class Selective:
         network = gated.formula(self.model) if isinstance(self.model, GatedModel) else network
         for_ever = ("one token at a time; tanh is at most 1; the readout's sums in any order",)
         more = for_ever if self.length is None else ()
-        functions = "exp and softplus are" if isinstance(self.model, GatedModel) else "tanh is"
-        return assumptions(reading, network, run="CPU", more=more, functions=functions, right=RIGHT)
+        return assumptions(reading, self.model, network, run="CPU", more=more, right=RIGHT)
 
     def facts(self) -> dict[str, object]:
         return {"length": "all" if self.length is None else self.length}

@@ -128,8 +128,7 @@ class Homogeneous:
             network = "h' = e^(i omega) h + 1 from the state 0; logits = W (Re h, Im h) + b"
         if isinstance(self.model, GatedModel):
             network = formula(self.model)
-        run, functions = "CPU, one token at a time", "tanh and sigmoid are"
-        return assumptions(reading, network, run=run, functions=functions, right=RIGHT)
+        return assumptions(reading, self.model, network, run="CPU, one token at a time", right=RIGHT)
 
     def facts(self) -> dict[str, object]:
         return {"length": "all" if self.longest is None else self.longest}
