@@ -73,6 +73,8 @@ def test_what_is_not_finite_stays_so():
     assert math.isnan(on.add(math.inf, -math.inf)) and on.exp(-math.inf) == 0.0 == on.exp(-3000.0)
     assert on.divide(1.0, math.inf) == 0.0 and on.exp(0.0) == 1.0
     assert on.softmax([0.0, math.nan]) == pytest.approx([math.nan] * 2, nan_ok=True)
+    wide = run_in("float64")
+    assert wide.fused(1e200, 1e200, -math.inf) == -math.inf and wide.exp(-1.7e308) == 0.0
 
 
 def test_flushing_takes_subnormal_results():

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from fractions import Fraction
 from unittest import mock
 
 import numpy as np
@@ -512,3 +513,29 @@ def test_a_head_that_sees_one_token_alone_is_bounded_by_what_it_sees_else(faint,
 def test_radii_of_faint_values_are_divided_by_the_least_sum(name, right, wrong):
     with planted(Quotients, name, right, wrong):
         assert least_of_sharp(2.0**-700, 0.5, 1.0) > -0.25
+
+
+def beyond_faint_values():
+    """How many lower bounds are above a difference of two equal atoms, times some 2^150, of weights of 2^-1020.
+
+    The values are so faint that what float64 rounds of them underflows, and what it rounds of their products does not.
+    """
+    rng, found = np.random.default_rng(0), 0
+    one, zero = torch.ones(2, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64)
+    for _ in range(50):
+        w, x = (torch.tensor(np.ldexp(rng.random((1, 1, 2)) + 0.5, power)) for power in (-1020, -1050))
+        values = torch.cat([x, x])
+        tables = Tables(w, 0 * w, values, 0 * values, torch.zeros(2, dtype=torch.long), one)
+        large = np.ldexp(rng.random() + 1, 150)
+        u = torch.tensor([[[large, -np.nextafter(large, np.inf)]]], dtype=torch.float64)
+        factor = sum(map(Fraction, u.flatten().tolist()))
+        least = min(factor * Fraction(a) / Fraction(b) for a, b in zip(x[0, 0].tolist(), w[0, 0].tolist(), strict=True))
+        low = Quotients(tables, quotients.Entries.of(np.ones((1, 1, 2), dtype=bool))).least(u, zero, zero).low
+        found += Fraction(float(low)) > least
+    return found
+
+
+def test_what_underflows_in_an_error_is_multiplied_as_well():
+    assert beyond_faint_values() == 0
+    with planted(Tables, "_shares", "errors + LEAST, (", "errors, ("):
+        assert beyond_faint_values() > 10

@@ -170,6 +170,35 @@ def test_a_verdict_ends_at_a_wrong_input(by_cells):
         assert int(own["right"]) <= right <= int(own["right"]) + int(own["undecided"])
 
 
+def wrong_at_first():
+    """Largest tokens so far, but at the first position another one: wrong on all inputs."""
+    return each_prefix(
+        Automaton((0, 0), lambda s, t: (min(s[0] + 1, 2), max(s[1], t)), lambda s: (s[1] + (s[0] == 1)) % V)
+    )
+
+
+@pytest.mark.deep
+def test_what_was_not_looked_at_is_undecided_at_its_position(by_cells):
+    """Where all inputs are wrong at one position, nothing is left of the whole, but of the others."""
+    model, seen = trained(0, each_prefix(largest)), []
+    for number in (45, 50, 60):
+        problem = ModuleProblem(model, Task(tokens([V] * L), wrong_at_first(), None))
+        found = problem.prove(Real(), Effort(looks(number))).extra
+        for own in found["by_position"]:
+            assert sum(int(own[name]) for name in ("right", "wrong", "undecided")) == V**L
+        seen.append((found["counts"]["undecided"], found["by_position"][-1]["undecided"]))
+    assert any(whole == "0" != own for whole, own in seen)
+
+
+@pytest.mark.parametrize("few", [pytest.param(1, marks=pytest.mark.deep), 999])
+def test_a_position_that_is_named_twice_counts_once(monkeypatch, few):
+    monkeypatch.setattr("verify.module.problem.FEW", few)
+    expected = each_prefix(largest)
+    model = trained(0, expected)
+    found = certify(model, inputs=tokens([V] * L), expected=expected, position=(1, -2, 2), budget=ENDLESS)
+    assert said(found) == counted(model, expected, places=[1, 1, 2])
+
+
 def test_all_right_is_proved(by_cells):
     """A head that weighs the largest token so far by far most says it at each position."""
 
@@ -222,8 +251,11 @@ def test_unions_are_counted(right, wrong):
 def test_unions_that_take_too_long_are_left(monkeypatch):
     whole, masks, size = unions(np.random.default_rng(1), 6)
     assert positions.union_size(masks, whole, -1) == size > 0 == positions.union_size([], whole, -1)
-    monkeypatch.setattr(positions, "MOST_STEPS", 1)
+    monkeypatch.setattr(positions, "MOST_WORK", 1)
     assert positions.union_size(masks, whole, -1) == -1
+    monkeypatch.setattr(positions, "MOST_PLACES", 2)
+    assert positions.union_size(masks[:1], whole, -1) == -1
+    monkeypatch.setattr(positions, "MOST_PLACES", 3)
     monkeypatch.setattr(positions, "MOST_REMEMBERED", 5)
     assert positions.union_size(masks, whole, -1) == -1
 
@@ -233,7 +265,7 @@ def test_without_the_union_the_counts_are_a_bracket(by_cells, monkeypatch):
     expected = each_prefix(largest)
     model = trained(0, expected)
     _, whole = counted(model, expected)
-    monkeypatch.setattr(positions, "MOST_STEPS", 1)
+    monkeypatch.setattr(positions, "MOST_WORK", 1)
     found = certify(model, inputs=tokens([V] * L), expected=expected, position=None, budget=ENDLESS)
     counts = {name: int(n) for name, n in found.extra["counts"].items()}
     assert counts["right"] <= whole <= counts["right"] + counts["undecided"] and counts["undecided"] > 0

@@ -19,9 +19,9 @@ def quotient(n: int, d: int) -> tuple[int, int]:
 
 def power(x: float) -> tuple[int, int]:
     """The same of e^x, which for no x other than 0 is a fraction."""
-    k, bits = 64 + max(0, int(-1.5 * x)), 256
     if x < -2000:
         return 1, 4000  # less than all formats' smallest numbers
+    k, bits = 64 + max(0, int(-1.5 * x)), 256
     while True:
         with ctx.workprec(bits):
             below = (arb(x).exp() * arb(2) ** k).floor().unique_fmpz()
@@ -52,7 +52,7 @@ class RoundedOperations:
         self.left -= 1
         require(self.left > 0, "the evaluation is too long to be run again", NOT_CHECKABLE)
         if not all(map(math.isfinite, (x, y, z))):
-            return x * y + z
+            return z if math.isfinite(x) and math.isfinite(y) else x * y + z  # a finite product moves no infinity
         (a, i), (b, j), (c, k) = scaled(x), scaled(y), scaled(z)
         most = max(i + j, k)
         return self.rounded((a * b << most - i - j) + (c << most - k), most, self.inner)

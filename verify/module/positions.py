@@ -16,7 +16,9 @@ from verify.module.automaton import Mask
 from verify.module.cells import MOST_REMEMBERED, Decided, Remembered, Search
 from verify.module.decision import LISTED, Tally, undecided
 
-MOST_STEPS = 1 << 18  # products of tokens at one position that are looked at for a union
+MOST_WORK = 1 << 25  # truth values that are looked at for a union, a few seconds of them
+OF_A_STEP = 1 << 7  # truth values that could be looked at in the time that a step takes besides
+MOST_PLACES = 256  # positions, as the count is a recursion over them
 
 
 def remember(search: Search, found: Decided, low: Tensor, high: Tensor) -> None:
@@ -46,6 +48,9 @@ def together(searches: Sequence[Search], tallies: Sequence[Tally]) -> Tally:
     the inputs that are wrong somewhere are at least those of one position, and at most the sum.
     """
     size = searches[0].part.size
+    for search, tally in zip(searches, tallies, strict=True):
+        is_whole = tally.seen + search.open == size and remembered(search).adds_up(tally.wrong, tally.undecided)
+        assert is_whole, "an input is in no product, so that the union would leave it out"
     least = max(tally.wrong for tally in tallies)
     most = min(size, sum(size - tally.right for tally in tallies))
     wrong = [mask for search in searches for mask in remembered(search).wrong]
@@ -72,7 +77,7 @@ def remembered(search: Search) -> Remembered:
     return search.remembered
 
 
-class TooManySteps(Exception):
+class TooMuchWork(Exception):
     """A union that is too large to be counted."""
 
 
@@ -83,19 +88,19 @@ def union_size(masks: Sequence[Mask], whole: Mask, otherwise: int) -> int:
     >>> union_size([row, row[::-1]], np.ones((2, 3), dtype=bool), 0)
     8
     """
-    if not masks or len(masks) > MOST_REMEMBERED:
+    length = len(whole)
+    if not masks or len(masks) > MOST_REMEMBERED or length > MOST_PLACES:
         return otherwise if masks else 0
     boxes: Mask = np.stack(masks)
-    length = len(whole)
     sizes = boxes.sum(2).tolist()
     is_all = np.asarray((boxes | ~whole).all(2))[:, ::-1].cumprod(1)[:, ::-1].astype(bool)  # from a position on
-    widths, steps = whole.sum(1).tolist(), 0
+    widths, work = whole.sum(1).tolist(), 0
 
     def count(rows: np.ndarray[tuple[int], np.dtype[np.int64]], place: int) -> int:
-        nonlocal steps
-        steps += 1
-        if steps > MOST_STEPS:
-            raise TooManySteps
+        nonlocal work
+        work += OF_A_STEP + len(rows) * whole.shape[1]
+        if work > MOST_WORK:
+            raise TooMuchWork
         if place == length or is_all[rows, place].any():
             return math.prod(widths[place:])
         if len(rows) == 1:
@@ -109,5 +114,5 @@ def union_size(masks: Sequence[Mask], whole: Mask, otherwise: int) -> int:
 
     try:
         return count(np.arange(len(boxes)), 0)
-    except TooManySteps:
+    except TooMuchWork:
         return otherwise

@@ -98,7 +98,7 @@ class ModuleProblem:
         self.aim: cells.Aim = aim
         self.name, self.so_far = type(module).__name__, "deciding"  # the latter is what a progress bar says
         self.over_time = OverTime()
-        self.at: dict[tuple[int, int], Tally] = {}  # by length and position, where several positions answer
+        self.at: dict[tuple[int, int], Tally] = {}  # by length and place among several answer positions
         if aim not in cells.AIMS:
             raise BadInput(f"aim={aim!r} is not known; choose one of {', '.join(cells.AIMS)}")
         if device != "cpu" and not torch.cuda.is_available():
@@ -323,8 +323,7 @@ class ModuleProblem:
             searches.append(search)
             failing = failing or met
             effort.progress((i + 1) / len(layers))
-            position = self.given.positions(layer.part.length)[i]
-            self.at[layer.part.length, position] = own[-1]
+            self.at[layer.part.length, i] = own[-1]
         tally.take(positions.together(searches, own))
         return any(search.open for search in searches), failing
 
@@ -332,8 +331,8 @@ class ModuleProblem:
         """Counts a batch at each of several positions: what is right at all of them is not looked at again."""
         length = tokens.shape[1]
         rest = (~(bounds.low > 0)).nonzero().squeeze(1)
-        for place, position in enumerate(self.given.positions(length) if self.has_several else ()):
-            own = self.at.setdefault((length, position), Tally())
+        for place in range(len(self.given.positions(length)) if self.has_several else 0):
+            own = self.at.setdefault((length, place), Tally())
             own.right += len(tokens) - len(rest)
             if len(rest):
                 own_judge = judge.at(place)
@@ -486,11 +485,14 @@ class ModuleProblem:
         }
 
     def _by_position(self, is_cut: bool) -> Iterator[dict[str, Any]]:
-        """What is known of each answer position; where the search was cut, what it has not seen is undecided."""
+        """What is known of each answer position; what was not looked at there is undecided.
+
+        With a filter that is at most so many, and known only where the search was cut.
+        """
         for part in self.given.inputs.parts:
-            for position in self.given.positions(part.length):
-                own = self.at.get((part.length, position), Tally())
-                unseen = part.candidates - own.seen if is_cut else 0
+            for place, position in enumerate(self.given.positions(part.length)):
+                own = self.at.get((part.length, place), Tally())
+                unseen = part.candidates - own.seen if is_cut or part.where is None else 0
                 counts = {"right": own.right, "wrong": own.wrong, "undecided": own.undecided + unseen}
                 yield {"length": part.length, "position": position, **{key: str(n) for key, n in counts.items()}}
 

@@ -111,8 +111,12 @@ class Tables:
         return self._shares(errors, torch.arange(len(self.weights)))
 
     def _shares(self, errors: Tensor, head: Tensor) -> tuple[Tensor, Tensor]:
-        """The largest quotient of errors and the lower ends of weights; of those at most STRONG the largest error."""
-        least = (self.weights - self.weight_radii)[head]
+        """The largest quotient of errors and the lower ends of weights; of those at most STRONG the largest error.
+
+        An error is a product, which may have underflowed, and is multiplied by |u| or |mu|, however large: so LEAST is
+        added here, where that multiplies it too.
+        """
+        errors, least = errors + LEAST, (self.weights - self.weight_radii)[head]
         is_strong = least > STRONG
         shares = torch.where(is_strong, errors / torch.where(is_strong, least, 1.0), 0.0)
         rest = torch.where(is_strong, 0.0, errors)
