@@ -190,15 +190,6 @@ def test_what_was_not_looked_at_is_undecided_at_its_position(by_cells):
     assert any(whole == "0" != own for whole, own in seen)
 
 
-@pytest.mark.parametrize("few", [pytest.param(1, marks=pytest.mark.deep), 999])
-def test_a_position_that_is_named_twice_counts_once(monkeypatch, few):
-    monkeypatch.setattr("verify.module.problem.FEW", few)
-    expected = each_prefix(largest)
-    model = trained(0, expected)
-    found = certify(model, inputs=tokens([V] * L), expected=expected, position=(1, -2, 2), budget=ENDLESS)
-    assert said(found) == counted(model, expected, places=[1, 1, 2])
-
-
 def test_all_right_is_proved(by_cells):
     """A head that weighs the largest token so far by far most says it at each position."""
 
