@@ -120,11 +120,15 @@ def test_random_models_with_real_attention(seed):
     )
 
 
-def test_one_number_is_its_own_sum():
-    model = AdderTransformer(tokens=2, length=3, classes=1, d=2, heads=1, d_h=1, d_v=2, p=(3,))
+@pytest.mark.parametrize("d", [1, 2])
+def test_one_number_is_its_own_sum(d):
+    """With one dimension and uniform attention, where sums alone decide others, as well."""
+    model = AdderTransformer(tokens=2, length=3, classes=1, d=d, heads=1, d_h=1, d_v=d, p=(3,))
     with torch.no_grad():
         for W in model.parameters():
             W.fill_(0.5)
+        model.blocks[0].W_Q.zero_()
+        model.blocks[0].W_K.zero_()
     assert verdict(model, 1).verdict == "PROVED"
 
 

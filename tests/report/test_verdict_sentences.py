@@ -1,12 +1,17 @@
 """What is printed: one sentence first, no infinity, the dtype in the one line, quiet and verbose, narrow screens."""
 
+from dataclasses import replace
+
 import pytest
 from command import run
 from models.selection import first
 
 from constructions import relation_counting
 from verify import certify
+from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.readings import reading_of
 from verify.report.meaning import sentence
+from verify.tasks.histogram.rounded.verdict import certify as in_format
 
 pytest_plugins = ["pytester"]
 LINES = (
@@ -54,6 +59,17 @@ def test_one_line_names_the_format_that_everything_is_rounded_to():
     wrong = relation_counting.bos(T=3, L=2, as_printed=True)
     assert str(certify(wrong, reading="float32")).endswith(", in float32, any order")
     assert str(certify(wrong)).endswith("predicted 2")
+
+
+def test_sums_in_float32_and_results_rounded_once_are_said():
+    """Readings that allow less than any order in the format alone: neither the line nor the sentence claims that."""
+    found = in_format(relation_counting.dot(T=3, L=2), fmt=FORMATS["bfloat16"], accumulate=FORMATS["float32"])
+    said = sentence(found), str(found)
+    assert ", in bfloat16 with sums in float32 and in any order of evaluation;" in said[0]
+    assert said[1].endswith("reading bfloat16 with sums in float32, any order")
+    once = replace(found, reading=reading_of("bfloat16", "float32", "once").name)
+    assert ", in bfloat16 with sums in float32, each result rounded once;" in sentence(once)
+    assert str(once).endswith("reading bfloat16 with sums in float32, each result rounded once")
 
 
 def test_quiet_is_one_line_and_verbose_has_every_field(capsys, monkeypatch):

@@ -129,17 +129,21 @@ class Certificate:
 
     @property
     def read_as(self) -> str:
-        """The reading with the format that it rounds to.
+        """The reading with the format that it rounds to, and that of sums where it is a wider one.
 
-        >>> Certificate(Verdict.PROVED, None, "t", {"precision": "bfloat16"}, READING_DTYPE, "certified", 9).read_as
-        'bfloat16, any order'
+        >>> said = {"precision": "bfloat16", "accumulate": "float32"}
+        >>> Certificate(Verdict.PROVED, None, "t", said, READING_DTYPE, "certified", 9).read_as
+        'bfloat16 with sums in float32, any order'
         """
-        format = self.parameters.get("precision")
+        format, wider = self.parameters.get("precision"), self.parameters.get("accumulate")
         if self.reading == READING_BIT_EXACT and self.method != CERTIFIED:
             format = format or self.parameters.get("dtype")  # a kernel computes in the dtype of the weights
         if self.reading == READING_REAL or format is None:
             return self.reading
-        return f"{format}, any order" if self.reading == READING_DTYPE else f"{self.reading} in {format}"
+        if self.reading == READING_BIT_EXACT:
+            return f"{self.reading} in {format}"
+        sums = "" if wider in (None, format) else f" with sums in {wider}"
+        return f"{format}{sums}, {self.reading.removeprefix('dtype, ')}"
 
     def to_dict(self) -> dict[str, Any]:
         """The certificate as plain JSON values; counts of inputs are decimal strings.

@@ -5,7 +5,14 @@ from __future__ import annotations
 from math import inf
 
 from verify.arithmetic.outward import about, above, below, decimal
-from verify.frame.certificate import READING_BIT_EXACT, READING_DTYPE, Certificate, Verdict
+from verify.frame.certificate import (
+    CERTIFIED,
+    READING_BIT_EXACT,
+    READING_DTYPE,
+    READING_REAL,
+    Certificate,
+    Verdict,
+)
 
 LONGEST = 24  # digits of a number that is written in full
 
@@ -13,7 +20,6 @@ LONGEST = 24  # digits of a number that is written in full
 def sentence(certificate: Certificate) -> str:
     """What the verdict means to whoever asked.
 
-    >>> from verify.frame.certificate import READING_REAL
     >>> sentence(Certificate(Verdict.PROVED, None, "t", {}, READING_REAL, "certified", 32**10, margin=0.4999998))
     'The answer is right on all 1,125,899,906,842,624 inputs; the closest call is won by at least 0.499999.'
     """
@@ -47,12 +53,14 @@ def _inputs(covered: int | None) -> str:
 
 def _how(certificate: Certificate) -> str:
     """The reading, where it is not real arithmetic."""
-    name = certificate.read_as.removesuffix(", any order")
+    name = certificate.read_as
+    if certificate.reading == READING_REAL:
+        return ""
     if certificate.reading == READING_DTYPE:
-        return f", in {name} and in any order of evaluation"
-    if certificate.reading == READING_BIT_EXACT and certificate.method != "certified":
-        return ", as this machine computes it"
-    return f", computed {name}" if certificate.reading == READING_BIT_EXACT else ""
+        return f", in {name.removesuffix(', any order')} and in any order of evaluation"
+    if certificate.reading == READING_BIT_EXACT:
+        return f", computed {name}" if certificate.method == CERTIFIED else ", as this machine computes it"
+    return f", in {name}"
 
 
 def _closest(certificate: Certificate) -> str:

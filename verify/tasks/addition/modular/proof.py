@@ -72,8 +72,8 @@ def by_sums(model: Adder, P: int) -> DecidedPairs | None:
     line = _line(model, P)
     slopes, heights = ([rational(w) for w in W.flatten()] for W in (numbers(model.W_out), numbers(model.b_out)))
     steps = [b - a for a, b in zip(slopes, slopes[1:], strict=False)]
-    if line is None or not all(step > 0 for step in steps):
-        return None
+    if line is None or not steps or not all(step > 0 for step in steps):
+        return None  # a single class has no neighbours
     meets = [(a - b) / step for a, b, step in zip(heights, heights[1:], steps, strict=False)]
     if any(b < a for a, b in zip(meets, meets[1:], strict=False)):
         return None
