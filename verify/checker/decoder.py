@@ -67,21 +67,28 @@ class Decoder:
             x = self._placed(x, W, shift)
             for i in range(self.layers):
                 at = f"blocks.{i}."
-                x = x + self._attended(self._normal(x, W, f"{at}norm_1"), W, f"{at}attention.")
+                seen = self._attended(self._normal(x, W, f"{at}norm_1"), W, f"{at}attention.")
+                x = self._affine(seen, W, f"{at}attention.W_O", f"{at}attention.b_O", x)
                 if self.has_mlp:
                     z = self._affine(self._normal(x, W, f"{at}norm_2"), W, f"{at}mlp.W_in", f"{at}mlp.b_in")
-                    x = x + self._affine(self._active(z), W, f"{at}mlp.W_out", f"{at}mlp.b_out")
-            logits = self._affine(self._normal(x, W, "norm"), W, "W_U", "b_U").table()[int(self.bos) :]
-            pairs = zip(logits, due, strict=True)
-            return [[] if k is None else [row[k] - y for j, y in enumerate(row) if j != k] for row, k in pairs]
+                    x = self._affine(self._active(z), W, f"{at}mlp.W_out", f"{at}mlp.b_out", x)
+            return self._gaps(arb_mat(x.table()[int(self.bos) :]), W, due)
+
+    def _gaps(self, x: arb_mat, W: dict[str, arb_mat], due: Sequence[int | None]) -> list[list[arb]]:
+        pairs = zip(self._affine(self._normal(x, W, "norm"), W, "W_U", "b_U").table(), due, strict=True)
+        return [[] if k is None else [row[k] - y for j, y in enumerate(row) if j != k] for row, k in pairs]
 
     def _placed(self, x: arb_mat, W: dict[str, arb_mat], shift: int) -> arb_mat:
         if self.pe == "ape":
             return x + arb_mat(W["W_pos"].table()[shift : shift + x.nrows()])
         return x if self.pe == "nope" else arb_mat([[*row, arb(shift + i)] for i, row in enumerate(x.table(), 1)])
 
-    def _affine(self, x: arb_mat, W: dict[str, arb_mat], name: str, bias: str) -> arb_mat:
-        return plus(x * W[name], W[bias]) if bias in W else x * W[name]
+    def _affine(
+        self, x: arb_mat, W: dict[str, arb_mat], name: str, bias: str, stream: arb_mat | None = None
+    ) -> arb_mat:
+        """x W, plus the bias where there is one, plus the stream where it is given."""
+        found = plus(x * W[name], W[bias]) if bias in W else x * W[name]
+        return found if stream is None else found + stream
 
     def _normal(self, x: arb_mat, W: dict[str, arb_mat], name: str) -> arb_mat:
         """(x - mean) / sqrt(variance + eps), times the weight, plus the bias; x without LayerNorm."""
@@ -96,15 +103,20 @@ class Decoder:
         return arb_mat(out)
 
     def _attended(self, x: arb_mat, W: dict[str, arb_mat], at: str) -> arb_mat:
-        """What all heads add to the stream: each position sees itself and those before."""
+        """What all heads read, side by side: each position sees itself and those before."""
         queries, keys, values = (self._affine(x, W, f"{at}W_{c}", f"{at}b_{c}").table() for c in "QKV")
         size, parts = len(queries[0]) // self.heads, []
         for start, stop in pairwise(range(0, len(queries[0]) + 1, size)):
             q, k, v = (arb_mat([row[start:stop] for row in part]) for part in (queries, keys, values))
-            scores = (q * k.transpose() / arb(size).sqrt()).table()
-            seen = [mean(row[: i + 1], arb_mat(v.table()[: i + 1])) for i, row in enumerate(scores)]
-            parts.append(seen)
-        return self._affine(arb_mat([sum(rows, []) for rows in zip(*parts, strict=True)]), W, f"{at}W_O", f"{at}b_O")
+            scores, rows = self._scores(q, k).table(), v.table()
+            parts.append([self._mean(row[: i + 1], arb_mat(rows[: i + 1])) for i, row in enumerate(scores)])
+        return arb_mat([sum(rows, []) for rows in zip(*parts, strict=True)])
+
+    def _scores(self, q: arb_mat, k: arb_mat) -> arb_mat:
+        return q * k.transpose() / arb(q.ncols()).sqrt()
+
+    def _mean(self, scores: Sequence[arb], values: arb_mat) -> list[arb]:
+        return mean(scores, values)
 
     def _active(self, z: arb_mat) -> arb_mat:
         if self.activation == "relu":

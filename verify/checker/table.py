@@ -740,6 +740,18 @@ TABLES |= {
     }
     for task in ("circuit", f"circuit{WRONG_STEP}", "language")
 }
+TABLES |= {
+    f"transformer, {verdict}{IN_DTYPE}": TABLES[f"transformer, {verdict}"]
+    | {
+        "reading": Field("text", STATED),
+        "parameters.precision": Field("text", STATED),
+        "parameters.accumulate?": Field("text | null", STATED),
+    }
+    for verdict in ("proved", "refuted")
+}
+for _margin in ("margin", "margin_scaled?"):
+    of_orders = _trusted("number | null" if _margin == "margin" else "number", BELOW, "no more than twice their bound; all else is shown by counting.check")
+    TABLES[f"transformer, proved{IN_DTYPE}"][_margin] = of_orders
 
 
 def walk(found: Any, kind: str) -> list[str]:
