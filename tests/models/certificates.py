@@ -273,6 +273,9 @@ IN_DTYPES = {  # a format, and whose model is read in it
     "places, float32": ("float32", "places, rotated"),
     "places, before and after, float64": ("float64", "places, before and after"),
     "regions, convex, float64": ("float64", "regions, convex"),
+    "transformer, float32": ("float32", "transformer"),
+    "transformer, placed, float64": ("float64", "transformer, placed"),
+    "transformer, strings, float32": ("float32", "transformer, strings"),
 }
 WRONG_IN_DTYPES = {
     "bos, wrong, float32": ("float32", "bos, wrong"),
@@ -286,6 +289,8 @@ WRONG_IN_DTYPES = {
     "regions, wrong, float32": ("float32", "regions, wrong"),
     "places, wrong, float64": ("float64", "places, wrong"),
     "places, before and after, wrong, float64": ("float64", "places, before and after, wrong"),
+    "transformer, wrong, float32": ("float32", "transformer, wrong"),
+    "transformer, drawn, wrong, float64": ("float64", "transformer, drawn, wrong"),
 }
 
 

@@ -43,7 +43,7 @@ class ComputedDecoder(Decoder):
 
     def _affine(self, x: arb_mat, W: Tensors, name: str, bias: str, stream: arb_mat | None = None) -> arb_mat:
         """One sum, in any order, of products, the bias and the stream; a sum of one term of these two is that term."""
-        found = super()._affine(x, W, name, bias, stream)
+        found = Decoder._affine(self, x, W, name, bias, stream)
         off = self._off(x, name, bias, stream)
         return arb_mat([[y + arb(0, e) for y, e in zip(*rows, strict=True)] for rows in zip(found.table(), off)])
 
@@ -75,7 +75,7 @@ class ComputedDecoder(Decoder):
     def _placed(self, x: arb_mat, W: Tensors, shift: int) -> arb_mat:
         if self.pe == "spe":
             require(shift + x.nrows() <= 2**self.fmt.p, "positions are rounded in the format", NOT_CHECKABLE)
-        found = super()._placed(x, W, shift)
+        found = Decoder._placed(self, x, W, shift)
         if self.pe != "ape":
             return found
         rows = zip(found.table(), x.table(), W["W_pos"].table()[shift : shift + x.nrows()], strict=True)
@@ -133,9 +133,9 @@ class ComputedDecoder(Decoder):
         d, tiny, sizes = len(row), self.fmt.tiny, [abs(x).upper() for x in row]
         require(bool(self.growth(4 * d + 16) < 0.25), "a LayerNorm is too far off in the format", NOT_CHECKABLE)
         centre, about, squares = sum(row, arb(0)) / d, sum(sizes, arb(0)) / d, sum((y * y for y in sizes), arb(0)) / d
-        off = (2 * self.growth(d + 2) * about + (d + 4) * tiny).upper()
+        off = (self._gamma(d + 2) * about + (d + 4) * tiny).upper()
         variance = sum(((x - centre) * (x - centre) for x in row), arb(0)) / d
-        variance += arb(0, (2 * self.growth(4 * d + 16) * squares + 8 * (d + 2) * tiny).upper())
+        variance += arb(0, (self._gamma(4 * d + 16) * squares + 8 * (d + 2) * tiny).upper())
         inner = variance + arb(self.eps)
         inner += arb(0, (self.growth(3) * abs(inner) + 4 * tiny).upper())
         inverse = 1 / inner.sqrt()
@@ -143,6 +143,9 @@ class ComputedDecoder(Decoder):
         require(bool(inverse > 0), "a variance may be 0 in the format", NOT_CHECKABLE)
         self._hold(4 * (1 + d) * squares + off)
         return Spread(centre, off, inverse, [y + (abs(centre) + off).upper() for y in sizes])
+
+    def _gamma(self, n: int) -> arb:
+        return n * self.fmt.u / (1 - n * self.fmt.u)
 
     def _rounded(self, spread: Spread, size: arb, weight: arb, bias: arb) -> arb:
         """What rounding (x - mean) / s, times the weight, plus the bias, may do, or x (w / s) + (b - mean w / s).
@@ -171,7 +174,7 @@ class ComputedDecoder(Decoder):
         return W[f"{name}.weight"].table()[0], W[f"{name}.bias"].table()[0]
 
     def _active(self, z: arb_mat) -> arb_mat:
-        found = super()._active(z)
+        found = Decoder._active(self, z)
         if self.activation == "relu":
             return found
         share, tiny = (ULPS * self.fmt.u + self.growth(2)) * (1 + self.growth(2)), 4 * self.fmt.tiny

@@ -154,16 +154,16 @@ def _longest(model: Decoder, task: CountingTask, length: Any) -> int:
 def _show(model: Decoder, task: CountingTask, tokens: Tokens, shift: int, c: dict[str, Any]) -> None:
     """Every judged position of an input has the margin, and the one times the number of positions that it sees.
 
-    In a dtype each is right in every order, and no order is shown to have less than the margin.
+    In a dtype every order has half of both, and no order is shown to have less than all of them.
     """
     margin, scaled, due = arb(c["margin"]), arb(c.get("margin_scaled", 0.0)), task.due(tokens)
     for bits in BITS[:2]:
         rows = [*enumerate(model.gaps(tokens, due, shift, bits), 1)]
         if isinstance(model, ComputedDecoder):
-            has_it = not any(x < margin or x * (i + model.bos) < scaled for i, row in rows for x in row)
-            require(has_it, f"margin: is more than {list(tokens)[:20]} at shift {shift} has")
-            is_right = all(x > 0 for _, row in rows for x in row)
-            require(is_right, f"{list(tokens)[:20]} at shift {shift} may be wrong in some order", NOT_CHECKABLE)
+            has_less = any(x < margin or x * (i + model.bos) < scaled for i, row in rows for x in row)
+            require(not has_less, f"margin: {list(tokens)[:20]} at shift {shift} has less")
+            has_half = all(2 * x >= margin and 2 * x * (i + model.bos) >= scaled for i, row in rows for x in row)
+            require(has_half, f"half of the margin is not shown for {list(tokens)[:20]}, shift {shift}", NOT_CHECKABLE)
             return
         if all(x >= margin and x * (i + model.bos) >= scaled for i, row in rows for x in row):
             return

@@ -750,8 +750,9 @@ TABLES |= {
     for verdict in ("proved", "refuted")
 }
 for _margin in ("margin", "margin_scaled?"):
-    of_orders = _trusted("number | null" if _margin == "margin" else "number", BELOW, "no more than twice their bound; all else is shown by counting.check")
-    TABLES[f"transformer, proved{IN_DTYPE}"][_margin] = of_orders
+    TABLES[f"transformer, proved{IN_DTYPE}"][_margin] = _trusted(
+        COUNTING[_margin].types, BELOW, "no more than half of it; the rest is shown by counting.check"
+    )
 
 
 def walk(found: Any, kind: str) -> list[str]:
