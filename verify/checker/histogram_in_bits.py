@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
 from verify.checker.constant_bits import LeftToRight, Slot, ahead, opened_in_bits
-from verify.checker.reading import Weights, require
+from verify.checker.reading import Weights, require, whole
 from verify.checker.statement import compare, stands_for
 
 
@@ -89,7 +90,9 @@ def _refute(model: HistogramInBits, c: dict[str, Any]) -> None:
     compare(case, {"input": tokens, "expected": count, "is_tie": len(best) > 1})
     compare(case, {"predicted": others[0] if rows else None, "module_predicts": best[0] if rows else first})
     compare(c, {"margin": None if gap is None else gap / model.at.one})
+    share, pairs = c["error_share"], T**L * L
+    require(share is None or len(share) == 2, "error_share: must be two shares")
     if c.get("wrong_pairs") is not None:
-        wrong, pairs, share = int(c["wrong_pairs"]), T**L * L, c["error_share"]
-        is_near = share is not None and all(stands_for(x * pairs, wrong) for x in share)
+        wrong = whole(c["wrong_pairs"], "wrong_pairs")
+        is_near = share is not None and all(stands_for(x, Fraction(wrong, pairs)) for x in share)
         require(0 < wrong <= pairs and is_near, "error_share: does not fit wrong_pairs")

@@ -789,16 +789,17 @@ TABLES |= {
 }
 
 
-STRINGS_RUN = "by count01_in_bits.check"
+STRINGS_RUN = "by count01_in_bits.refute"
 for _verdict, _table in (("proved", COUNT01_PROVED), ("refuted", COUNT01_WRONG)):
     _left_out = ("counts", "wrong_share", "boxes", "beyond", "margin_scaled", "tightest", "counterexample.margin")
     _kept = {path: field for path, field in _table.items() if not path.startswith(_left_out)}
     TABLES[f"count01, {_verdict}{IN_BITS}"] = _kept | OF_BITS | {
         "tightest": NULL,
-        "margin": Field("number" if _verdict == "proved" else "number | null", STRINGS_RUN),
+        "margin": Field("number | null", STRINGS_RUN),
     }  # fmt: skip
+TABLES[f"count01, proved{IN_BITS}"]["margin"] = Field("number", "a bound, shown by count01_in_bits.prove")
 TABLES[f"count01, refuted{IN_BITS}"] |= {
-    "counterexample.tokens": Field("list", "run again, by count01_in_bits.check"),
+    "counterexample.tokens": Field("list", STRINGS_RUN),
     **{f"counterexample.{name}": Field("text", STRINGS_RUN) for name in ("predicted", "replayed")},
     "counterexample.logits": Field("list", STRINGS_RUN),
     "counterexample.logits[]": Field("number | null", STRINGS_RUN),
