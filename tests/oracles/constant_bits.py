@@ -54,7 +54,7 @@ def stored(at, tensor, *shape):
 
 
 def histogram_logits(at, tensors, about, tokens, position):
-    T, L, d = about["T"], about["L"], about["d"]
+    L, d = about["L"], about["d"]
     E, W_1, W_2 = (stored(at, tensors[name], *tensors[name][1]) for name in ("E", "W_1", "W_2"))
     context = [E[t] for t in tokens]
     if "e_BOS" in tensors:

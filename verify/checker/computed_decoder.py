@@ -8,14 +8,12 @@ from functools import cache, reduce
 
 from flint import arb, arb_mat, fmpq_mat
 
-from verify.checker.decoder import Decoder
+from verify.checker.decoder import Decoder, Tensors, activated, affine, placed
 from verify.checker.formats import BinaryFormat
 from verify.checker.layer_norm import ULPS, LayerNormRoundings
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.regions import mean
 from verify.checker.roundoff import FLUSHED, Roundoff
-
-Tensors = dict[str, arb_mat]
 
 
 class ComputedDecoder(LayerNormRoundings, Decoder):
@@ -32,9 +30,10 @@ class ComputedDecoder(LayerNormRoundings, Decoder):
 
     def _affine(self, x: arb_mat, W: Tensors, name: str, bias: str, stream: arb_mat | None = None) -> arb_mat:
         """One sum, in any order, of products, the bias and the stream; a sum of one term of these two is that term."""
-        found = Decoder._affine(self, x, W, name, bias, stream)
+        found = affine(x, W, name, bias, stream)
         off = self._off(x, name, bias, stream)
-        return arb_mat([[y + arb(0, e) for y, e in zip(*rows, strict=True)] for rows in zip(found.table(), off)])
+        both = zip(found.table(), off, strict=True)
+        return arb_mat([[y + arb(0, e) for y, e in zip(*rows, strict=True)] for rows in both])
 
     def _off(self, x: arb_mat, name: str, bias: str, stream: arb_mat | None = None) -> list[list[arb]]:
         sizes = (_magnitudes(x) * self.sizes[name]).table()
@@ -61,7 +60,7 @@ class ComputedDecoder(LayerNormRoundings, Decoder):
     def _placed(self, x: arb_mat, W: Tensors, shift: int) -> arb_mat:
         if self.pe == "spe":
             require(shift + x.nrows() <= 2**self.fmt.p, "positions are rounded in the format", NOT_CHECKABLE)
-        found = Decoder._placed(self, x, W, shift)
+        found = placed(self.pe, x, W, shift)
         if self.pe != "ape":
             return found
         rows = zip(found.table(), x.table(), W["W_pos"].table()[shift : shift + x.nrows()], strict=True)
@@ -130,7 +129,7 @@ class ComputedDecoder(LayerNormRoundings, Decoder):
         return W[f"{name}.weight"].table()[0], W[f"{name}.bias"].table()[0]
 
     def _active(self, z: arb_mat) -> arb_mat:
-        found = Decoder._active(self, z)
+        found = activated(self.activation, z)
         if self.activation == "relu":
             return found
         share, tiny = (ULPS * self.fmt.u + self.growth(2)) * (1 + self.growth(2)), 4 * self.fmt.tiny
@@ -141,7 +140,7 @@ class ComputedDecoder(LayerNormRoundings, Decoder):
     # ---- the readout
 
     def _differences(self, k: int) -> tuple[arb_mat, arb_mat, fmpq_mat]:
-        """Columns of W_U that are read for (logit k) - (each logit): of the normalised stream, centred, with its sum."""
+        """Columns of W_U that are read for (logit k) - (each logit): of the stream, centred, and their sums."""
         U, d = self.exact["W_U"].tolist(), self.exact["W_U"].nrows()
         rows = [[row[k] - y for y in row] for row in U]
         weight = self.exact["norm.weight"].tolist()[0] if self.norm else [1] * d

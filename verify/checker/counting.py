@@ -6,7 +6,7 @@ from flint import arb
 
 from verify.checker.computed_decoder import ComputedDecoder
 from verify.checker.counting_task import LONGEST, STARTED, CountingTask, Tokens
-from verify.checker.decoder import Decoder
+from verify.checker.decoder import Decoder, ExactDecoder
 from verify.checker.exponentials import BITS
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
 from verify.checker.roundoff import opened
@@ -28,7 +28,7 @@ RIGHT = "right means: at every judged position the right class has strictly the 
 def check(weights: bytes, c: dict[str, Any]) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     verdict, fmt, trusted = opened("transformer", c)
-    model = Decoder(weights) if fmt is None else ComputedDecoder(weights, fmt)
+    model: Decoder = ExactDecoder(weights) if fmt is None else ComputedDecoder(weights, fmt)
     task, p = CountingTask(c["parameters"]), c["parameters"]
     due = {"name": task.name, "model": "transformer", **model.says, **task.sizes}
     due |= {name: p[name] for name in ("precision", "accumulate") if fmt and name in p}
