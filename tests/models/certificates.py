@@ -48,6 +48,7 @@ from verify.tasks.contextual.positional.task import Positional
 from verify.tasks.contextual.verdict import ContextualCounting, domain_of
 from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import Count01
+from verify.tasks.histogram.constant_bits import certify as decide_in_bits
 from verify.tasks.histogram.proof import certify as decide_histogram
 from verify.tasks.histogram.rounded.verdict import certify as decide_rounded
 from verify.tasks.inductive.task import Counting
@@ -273,6 +274,9 @@ IN_DTYPES = {  # a format, and whose model is read in it
     "places, float32": ("float32", "places, rotated"),
     "places, before and after, float64": ("float64", "places, before and after"),
     "regions, convex, float64": ("float64", "regions, convex"),
+    "transformer, float32": ("float32", "transformer"),
+    "transformer, placed, float64": ("float64", "transformer, placed"),
+    "transformer, strings, float32": ("float32", "transformer, strings"),
 }
 WRONG_IN_DTYPES = {
     "bos, wrong, float32": ("float32", "bos, wrong"),
@@ -286,7 +290,23 @@ WRONG_IN_DTYPES = {
     "regions, wrong, float32": ("float32", "regions, wrong"),
     "places, wrong, float64": ("float64", "places, wrong"),
     "places, before and after, wrong, float64": ("float64", "places, before and after, wrong"),
+    "transformer, wrong, float32": ("float32", "transformer, wrong"),
+    "transformer, drawn, wrong, float64": ("float64", "transformer, drawn, wrong"),
 }
+
+
+IN_BITS = {  # how many bits, and whose model is read in them
+    "dot, 4 bits": (4, "dot"),
+    "lin+sftm, 6 bits": (6, "lin+sftm"),
+    "bos+sftm, 8 bits": (8, "bos+sftm"),
+    "count01, uniform, 6 bits": (6, "count01, uniform"),
+    "count01, heads, 5 bits": (5, "count01, heads"),
+    "bos, wrong, 3 bits": (3, "bos, wrong"),
+    "random, wrong, 7 bits": (7, "random, wrong"),
+    "count01, from 1, wrong, 6 bits": (6, "count01, from 1, wrong"),
+    "count01, heads, wrong, 4 bits": (4, "count01, heads, wrong"),
+}
+SMALL = {"count01, uniform": PromptDomain(2, 1), "count01, heads": PromptDomain(None, 3, 3)}
 
 
 def drawn(seed):
@@ -329,7 +349,7 @@ def real(name):
 
 
 REALS = [*PARITIES, *MODULARS, *ADDITIONS, *COUNTS, *REGIONS, *PLACED, *TRANSFORMERS]
-ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES, *WRONG_IN_DTYPES, *CIRCUITS]
+ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES, *WRONG_IN_DTYPES, *IN_BITS, *CIRCUITS]
 NAMES = [name for name in ALL if name != "two dimensions"]  # which takes a second to check
 
 
@@ -354,6 +374,19 @@ def in_dtype(precision, name):
         weights = checkpoint.as_bytes(module, claim=None, construction=None)
         return weights, decide_rounded(module, fmt=reading.format).about(weights).to_json()
     problem, weights = real(name)
+    return weights, certify(problem, reading).about(weights).to_json()
+
+
+def in_bits(s, name):
+    """The weights' bytes, and the certificate of a model in s-bit arithmetic."""
+    if name in HISTOGRAMS:
+        module = HISTOGRAMS[name]()
+        weights = checkpoint.as_bytes(module, claim=None, construction=None)
+        return weights, decide_in_bits(module, s).about(weights).to_json()
+    (module, domain), reading = COUNTS[name](), reading_of(f"s{s}")
+    labels = "thesis" if "uniform" in name else "majority-ones"
+    problem = Count01.of(module, labels, SMALL.get(name, domain), reading=reading)
+    weights = count01.as_bytes(module)
     return weights, certify(problem, reading).about(weights).to_json()
 
 
@@ -384,6 +417,8 @@ def honest(name):
         return of_circuit(made(), s, reading, "wrong" in name)
     if name in IN_DTYPES | WRONG_IN_DTYPES:
         return in_dtype(*(IN_DTYPES | WRONG_IN_DTYPES)[name])
+    if name in IN_BITS:
+        return in_bits(*IN_BITS[name])
     build, law = HEADS[name]
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()):
         count01.save(build(), f"{place}/model.safetensors")

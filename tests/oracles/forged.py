@@ -13,6 +13,7 @@ from fractions import Fraction
 from itertools import product
 
 from flint import arb, ctx
+from oracles import constant_bits
 from oracles.circuit import NaiveTransformer, gate_value
 from oracles.circuit_real import next_tokens
 
@@ -41,9 +42,13 @@ def falsehood(weights, certificate):
             of_task |= {"parity": parity, "modular": modular, "count01": count01, "addition": addition}
             of_task |= {name: contextual for name in REGIONS}
             of_task |= {"circuit": circuit, "language": circuit}
-            if c["reading"] == "dtype, any order" and c["task"] != "inductive":
+            is_recurrent = c["task"] == "inductive" and c["parameters"]["model"] != "transformer"
+            if c["reading"] == "dtype, any order" and not is_recurrent:
                 tensors, c = in_dtype(tensors, c)
-            of_task[c["task"]](tensors, about, c)
+            if c["reading"] == "bit-exact" and c["task"] in ("histogram", "count01"):
+                getattr(constant_bits, c["task"])(tensors, about, c, say)
+            else:
+                of_task[c["task"]](tensors, about, c)
     except Lie as lie:
         return str(lie)
     return None
@@ -104,6 +109,7 @@ def in_dtype(tensors, c):
         halves["parameters"] = c["parameters"] | {"slope": nearest(tensors["slope"][2][0])}
     if is_wrong:
         return {name: (dtype, shape, [*map(nearest, x)]) for name, (dtype, shape, x) in tensors.items()}, c | halves
+    halves |= {"margin_scaled": c["margin_scaled"] / 2} if "margin_scaled" in c else {}
     halves |= {"margin_per_count": [m / 2 for m in c["margin_per_count"]]} if c["task"] == "histogram" else {}
     where = {"modular": [0, 0], "addition": None}
     halves["tightest"] = {"margin": c["margin"] / 2, "input": where[c["task"]]} if c["task"] in where else None

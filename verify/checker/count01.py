@@ -6,7 +6,9 @@ from typing import Any
 
 from flint import fmpq
 
+from verify.checker import count01_in_bits
 from verify.checker.boxes import Box, all_positive
+from verify.checker.constant_bits import bits_of, opened_in_bits
 from verify.checker.exponentials import Sum, scaled, sign_of
 from verify.checker.prompts import EQUALS, TOKENS, Domain, PromptModel, PromptRegion, in_dtype, less, read_count01
 from verify.checker.reading import NOT_CHECKABLE, require
@@ -23,7 +25,11 @@ INPUTS_ARE = "triples (n0, n1, n2) {}; each triple stands for every order of its
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     c = certificate_of("count01", weights, certificate)
-    (verdict, fmt, trusted), (numbers, sizes) = opened("count01", c), read_count01(weights)
+    s, (numbers, sizes), fmt = bits_of(c), read_count01(weights), None
+    if s is None:
+        verdict, fmt, trusted = opened("count01", c)
+    else:
+        verdict, trusted = opened_in_bits("count01", c, s, "token")
     p, domain = c["parameters"], _domain(c["parameters"])
     if fmt and verdict == "REFUTED":
         numbers, off = {name: [*map(Roundoff(fmt).rounded, x)] for name, x in numbers.items()}, 0.0
@@ -34,13 +40,21 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     compare(p, {k: v for k, v in sizes.items() if k != "d_h" and k in p})
     lasts = (EQUALS,) if p.get("semantic_only") else (EQUALS, FOUR, FIVE)
     read = "after =" if p.get("semantic_only") else "times the last tokens =, 4, 5"
-    compare(c, {"region": _region(domain), "inputs_are": INPUTS_ARE.format(read)})
+    strings = f"strings of digits, each read after ={', 4 and 5' * (len(lasts) > 1)}"
+    compare(c, {"region": _region(domain), "inputs_are": INPUTS_ARE.format(read) if s is None else strings})
     alike = "the same product of two numbers is computed alike at every position"
-    compare(c, {"assumptions": [*contract(p, softmax=", normalises, then weighs the values"), alike] if fmt else []})
+    of_format = [*contract(p, softmax=", normalises, then weighs the values"), alike] if fmt else []
+    compare(c, {} if s is not None else {"assumptions": of_format})
     cells = [
         PromptRegion(last, is_more, _due(last, is_more, p["labels"])) for last in lasts for is_more in (True, False)
     ]
-    if verdict == "REFUTED":
+    if s is not None:
+        in_bits = count01_in_bits.PromptsInBits(numbers, sizes["skip"], s)
+        if verdict == "PROVED":
+            count01_in_bits.prove(in_bits, cells, domain, _longest(domain), c)
+        else:
+            count01_in_bits.refute(in_bits, *wrong_prompt(cells, domain, c), c, s)
+    elif verdict == "REFUTED":
         cell, tokens = wrong_prompt(cells, domain, c)
         if fmt:
             run_again(replay_of(c, fmt), numbers, sizes["skip"], cell, tokens, c)

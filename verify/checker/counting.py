@@ -1,41 +1,39 @@
 """Certificates about transformers that count inductively: every input is run in balls (docs/checker.md)."""
 
-from collections.abc import Iterator
-from itertools import product
 from typing import Any
 
 from flint import arb
 
-from verify.checker.decoder import Decoder
+from verify.checker.computed_decoder import ComputedDecoder
+from verify.checker.counting_task import LONGEST, STARTED, CountingTask, Tokens
+from verify.checker.decoder import Decoder, ExactDecoder
 from verify.checker.exponentials import BITS
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
-from verify.checker.statement import compare, header
-from verify.checker.table import walk
+from verify.checker.roundoff import opened
+from verify.checker.statement import compare
 
-SIZES = {
-    "vanilla": ["vocabulary"], "succession": ["vocabulary"], "shifted": ["vocabulary"], "helper": ["vocabulary"],
-    "helper-shifted": ["vocabulary"], "modular": ["modulus"], "first-homogeneous": [],
-    "selective": ["types", "max_count"], "selective-modular": ["types", "max_count", "modulus"],
-    "first-heterogeneous": ["types"],
-}  # fmt: skip
-STARTED = ("shifted", "helper", "helper-shifted")
-MOST_WORK, LONGEST = 10**8, 1 << 10  # numbers of the file times tokens that are run; tokens of a string
+MOST_WORK = 10**8  # numbers of the file times tokens that are run
 ASSUMED = [
     "torch.export traced the module faithfully",
     "the module is called on a batch of one input",
-    "right means: at every judged position the right class has strictly the largest logit",
 ]
-
-Tokens = tuple[int, ...]
+CONTRACT = [
+    "each operation is rounded to nearest, or kept with 2p + 2 bits; sums in any order, products fused or not",
+    "exp and erf within 8 u of their value, GELU within 8 u of |x|, exp(0) = 1",
+    "LayerNorm in one pass, two passes or by Welford",
+]
+RIGHT = "right means: at every judged position the right class has strictly the largest logit"
 
 
 def check(weights: bytes, c: dict[str, Any]) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    verdict = header(c)
-    trusted, model = walk(c, f"transformer, {verdict.lower()}"), Decoder(weights)
-    task = CountingTask(c["parameters"])
+    verdict, fmt, trusted = opened("transformer", c)
+    model: Decoder = ExactDecoder(weights) if fmt is None else ComputedDecoder(weights, fmt)
+    task, p = CountingTask(c["parameters"]), c["parameters"]
     due = {"name": task.name, "model": "transformer", **model.says, **task.sizes}
-    compare(c, {"parameters": due | ({"distinct_start": True} if task.distinct else {}), "assumptions": ASSUMED})
+    due |= {name: p[name] for name in ("precision", "accumulate") if fmt and name in p}
+    due |= {"distinct_start": True} if task.distinct else {}
+    compare(c, {"parameters": due, "assumptions": [*ASSUMED, *(CONTRACT if fmt else []), RIGHT]})
     require((model.tokens, model.classes) == (task.tokens, task.classes), "weights: other tokens or classes")
     if verdict == "REFUTED":
         _refute(model, task, c)
@@ -64,68 +62,6 @@ def check(weights: bytes, c: dict[str, Any]) -> tuple[str, list[str]]:
     return verdict, trusted
 
 
-class CountingTask:
-    """A task: its inputs, and the class that is right at each of their positions."""
-
-    def __init__(self, p: dict[str, Any]) -> None:
-        self.name, self.distinct = p["name"], "distinct_start" in p
-        require(self.name in SIZES, f"parameters: {self.name[:80]!r} is no task")
-        self.sizes = {name: p.get(name) for name in SIZES[self.name]}
-        require(all(type(n) is int and n > 0 for n in self.sizes.values()), "parameters: a size is missing")
-        self.M: Any  # a number wherever the task has number words
-        self.M, self.m, self.K, self.C = (p.get(name) for name in ("vocabulary", "modulus", "types", "max_count"))
-        require(not self.distinct or (self.K or 0) > 1, "parameters: no first two tokens differ")
-        self.tokens = self.K or (1 if self.name in ("vanilla", "modular", "first-homogeneous") else self.words)
-        of_count = (self.M if self.M is not None else self.C or 0) + 1
-        self.classes = self.m if self.m is not None else 2 if self.name.startswith("first") else of_count
-
-    @property
-    def words(self) -> int:
-        """Number words 0..M, a, and b where there is a helper."""
-        return int(self.M) + 2 + int(self.name.startswith("helper"))
-
-    def ends_at(self) -> int | None:
-        """The largest length that number words leave room for."""
-        return None if self.M is None else int(self.M) - (self.name == "shifted")
-
-    def longest_inputs(self, longest: int, room: int | None) -> Iterator[Tokens]:
-        """Inputs of which all inputs are prefixes, and no others; at most `room` tokens."""
-        most = longest if room is None else min(longest, room)
-        if self.K is not None:
-            every = product(range(self.K), repeat=most)
-            yield from (x for x in every if not self.distinct or x[1:2] != x[:1])
-        elif self.name in STARTED:
-            first = {"shifted": range(1, self.M + 1), "helper": range(1), "helper-shifted": range(self.M + 1)}
-            for start in first[self.name]:
-                for filler in range(self.M + 1, self.tokens if start < self.M else self.M + 2):
-                    yield (start, *[filler] * min(longest, self.M - start))[:room]
-        else:
-            yield (self.M + 1 if self.name == "succession" else 0,) * most
-            if self.name == "succession" and self.M > 1:
-                yield (*range(1, min(most, self.M - 1) + 1),)
-
-    def is_input(self, tokens: Tokens, room: int | None) -> bool:
-        """Whether the task has this input, and positions for it."""
-        if not tokens or len(tokens) > LONGEST or (room is not None and len(tokens) > room):
-            return False
-        if self.K is not None:
-            return max(tokens) < self.K and not (self.distinct and tokens[1:2] == tokens[:1])
-        longest = self.ends_at() or (len(tokens) if self.M is None else 0)
-        return any(x[: len(tokens)] == tokens for x in self.longest_inputs(longest, room))
-
-    def due(self, tokens: Tokens) -> list[int | None]:
-        """The right class at each position, None where none is judged."""
-        if self.name.startswith("first"):
-            return [int(i == 0) for i in range(len(tokens))]
-        if self.name in STARTED:
-            return [tokens[0] + i if tokens[0] + i <= self.M else None for i in range(len(tokens))]
-        if self.name == "succession" and tokens[:1] == (1,):
-            return [t + 1 if t < self.M else None for t in tokens]
-        counts = [tokens[: i + 1].count(t) for i, t in enumerate(tokens)]
-        most = self.C if self.C is not None else self.M
-        return [None if most is not None and n > most else (n - 1) % self.m if self.m else n for n in counts]
-
-
 def _longest(model: Decoder, task: CountingTask, length: Any) -> int:
     """The length that the certificate names: all that there are, or as many tokens after a leading one."""
     most, leading = task.ends_at(), task.name in STARTED
@@ -144,11 +80,20 @@ def _longest(model: Decoder, task: CountingTask, length: Any) -> int:
 
 
 def _show(model: Decoder, task: CountingTask, tokens: Tokens, shift: int, c: dict[str, Any]) -> None:
-    """Every judged position of an input has the margin, and the one times the number of positions that it sees."""
-    margin, scaled = arb(c["margin"]), arb(c.get("margin_scaled", 0.0))
+    """Every judged position of an input has the margin, and the one times the number of positions that it sees.
+
+    In a dtype every order has half of both, and no order is shown to have less than all of them.
+    """
+    margin, scaled, due = arb(c["margin"]), arb(c.get("margin_scaled", 0.0)), task.due(tokens)
     for bits in BITS[:2]:
-        rows = model.gaps(tokens, task.due(tokens), shift, bits)
-        if all(x >= margin and x * (i + model.bos) >= scaled for i, row in enumerate(rows, 1) for x in row):
+        rows = [*enumerate(model.gaps(tokens, due, shift, bits), 1)]
+        if isinstance(model, ComputedDecoder):
+            has_less = any(x < margin or x * (i + model.bos) < scaled for i, row in rows for x in row)
+            require(not has_less, f"margin: {list(tokens)[:20]} at shift {shift} has less")
+            has_half = all(2 * x >= margin and 2 * x * (i + model.bos) >= scaled for i, row in rows for x in row)
+            require(has_half, f"half of the margin is not shown for {list(tokens)[:20]}, shift {shift}", NOT_CHECKABLE)
+            return
+        if all(x >= margin and x * (i + model.bos) >= scaled for i, row in rows for x in row):
             return
     raise Refusal(f"margin: is not shown for {list(tokens)[:20]} at shift {shift}")
 

@@ -1,6 +1,7 @@
 """A causal decoder in the layout of GPT-2, run in balls on strings of tokens (docs/checker.md)."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -13,8 +14,10 @@ ATTENTION = {"W_Q": "d inner", "W_K": "d inner", "W_V": "d inner", "W_O": "inner
 BIASES = {"b_Q": "inner", "b_K": "inner", "b_V": "inner", "b_O": "d"}
 KINDS = {"pe": str, "bos": bool, "n_heads": int, "activation": str, "layernorm": bool, "positions": int, "eps": float}
 
+Tensors = dict[str, arb_mat]
 
-class Decoder:
+
+class Decoder(ABC):
     """The tensors of a file and what its metadata say of their use; `says` is what a certificate must repeat."""
 
     def __init__(self, data: bytes) -> None:
@@ -67,24 +70,62 @@ class Decoder:
             x = self._placed(x, W, shift)
             for i in range(self.layers):
                 at = f"blocks.{i}."
-                x = x + self._attended(self._normal(x, W, f"{at}norm_1"), W, f"{at}attention.")
+                seen = self._attended(self._normal(x, W, f"{at}norm_1"), W, f"{at}attention.")
+                x = self._affine(seen, W, f"{at}attention.W_O", f"{at}attention.b_O", x)
                 if self.has_mlp:
                     z = self._affine(self._normal(x, W, f"{at}norm_2"), W, f"{at}mlp.W_in", f"{at}mlp.b_in")
-                    x = x + self._affine(self._active(z), W, f"{at}mlp.W_out", f"{at}mlp.b_out")
-            logits = self._affine(self._normal(x, W, "norm"), W, "W_U", "b_U").table()[int(self.bos) :]
-            pairs = zip(logits, due, strict=True)
-            return [[] if k is None else [row[k] - y for j, y in enumerate(row) if j != k] for row, k in pairs]
+                    x = self._affine(self._active(z), W, f"{at}mlp.W_out", f"{at}mlp.b_out", x)
+            return self._gaps(arb_mat(x.table()[int(self.bos) :]), W, due)
 
-    def _placed(self, x: arb_mat, W: dict[str, arb_mat], shift: int) -> arb_mat:
-        if self.pe == "ape":
-            return x + arb_mat(W["W_pos"].table()[shift : shift + x.nrows()])
-        return x if self.pe == "nope" else arb_mat([[*row, arb(shift + i)] for i, row in enumerate(x.table(), 1)])
+    def _attended(self, x: arb_mat, W: dict[str, arb_mat], at: str) -> arb_mat:
+        """What all heads read, side by side: each position sees itself and those before."""
+        queries, keys, values = (self._affine(x, W, f"{at}W_{c}", f"{at}b_{c}").table() for c in "QKV")
+        size, parts = len(queries[0]) // self.heads, []
+        for start, stop in pairwise(range(0, len(queries[0]) + 1, size)):
+            q, k, v = (arb_mat([row[start:stop] for row in part]) for part in (queries, keys, values))
+            scores, rows = self._scores(q, k).table(), v.table()
+            parts.append([self._mean(row[: i + 1], arb_mat(rows[: i + 1])) for i, row in enumerate(scores)])
+        return arb_mat([sum(rows, []) for rows in zip(*parts, strict=True)])
 
-    def _affine(self, x: arb_mat, W: dict[str, arb_mat], name: str, bias: str) -> arb_mat:
-        return plus(x * W[name], W[bias]) if bias in W else x * W[name]
+    @abstractmethod
+    def _placed(self, x: arb_mat, W: Tensors, shift: int) -> arb_mat:
+        """The stream of tokens with their positions."""
 
-    def _normal(self, x: arb_mat, W: dict[str, arb_mat], name: str) -> arb_mat:
+    @abstractmethod
+    def _affine(self, x: arb_mat, W: Tensors, name: str, bias: str, stream: arb_mat | None = None) -> arb_mat:
+        """x W, plus the bias where there is one, plus the stream where it is given."""
+
+    @abstractmethod
+    def _normal(self, x: arb_mat, W: Tensors, name: str) -> arb_mat:
         """(x - mean) / sqrt(variance + eps), times the weight, plus the bias; x without LayerNorm."""
+
+    @abstractmethod
+    def _scores(self, q: arb_mat, k: arb_mat) -> arb_mat:
+        """All q k, divided by the root of the head's size."""
+
+    @abstractmethod
+    def _mean(self, scores: Sequence[arb], values: arb_mat) -> list[arb]:
+        """Of values weighed by e^score."""
+
+    @abstractmethod
+    def _active(self, z: arb_mat) -> arb_mat:
+        """ReLU or GELU."""
+
+    @abstractmethod
+    def _gaps(self, x: arb_mat, W: Tensors, due: Sequence[int | None]) -> list[list[arb]]:
+        """(due logit) - (each other one), from the last stream."""
+
+
+class ExactDecoder(Decoder):
+    """The decoder in real arithmetic: balls that hold one number each."""
+
+    def _placed(self, x: arb_mat, W: Tensors, shift: int) -> arb_mat:
+        return placed(self.pe, x, W, shift)
+
+    def _affine(self, x: arb_mat, W: Tensors, name: str, bias: str, stream: arb_mat | None = None) -> arb_mat:
+        return affine(x, W, name, bias, stream)
+
+    def _normal(self, x: arb_mat, W: Tensors, name: str) -> arb_mat:
         if not self.norm:
             return x
         weight, bias, out = W[f"{name}.weight"].table()[0], W[f"{name}.bias"].table()[0], []
@@ -95,21 +136,36 @@ class Decoder:
             out.append([y / root * a + b for y, a, b in zip(moved, weight, bias, strict=True)])
         return arb_mat(out)
 
-    def _attended(self, x: arb_mat, W: dict[str, arb_mat], at: str) -> arb_mat:
-        """What all heads add to the stream: each position sees itself and those before."""
-        queries, keys, values = (self._affine(x, W, f"{at}W_{c}", f"{at}b_{c}").table() for c in "QKV")
-        size, parts = len(queries[0]) // self.heads, []
-        for start, stop in pairwise(range(0, len(queries[0]) + 1, size)):
-            q, k, v = (arb_mat([row[start:stop] for row in part]) for part in (queries, keys, values))
-            scores = (q * k.transpose() / arb(size).sqrt()).table()
-            seen = [mean(row[: i + 1], arb_mat(v.table()[: i + 1])) for i, row in enumerate(scores)]
-            parts.append(seen)
-        return self._affine(arb_mat([sum(rows, []) for rows in zip(*parts, strict=True)]), W, f"{at}W_O", f"{at}b_O")
+    def _scores(self, q: arb_mat, k: arb_mat) -> arb_mat:
+        return q * k.transpose() / arb(q.ncols()).sqrt()
+
+    def _mean(self, scores: Sequence[arb], values: arb_mat) -> list[arb]:
+        return mean(scores, values)
 
     def _active(self, z: arb_mat) -> arb_mat:
-        if self.activation == "relu":
-            return relu(z)
-        if self.activation == "gelu":
-            return arb_mat([[y * (1 + (y / arb(2).sqrt()).erf()) / 2 for y in row] for row in z.table()])
-        root, c = (2 / arb.pi()).sqrt(), arb(0.044715)
-        return arb_mat([[y * (1 + (root * (y + c * y * y * y)).tanh()) / 2 for y in row] for row in z.table()])
+        return activated(self.activation, z)
+
+    def _gaps(self, x: arb_mat, W: Tensors, due: Sequence[int | None]) -> list[list[arb]]:
+        pairs = zip(self._affine(self._normal(x, W, "norm"), W, "W_U", "b_U").table(), due, strict=True)
+        return [[] if k is None else [row[k] - y for j, y in enumerate(row) if j != k] for row, k in pairs]
+
+
+def placed(pe: str, x: arb_mat, W: Tensors, shift: int) -> arb_mat:
+    """A stream of tokens with their positions, from a shift on."""
+    if pe == "ape":
+        return x + arb_mat(W["W_pos"].table()[shift : shift + x.nrows()])
+    return x if pe == "nope" else arb_mat([[*row, arb(shift + i)] for i, row in enumerate(x.table(), 1)])
+
+
+def affine(x: arb_mat, W: Tensors, name: str, bias: str, stream: arb_mat | None = None) -> arb_mat:
+    found = plus(x * W[name], W[bias]) if bias in W else x * W[name]
+    return found if stream is None else found + stream
+
+
+def activated(activation: str, z: arb_mat) -> arb_mat:
+    if activation == "relu":
+        return relu(z)
+    if activation == "gelu":
+        return arb_mat([[y * (1 + (y / arb(2).sqrt()).erf()) / 2 for y in row] for row in z.table()])
+    root, c = (2 / arb.pi()).sqrt(), arb(0.044715)
+    return arb_mat([[y * (1 + (root * (y + c * y * y * y)).tanh()) / 2 for y in row] for row in z.table()])

@@ -5,7 +5,8 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from verify.checker import histogram_in_dtype, splits
+from verify.checker import histogram_in_bits, histogram_in_dtype, splits
+from verify.checker.constant_bits import bits_of
 from verify.checker.mathematics import Model
 from verify.checker.reading import (
     FAILS,
@@ -40,6 +41,8 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     w, c = _read(weights, certificate)
     if c.get("reading") == READING:
         return histogram_in_dtype.check(w, c, CLAIMS)
+    if (s := bits_of(c)) is not None:
+        return histogram_in_bits.check(w, c, s, CLAIMS)
     other = c.get("reading") == "bit-exact" or c.get("method") in ("exhaustive", "sampled")
     require(not other, "runs are not checked", NOT_CHECKABLE)
     verdict, seconds, model = c.get("verdict"), c.get("seconds"), w.repeated["parameters"]["model"]

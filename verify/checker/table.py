@@ -740,6 +740,72 @@ TABLES |= {
     }
     for task in ("circuit", f"circuit{WRONG_STEP}", "language")
 }
+TABLES |= {
+    f"transformer, {verdict}{IN_DTYPE}": TABLES[f"transformer, {verdict}"]
+    | {
+        "reading": Field("text", STATED),
+        "parameters.precision": Field("text", STATED),
+        "parameters.accumulate?": Field("text | null", STATED),
+    }
+    for verdict in ("proved", "refuted")
+}
+for _margin in ("margin", "margin_scaled?"):
+    TABLES[f"transformer, proved{IN_DTYPE}"][_margin] = _trusted(
+        COUNTING[_margin].types, BELOW, "no more than half of it; the rest is shown by counting.check"
+    )
+
+IN_BITS = ", in constant bits"
+IN_S_BITS, HOW_MANY_WRONG = "the statement that is decided, by constant_bits.bits_of", "how many inputs are wrong"
+OF_BITS: Table = {
+    "reading": Field("text", IN_S_BITS),
+    "method": Field("text", IN_S_BITS),
+    "parameters.precision": Field("text", IN_S_BITS),
+    "argument?": _trusted("text", "argument", "how the prover came to it"),
+    "margin_exact": NULL,
+}
+BITS_RUN = "run again, by histogram_in_bits.check"
+TABLES |= {
+    f"histogram, proved{IN_BITS}": HISTOGRAM
+    | OF_BITS
+    | {
+        "margin": Field("number | null", "a bound, shown by histogram_in_bits.check"),
+        "counts": Field("object", "by histogram_in_bits.check"),
+        **{f"counts.{name}": Field("text", "by histogram_in_bits.check") for name in ("right", "wrong")},
+        "margin_per_count": NULL,
+        "tightest": NULL,
+        "counterexample": NULL,
+    },
+    f"histogram, refuted{IN_BITS}": WRONG
+    | OF_BITS
+    | {
+        "counterexample.predicted": Field("whole | null", BITS_RUN),
+        "counterexample.module_predicts": Field("whole", BITS_RUN),
+        "wrong_pairs?": _trusted("text | null", "wrong_pairs", "how many pairs are wrong; it must fit error_share"),
+        "error_share": _trusted("list | null", "error_share", "how many pairs are wrong; it must fit wrong_pairs"),
+        "error_share[]": _trusted("number", "error_share", "how many pairs are wrong; it must fit wrong_pairs"),
+        "counts?": _trusted("object", "counts", HOW_MANY_WRONG),
+        **{f"counts.{name}": _trusted("text", "counts", HOW_MANY_WRONG) for name in ("right", "wrong")},
+    },
+}
+
+
+STRINGS_RUN = "by count01_in_bits.refute"
+for _verdict, _table in (("proved", COUNT01_PROVED), ("refuted", COUNT01_WRONG)):
+    _left_out = ("counts", "wrong_share", "boxes", "beyond", "margin_scaled", "tightest", "counterexample.margin")
+    _kept = {path: field for path, field in _table.items() if not path.startswith(_left_out)}
+    TABLES[f"count01, {_verdict}{IN_BITS}"] = _kept | OF_BITS | {
+        "tightest": NULL,
+        "margin": Field("number | null", STRINGS_RUN),
+    }  # fmt: skip
+TABLES[f"count01, proved{IN_BITS}"]["margin"] = Field("number", "a bound, shown by count01_in_bits.prove")
+TABLES[f"count01, refuted{IN_BITS}"] |= {
+    "counterexample.tokens": Field("list", STRINGS_RUN),
+    **{f"counterexample.{name}": Field("text", STRINGS_RUN) for name in ("predicted", "replayed")},
+    "counterexample.logits": Field("list", STRINGS_RUN),
+    "counterexample.logits[]": Field("number | null", STRINGS_RUN),
+    "counterexample.fails": Field("flag", STRINGS_RUN),
+    "counterexample.is_smallest?": _trusted("flag", "is_smallest", "no smaller input is wrong"),
+}
 
 
 def walk(found: Any, kind: str) -> list[str]:

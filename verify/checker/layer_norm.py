@@ -1,0 +1,61 @@
+"""What rounding may do to LayerNorm in a format: its mean, its divisor, and each number (docs/checker.md)."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from flint import arb
+
+from verify.checker.formats import BinaryFormat
+from verify.checker.reading import NOT_CHECKABLE, require
+
+ULPS = 8  # unit round-offs of a computed exponential or root; of a GELU in |x|
+
+
+class Spread(NamedTuple):
+    """Of a row x: the computed mean is within `off` of `centre`, and 1 / sqrt(variance + eps) is in `inverse`."""
+
+    centre: arb
+    off: arb
+    inverse: arb
+    sizes: list[arb]  # |x| + |mean|
+
+
+class LayerNormRoundings:
+    """Bounds in a format, of which growth(n) is (1 + u)^n - 1."""
+
+    fmt: BinaryFormat
+    growth: Callable[[int], arb]
+    eps: float
+
+    def _hold(self, size: arb) -> None:
+        require(self.fmt.holds(size.upper()), "a number may overflow in the format", NOT_CHECKABLE)
+
+    def _spread(self, row: Sequence[arb]) -> Spread:
+        """The mean is within (d + 2) roundings of that of |x|, the variance within 4 d + 16 of that of the squares."""
+        d, tiny, sizes = len(row), self.fmt.tiny, [abs(x).upper() for x in row]
+        require(bool(self.growth(4 * d + 16) < 0.25), "a LayerNorm is too far off in the format", NOT_CHECKABLE)
+        centre, about, squares = sum(row, arb(0)) / d, sum(sizes, arb(0)) / d, sum((y * y for y in sizes), arb(0)) / d
+        off = (self._gamma(d + 2) * about + (d + 4) * tiny).upper()
+        variance = sum(((x - centre) * (x - centre) for x in row), arb(0)) / d
+        variance += arb(0, (self._gamma(4 * d + 16) * squares + 8 * (d + 2) * tiny).upper())
+        inner = variance + arb(self.eps)
+        inner += arb(0, (self.growth(3) * abs(inner) + 4 * tiny).upper())
+        inverse = 1 / inner.sqrt()
+        inverse += arb(0, (inverse * (self.growth(2) + ULPS * self.fmt.u * (1 + self.growth(2)))).upper())
+        require(bool(inverse > 0), "a variance may be 0 in the format", NOT_CHECKABLE)
+        self._hold(4 * (1 + d) * squares + off)
+        return Spread(centre, off, inverse, [y + (abs(centre) + off).upper() for y in sizes])
+
+    def _gamma(self, n: int) -> arb:
+        return n * self.fmt.u / (1 - n * self.fmt.u)
+
+    def _rounded(self, spread: Spread, size: arb, weight: arb, bias: arb) -> arb:
+        """What rounding (x - mean) / s, times the weight, plus the bias, may do, or x (w / s) + (b - mean w / s).
+
+        Six roundings as a factor, and two of the mean and of 1 / s, which may be read rounded or kept.
+        """
+        r, w, b = spread.inverse.upper(), abs(weight), abs(bias)
+        off = self.growth(8) * size * r * w + self.growth(4) * b
+        off += 16 * self.fmt.tiny * (1 + r) * (1 + w) * (1 + size)
+        self._hold(4 * (1 + size) * (1 + r) * (1 + w) + b + off)
+        return off.upper()
