@@ -203,7 +203,8 @@ def _may_be_on(stored: StoredModel, row: Row, base: Ball, own: Ball, least: Arra
         worst = np.minimum(mine, rest, out=mine if mine.flags.writeable else None)
         worst *= steps
         worst += lowest
-        return ~(worst > size)
+        result: np.ndarray = ~(worst > size)
+        return result
 
 
 def _decided_by_hull(
