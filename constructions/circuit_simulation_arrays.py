@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from constructions.circuits.circuit import Circuit
 from constructions.constant_bits.arithmetic import FixedPoint, largest_value
 from constructions.errors import BadInput
-from constructions.model_arrays import Array, LayerArrays, ModelArrays
+from constructions.model_arrays import LayerArrays, ModelArrays
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def build(circuit: Circuit, *, s: int = 2, as_printed: bool = False) -> ModelArr
     model = zero(n=n, T=T, s=s)
     lanes, B_s = model.lanes, float(largest_value(s))
     model.E[1, lanes.x] = 1.0
-    model.P[:] = _positions(circuit, lanes, as_printed)
+    for lane, values in _positions(circuit, lanes, as_printed):
+        model.P[:, lane] = values
     for layer, address, target in zip(model.blocks, (lanes.a, lanes.b), (lanes.x_a, lanes.x_b), strict=True):
         # score = sum_j (address_j id_j B_s - B_s): 0 where all bits agree, else -B_s by saturation
         layer.W_Q[address, 0::2] = np.eye(lanes.k)
@@ -92,11 +94,13 @@ def _gate_layer(layer: LayerArrays, lanes: Lanes) -> None:
     layer.W_2[:, lanes.g] = 1.0
 
 
-def _positions(circuit: Circuit, lanes: Lanes, as_printed: bool) -> Array:
-    """Position m carries its own id m and the type and addresses of gate m + 1, which it computes."""
+def _positions(
+    circuit: Circuit, lanes: Lanes, as_printed: bool
+) -> Iterator[tuple[int | slice, float | NDArray[np.int64]]]:
+    """Lane by lane, position m carries its own id m and the type and addresses of gate m + 1, which it computes."""
     n, T = len(circuit.inputs), len(circuit.gates)
     own = np.arange(1, n + T)
-    a, b, c = own.copy(), own.copy(), np.zeros(n + T - 1)
+    a, b, c = own.copy(), own.copy(), np.zeros(n + T - 1, np.int64)
     if as_printed:
         a[: n - 1] = b[: n - 1] = 0
     first = np.array([gate.fan_in[0] + 1 for gate in circuit.gates], np.int64)
@@ -104,11 +108,10 @@ def _positions(circuit: Circuit, lanes: Lanes, as_printed: bool) -> Array:
     is_and = np.array([gate.kind == "and" for gate in circuit.gates], bool)
     a[n - 1 :], c[n - 1 :] = first, is_and
     b[n - 1 :] = np.where(is_and, second, 0) if as_printed else second
-    P = np.zeros((n + T - 1, lanes.d))
-    P[:, lanes.c], P[:, lanes.one] = c, 1.0
+    yield lanes.c, c
+    yield lanes.one, 1.0
     for lane, address in ((lanes.id, own), (lanes.a, a), (lanes.b, b)):
-        P[:, lane] = signed_binary(address, lanes.k)
-    return P
+        yield lane, signed_binary(address, lanes.k)
 
 
 def signed_binary(i: NDArray[np.int64], k: int) -> NDArray[np.int64]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from constructions.array_parts import in_parts
 from constructions.errors import BadInput
 
 if TYPE_CHECKING:
@@ -64,8 +65,13 @@ class ModelArrays:
         return cls(made_by, dtype, arguments, {name: np.zeros(shape) for name, shape in shapes.items()}, facts)
 
     def rounded(self) -> ModelArrays:
-        """The same model with its numbers rounded to the dtype."""
-        return replace(self, weights={name: rounded_to(self.dtype, value) for name, value in self.weights.items()})
+        """The same model with its numbers rounded to the dtype; an array of such numbers stays the array it is."""
+
+        def is_kept(value: Array) -> bool:
+            return all(np.array_equal(rounded_to(self.dtype, part), part) for part in in_parts(value))
+
+        weights = {name: x if is_kept(x) else rounded_to(self.dtype, x) for name, x in self.weights.items()}
+        return replace(self, weights=weights)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name in ("weights", "arguments", "facts"):  # while it is copied there are none

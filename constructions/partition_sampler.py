@@ -24,8 +24,10 @@ def sample(T: int, L: int, n: int, generator: torch.Generator | None = None) -> 
     position = torch.arange(1, L + 1)
     x = torch.zeros(n, L, dtype=torch.long)
     K = torch.full((n,), L)
-    for j in range(min(T, L)):
-        k = (uniform(n) * K).long().clamp(max=K - 1) + 1  # uniform on 1..K
+    for j, cut in enumerate(uniform(min(T, L), n)):
+        if not K.any():
+            break
+        k = (cut * K).long().clamp(max=K - 1) + 1  # uniform on 1..K
         if j == T - 1:
             k = torch.ones_like(K)
         block = (position >= k[:, None]) & (position <= K[:, None])

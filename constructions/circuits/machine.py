@@ -193,13 +193,18 @@ def survivors(bits: FixedPoint, queries: Ints, keys: Ints) -> Survivors | None:
     pairs = alive_pairs(bits, queries, keys)
     if pairs is None:
         pairs = alive_by_blocks(bits, queries, keys)
-    if pairs is None or len(pairs[0]) > PASS_SURVIVORS:
+    if pairs is None or len(pairs[0]) > most_survivors(len(keys)):
         return None
     query, key, scores = pairs
     exponentials = bits.exp(scores.astype(bits.dtype)).astype(np.int64)
     total = np.bincount(query, exponentials, len(keys)).astype(np.int64)  # exact: below 2^53
     total = np.minimum(total, bits.largest)
     return Survivors(query, key, bits.divide(exponentials, np.maximum(total, 1)[query]), total)
+
+
+def most_survivors(N: int) -> int:
+    """How many exponentials of N positions are followed at once: two for each, and as many as ever where N is small."""
+    return max(PASS_SURVIVORS, 2 * N)
 
 
 def alive_by_blocks(bits: FixedPoint, queries: Ints, keys: Ints) -> tuple[Ints, Ints, Ints] | None:
@@ -223,7 +228,7 @@ def alive_by_blocks(bits: FixedPoint, queries: Ints, keys: Ints) -> tuple[Ints, 
         query, key = np.nonzero(is_alive)
         found.append((query + start, key, scores[is_alive]))
         listed += len(query)
-        if listed > PASS_SURVIVORS:
+        if listed > most_survivors(N):
             return None
     query, key, scores = (np.concatenate(each) for each in zip(*found, strict=True))
     return query, key, scores
@@ -251,7 +256,7 @@ def alive_pairs(bits: FixedPoint, queries: Ints, keys: Ints) -> tuple[Ints, Ints
     for depth, ((q, k), lane) in enumerate(zip(lanes, forms, strict=True)):
         group_q, parts_q, value_q = _split(group_q, np.searchsorted(lane.queries, q), len(lane.queries))
         group_k, parts_k, value_k = _split(group_k, np.searchsorted(lane.keys, k), len(lane.keys))
-        pair, a, b = _children(parts_q, parts_k, a, b)
+        pair, a, b = _children(parts_q, parts_k, a, b, most_survivors(len(keys)))
         if pair is None:
             return None
         score = lane.after(score[pair], value_q[a], value_k[b])
@@ -298,11 +303,11 @@ def _split(group: Ints, value: Ints, values: int) -> tuple[Ints, Ints, Ints]:
     return split, begins, both % values
 
 
-def _children(begins_q: Ints, begins_k: Ints, a: Ints, b: Ints) -> tuple[Ints | None, Ints, Ints]:
+def _children(begins_q: Ints, begins_k: Ints, a: Ints, b: Ints, most: int) -> tuple[Ints | None, Ints, Ints]:
     """All pairs of parts of the groups of each pair: which pair they are of, and the parts; None if too many."""
     n_q, n_k = begins_q[a + 1] - begins_q[a], begins_k[b + 1] - begins_k[b]
     number = n_q * n_k
-    if int(number.sum()) > PASS_SURVIVORS:
+    if int(number.sum()) > most:
         return None, a, b
     pair = np.repeat(np.arange(len(a)), number)
     place = np.arange(len(pair)) - np.repeat(np.cumsum(number) - number, number)
@@ -315,7 +320,7 @@ def _members(group_q: Ints, group_k: Ints, a: Ints, b: Ints, score: Ints) -> tup
     order_q, order_k = np.argsort(group_q, kind="stable"), np.argsort(group_k, kind="stable")
     begins_q = np.searchsorted(group_q[order_q], np.arange(len(group_q) + 1))
     begins_k = np.searchsorted(group_k[order_k], np.arange(len(group_k) + 1))
-    pair, i, j = _children(begins_q, begins_k, a, b)
+    pair, i, j = _children(begins_q, begins_k, a, b, most_survivors(len(group_k)))
     if pair is None:
         return None
     query, key = order_q[i], order_k[j]

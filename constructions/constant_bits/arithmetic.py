@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from flint import arb, ctx
 
+from constructions.array_parts import in_parts
 from constructions.errors import BadInput
 
 MAX_BITS = 12  # B_s has 2s significant bits, and float32, in which the weights are stored, has 24
@@ -107,9 +108,11 @@ class FixedPoint:
 
     def encode(self, x: np.ndarray[Any, Any]) -> Ints:
         """Rounds finite float64 values: |x| 2^s is exact, and less 1/2 too unless it is below 1/2."""
-        magnitude = np.minimum(np.abs(np.asarray(x, dtype=np.float64)), self.one)  # 2^s, above B_s
-        steps = np.ceil(magnitude * self.one - 0.5)
-        result: Ints = np.copysign(np.clip(steps, 0, self.largest), x).astype(self.dtype)
+        x = np.asarray(x, dtype=np.float64)
+        result: Ints = np.empty(x.shape, self.dtype)
+        for part, encoded in zip(in_parts(x), in_parts(result), strict=True):
+            steps = np.ceil(np.minimum(np.abs(part), self.one) * self.one - 0.5)  # 2^s, above B_s
+            encoded[...] = np.copysign(np.clip(steps, 0, self.largest), part)
         return result
 
     def decode(self, j: Ints) -> np.ndarray[Any, Any]:

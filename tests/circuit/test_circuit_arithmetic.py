@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from oracles.circuit import rounded, stored
 
+from constructions.circuits import machine
 from constructions.constant_bits.arithmetic import Affine, FixedPoint, exp_to_bits, largest_value, round_to_bits
 from constructions.errors import BadInput
 
@@ -102,3 +103,15 @@ def test_affine_against_plain_integers():
 def test_impossible_numbers_of_bits(s):
     with pytest.raises(BadInput, match="s="):
         FixedPoint(s)
+
+
+def test_as_many_survivors_are_followed_as_there_are_positions(monkeypatch):
+    """One for each position is no reason to look at all pairs, however many positions there are."""
+    bits = FixedPoint(2)
+    monkeypatch.setattr(machine, "PASS_SURVIVORS", 4)
+    monkeypatch.setattr(machine, "alive_by_blocks", None)
+    signs = np.arange(40)[:, None] >> np.arange(6) & 1
+    lanes = [bits.encode(np.repeat(2.0 * signs - 1, 2, axis=1) * scale) for scale in (1.0, 3.75)]
+    lanes[0][:, 1::2], lanes[1][:, 1::2] = bits.one, bits.encode(np.array(-3.75))
+    found = machine.survivors(bits, *lanes)
+    assert found is not None and found.query.tolist() == found.key.tolist() == list(range(40))

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from models.random_models import random_model
@@ -131,3 +132,23 @@ def test_neurons_that_are_off_at_all_counts_change_no_bit(seeds, monkeypatch):
             found.append((cells.margin_per_count.tobytes(), tightest, cells.open))
         assert found[0] == found[1]
     assert any(one is not None for one in used) and any(one is None for one in used)
+
+
+def test_parts_of_any_size_decide_the_same(monkeypatch):
+    """Many tokens at once, or one: the same open cells, and the same margins but for roundings of their bounds."""
+    models = [random_model(seed) for seed in range(20)]
+    models += [build(T=7, L=5, d=8, p=9) for build in (inventory_counting.lin, inventory_counting.dot_sftm)]
+    for module in models:
+        found = []
+        for numbers in (1, 100, 1 << 21):
+            monkeypatch.setattr(vertices, "CHUNK", numbers)
+            monkeypatch.setattr(vertices, "IN_CACHE", numbers)
+            cells = vertices.decide_cells(Reduction(StoredModel.of(module)))
+            found.append((cells.margin_per_count, cells.open))
+        for margins, are_open in found:
+            assert are_open == found[0][1] and np.allclose(margins, found[0][0], rtol=1e-12, atol=0)
+
+
+def test_neurons_of_zeros_leave_a_model_proved():
+    """Their range is 0, and not up to the next number."""
+    assert certify(inventory_counting.lin(T=5, L=4, d=6, p=8, basis="random", seed=1)).argument == "vertices"

@@ -42,8 +42,8 @@ def exact_terms(terms, i, s, coordinate):
     return [w * v for w in weight for v in value]
 
 
-def check_ends(terms, tokens):
-    (least, most), p = terms.ends(tokens), terms.features.mid.shape[1]
+def check_ends(terms, tokens, method="ends"):
+    (least, most), p = getattr(terms, method)(tokens), terms.features.mid.shape[1]
     for i, own in enumerate(tokens):
         for coordinate in range(p + 1):
             others = [s for s in range(terms.weight.mid.shape[1]) if s != own]
@@ -62,6 +62,36 @@ def test_ends_hold_every_product_and_are_no_wider_than_balls(monkeypatch, block)
         least, most = check_ends(terms, tokens)
         by_balls = GivenTerms(terms.ball).ends(tokens)
         assert (least >= by_balls[0]).all() and (most <= by_balls[1]).all()
+
+
+@pytest.mark.parametrize("block", [1, 8, 1 << 15])
+def test_ends_of_one_neuron_each_are_those_of_all_to_the_bit(monkeypatch, block):
+    monkeypatch.setattr(slot_terms, "BLOCK", block)
+    rng = np.random.default_rng(block)
+    for _ in range(25):
+        terms, tokens = attended(rng)
+        n, p = np.arange(len(tokens)), terms.features.mid.shape[1]
+        columns = rng.integers(0, p, len(tokens))
+        for kind in (terms, GivenTerms(terms.ball), GivenTerms(terms.features[None])):
+            last = kind.ball.mid.shape[-1] - 1
+            for one, every in zip(kind.ends(tokens, columns), kind.ends(tokens), strict=True):
+                assert np.array_equal(one, np.stack([every[n, columns], every[:, last]], axis=1))
+
+
+def test_what_lies_around_the_ends_is_found_without_a_look_at_each_term(monkeypatch):
+    """Around every exact product; planted: the next number is the number itself, and a weight's radius is left out."""
+    rng = np.random.default_rng(3)
+    for _ in range(100):
+        check_ends(*attended(rng), "around")
+    for owner, name, wrong in (
+        (slot_terms.np, "nextafter", lambda x, end: x),
+        (Ball, "lower", property(lambda self: self.mid)),
+        (slot_terms.TwoLeast, "without", lambda self, tokens: self.second + 0 * tokens[:, None]),
+    ):
+        with monkeypatch.context() as patch, pytest.raises(AssertionError):
+            patch.setattr(owner, name, wrong)
+            for _ in range(200):
+                check_ends(*attended(rng), "around")
 
 
 def test_single_terms_are_those_of_all():

@@ -90,13 +90,13 @@ def smallest_bits(
     The certificate's `smallest_bits` is None when some smaller s stayed undecided.
     """
     smaller: list[dict[str, object]] = []
-    for s in range(1, MAX_BITS + 1):
-        model = build(decomposition.circuit, s=s)
-        certificate = decide(model, decomposition, seed=seed, progress=progress)
+    for s in range(1, MAX_BITS + 1):  # no two models are held at once: each has tens of numbers for each gate
+        certificate = decide(build(decomposition.circuit, s=s), decomposition, seed=seed, progress=progress)
         if certificate.verdict is Verdict.PROVED or s == MAX_BITS:
             break
         why = certificate.counterexample or certificate.reason
         smaller.append({"s": s, "verdict": certificate.verdict.value, "why": why})
+    model = build(decomposition.circuit, s=s)
     certificate = decide(model, decomposition, runs=runs, seed=seed, progress=progress) if runs else certificate
     is_smallest = all(entry["verdict"] == "REFUTED" for entry in smaller)
     is_proved = certificate.verdict is Verdict.PROVED

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
-from constructions.circuits.circuit import Circuit
+from constructions.circuits.circuit import Circuit, apply_gate
 from verify.tasks.circuit.steps import Fault
 
 EXHAUSTIVE_INPUTS = 16  # 2^16 inputs are one word per node
@@ -23,7 +23,7 @@ class WhyNone(Enum):
 
 
 class InputFinder:
-    """Finds inputs of one circuit; random and exhaustive words are evaluated once and kept.
+    """Finds inputs of one circuit; random and exhaustive words are evaluated once, as far as asked, and kept.
 
     >>> from constructions.circuits.circuit import Gate
     >>> import numpy as np
@@ -39,11 +39,17 @@ class InputFinder:
             self.words, self.mask = exhaustive_words(len(circuit.inputs))
         else:
             self.words, self.mask = random_words(len(circuit.inputs), SAMPLES, seed)
-        self.values = circuit.evaluate(self.words, self.mask)
+        self._values = list(self.words)
+
+    def _values_up_to(self, node: int) -> list[int]:
+        n = len(self.circuit.inputs)
+        for kind, fan_in, _ in self.circuit.gates[len(self._values) - n : max(node + 1 - n, 0)]:
+            self._values.append(apply_gate(kind, [self._values[source] for source in fan_in], self.mask))
+        return self._values
 
     def find(self, fault: Fault) -> list[int] | WhyNone:
         """An input on which the fault's nodes take one of its assignments."""
-        found = _first_hit(fault, self.values, self.mask)
+        found = _first_hit(fault, self._values_up_to(max(fault.nodes)), self.mask)
         if found is not None:
             return [word >> found & 1 for word in self.words]
         if self.is_exhaustive:

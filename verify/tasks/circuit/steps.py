@@ -300,8 +300,10 @@ class _Variants:
         """All rows of positions from `first` on."""
         if not self.position:
             return PlacedVectors(np.zeros((0, 0), np.int64), np.zeros(0, np.int64))
-        vectors, position = np.concatenate(self.vectors), np.concatenate(self.position)
-        return PlacedVectors(vectors[position >= first], position[position >= first])
+        chosen = [position >= first for position in self.position]
+        kept = [vectors if is_in.all() else vectors[is_in] for vectors, is_in in zip(self.vectors, chosen, strict=True)]
+        position = np.concatenate(self.position)
+        return PlacedVectors(np.concatenate(kept), position[position >= first])
 
 
 def _attend(machine: ConstantBitMachine, layer: Any, x: Ints, sources: list[Ints]) -> tuple[Ints, np.ndarray[Any, Any]]:

@@ -77,25 +77,42 @@ def margin_range(stored: StoredModel, tokens: list[int], position: int, fmt: For
 
 
 def computed_logits(stored: StoredModel, tokens: list[int], position: int, at: RoundedArithmetic) -> Ball:
-    """Balls (classes,) around every logit that can be computed, each operation rounded, each sum in any order."""
+    """Balls (classes,) around every logit that can be computed, each operation rounded, each sum in any order.
+
+    Coordinates in which all tokens here are 0, and neurons that are 0, are left out: stored weights are finite, so that
+    they add nothing but zeros.
+    """
     distinct, index = np.unique(tokens, return_inverse=True)
     x = stored.E[distinct]
     if stored.e_BOS is not None:
         x, index = np.vstack([x, stored.e_BOS]), np.append(len(distinct), index)
-    own = Ball.exact(stored.E[[tokens[position]]])
-    mixing = _mixing(stored, own, Ball.exact(x), index, position, at)
+    used = _used(Ball.exact(x))
+    x, own = x[:, used], Ball.exact(stored.E[[tokens[position]]][:, used])
+    mixing = _mixing(stored, own, Ball.exact(x), used, index, position, at)
     mixed = at.sum_of(own, at.product(mixing, Ball.exact(x[index])))
-    z = at.product_and(mixed, Ball.exact(stored.W_1), Ball.exact(stored.b_1[None]))
-    return at.product_and(relu(z), Ball.exact(stored.W_2), Ball.exact(stored.b_2[None]))[0]
+    h = relu(at.product_and(mixed, Ball.exact(stored.W_1[used]), Ball.exact(stored.b_1[None])))
+    on = _used(h)
+    return at.product_and(h[:, on], Ball.exact(stored.W_2[on]), Ball.exact(stored.b_2[None]))[0]
 
 
-def _mixing(stored: StoredModel, own: Ball, x: Ball, index: np.ndarray, position: int, at: RoundedArithmetic) -> Ball:
-    """The mixing weights (1, context) of one position, where the context holds the rows `index` of x."""
+def _used(x: Ball) -> np.ndarray:
+    """The columns in which some number may not be 0; the first one where there is none."""
+    found = np.flatnonzero(x.is_not_zero.any(0))
+    return found if found.size else np.zeros(1, dtype=found.dtype)
+
+
+def _mixing(
+    stored: StoredModel, own: Ball, x: Ball, used: np.ndarray, index: np.ndarray, position: int, at: RoundedArithmetic
+) -> Ball:
+    """The mixing weights (1, context) of one position, where the context holds the rows `index` of x.
+
+    x and the position's own token have the coordinates `used` alone.
+    """
     if stored.A is not None:
         scores = Ball.exact(stored.A[position : position + 1])
     else:
         assert stored.W_Q is not None and stored.W_K is not None
-        queries, keys = at.product(own, Ball.exact(stored.W_Q)), at.product(x, Ball.exact(stored.W_K))
+        queries, keys = (at.product(y, Ball.exact(W[used])) for y, W in ((own, stored.W_Q), (x, stored.W_K)))
         scores = at.product(queries, keys.T)[:, index] * Ball(*(np.reshape(a, (1, 1)) for a in _root(stored.d)))
         scores = _loosened(at.result(scores), 2 * at.stored.u)  # a reciprocal is rounded, and the product with it
     if not stored.is_softmax:

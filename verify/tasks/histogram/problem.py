@@ -45,9 +45,11 @@ class Histogram:
     @classmethod
     def of(cls, module: HistogramTransformer, L: int | None, claim: str | None, proof: Proof) -> Histogram:
         """Raises: BadInput for a module that is not judged, weights that are not finite, or another length."""
-        check_judged(module, HistogramTransformer, anywhere=True)
-        is_float8 = module.E.dtype in FLOAT8
-        return cls(module, StoredModel.of(deepcopy(module).float() if is_float8 else module, L), claim, proof)
+        readable = module
+        if getattr(getattr(module, "E", None), "dtype", None) in FLOAT8:
+            check_judged(module, HistogramTransformer, anywhere=True)
+            readable = deepcopy(module).float()
+        return cls(module, StoredModel.of(readable, L), claim, proof)
 
     def parameters(self, reading: Reading) -> dict[str, object]:
         found = parameters(self.stored, self.module.dtype)

@@ -15,8 +15,10 @@ pre-activations and one last coordinate for D.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -77,6 +79,10 @@ class ReductionTables:
     terms: Terms
 
     @property
+    def tokens(self) -> np.ndarray:
+        return np.arange(self.start, self.stop)
+
+    @property
     def others(self) -> Ball:
         """The terms as numbers, with one leading row where they are the same for all tokens."""
         return self.terms.ball
@@ -128,6 +134,11 @@ class Reduction:
         return self.features[: self.stored.T] + Ball.exact(self.stored.b_1)
 
     @cached_property
+    def linear_terms(self) -> GivenTerms:
+        """What each token adds in a slot of lin."""
+        return terms_of_features(self.features)
+
+    @cached_property
     def attention(self) -> Ball:
         """Unnormalised attention (T, T or T + 1); exponentials are divided by the row's largest, which cancels."""
         stored = self.stored
@@ -148,7 +159,7 @@ class Reduction:
     def tables(self, row: Row, start: int, stop: int) -> ReductionTables:
         """The linear forms of the query tokens start..stop-1."""
         if self.stored.is_linear:
-            return linear_tables(row, self.features, self.residual, start, stop)
+            return linear_tables(row, self.linear_terms, self.residual, start, stop)
         if not self.stored.is_softmax:
             return attending_tables(self.stored, self.attention, self.features, self.residual, start, stop)
         terms = Attended(self.attention[start:stop], self.features, self.residual[start:stop])
@@ -164,10 +175,10 @@ def attending_row(L: int) -> Row:
 
 def position_classes(A: Array) -> list[tuple[int, ...]]:
     """The positions whose rows of A have the same own weight and the same other weights in some order."""
-    classes: dict[tuple[float, ...], list[int]] = {}
-    for position in range(len(A)):
-        rest = np.delete(A[position], position)
-        classes.setdefault((A[position, position], *np.sort(rest)), []).append(position)
+    L, classes = len(A), dict[bytes, list[int]]()
+    others = np.sort(A[~np.eye(L, dtype=bool)].reshape(L, L - 1), axis=1)
+    for position, weights in enumerate(np.column_stack([A.diagonal(), others]) + 0.0):  # one zero, not two
+        classes.setdefault(weights.tobytes(), []).append(position)
     return [tuple(positions) for positions in classes.values()]
 
 
@@ -180,8 +191,7 @@ def mixing_weights(stored: StoredModel) -> Ball:
 
 def row_of(stored: StoredModel, positions: tuple[int, ...], weights: Ball) -> Row:
     """The row of one class of positions, its slots grouped by their stored weight."""
-    position = positions[0]
-    slots = tuple(slot_groups(stored, position) for position in positions)
+    position, slots = positions[0], slots_of(stored, positions)
     firsts = [group[0] for group in slots[0]]
     row = weights[position]
     D = Ball.exact(1.0)
@@ -190,15 +200,18 @@ def row_of(stored: StoredModel, positions: tuple[int, ...], weights: Ball) -> Ro
     return Row(positions, slots, row[firsts], row[position], D)
 
 
-def linear_tables(row: Row, V: Ball, residual: Ball, start: int, stop: int) -> ReductionTables:
-    """lin: a slot's term is its token's features, whatever the query."""
-    column, row_of_zeros = _zeros(len(V.mid), 1), _zeros(stop - start, 1)
+def terms_of_features(V: Ball) -> GivenTerms:
+    """lin: a slot's term is its token's features V, whatever the query, and adds nothing to D."""
+    return GivenTerms(stack_last(V, _zeros(len(V.mid), 1))[None])
+
+
+def linear_tables(row: Row, terms: GivenTerms, residual: Ball, start: int, stop: int) -> ReductionTables:
+    """lin: the base is the residual and the position's own term, by the weight that it has for itself."""
+    own = terms.ball[0, start:stop]
     D = Ball(np.full((stop - start, 1), row.D.mid), np.full((stop - start, 1), row.D.rad))
-    base = residual[start:stop] * row.D + V[start:stop] * row.own_weight
-    others = stack_last(V, column)
-    return ReductionTables(
-        start, stop, stack_last(base, D), stack_last(V[start:stop], row_of_zeros), GivenTerms(others[None])
-    )
+    is_one = row.D.mid == 1 and row.D.rad == 0
+    base = (residual[start:stop] if is_one else residual[start:stop] * row.D) + own[:, :-1] * row.own_weight
+    return ReductionTables(start, stop, stack_last(base, D), own, terms)
 
 
 def attending_tables(
@@ -224,15 +237,26 @@ def tables_of_terms(base: Ball, terms: Ball, start: int, stop: int) -> Reduction
     return ReductionTables(start, stop, base + own, own, GivenTerms(terms))
 
 
+def slots_of(stored: StoredModel, positions: Sequence[int]) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """The other positions of each of these, which have the same weights in some order: grouped by equal stored weight.
+
+    The groups are in increasing order of weight, which all of them have without a mixing matrix.
+    """
+    own = np.array(positions)[:, None]
+    others = np.nonzero(np.arange(stored.L) != own)[1].reshape(len(own), stored.L - 1)
+    weights = np.zeros(stored.L - 1)
+    if stored.A is not None:
+        order = np.argsort(stored.A[own, others], axis=1, kind="stable")
+        others = np.take_along_axis(others, order, 1)
+        weights = stored.A[own[0], others[0]]
+    starts = [0, *(1 + np.flatnonzero(weights[1:] != weights[:-1])).tolist(), stored.L - 1]
+    groups = [slice(start, stop) for start, stop in pairwise(starts) if start < stop]
+    return tuple(tuple(tuple(slots[group]) for group in groups) for slots in others.tolist())
+
+
 def slot_groups(stored: StoredModel, position: int) -> tuple[tuple[int, ...], ...]:
-    """The other positions, grouped by equal stored mixing weight (in increasing order of weight)."""
-    slots = [m for m in range(stored.L) if m != position]
-    if stored.A is None:
-        return (tuple(slots),) if slots else ()
-    different, group = np.unique(stored.A[position, slots], return_inverse=True)
-    if len(different) == 1:
-        return (tuple(slots),)
-    return tuple(tuple(np.array(slots)[group == g].tolist()) for g in range(len(different)))
+    """The other positions, as `slots_of`, of one position."""
+    return slots_of(stored, [position])[0]
 
 
 def _zeros(*shape: int) -> Ball:

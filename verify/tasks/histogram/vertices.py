@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.slack import LEAST, U, gamma, quotient_above, quotient_below
 from verify.tasks.histogram.reduction import Reduces, ReductionTables, Row
-from verify.tasks.histogram.slot_terms import GivenTerms
+from verify.tasks.histogram.slot_terms import GivenTerms, of_columns
 from verify.tasks.histogram.stored import Array, StoredModel
 
 CHUNK = 1 << 21  # numbers per working array
@@ -60,19 +60,42 @@ def decide_cells(reduction: Reduces) -> DecidedCells:
     stored = reduction.stored
     cells, readouts = DecidedCells(np.full(stored.L, np.inf)), Readouts.of(stored)
     for row_index, row in enumerate(reduction.rows):
-        for tables in chunks(reduction, row):
-            decided = _decide_chunk(stored, readouts, row, tables, cells)
+        for tables, alone in _with_neurons(reduction, row):
+            decided = _decide_chunk(stored, readouts, row, tables, alone, cells)
             for t, k in zip(*np.nonzero(~decided), strict=True):
                 cells.open.setdefault((row_index, tables.start + int(t)), []).append(int(k) + 1)
     return cells
 
 
-def chunks(reduction: Reduces, row: Row) -> Iterator[ReductionTables]:
+def chunks(reduction: Reduces, row: Row, start: int = 0, stop: int | None = None) -> Iterator[ReductionTables]:
+    """The tables of a row, in parts of which all terms and all forms at all counts can be held."""
     stored = reduction.stored
     per_token = (stored.p + 1) * max(stored.T, stored.L * max(1, len(row.groups)))
+    return _tables_by(per_token, reduction, row, start, stored.T if stop is None else stop)
+
+
+def _tables_by(per_token: int, reduction: Reduces, row: Row, start: int, stop: int) -> Iterator[ReductionTables]:
     step = max(1, CHUNK // per_token)
-    for start in range(0, stored.T, step):
-        yield reduction.tables(row, start, min(stored.T, start + step))
+    for first in range(start, stop, step):
+        yield reduction.tables(row, first, min(stop, first + step))
+
+
+def _with_neurons(reduction: Reduces, row: Row) -> Iterator[tuple[ReductionTables, np.ndarray | None]]:
+    """Tables of a row, each with the one neuron of each token that may be on, as `neuron_alone`.
+
+    Where there is no more, two forms of a token are looked at, and many tokens at once.
+    """
+    stored = reduction.stored
+    if len(row.groups) != 1 or stored.L == 1:
+        yield from ((tables, None) for tables in chunks(reduction, row))
+        return
+    for tables in _tables_by(max(stored.p + 1, stored.T, 2 * stored.L), reduction, row, 0, stored.T):
+        alone = neuron_alone(stored, row, tables, *tables.terms.around(tables.tokens))
+        if alone is not None:
+            yield tables, alone
+            continue
+        for part in chunks(reduction, row, tables.start, tables.stop):
+            yield part, neuron_alone(stored, row, part, *part.terms.ends(part.tokens))
 
 
 @dataclass(frozen=True)
@@ -84,8 +107,12 @@ class Readouts:
 
     @classmethod
     def of(cls, stored: StoredModel) -> Readouts:
-        _, first, of_neuron = np.unique(stored.W_2, axis=0, return_index=True, return_inverse=True)
-        return cls(first, of_neuron.reshape(-1))
+        number, first = dict[bytes, int](), list[int]()
+        of_neuron = np.empty(stored.p, dtype=np.int64)
+        for neuron, row in enumerate(stored.W_2 + 0.0):  # one zero, not two
+            of_neuron[neuron] = number.setdefault(row.tobytes(), len(first))
+            first += [neuron] if of_neuron[neuron] == len(first) else []
+        return cls(np.array(first), of_neuron)
 
     def common(self, maybe_on: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """For each cell the index of a neuron that stands for all that can be on, and whether they share W_2's row."""
@@ -101,12 +128,16 @@ class Readouts:
 
 
 def _decide_chunk(
-    stored: StoredModel, readouts: Readouts, row: Row, tables: ReductionTables, cells: DecidedCells
+    stored: StoredModel,
+    readouts: Readouts,
+    row: Row,
+    tables: ReductionTables,
+    alone: np.ndarray | None,
+    cells: DecidedCells,
 ) -> np.ndarray:
     """Margins of all cells of a chunk by the range of gamma; returns which of them are decided (n, L)."""
-    ends = tables.terms.ends(np.arange(tables.start, tables.stop))
-    alone = neuron_alone(stored, row, tables, *ends)
-    lower, upper = _ranges(stored, row, tables.base, tables.own, *ends, columns=alone)
+    columns = None if alone is None else np.maximum(alone, 0)
+    lower, upper = form_ranges(stored, row, tables, columns)
     p = stored.p
     maybe_on = ~(upper[..., :-1] <= 0)
     if alone is None:
@@ -127,7 +158,7 @@ def _decide_chunk(
             neurons = maybe_on[t, k].argmax(-1) if alone is None else alone[t]
             is_single = maybe_on[t, k].sum(-1) == 1
             low, high = _ratios_at_vertices(stored, tables, t, k, is_single, neurons, low, high)
-        several = np.nonzero(is_sum(stored, maybe_on[t, k], lower[t, k, :-1]))[0]
+        several = np.nonzero(is_sum(stored, maybe_on[t, k], lower[t, k, :-1]))[0] if alone is None else t[:0]
         if several.size:
             cell = t[several], k[several]
             least, greatest = sum_at_vertices(stored, tables, *cell, maybe_on[cell])
@@ -144,20 +175,36 @@ def neuron_alone(
 ) -> np.ndarray | None:
     """The one neuron of each token that may be on at some count, -1 for none; None where some token has several.
 
-    An upper end is affine in the count, so a neuron is off at all counts if it is at the first and at the last, and by
-    far more than what is rounded in between: 64 U of all terms.
+    Of a row whose slots weigh the same, with numbers at or beyond the ends of the terms. An upper end is affine in the
+    count, so a neuron is off at all counts if it is at the first and at the last, and by far more than what is rounded
+    in between: 64 U of all terms.
     """
-    if len(row.groups) != 1 or stored.L == 1:
-        return None
-    p, steps = stored.p, stored.L - 1
-    base = -tables.base.upper[:, :p]
-    mine = _least_product(row, -tables.own.upper[:, :p], -tables.own.lower[:, :p])[0]
-    rest = _least_product(row, -most[:, :p], -least[:, :p])[0]
+    p, found = stored.p, np.empty(len(tables.tokens), dtype=np.int64)
+    for start in range(0, len(found), max(1, IN_CACHE // p)):
+        of = slice(start, start + max(1, IN_CACHE // p)), slice(p)
+        maybe_on = _may_be_on(stored, row, tables.base[of], tables.own[of], least[of], most[of])
+        number = maybe_on.sum(1)
+        if (number > 1).any():
+            return None
+        found[of[0]] = np.where(number == 1, maybe_on.argmax(1), -1)
+    return found
+
+
+def _may_be_on(stored: StoredModel, row: Row, base: Ball, own: Ball, least: Array, most: Array) -> np.ndarray:
+    steps, lowest = stored.L - 1, -base.upper
+    mine = _least_product(row, -own.upper, -own.lower)[0]
+    rest = _least_product(row, -most, -least)[0]
     with np.errstate(invalid="ignore", over="ignore"):
-        size = np.abs(base) + steps * (np.abs(mine) + np.abs(rest))
-        maybe_on = ~(np.minimum(base + steps * mine, base + steps * rest) > 64 * U * size)
-    number = maybe_on.sum(1)
-    return None if (number > 1).any() else np.where(number == 1, maybe_on.argmax(1), -1)
+        size = np.abs(mine)
+        size += np.abs(rest)
+        size *= steps
+        size += np.abs(lowest)
+        size *= 64 * U
+        worst = np.minimum(mine, rest, out=mine if mine.flags.writeable else None)
+        worst *= steps
+        worst += lowest
+        result: np.ndarray = ~(worst > size)
+        return result
 
 
 def _decided_by_hull(
@@ -293,7 +340,7 @@ def _ends_of_ratio(
 ) -> tuple[Array, Array]:
     """Bounds (positive part of one coordinate) / (the last one, D) over cells (token, own count), or is infinite."""
 
-    def ends(coordinate: np.ndarray) -> tuple[Array, Array]:
+    def ends_of(coordinate: np.ndarray) -> tuple[Array, Array]:
         parts, balls = (
             [],
             (tables.base[token, coordinate], tables.own[token, coordinate], tables.terms.at(token, coordinate)),
@@ -306,9 +353,9 @@ def _ends_of_ratio(
             parts.append(sign * (total - 8 * U * size))
         return parts[0], parts[1]
 
-    z_low, z_high = ends(coordinate)
+    z_low, z_high = ends_of(coordinate)
     # what is subtracted is no less than what is rounded: sums and whole multiples of subnormal numbers are exact
-    D_low, D_high = ends(np.full(len(token), -1))
+    D_low, D_high = ends_of(np.full(len(token), -1))
     z_low, z_high = np.maximum(z_low, 0), np.maximum(z_high, 0)
     is_other = np.arange(stored.T)[None, :] != (tables.start + token)[:, None]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -318,27 +365,20 @@ def _ends_of_ratio(
     return np.where(usable, smallest, -np.inf), np.where(usable, largest, np.inf)
 
 
-def form_ranges(stored: StoredModel, row: Row, tables: ReductionTables) -> tuple[Array, Array]:
-    """The range of every linear form over all sequences with own count k = 1..L: two arrays (n, L, r)."""
-    ends = tables.terms.ends(np.arange(tables.start, tables.stop))
-    return _ranges(stored, row, tables.base, tables.own, *ends)
-
-
-def _ranges(
-    stored: StoredModel,
-    row: Row,
-    base: Ball,
-    own: Ball,
-    smallest: Array,
-    largest: Array,
-    columns: np.ndarray | None = None,
+def form_ranges(
+    stored: StoredModel, row: Row, tables: ReductionTables, columns: np.ndarray | None = None
 ) -> tuple[Array, Array]:
-    """The same for the ends of other tokens' terms (n, r); of one neuron for each token and D, with `columns` (n,)."""
+    """The range of every linear form over all sequences with own count k = 1..L: two arrays (n, L, r).
+
+    With `columns` (n,) of one neuron for each token and of D: (n, L, 2).
+    """
+    base, own = tables.base, tables.own
+    smallest, largest = tables.terms.ends(tables.tokens, columns)
     if columns is not None:
-        at = np.arange(len(columns))[:, None], np.stack([columns, np.full(len(columns), stored.p)], axis=1)
-        base, own, smallest, largest = base[at], own[at], smallest[at], largest[at]
-    lower = _least_sum(stored, row, base.lower, own.lower, own.upper, smallest, largest)
-    upper = _least_sum(stored, row, -base.upper, -own.upper, -own.lower, -largest, -smallest)
+        base, own = (Ball(of_columns(x.mid, columns), of_columns(x.rad, columns)) for x in (base, own))
+    (base_low, base_high), (low, high) = ends(base), ends(own)
+    lower = _least_sum(stored, row, base_low, low, high, smallest, largest)
+    upper = _least_sum(stored, row, -base_high, -high, -low, -largest, -smallest)
     return lower, np.negative(upper, out=upper)
 
 
@@ -378,7 +418,7 @@ def _of_one_group(base: Array, mine: Array, rest: Array, L: int) -> Array:
     Whole multiples and sums of subnormal numbers are exact, so that nothing underflows but the slack, which is then 0.
     The longer one of the last two axes is the last in memory.
     """
-    (n, r), k = base.shape, np.arange(1, L + 1)
+    (n, r), k = base.shape, np.arange(1.0, L + 1)
     is_long = r < L
     axis, shape = (2, (n, r, L)) if is_long else (1, (n, L, r))
     k = k if is_long else k[:, None]
@@ -398,13 +438,19 @@ def _of_one_group(base: Array, mine: Array, rest: Array, L: int) -> Array:
 
 
 def _least_product(row: Row, low: Array, high: Array) -> Array:
-    """The least product of each group's weight with a number between low and high: (G, n, r)."""
+    """The least product of each group's weight with a number between low and high: (G, n, r).
+
+    With low, where the weight is not below zero. The product of a 0 is exact, and its next number would slow down what
+    is then computed of it: a subnormal number.
+    """
     if not row.weight.rad.any() and (row.weight.mid == 1).all():
         return np.broadcast_to(low, (len(row.groups), *low.shape))
-    products = [
-        weight[:, None, None] * end
-        for weight in (row.weight.lower, row.weight.upper)
-        for end in (low[None], high[None])
-    ]
-    result: Array = np.nextafter(np.min(products, axis=0), -np.inf)
-    return result
+    is_zero, factors = low == 0, [low]
+    if not (row.weight.lower >= 0).all():
+        is_zero, factors = is_zero & (high == 0), [low, high]
+    products = [weight[:, None, None] * factor for weight in (row.weight.lower, row.weight.upper) for factor in factors]
+    for product in products[1:]:
+        np.minimum(products[0], product, out=products[0])
+    least = np.nextafter(products[0], -np.inf, out=products[0])
+    np.copyto(least, 0.0, where=is_zero & np.isfinite(row.weight.rad)[:, None, None])
+    return least

@@ -40,6 +40,7 @@ from verify.tasks.histogram.reduction import (
     position_classes,
     row_of,
     tables_of_terms,
+    terms_of_features,
 )
 from verify.tasks.histogram.stored import StoredModel
 
@@ -275,7 +276,7 @@ class RoundedReduction:
     def tables_of(self, features: Ball, residual: Ball, row: Row, start: int, stop: int) -> ReductionTables:
         """Returns the linear forms for given features and residual."""
         if self.stored.is_linear:
-            return linear_tables(row, features, residual, start, stop)
+            return linear_tables(row, terms_of_features(features), residual, start, stop)
         if not self.stored.is_softmax:
             return attending_tables(self.stored, self.attention, features, residual, start, stop)
         T = self.stored.T
