@@ -191,10 +191,15 @@ class Follower:
             raise Refusal(
                 f"program: node {i}, {node['op'][:60]}, cannot be followed ({error})", NOT_CHECKABLE
             ) from None
-        if isinstance(found, Array):
-            self.check(i, node, found)
+        shown = self.shown(found)
+        if isinstance(shown, Array):
+            self.check(i, node, shown)
         else:
             require(node["shape"] is None, f"program: node {i} is several tensors")
+        return found
+
+    def shown(self, found: Any) -> Any:
+        """What has the shape of a value."""
         return found
 
     def check(self, i: int, node: Node, found: Array) -> None:
@@ -234,12 +239,16 @@ class Follower:
             return as_dtype(args[0], node["dtype"])
         require(base in OPERATIONS, f"program: {node['op'][:60]} is not followed", NOT_CHECKABLE)
         if base == "index":
-            wide = [self.ranges.get(j, RANGES["int64"]) for j in self.uses[i][1:]]
-            are_wide = all(low <= RANGES["int32"][0] for low, _ in wide)
-            require(are_wide, "program: places in few bits, which torch may take for truths", NOT_CHECKABLE)
+            self.check_places(i)
         found = OPERATIONS[base](*args, **_without_dtype(kwargs))
         may_widen = "dtype" in kwargs or base == "pow" and isinstance(args[1], float)
         return as_dtype(found, node["dtype"]) if may_widen and _is_wider(found, node["dtype"]) else found
+
+    def check_places(self, i: int) -> None:
+        """Places that an index chooses must be whole numbers of a dtype that torch takes for no truth values."""
+        wide = [self.ranges.get(j, RANGES["int64"]) for j in self.uses[i][1:]]
+        are_wide = all(low <= RANGES["int32"][0] for low, _ in wide)
+        require(are_wide, "program: places in few bits, which torch may take for truths", NOT_CHECKABLE)
 
 
 def base_of(node: Node) -> str:

@@ -39,15 +39,17 @@ class InputsPart(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """An input, the classes that are right, and the balls of its logits at each position."""
+    """An input, the classes that are right, the balls of its logits at each position, and how far each is behind."""
 
     tokens: Tokens
     due: list[int]
     logits: list[dict[int, arb]]
+    gaps: list[arb]
 
-    def gaps(self) -> list[arb]:
-        """How far the right class is above each other one."""
-        return [at[y] - x for at, y in zip(self.logits, self.due, strict=True) for c, x in at.items() if c != y]
+    @classmethod
+    def of(cls, tokens: Tokens, due: list[int], logits: list[dict[int, arb]]) -> "Answered":
+        gaps = [at[y] - x for at, y in zip(logits, due, strict=True) for c, x in at.items() if c != y]
+        return cls(tokens, due, logits, gaps)
 
 
 class Statement:
@@ -117,7 +119,7 @@ class Statement:
         """Each input that is wanted with its logits in balls; None where a comparison in the graph is open."""
         start = 0
         for part in self.parts:
-            follower, numbered = Follower(part.graph, bits), enumerate(part.inputs, start)
+            follower, numbered = self.follower(part.graph, bits), enumerate(part.inputs, start)
             chosen = (pair for pair in numbered if wanted is None or pair[0] in wanted)
             while batch := [*islice(chosen, follower.at_once)]:
                 yield from self._batch(part, follower, batch)
@@ -139,7 +141,15 @@ class Statement:
             require(len(due) == len(logits), "program: an answer is missing")
             are_classes = all(y in at for y, at in zip(due, logits, strict=True))
             require(are_classes, f"program: the answer on {[*tokens]} is no class")
-            yield number, Answered(tokens, due, logits)
+            yield number, self.answered(follower, part, tokens, due, logits)
+
+    def follower(self, graph: TracedGraph, bits: int) -> Follower:
+        return Follower(graph, bits)
+
+    def answered(
+        self, follower: Follower, part: InputsPart, tokens: Tokens, due: list[int], logits: list[dict[int, arb]]
+    ) -> Answered:
+        return Answered.of(tokens, due, logits)
 
     def logits(self, output: Array, row: Sequence[arb], part: InputsPart) -> list[dict[int, arb]]:
         """The logits that take part, at each position that answers."""
