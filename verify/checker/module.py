@@ -1,5 +1,6 @@
 """Certificates about any module: its graph followed on every input, in balls (docs/checker.md)."""
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from flint import arb, ctx
@@ -42,7 +43,7 @@ def _one_by_one(statement: Statement, margin: float, kept: set[Tokens]) -> Answe
     for bits in BITS:
         left = set[int]()
         with ctx.workprec(bits):
-            for number, found in statement.decided(bits, wanted):
+            for number, _, found in statement.decided(bits, wanted):
                 if found is None:
                     left.add(number)
                     continue
@@ -112,16 +113,20 @@ def check_parameters(c: dict[str, Any], statement: Statement, assumptions: list[
     compare(c, {"assumptions": assumptions})
 
 
-def check_counts(c: dict[str, Any], statement: Statement, tally: AnswersSeen) -> None:
-    """No more right and wrong ones than there are, all of them where none is open; the wrong ones that are listed."""
-    right, wrong, left = (whole(c["counts"][name], f"counts.{name}") for name in ("right", "wrong", "undecided"))
-    require(right + wrong + left == statement.size, "counts: do not add up")
-    require(right <= tally.right and wrong <= tally.wrong, f"counts: {tally.wrong} are wrong")
-    listed = [tuple(tokens) for tokens in c["wrong_inputs"]]
-    require(len({*listed}) == len(listed) and tally.met >= {*listed}, "wrong_inputs: one is right, or occurs twice")
+def check_counts(c: dict[str, Any], statement: Statement, tally: AnswersSeen, left: Collection[Tokens] = ()) -> None:
+    """No more right and wrong ones than there are, all of them where none is open; the wrong ones that are listed.
+
+    Those that are `left` open here may be either.
+    """
+    right, wrong, open_ = (whole(c["counts"][name], f"counts.{name}") for name in ("right", "wrong", "undecided"))
+    require(right + wrong + open_ == statement.size, "counts: do not add up")
+    fits = right <= tally.right + len(left) and wrong <= tally.wrong + len(left)
+    require(fits, f"counts: {tally.wrong} are wrong")
+    listed, may_be = [tuple(tokens) for tokens in c["wrong_inputs"]], tally.met.union(left)
+    require(len({*listed}) == len(listed) and may_be >= {*listed}, "wrong_inputs: one is right, or occurs twice")
     require(listed == sorted(listed, key=lambda tokens: (len(tokens), tokens)), "wrong_inputs: are not in order")
     most = min(wrong, MOST_LISTED)
-    require(len(listed) == most if not left else len(listed) <= most, "wrong_inputs: are not all")
+    require(len(listed) == most if not open_ else len(listed) <= most, "wrong_inputs: are not all")
 
 
 def check_wrong(c: dict[str, Any], found: Answered) -> None:

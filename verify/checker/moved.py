@@ -7,7 +7,7 @@ tensors of one evaluation. What is not linear adds an error of its own. Nothing 
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import count
 
 from flint import arb
@@ -115,8 +115,8 @@ class Errors:
 
         Let the scores move by d from s, p be the weights at s, and t = d - sum of p d, |t| <= rho. Then p' is
         p e^t / (sum of p e^t), a sum from 1 to 1 + S with S = sum of p phi(rho), phi(r) = e^r - 1 - r, so that
-        |p' - p (1 + t)| <= p max(phi(rho), S e^rho). A share a_j of each exponential moves p' by at most
-        p' (a_j + the largest a) / (1 - the largest a). Scores of exactly -inf have the weight 0.
+        |p' - p (1 + t)| <= p max(phi(rho), S e^rho). A share a_j of each exponential moves p' <= p e^rho by at most
+        p' (a_j + a) / (1 - a), with a = sum of p' a_j, or the largest. Scores of exactly -inf have the weight 0.
         """
         sides = lines(x.mid, dim)
         names, along = [*x.moved], lines(Array(FLOAT, x.mid.shape, [*x.moved.values()] or [[ZERO] * x.mid.size]), dim)
@@ -168,20 +168,15 @@ def _weights(
     grown = {j: rho[j].upper().exp() for j in there}
     phi = {j: grown[j] - 1 - rho[j] for j in there}
     spread = total([p[k] * phi[k] for k in there])
-    top = total([scores[j].mid() + reach[j] for j in there[:1]])
-    for j in there[1:]:
-        top = top.max(scores[j].mid() + reach[j])
+    top = reduce(arb.max, [scores[j].mid() + reach[j] for j in there])
     share = {j: off((top - scores[j].mid() + reach[j]).upper()) for j in there}
-    most = total([ZERO])
-    for a in share.values():
-        most = most.max(a)
-    is_small = bool(most < HALF)
+    mean = total([p[k] * grown[k] * share[k] for k in there]).min(reduce(arb.max, share.values()))
     errors = list[arb]()
     for j in range(n):
         if j not in p:
             errors.append(ZERO)
             continue
-        own = grown[j] * (share[j] + most) / (1 - most) if is_small else arb("nan")
+        own = grown[j] * (share[j] + mean) / (1 - mean) if mean < HALF else arb("nan")
         errors.append((p[j] * (extra[j] + phi[j].max(spread * grown[j]) + own)).upper())
     return [p.get(j, ZERO) for j in range(n)], turned, errors
 

@@ -115,7 +115,7 @@ class Statement:
             return [*self.answers["table"][number]]
         return [_rule(self.answers["rule"])(tokens)]
 
-    def decided(self, bits: int, wanted: set[int] | None) -> Iterator[tuple[int, Answered | None]]:
+    def decided(self, bits: int, wanted: set[int] | None) -> Iterator[tuple[int, Tokens, Answered | None]]:
         """Each input that is wanted with its logits in balls; None where a comparison in the graph is open."""
         start = 0
         for part in self.parts:
@@ -130,7 +130,7 @@ class Statement:
             output = follower.output([tokens for _, tokens in batch])
         except Open:
             if len(batch) == 1:
-                yield batch[0][0], None
+                yield *batch[0], None
                 return
             for pair in batch:
                 yield from self._batch(part, follower, [pair])
@@ -141,7 +141,7 @@ class Statement:
             require(len(due) == len(logits), "program: an answer is missing")
             are_classes = all(y in at for y, at in zip(due, logits, strict=True))
             require(are_classes, f"program: the answer on {[*tokens]} is no class")
-            yield number, self.answered(follower, part, tokens, due, logits)
+            yield number, tokens, self.answered(follower, part, tokens, due, logits)
 
     def follower(self, graph: TracedGraph, bits: int) -> Follower:
         return Follower(graph, bits)

@@ -74,10 +74,17 @@ class RoundedResults:
         return abs(x) >= 2.0**self.fmt.least and self.fmt.closest(*scaled(x)) == x
 
     def off(self, middle: arb, size: arb) -> arb:
-        """How far a number of at most this size is off that is rounded, or kept with 2p + 2 bits."""
+        """How far a number of at most this size is off that is rounded, or kept with 2p + 2 bits and rounded later.
+
+        Below 2^(e + 1) the numbers of the format are 2^(e + 1 - p) apart or less.
+        """
         if middle == MINUS_INFINITY or size == 0:
             return ZERO
-        off = self.u * size + self.fmt.tiny
+        if not size.is_finite():
+            return NO_NUMBER
+        bits, e = size.upper().man_exp()
+        half = arb(2) ** (int(bits).bit_length() + int(e) - 1 - self.fmt.p)
+        off = half + size * arb(2) ** (3 - 2 * self.fmt.p - 2) + self.fmt.tiny
         return off.upper() if size + off <= self.fmt.largest else NO_NUMBER
 
     def read(self, x: Any) -> MovedArray:
