@@ -236,7 +236,7 @@ class Follower:
             require(is_right, f"program: node {i} has no such dtype")
             return CREATING[base](*args, dtype=node["dtype"], **_without_dtype(kwargs))
         if base == "_to_copy":
-            return as_dtype(args[0], node["dtype"])
+            return truths(args[0]) if kind_in(node["dtype"]) == TRUTH else as_dtype(args[0], node["dtype"])
         require(base in OPERATIONS, f"program: {node['op'][:60]} is not followed", NOT_CHECKABLE)
         if base == "index":
             self.check_places(i)

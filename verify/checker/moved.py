@@ -47,7 +47,7 @@ class MovedArray:
 
 def around(middle: arb, off: arb) -> arb:
     """All numbers no further off than that."""
-    return middle + off.union(-off) if off != 0 else middle
+    return middle if off == 0 else middle + off.union(-off)  # what is no number equals nothing
 
 
 class Errors:

@@ -5,11 +5,11 @@ from typing import Any
 
 from flint import arb
 
-from verify.checker.arrays import FLOAT, TRUTH, Array, along, each, product_of, refuse
+from verify.checker.arrays import FLOAT, TRUTH, Array, each, product_of, refuse
 from verify.checker.formats import BinaryFormat
 from verify.checker.moved import ZERO, MovedArray
 from verify.checker.moves import transposed
-from verify.checker.operations import ADDED, OPERATIONS, TIMES, mean, shared, total, where
+from verify.checker.operations import ADDED, OPERATIONS, TIMES, mean, shared, where
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.rounded_results import FUNCTIONS, NO_NUMBER, ULPS, RoundedResults
 
@@ -89,24 +89,27 @@ class RoundedKernels(RoundedResults):
         centred = errors.linear(lambda a: ADDED(a, OPERATIONS["neg"](average_of(a))), x)
         squares = errors.linear(average_of, errors.product(TIMES, centred, centred))
         square = average_of(TIMES(x.size, x.size))
-        variance = self.left(squares, square, 4 * d + 16, stored, each(lambda v: NO_NUMBER if not d * v <= self.fmt.largest else ZERO, square))
+        is_there = each(lambda v: ZERO if d * v <= self.fmt.largest else NO_NUMBER, square)
+        variance = self.left(squares, square, 4 * d + 16, stored, is_there)
         inverse = errors.function(*FUNCTIONS["rsqrt"], errors.linear(ADDED, variance, self.number(eps)))
-        inverse = errors.widened(inverse, each(lambda v: (((1 + w) ** (ULPS + 5) - 1) * v).upper(), inverse.size))
-        off_centre = self.left(centred, ADDED(average, each(lambda v: 0 * v, x.size)), d + 2, stored)
-        found = errors.product(TIMES, off_centre, inverse)
-        size = TIMES(each(lambda v, a: 2 * tiny + v + 2 * a, x.size, average), inverse.size)
+        of_root = self.of_function(self.inner.u if self.is_one_norm else self.fmt.u, w, 5)
+        inverse = errors.widened(inverse, each(lambda v: (of_root * v).upper(), inverse.size))
+        off_centre = self.left(centred, ADDED(average, TIMES(x.size, 0.0)), d + 2, stored)
+        found, scale = errors.product(TIMES, off_centre, inverse), MovedArray(Array(FLOAT, (), [[arb(1)]]), {})
+        shift = MovedArray(Array(FLOAT, (), [[ZERO]]), {})
         if weight is not None:
-            W = self.read(weight)
-            found, size = errors.product(TIMES, found, W), each(lambda s, v: s * v, size, W.size)
-        pairs, lost = size, each(lambda v, a: 16 * tiny * (1 + v) * (1 + a), ADDED(x.size, average), inverse.size)
+            scale = self.read(weight)
+            found = errors.product(TIMES, found, scale)
         if bias is not None:
-            b = self.read(bias)
-            found, size = errors.linear(ADDED, found, b), ADDED(size, b.size)
-        if weight is not None:
-            lost = each(lambda v, s: v * (1 + s), lost, W.size)
-        share = (1 + w) ** 8 - 1
-        off = each(lambda s, e: (share * s + e).upper() if 2 * s <= self.fmt.largest else NO_NUMBER, size, lost)
-        return (errors.widened(found, off),)
+            shift = self.read(bias)
+            found = errors.linear(ADDED, found, shift)
+
+        def off(v: arb, a: arb, s: arb, W: arb, b: arb) -> arb:
+            size, loud = (v + 2 * a) * s * W + b, 2 * (1 + v + 2 * a) * (1 + s) * (1 + W) + b
+            e = ((1 + w) ** 8 - 1) * size + 8 * tiny * loud
+            return e.upper() if loud <= self.fmt.largest else NO_NUMBER
+
+        return (errors.widened(found, each(off, x.size, average, inverse.size, scale.size, shift.size)),)
 
     def rms_norm(self, x: Any, sizes: list[int], weight: Any = None, eps: Any = None) -> tuple[MovedArray]:
         """Each step in turn, the weight multiplied by the scale or by x first."""

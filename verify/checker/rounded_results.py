@@ -122,19 +122,22 @@ class RoundedResults:
     def with_bias(self, x: MovedArray, bias: Any, terms: int) -> MovedArray:
         """A bias is added to a sum that may have been stored, or is its first term, of which all roundings are."""
         bias = self.read(bias)
-        found = self.plus(self.read(x), bias)
-        return self.left(found, bias.size, terms + 1)
+        return self.left(self.plus(self.read(x), bias), bias.size, terms + 1)
 
     def function(self, name: str, x: MovedArray, more: int = 0) -> MovedArray:
         """A function within ULPS u of its value; `more` roundings besides."""
         found = self.errors.function(*FUNCTIONS[name], x)
         size = x.size if name in OF_ARGUMENT else each(lambda v: 1 + 0 * v, x.size) if name in OF_ONE else found.size
-        share = (1 + ULPS * self.fmt.u) * (1 + self.u) ** more - 1
+        share = self.of_function(self.fmt.u, self.u, more)
 
         def off(most: arb) -> arb:
-            return (share * most + self.fmt.tiny).upper() if most <= self.fmt.largest else NO_NUMBER
+            return (share * most + self.fmt.tiny).upper() if 2 * most <= self.fmt.largest else NO_NUMBER
 
         return self.errors.widened(found, each(off, size))
+
+    def of_function(self, u: arb, once: arb, more: int) -> arb:
+        """By which share a function is off, or what so many operations make of it afterwards: 1 / (1 - ULPS u) is most."""
+        return (1 + once) ** more / (1 - ULPS * u) - 1 if ULPS * u < 1 else NO_NUMBER
 
     def quotient(self, x: MovedArray, y: MovedArray) -> MovedArray:
         """x / y, rounded once, or x times the rounded 1 / y."""
