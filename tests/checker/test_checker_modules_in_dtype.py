@@ -43,7 +43,9 @@ def saved(name, reading):
 EVERY = [(name, reading) for name in MODELS for reading in READINGS]
 
 
-@pytest.mark.parametrize("name, reading", first(2, [("classes", READINGS[1]), ("classes", READINGS[2]), *EVERY]), ids=str)
+@pytest.mark.parametrize(
+    "name, reading", first(2, [("classes", READINGS[1]), ("classes", READINGS[2]), *EVERY]), ids=str
+)
 def test_what_the_prover_says_holds(name, reading):
     weights, text = saved(name, reading)
     verdict = json.loads(text)["verdict"]
@@ -58,10 +60,21 @@ def statement(name, precision, accumulate):
     weights, text = saved(name, ("float32",))
     fmt = format_of(precision)
     found = json.loads(text)["program"]
-    return found, weights, rounded_module.RoundedStatement(found, read_tiles(weights, BYTES)[0], fmt, format_of(accumulate) or fmt)
+    return (
+        found,
+        weights,
+        rounded_module.RoundedStatement(found, read_tiles(weights, BYTES)[0], fmt, format_of(accumulate) or fmt),
+    )
 
 
-FORMATS = [("float64", None), ("float32", None), ("bfloat16", "float32"), ("float16", None), ("p12", None), ("p6", "p12")]
+FORMATS = [
+    ("float64", None),
+    ("float32", None),
+    ("bfloat16", "float32"),
+    ("float16", None),
+    ("p12", None),
+    ("p6", "p12"),
+]
 
 
 @pytest.mark.parametrize("inputs, runs", first(1, [(1, 2), (6, 30)]), ids=str)
@@ -96,9 +109,15 @@ def forged(draw, weights, said):
     if kind == "weights":
         weights = with_weights(weights, draw)
     if kind == "format":
-        p = draw.choice(["p3", "p4", "p5", "p6", "p7", "p8", "p10", "p12", "p16", "bfloat16", "float16", "float32", "float64"])
+        p = draw.choice(
+            ["p3", "p4", "p5", "p6", "p7", "p8", "p10", "p12", "p16", "bfloat16", "float16", "float32", "float64"]
+        )
         accumulate = draw.choice([None, "float32"]) if p in ("bfloat16", "float16") else None
-        words = {"wider sums": rounded_module.ASSUMED["wider sums"]} if accumulate else {"plain": rounded_module.ASSUMED["plain"]}
+        words = (
+            {"wider sums": rounded_module.ASSUMED["wider sums"]}
+            if accumulate
+            else {"plain": rounded_module.ASSUMED["plain"]}
+        )
         assumed = [*rounded_module.module.TRACED, *next(iter(words.values()))]
         kept = {name: x for name, x in c["parameters"].items() if name != "accumulate"}
         parameters = {**kept, "precision": p, **({"accumulate": accumulate} if accumulate else {})}
@@ -238,7 +257,9 @@ def follow_softmax():
 
 
 def loose_softmax():
-    found = Errors(False).softmax(MovedArray(Array(FLOAT, (2,), [[arb(0, 0.5), arb(0, 0.5)]]), {}), -1, lambda d: arb(0), arb(0))
+    found = Errors(False).softmax(
+        MovedArray(Array(FLOAT, (2,), [[arb(0, 0.5), arb(0, 0.5)]]), {}), -1, lambda d: arb(0), arb(0)
+    )
     return holds(found, 1 / (1 + math.exp(-1)), 1 / (1 + math.exp(1)))
 
 
@@ -262,76 +283,159 @@ def narrow_cast():
 
 TWO, LARGE = 2.0, 2.0**127
 CASES = {
-    "a result is rounded": (RoundedResults, "off", "off = half +", "off =", lambda: holds(kernels().read(computed(1.0625)), 1.0)),
-    "a result is kept, and then rounded": (
-        RoundedResults, "off", "+ size * arb(2) ** (3 - 2 * self.fmt.p - 2)", "", lambda: holds(kernels().read(computed(1.0625 + TWO**-11)), 1.0),
+    "a result is rounded": (
+        RoundedResults,
+        "off",
+        "off = half +",
+        "off =",
+        lambda: holds(kernels().read(computed(1.0625)), 1.0),
     ),
-    "a result is flushed": (RoundedResults, "off", "+ self.fmt.tiny", "", lambda: holds(kernels().read(computed(TWO**-127)), 0.0)),
+    "a result is kept, and then rounded": (
+        RoundedResults,
+        "off",
+        "+ size * arb(2) ** (3 - 2 * self.fmt.p - 2)",
+        "",
+        lambda: holds(kernels().read(computed(1.0625 + TWO**-11)), 1.0),
+    ),
+    "a result is flushed": (
+        RoundedResults,
+        "off",
+        "+ self.fmt.tiny",
+        "",
+        lambda: holds(kernels().read(computed(TWO**-127)), 0.0),
+    ),
     "a result overflows": (
-        RoundedResults, "off", "if size + off <= self.fmt.largest", "if True", lambda: is_no_number(kernels().read(computed(1.99 * LARGE))),
+        RoundedResults,
+        "off",
+        "if size + off <= self.fmt.largest",
+        "if True",
+        lambda: is_no_number(kernels().read(computed(1.99 * LARGE))),
     ),
     "a result is read": (
-        RoundedResults, "read", "if x.is_stored", "if True", lambda: holds(kernels().read(computed(1.0625)), 1.0),
+        RoundedResults,
+        "read",
+        "if x.is_stored",
+        "if True",
+        lambda: holds(kernels().read(computed(1.0625)), 1.0),
     ),
     "weights are rounded": (
-        RoundedResults, "stored", "arb(found) if", "v if", lambda: holds(kernels().stored(one(1.0625)), 1.0),
+        RoundedResults,
+        "stored",
+        "arb(found) if",
+        "v if",
+        lambda: holds(kernels().stored(one(1.0625)), 1.0),
     ),
     "weights are flushed": (
-        RoundedResults, "stored", "arb(found).union(ZERO)", "arb(found)", lambda: holds(kernels().stored(one(TWO**-127)), 0.0),
+        RoundedResults,
+        "stored",
+        "arb(found).union(ZERO)",
+        "arb(found)",
+        lambda: holds(kernels().stored(one(TWO**-127)), 0.0),
     ),
     "weights overflow": (
-        RoundedResults, "stored", "math.isfinite(found)", "True", lambda: is_refused(lambda: kernels().stored(one(1.99 * LARGE))),
+        RoundedResults,
+        "stored",
+        "math.isfinite(found)",
+        "True",
+        lambda: is_refused(lambda: kernels().stored(one(1.99 * LARGE))),
     ),
     "numbers are rounded": (
-        RoundedResults, "number", "if is_there", "if True", lambda: holds(kernels().number(1.0625), 1.0),
+        RoundedResults,
+        "number",
+        "if is_there",
+        "if True",
+        lambda: holds(kernels().number(1.0625), 1.0),
     ),
     "subnormal numbers are flushed": (
-        RoundedResults, "_is_normal", "abs(x) >= 2.0**self.fmt.least and", "", lambda: holds(kernels().number(TWO**-127), 0.0),
+        RoundedResults,
+        "_is_normal",
+        "abs(x) >= 2.0**self.fmt.least and",
+        "",
+        lambda: holds(kernels().number(TWO**-127), 0.0),
     ),
     "each sum is rounded": (
-        RoundedResults, "matrices", "x.mid.shape[-1] + 1 + more", "1",
+        RoundedResults,
+        "matrices",
+        "x.mid.shape[-1] + 1 + more",
+        "1",
         lambda: holds(kernels().matrices(row(*[1.0] * 9), column(1.0, *[0.0625] * 8)), 1.0),
     ),
     "the format of sums rounds": (
-        RoundedResults, "left", "(1 + self.v) ** roundings * ", "", lambda: holds(kernels().plus(computed(1.0), computed(0.0625)), 1.0),
+        RoundedResults,
+        "left",
+        "(1 + self.v) ** roundings * ",
+        "",
+        lambda: holds(kernels().plus(computed(1.0), computed(0.0625)), 1.0),
     ),
     "what is stored is rounded": (
-        RoundedResults, "left", "* (1 + self.u) ** stored", "",
+        RoundedResults,
+        "left",
+        "* (1 + self.u) ** stored",
+        "",
         lambda: holds(kernels("p4", "float32").left(computed(4.25), one(4.25), 4, 3), 4.0),
     ),
     "products underflow": (
-        RoundedResults, "left", "share * most + tiny", "share * most",
+        RoundedResults,
+        "left",
+        "share * most + tiny",
+        "share * most",
         lambda: holds(kernels().times(rounded_graphs.TIMES, computed(TWO**-100), computed(TWO**-100)), 0.0),
     ),
     "sums overflow": (
-        RoundedResults, "left", "if most + found <= self.fmt.largest", "if True",
+        RoundedResults,
+        "left",
+        "if most + found <= self.fmt.largest",
+        "if True",
         lambda: is_no_number(kernels().matrices(row(1.0, 1.0, -1.0), column(LARGE, LARGE, LARGE))),
     ),
     "a bias is the first term": (RoundedResults, "with_bias", "bias.size, terms + 1", "bias.size, 0", with_bias),
     "functions are off": (
-        RoundedResults, "of_function", "/ (1 - ULPS * u)", "",
+        RoundedResults,
+        "of_function",
+        "/ (1 - ULPS * u)",
+        "",
         lambda: holds(kernels("p8").function("exp", computed(1.0)), math.e * (1 + 7.9 / 256)),
     ),
     "a root's inverse is rounded": (
-        RoundedResults, "of_function", "(1 + once) ** more", "1",
+        RoundedResults,
+        "of_function",
+        "(1 + once) ** more",
+        "1",
         lambda: holds(kernels("p8").function("rsqrt", computed(1.0), 4), (1 / (1 - 8 / 256)) * (1 + 3 / 256)),
     ),
     "functions overflow": (
-        RoundedResults, "function", "if 2 * most <= self.fmt.largest", "if True", lambda: is_no_number(kernels().function("exp", computed(89.0))),
+        RoundedResults,
+        "function",
+        "if 2 * most <= self.fmt.largest",
+        "if True",
+        lambda: is_no_number(kernels().function("exp", computed(89.0))),
     ),
     "an inverse overflows": (
-        RoundedResults, "quotient", "if v * (1 + self.u) <= top", "if True",
+        RoundedResults,
+        "quotient",
+        "if v * (1 + self.u) <= top",
+        "if True",
         lambda: is_no_number(kernels("float16").quotient(computed(TWO**-14), computed(TWO**-17))),
     ),
     "an inverse underflows": (
-        RoundedResults, "quotient", "2 * self.fmt.tiny * (1 + v)", "0 * v",
+        RoundedResults,
+        "quotient",
+        "2 * self.fmt.tiny * (1 + v)",
+        "0 * v",
         lambda: holds(kernels("float16").quotient(computed(1000.0), computed(20000.0)), 0.0),
     ),
     "what is no number stays so": (
-        moved, "around", "middle if off == 0 else", "middle if not off != 0 else", lambda: not moved.around(arb(1), arb("nan")).is_finite(),
+        moved,
+        "around",
+        "middle if off == 0 else",
+        "middle if not off != 0 else",
+        lambda: not moved.around(arb(1), arb("nan")).is_finite(),
     ),
     "errors that are no number": (
-        Errors, "widened", 'm if e.is_finite() else arb("nan")', "m",
+        Errors,
+        "widened",
+        'm if e.is_finite() else arb("nan")',
+        "m",
         lambda: is_no_number(Errors(True).widened(computed(1.0), Array(FLOAT, (1,), [[arb("nan")]]))),
     ),
     "slopes differ": (Errors, "function", "(abs(s - m) * r).upper()", "0 * r", follow_function),
@@ -343,14 +447,23 @@ CASES = {
     "exponentials are off": (moved, "_weights", " + own)", ")", own_share),
     "two read one result": (Errors, "widened", "next(self.numbers)", "i", two_readers),
     "arguments of exponentials are rounded": (
-        RoundedKernels, "softmax", "self.u * distance + small", "small",
-        lambda: holds(kernels("p4", "float32").softmax(MovedArray(one(10.0, -9.0), {}, True), -1, arb(0)), 1.0, math.exp(-20)),
+        RoundedKernels,
+        "softmax",
+        "self.u * distance + small",
+        "small",
+        lambda: holds(
+            kernels("p4", "float32").softmax(MovedArray(one(10.0, -9.0), {}, True), -1, arb(0)), 1.0, math.exp(-20)
+        ),
     ),
     "a variance is rounded": (
-        RoundedKernels, "layer_norm", "square, 4 * d + 16, stored", "square, 0, 0", lambda: holds(norm_of(100.0, 101.0), -158.0, 158.0),
+        RoundedKernels,
+        "layer_norm",
+        "square, 4 * d + 16, stored",
+        "square, 0, 0",
+        lambda: holds(norm_of(100.0, 101.0), -158.0, 158.0),
     ),
     "few bits": (rounded_graphs.RoundedFollower, "cast", "SIGNIFICANT[dtype] >= min(", "0 <= min(", narrow_cast),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -39,7 +39,9 @@ class DrawnEvaluation:
         if p < 53:
             q = torch.ldexp(torch.ones_like(x), torch.frexp(x)[1].clamp(min=least + 1) - p)
             x = torch.where(x.isfinite(), torch.round(x / q) * q, x)
-            x = torch.where(x.isfinite() & (x.abs() >= 2.0 ** (most + 1)), torch.copysign(torch.tensor(torch.inf), x), x)
+            x = torch.where(
+                x.isfinite() & (x.abs() >= 2.0 ** (most + 1)), torch.copysign(torch.tensor(torch.inf), x), x
+            )
         return torch.where(x.abs() < 2.0**least, 0 * x, x) if self.flushes else x
 
     def read(self, x):
@@ -81,7 +83,9 @@ class DrawnEvaluation:
             for j in seen:
                 new = torch.maximum(top, x[..., j : j + 1])
                 scale = torch.where(top == new, torch.ones_like(top), torch.nan_to_num(e(top - new)))
-                parts = [self.near(part * scale, self.inner) for part in parts] + [torch.nan_to_num(e(x[..., j : j + 1] - new))]
+                parts = [self.near(part * scale, self.inner) for part in parts] + [
+                    torch.nan_to_num(e(x[..., j : j + 1] - new))
+                ]
                 top = new
         else:
             top = x.amax(-1, keepdim=True)
@@ -138,7 +142,11 @@ class DrawnEvaluation:
 
     def summed(self, x, dims=None, keepdim=False):
         x = self.read(x)
-        axes = [*range(x.ndim)] if dims in (None, []) else [d % x.ndim for d in ([dims] if isinstance(dims, int) else dims)]
+        axes = (
+            [*range(x.ndim)]
+            if dims in (None, [])
+            else [d % x.ndim for d in ([dims] if isinstance(dims, int) else dims)]
+        )
         for axis in axes:
             x = self.added([*x.split(1, axis)])
         return x if keepdim else x.squeeze(axes)
@@ -169,13 +177,19 @@ class DrawnEvaluation:
             "_fused_rms_norm": lambda *a: (self.rms_norm(*a),), "_softmax": lambda x, dim, _=None: self.softmax(x, dim),
             "rsqrt": lambda x: self.near(1 / self.read(self.off(torch.sqrt(self.read(x)))), at),
             "reciprocal": lambda x: self.near(1 / self.read(x), at),
-            "pow": lambda x, n: functools.reduce(lambda a, _: self.near(self.read(a) * self.read(x), at), range(n - 1), x),
+            "pow": self.power,
             "leaky_relu": lambda x, s=0.01: torch.where(x > 0, x, self.near(self.read(x) * self.read(s), at)),
-            "cumsum": lambda x, dim: torch.cat([self.summed(x.narrow(dim, 0, i + 1), dim, True) for i in range(x.shape[dim])], dim),
+            "cumsum": self.cumulated,
             **dict.fromkeys(("view", "_unsafe_view"), torch.reshape),
             **{name: f(self.compared, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
         }  # fmt: skip
         return rules[base](*args, **kwargs) if base in rules else None
+
+    def cumulated(self, x, dim):
+        return torch.cat([self.summed(x.narrow(dim, 0, i + 1), dim, True) for i in range(x.shape[dim])], dim)
+
+    def power(self, x, n):
+        return functools.reduce(lambda a, _: self.near(self.read(a) * self.read(x), self.inner), range(n - 1), x)
 
     def compared(self, name, x, y):
         return getattr(torch, name)(self.read(x), self.read(y))

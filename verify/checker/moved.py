@@ -12,8 +12,8 @@ from itertools import count
 
 from flint import arb
 
-from verify.checker.arrays import FLOAT, Array, each, lines, permuted, together
-from verify.checker.operations import MINUS_INFINITY, logistic, total, weights_of
+from verify.checker.arrays import FLOAT, Array, each, lines, permuted
+from verify.checker.operations import MINUS_INFINITY, total, weights_of
 
 ZERO, HALF = arb(0), arb(1) / 2
 Rows = dict[int, Sequence[arb]]
@@ -77,7 +77,9 @@ class Errors:
         names = [*dict.fromkeys(i for x in given for i in x.moved)]
         parts = [Array(FLOAT, x.mid.shape, [x.moved.get(i, [ZERO] * x.mid.size) for i in names]) for x in given]
         rows = op(*parts).rows if names else []
-        return MovedArray(op(*(x.mid for x in given)), dict(zip(names, rows, strict=True)), all(x.is_stored for x in given))
+        return MovedArray(
+            op(*(x.mid for x in given)), dict(zip(names, rows, strict=True)), all(x.is_stored for x in given)
+        )
 
     def product(self, op: OfArrays, x: MovedArray, y: MovedArray) -> MovedArray:
         """What is linear in each of two: the product of both distances is an error of its own."""

@@ -4,15 +4,20 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from flint import arb
-
-from verify.checker.arrays import FLOAT, TRUTH, Array, each, refuse
-from verify.checker.formats import BinaryFormat
+from verify.checker.arrays import FLOAT, Array, refuse
 from verify.checker.graphs import Follower, Node, TracedGraph, base_of, filled
 from verify.checker.moved import ZERO, MovedArray, OfArrays
 from verify.checker.moves import CREATING, MOVES, SIGNIFICANT, transposed
 from verify.checker.operations import (
-    ADDED, MINUS_INFINITY, OPERATIONS, OPPOSITE, TIMES, cumulated, matmul, mean, shared, summed, where,
+    ADDED,
+    OPERATIONS,
+    OPPOSITE,
+    TIMES,
+    cumulated,
+    matmul,
+    mean,
+    summed,
+    where,
 )  # fmt: skip
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.rounded_norms import RoundedKernels
@@ -86,7 +91,11 @@ class RoundedFollower(Follower):
     def cast(self, x: Any, dtype: str, before: str) -> Any:
         """Numbers of another format, none with fewer bits than are followed; a rounding is one that all may have."""
         if dtype not in SIGNIFICANT:
-            return OPERATIONS["ne"](self.at.read(x).hull, 0) if dtype == "bool" else refuse("a float cast to whole numbers")
+            return (
+                OPERATIONS["ne"](self.at.read(x).hull, 0)
+                if dtype == "bool"
+                else refuse("a float cast to whole numbers")
+            )
         if not isinstance(x, MovedArray):
             return self.at.number(x)
         is_wide = SIGNIFICANT[dtype] >= min(self.at.fmt.p, SIGNIFICANT[before])

@@ -1,4 +1,4 @@
-"""Softmax, attention and norms in a format of floats, each as all kernels of the contract compute it: docs/checker.md."""
+"""Softmax, attention and norms in a format of floats, as all kernels of the contract compute them: docs/checker.md."""
 
 import math
 from typing import Any

@@ -30,7 +30,8 @@ def _slope_of_gelu(x: arb) -> arb:
 SLOPES: dict[str, Callable[[arb], arb]] = {
     "exp": arb.exp, "expm1": arb.exp, "log": lambda x: 1 / x, "log1p": lambda x: 1 / (1 + x),
     "sqrt": lambda x: 1 / (2 * x.sqrt()), "rsqrt": lambda x: -1 / (2 * x * x.sqrt()),
-    "reciprocal": lambda x: -1 / (x * x), "tanh": lambda x: 1 - x.tanh() ** 2, "sin": arb.cos, "cos": lambda x: -x.sin(),
+    "reciprocal": lambda x: -1 / (x * x), "tanh": lambda x: 1 - x.tanh() ** 2, "sin": arb.cos,
+    "cos": lambda x: -x.sin(),
     "erf": lambda x: 2 * (-x * x).exp() / arb.pi().sqrt(), "sigmoid": lambda x: logistic(x) * logistic(-x),
     "silu": lambda x: logistic(x) * (1 + x * logistic(-x)), "gelu": _slope_of_gelu,
 }  # fmt: skip
@@ -65,7 +66,9 @@ class RoundedResults:
         given = x if isinstance(x, Array) else Array(FLOAT, (), [[arb(x)]])
 
         def near(v: arb) -> arb:
-            is_there = v.is_exact() and (v == 0 or not v.is_finite() or self._is_normal(float(v)) and arb(float(v)) == v)
+            is_there = v.is_exact() and (
+                v == 0 or not v.is_finite() or self._is_normal(float(v)) and arb(float(v)) == v
+            )
             return v if is_there else around(v, self.off(v, abs(v).upper()))
 
         return MovedArray(each(near, given), {}, is_stored=True)
@@ -94,7 +97,7 @@ class RoundedResults:
         return x if x.is_stored else self.errors.widened(x, each(self.off, x.mid, x.size))
 
     def left(self, x: MovedArray, size: Array, roundings: int, stored: int = 0, lost: Any = 0) -> MovedArray:
-        """What terms that add up to `size` leave: off by so many roundings within a sum, and so many that are stored."""
+        """What terms that add up to `size` leave: off by so many roundings in a sum, and so many that are stored."""
         share = (1 + self.v) ** roundings * (1 + self.u) ** stored - 1
         tiny = (2 * roundings * self.inner.tiny + 2 * stored * self.fmt.tiny) * (1 + share)
 
@@ -136,7 +139,7 @@ class RoundedResults:
         return self.errors.widened(found, each(off, size))
 
     def of_function(self, u: arb, once: arb, more: int) -> arb:
-        """By which share a function is off, or what so many operations make of it afterwards: 1 / (1 - ULPS u) is most."""
+        """By which share a function, or its inverse after so many operations, is off: at most 1 / (1 - ULPS u) - 1."""
         return (1 + once) ** more / (1 - ULPS * u) - 1 if ULPS * u < 1 else NO_NUMBER
 
     def quotient(self, x: MovedArray, y: MovedArray) -> MovedArray:

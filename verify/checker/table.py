@@ -742,7 +742,9 @@ TABLES |= {
 }
 
 
-IN_EVERY_ORDER = "of a proof half of it is shown in every order, by rounded_module.check; of a wrong input that it is not above 0"
+IN_EVERY_ORDER = (
+    "of a proof half of it is shown in every order, by rounded_module.check; of a wrong input that it is not above 0"
+)
 MODULE_IN_DTYPE: Table = {
     "reading": Field("text", "the statement that is decided, by rounded_module.check"),
     "parameters.precision": Field("text", STATED),
