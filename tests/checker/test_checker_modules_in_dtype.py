@@ -105,6 +105,8 @@ def forged(draw, weights, said):
     """Another weights file and certificate: weights, margins, formats, programs, or words."""
     margins = [1e-9, 0.1, 1.0, abs(said["margin"] or 1) * draw.choice([0.5, 0.999, 1.001, 1.5, 1.9, 4])]
     kind = draw.choice(["weights", "weights", "margin", "format", "program", "claim"])
+    if said["tightest"] is None and said["counterexample"] is None:
+        said = said | {"tightest": {"input": [*next(graph_runs.inputs(said["program"]))[0]]}}
     c = said if kind == "claim" or draw.random() < 0.2 else as_proof(said, draw.choice(margins))
     if kind == "weights":
         weights = with_weights(weights, draw)
@@ -141,7 +143,8 @@ def is_false(weights, text, evaluations):
         return None
 
 
-FORGED = [(name, reading) for name in MODELS for reading in READINGS[:4]]
+SLOW = ("trained", "trained, bfloat16", "trained, half", "encoder")  # some seconds for an input whose errors are kept
+FORGED = [(name, reading) for name in MODELS for reading in READINGS[:4] if name not in SLOW or len(reading) == 1]
 
 
 @pytest.mark.parametrize("name, reading, seeds", first(2, [

@@ -5,7 +5,7 @@ tensors of one evaluation. What is not linear adds an error of its own. Nothing 
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import count
@@ -16,7 +16,7 @@ from verify.checker.arrays import FLOAT, Array, each, lines, permuted
 from verify.checker.operations import MINUS_INFINITY, total, weights_of
 
 ZERO, HALF = arb(0), arb(1) / 2
-Rows = dict[int, Sequence[arb]]
+Rows = Mapping[int, Sequence[arb]]
 OfArrays = Callable[..., Array]
 
 
@@ -85,7 +85,7 @@ class Errors:
         """What is linear in each of two: the product of both distances is an error of its own."""
         by_x = self.linear(lambda a: op(a, y.mid), x)
         by_y = self.linear(lambda b: op(x.mid, b), y).moved
-        rows = {i: [*by_x.moved[i]] for i in by_x.moved}
+        rows = dict(by_x.moved)
         for i, row in by_y.items():
             rows[i] = [*map(operator.add, rows[i], row)] if i in rows else row
         found = MovedArray(by_x.mid, rows)
@@ -122,19 +122,20 @@ class Errors:
         """
         sides = lines(x.mid, dim)
         names, along = [*x.moved], lines(Array(FLOAT, x.mid.shape, [*x.moved.values()] or [[ZERO] * x.mid.size]), dim)
-        n, out, errors, rows = sides.shape[-1], [], [], {i: [] for i in names}
+        n, out, errors = sides.shape[-1], list[list[arb]](), list[list[arb]]()
+        rows = {i: list[arb]() for i in names}
         for line in sides.rows:
             mids, offs = list[arb](), list[arb]()
             for start in range(0, len(line), n):
                 scores, moves = line[start : start + n], [row[start : start + n] for row in along.rows if names]
                 weights, turned, off_by = _weights(scores, moves, off, empty)
                 mids, offs = [*mids, *weights], [*offs, *off_by]
-                for i, row in zip(names, turned, strict=True):
-                    rows[i] = [*rows[i], *row]
+                for i, moved in zip(names, turned, strict=True):
+                    rows[i] += moved
             out.append(mids)
             errors.append(offs)
         back = _back(len(x.mid.shape), dim)
-        found = MovedArray(Array(FLOAT, sides.shape, out), dict(rows))
+        found = MovedArray(Array(FLOAT, sides.shape, out), rows)
         return self.linear(lambda a: permuted(a, back), self.widened(found, Array(FLOAT, sides.shape, errors)))
 
 
