@@ -121,6 +121,9 @@ class Follower:
     def __init__(self, graph: TracedGraph, bits: int) -> None:
         self.graph, self.bits = graph, bits
         self.fixed: dict[int, Any] = {}
+        self.call, self.finish = self._called, self.last
+        self.show: Callable[[Any], Any] = lambda found: found  # what has the shape of a value
+        self.most_at_once = AT_ONCE
         self.instead: dict[
             int, Callable[[Mapping[int, Any]], Any]
         ] = {}  # of some nodes, what is followed in their place
@@ -161,7 +164,7 @@ class Follower:
     def at_once(self) -> int:
         """How many inputs are followed together."""
         sizes = [_product(self.graph.nodes[i]["shape"] or []) for i in (self.graph.output, *self.computed)]
-        return max(1, AT_ONCE // max(sizes))
+        return max(1, min(self.most_at_once, AT_ONCE // max(sizes)))
 
     def output(self, tokens: Sequence[Sequence[int]]) -> Array:
         """The output on each of some inputs. Raises: Refusal, Open."""
@@ -176,7 +179,7 @@ class Follower:
                 for j in self.uses[i]:
                     if self.last_use[j] == i and j in self.computed and j != self.graph.output:
                         values.pop(j, None)
-            return self.last(values)
+            return self.finish(values)
 
     def last(self, values: Mapping[int, Any]) -> Array:
         found = values[self.graph.output]
@@ -186,20 +189,16 @@ class Follower:
 
     def _value(self, i: int, node: Node, values: dict[int, Any], tokens: Sequence[Sequence[int]]) -> Any:
         try:
-            found = self._called(i, node, values, tokens)
+            found = self.call(i, node, values, tokens)
         except UNFIT as error:
             raise Refusal(
                 f"program: node {i}, {node['op'][:60]}, cannot be followed ({error})", NOT_CHECKABLE
             ) from None
-        shown = self.shown(found)
+        shown = self.show(found)
         if isinstance(shown, Array):
             self.check(i, node, shown)
         else:
             require(node["shape"] is None, f"program: node {i} is several tensors")
-        return found
-
-    def shown(self, found: Any) -> Any:
-        """What has the shape of a value."""
         return found
 
     def check(self, i: int, node: Node, found: Array) -> None:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from verify.checker.arrays import FLOAT, Array, refuse
-from verify.checker.graphs import Follower, Node, TracedGraph, base_of, filled
+from verify.checker.graphs import AT_ONCE, Follower, Node, TracedGraph, base_of, filled
 from verify.checker.moved import ZERO, MovedArray, OfArrays
 from verify.checker.moves import CREATING, MOVES, SIGNIFICANT, transposed
 from verify.checker.operations import (
@@ -33,6 +33,8 @@ class RoundedFollower(Follower):
     def __init__(self, graph: TracedGraph, bits: int, at: RoundedKernels) -> None:
         super().__init__(graph, bits)
         self.at, self.found = at, at.number(0.0)  # what the logits are
+        self.call, self.finish, self.most_at_once = self.called, self.hulls, 1 if at.errors.are_kept else AT_ONCE
+        self.show = lambda found: found.mid if isinstance(found, MovedArray) else found
         self.rules: dict[str, Callable[..., Any]] = {
             "add": self.plus, "sub": lambda x, y, alpha=1: self.plus(x, y, -alpha), "pow": self.power,
             "rsub": lambda x, y, alpha=1: self.plus(y, x, -alpha), "leaky_relu": self.leaky_relu,
@@ -48,20 +50,13 @@ class RoundedFollower(Follower):
             **{name: partial(self.function, name) for name in FUNCTIONS},
         }  # fmt: skip
 
-    @property
-    def at_once(self) -> int:
-        return 1 if self.at.errors.are_kept else super().at_once
-
-    def last(self, values: Mapping[int, Any]) -> Array:
+    def hulls(self, values: Mapping[int, Any]) -> Array:
         found = values[self.graph.output]
         require(isinstance(found, MovedArray), "program: the output is no tensor of floats")
         self.found = self.at.read(found)
-        return super().last({self.graph.output: self.found.hull})
+        return self.last({self.graph.output: self.found.hull})
 
-    def shown(self, found: Any) -> Any:
-        return found.mid if isinstance(found, MovedArray) else found
-
-    def _called(self, i: int, node: Node, values: dict[int, Any], tokens: Sequence[Sequence[int]]) -> Any:
+    def called(self, i: int, node: Node, values: dict[int, Any], tokens: Sequence[Sequence[int]]) -> Any:
         """An operation on numbers of the format, where any is one, and else as it is in real arithmetic."""
         base, is_float = base_of(node), node["dtype"] in SIGNIFICANT
         made = values
@@ -71,7 +66,7 @@ class RoundedFollower(Follower):
         has_floats = any(isinstance(values[j], MovedArray) for j in self.uses[i])
         has_floats = has_floats or any(isinstance(x, float) for x in node.get("args", ()))
         if is_special or not is_float and not has_floats:
-            found = super()._called(i, node, made, tokens)
+            found = self._called(i, node, made, tokens)
             if not is_float or not isinstance(found, Array):
                 return found
             return self.at.stored(found) if node["op"] == "stored" else self.at.number(found)

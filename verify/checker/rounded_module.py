@@ -52,6 +52,7 @@ class RoundedStatement(Statement):
     def __init__(self, found: Any, tensors: Tensors, fmt: BinaryFormat, inner: BinaryFormat) -> None:
         super().__init__(found, tensors)
         self.fmt, self.inner, self.are_kept = fmt, inner, False
+        self.follow, self.answer = self.rounded, self.answered
 
     @property
     def bits(self) -> int:
@@ -61,7 +62,7 @@ class RoundedStatement(Statement):
     def has_few_bits(self) -> bool:
         return self.inner != self.fmt and self.fmt.p <= MOST_OF_FEW_BITS
 
-    def follower(self, graph: TracedGraph, bits: int) -> Follower:
+    def rounded(self, graph: TracedGraph, bits: int) -> Follower:
         return RoundedFollower(graph, bits, RoundedKernels(self.fmt, self.inner, self.are_kept, self.has_few_bits))
 
     def answered(
@@ -70,7 +71,7 @@ class RoundedStatement(Statement):
         assert isinstance(follower, RoundedFollower)
         found = follower.found
         if not found.moved:
-            return super().answered(follower, part, tokens, due, logits)
+            return Answered.of(tokens, due, logits)
         rows = [self.logits(found.mid, row, part) for row in (found.mid.rows[0], *found.moved.values())]
         middle, *moves = (Answered.of(tokens, due, row).gaps for row in rows)
         gaps = [
