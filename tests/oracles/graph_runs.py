@@ -60,19 +60,28 @@ def refuted(c, found):
 
 def margins(program, tensors):
     """Each input with its margin."""
-    graphs, number = {graph["length"]: graph for graph in program["graphs"]}, itertools.count()
+    graphs = {graph["length"]: graph for graph in program["graphs"]}
+    for tokens, due, columns, part in inputs(program):
+        output, largest = run(graphs[len(tokens)], tensors, tokens)
+        yield tokens, margin(output, due, columns, part) if largest <= LARGEST else float("nan")
+
+
+def inputs(program):
+    """Each input with the classes that are right, those that take part (None for all), and its part."""
+    number = itertools.count()
     for part in program["inputs"]:
         rows = part["rows"] if "rows" in part else itertools.product(*part["sets"])
         for tokens in map(tuple, rows):
-            output, largest = run(graphs[len(tokens)], tensors, tokens)
-            logits = output[0]
-            logits = logits.reshape(1, -1) if logits.ndim == 1 or len(logits) == 1 else logits[part["positions"]]
-            due, i = due_of(program["answers"], tokens, next(number)), range(logits.shape[1])
-            columns = [*(i if program["classes"] is None else program["classes"])]
-            gaps = [row[y] - row[c] for row, y in zip(logits, due, strict=True) for c in columns if c != y]
-            say(all(y in columns for y in due), "an answer is no class")
-            margin = float(min(gaps)) if gaps else float("inf")
-            yield tokens, margin if largest <= LARGEST else float("nan")
+            yield tokens, due_of(program["answers"], tokens, next(number)), program["classes"], part
+
+
+def margin(output, due, columns, part):
+    logits = output[0]
+    logits = logits.reshape(1, -1) if logits.ndim == 1 or len(logits) == 1 else logits[part["positions"]]
+    columns = [*(range(logits.shape[1]) if columns is None else columns)]
+    gaps = [row[y] - row[c] for row, y in zip(logits, due, strict=True) for c in columns if c != y]
+    say(all(y in columns for y in due), "an answer is no class")
+    return float(min(gaps)) if gaps else float("inf")
 
 
 def due_of(answers, tokens, number):
@@ -110,14 +119,7 @@ def value(node, values, tensors, tokens):
         found = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(dtype) if raw else torch.empty(0, dtype=dtype)
         return found.reshape(node["shape"])
 
-    def given(x):
-        if isinstance(x, dict):
-            if {*x} == {"node"}:
-                return values[x["node"]]
-            return float(x["number"]) if {*x} == {"number"} else {key: given(y) for key, y in x.items()}
-        return [given(y) for y in x] if isinstance(x, list) else x
-
-    args, kwargs = given(node["args"]), given(node["kwargs"])
+    args, kwargs = given(node["args"], values), given(node["kwargs"], values)
     if name == "getitem":
         return args[0][args[1]]
     _, base, overload = name.split(".")
@@ -129,3 +131,12 @@ def value(node, values, tensors, tokens):
         is_rounded = base in ("full", "scalar_tensor", "full_like")
         kwargs["dtype"] = asked if is_rounded or not asked.is_floating_point else torch.float64
     return operation(*args, **kwargs)
+
+
+def given(x, values):
+    """Arguments with the values of the nodes that they name."""
+    if isinstance(x, dict):
+        if {*x} == {"node"}:
+            return values[x["node"]]
+        return float(x["number"]) if {*x} == {"number"} else {key: given(y, values) for key, y in x.items()}
+    return [given(y, values) for y in x] if isinstance(x, list) else x

@@ -121,6 +121,9 @@ class Follower:
     def __init__(self, graph: TracedGraph, bits: int) -> None:
         self.graph, self.bits = graph, bits
         self.fixed: dict[int, Any] = {}
+        self.call, self.finish = self._called, self.last
+        self.show: Callable[[Any], Any] = lambda found: found  # what has the shape of a value
+        self.most_at_once = AT_ONCE
         self.instead: dict[
             int, Callable[[Mapping[int, Any]], Any]
         ] = {}  # of some nodes, what is followed in their place
@@ -161,7 +164,7 @@ class Follower:
     def at_once(self) -> int:
         """How many inputs are followed together."""
         sizes = [_product(self.graph.nodes[i]["shape"] or []) for i in (self.graph.output, *self.computed)]
-        return max(1, AT_ONCE // max(sizes))
+        return max(1, min(self.most_at_once, AT_ONCE // max(sizes)))
 
     def output(self, tokens: Sequence[Sequence[int]]) -> Array:
         """The output on each of some inputs. Raises: Refusal, Open."""
@@ -176,7 +179,7 @@ class Follower:
                 for j in self.uses[i]:
                     if self.last_use[j] == i and j in self.computed and j != self.graph.output:
                         values.pop(j, None)
-            return self.last(values)
+            return self.finish(values)
 
     def last(self, values: Mapping[int, Any]) -> Array:
         found = values[self.graph.output]
@@ -186,13 +189,14 @@ class Follower:
 
     def _value(self, i: int, node: Node, values: dict[int, Any], tokens: Sequence[Sequence[int]]) -> Any:
         try:
-            found = self._called(i, node, values, tokens)
+            found = self.call(i, node, values, tokens)
         except UNFIT as error:
             raise Refusal(
                 f"program: node {i}, {node['op'][:60]}, cannot be followed ({error})", NOT_CHECKABLE
             ) from None
-        if isinstance(found, Array):
-            self.check(i, node, found)
+        shown = self.show(found)
+        if isinstance(shown, Array):
+            self.check(i, node, shown)
         else:
             require(node["shape"] is None, f"program: node {i} is several tensors")
         return found
@@ -231,15 +235,19 @@ class Follower:
             require(is_right, f"program: node {i} has no such dtype")
             return CREATING[base](*args, dtype=node["dtype"], **_without_dtype(kwargs))
         if base == "_to_copy":
-            return as_dtype(args[0], node["dtype"])
+            return truths(args[0]) if kind_in(node["dtype"]) == TRUTH else as_dtype(args[0], node["dtype"])
         require(base in OPERATIONS, f"program: {node['op'][:60]} is not followed", NOT_CHECKABLE)
         if base == "index":
-            wide = [self.ranges.get(j, RANGES["int64"]) for j in self.uses[i][1:]]
-            are_wide = all(low <= RANGES["int32"][0] for low, _ in wide)
-            require(are_wide, "program: places in few bits, which torch may take for truths", NOT_CHECKABLE)
+            self.check_places(i)
         found = OPERATIONS[base](*args, **_without_dtype(kwargs))
         may_widen = "dtype" in kwargs or base == "pow" and isinstance(args[1], float)
         return as_dtype(found, node["dtype"]) if may_widen and _is_wider(found, node["dtype"]) else found
+
+    def check_places(self, i: int) -> None:
+        """Places that an index chooses must be whole numbers of a dtype that torch takes for no truth values."""
+        wide = [self.ranges.get(j, RANGES["int64"]) for j in self.uses[i][1:]]
+        are_wide = all(low <= RANGES["int32"][0] for low, _ in wide)
+        require(are_wide, "program: places in few bits, which torch may take for truths", NOT_CHECKABLE)
 
 
 def base_of(node: Node) -> str:

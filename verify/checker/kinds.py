@@ -12,9 +12,9 @@ from verify.checker import (
     heads,
     inductive,
     modular,
-    module,
     parity,
     placed,
+    rounded_module,
 )
 from verify.checker.reading import Refusal, read_certificate
 
@@ -28,7 +28,7 @@ TASKS: dict[str, Check] = {
     "inductive": inductive.check,
     "modular": modular.check,
     "language": circuits.check,
-    "module": module.check,
+    "module": rounded_module.check,
     "parity": parity.check,
     **{task: partial(placed.check, task=task) for task in placed.TASKS},
 }

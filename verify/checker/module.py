@@ -1,5 +1,6 @@
 """Certificates about any module: its graph followed on every input, in balls (docs/checker.md)."""
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from flint import arb, ctx
@@ -42,11 +43,11 @@ def _one_by_one(statement: Statement, margin: float, kept: set[Tokens]) -> Answe
     for bits in BITS:
         left = set[int]()
         with ctx.workprec(bits):
-            for number, found in statement.decided(bits, wanted):
+            for number, _, found in statement.decided(bits, wanted):
                 if found is None:
                     left.add(number)
                     continue
-                gaps = found.gaps()
+                gaps = found.gaps
                 if found.tokens in kept:
                     seen[found.tokens] = found
                 if all(gap > 0 and gap >= arb(margin) for gap in gaps):
@@ -70,7 +71,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     tensors, _ = read_tiles(weights, BYTES)
     require("program" in c, "program: is missing; the certificate was not saved by verify module", NOT_CHECKABLE)
     trusted, statement = walk(c, f"module, {verdict.lower()}"), Statement(c["program"], tensors)
-    _check_parameters(c, statement)
+    check_parameters(c, statement, TRACED)
     named = [c[name]["input"] for name in ("tightest", "counterexample") if c[name] is not None]
     margin = c["margin"] or 0.0 if verdict == "PROVED" else 0.0
     listed = c["wrong_inputs"] if statement.size > MOST_INPUTS else []
@@ -79,18 +80,23 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     if verdict == "PROVED":
         require(not tally.wrong, "program: an input is wrong")
         require(tally.right == statement.size, "the margin of an input is open", NOT_CHECKABLE)
-        require(c["margin"] is None or c["margin"] > 0, "margin: is not above zero")
-        compare(c, {"inputs_covered": str(statement.size), "wrong_inputs": []})
-        compare(c, {"counts": {"right": str(statement.size), "wrong": "0", "undecided": "0"}})
-        compare(c["tightest"] or {"margin": c["margin"]}, {"margin": c["margin"]})
+        check_proved(c, statement)
     else:
-        _check_counts(c, statement, tally)
-        _check_wrong(c, tally.seen[tuple(c["counterexample"]["input"])])
+        check_counts(c, statement, tally)
+        check_wrong(c, tally.seen[tuple(c["counterexample"]["input"])])
     _check_tightest(c, tally)
     return verdict, [*trusted, f"that {statement.words} is right"]
 
 
-def _check_parameters(c: dict[str, Any], statement: Statement) -> None:
+def check_proved(c: dict[str, Any], statement: Statement) -> None:
+    """What a certificate says of a proof."""
+    require(c["margin"] is None or c["margin"] > 0, "margin: is not above zero")
+    compare(c, {"inputs_covered": str(statement.size), "wrong_inputs": []})
+    compare(c, {"counts": {"right": str(statement.size), "wrong": "0", "undecided": "0"}})
+    compare(c["tightest"] or {"margin": c["margin"]}, {"margin": c["margin"]})
+
+
+def check_parameters(c: dict[str, Any], statement: Statement, assumptions: list[str]) -> None:
     """The sizes in words, and how often each operation occurs."""
     first, said, parts = statement.parts[0].graph, c["parameters"]["positions"], statement.parts
     lengths, classes = [part.graph.length for part in parts], statement.classes
@@ -104,22 +110,26 @@ def _check_parameters(c: dict[str, Any], statement: Statement) -> None:
     compare(c["parameters"], {"lengths": lengths, "classes": columns, "stored_numbers": first.numbers})
     compare(c["graph"], {"operations": first.operations})
     require(len(c["graph"]["sha256"]) == len(statement.graphs), "graph: there must be one digest for each")
-    compare(c, {"assumptions": TRACED})
+    compare(c, {"assumptions": assumptions})
 
 
-def _check_counts(c: dict[str, Any], statement: Statement, tally: AnswersSeen) -> None:
-    """No more right and wrong ones than there are, all of them where none is open; the wrong ones that are listed."""
-    right, wrong, left = (whole(c["counts"][name], f"counts.{name}") for name in ("right", "wrong", "undecided"))
-    require(right + wrong + left == statement.size, "counts: do not add up")
-    require(right <= tally.right and wrong <= tally.wrong, f"counts: {tally.wrong} are wrong")
-    listed = [tuple(tokens) for tokens in c["wrong_inputs"]]
-    require(len({*listed}) == len(listed) and tally.met >= {*listed}, "wrong_inputs: one is right, or occurs twice")
+def check_counts(c: dict[str, Any], statement: Statement, tally: AnswersSeen, left: Collection[Tokens] = ()) -> None:
+    """No more right and wrong ones than there are, all of them where none is open; the wrong ones that are listed.
+
+    Those that are `left` open here may be either.
+    """
+    right, wrong, open_ = (whole(c["counts"][name], f"counts.{name}") for name in ("right", "wrong", "undecided"))
+    require(right + wrong + open_ == statement.size, "counts: do not add up")
+    fits = right <= tally.right + len(left) and wrong <= tally.wrong + len(left)
+    require(fits, f"counts: {tally.wrong} are wrong")
+    listed, may_be = [tuple(tokens) for tokens in c["wrong_inputs"]], tally.met.union(left)
+    require(len({*listed}) == len(listed) and may_be >= {*listed}, "wrong_inputs: one is right, or occurs twice")
     require(listed == sorted(listed, key=lambda tokens: (len(tokens), tokens)), "wrong_inputs: are not in order")
     most = min(wrong, MOST_LISTED)
-    require(len(listed) == most if not left else len(listed) <= most, "wrong_inputs: are not all")
+    require(len(listed) == most if not open_ else len(listed) <= most, "wrong_inputs: are not all")
 
 
-def _check_wrong(c: dict[str, Any], found: Answered) -> None:
+def check_wrong(c: dict[str, Any], found: Answered) -> None:
     """The counterexample is wrong, at least by the margin, and answered as it says."""
     said, margin = c["counterexample"], c["margin"]
     one = len(found.due) == 1
@@ -130,8 +140,8 @@ def _check_wrong(c: dict[str, Any], found: Answered) -> None:
         require(type(p) is int and p in at, f"predicted: {as_text(p)[:20]} is no class")
         beaten = any(x - at[p] > NEAR * (abs(x) + abs(at[p])) for x in at.values())
         require(not beaten, f"predicted: {p} is not the class with the largest logit")
-    require(any(gap <= 0 for gap in found.gaps()) and predicted != found.due, "counterexample: is right")
-    is_bound = margin is None or margin <= 0 and any(gap <= arb(margin) for gap in found.gaps())
+    require(any(gap <= 0 for gap in found.gaps) and predicted != found.due, "counterexample: is right")
+    is_bound = margin is None or margin <= 0 and any(gap <= arb(margin) for gap in found.gaps)
     require(is_bound, f"margin: the counterexample has another than {margin}")
 
 
@@ -139,5 +149,5 @@ def _check_tightest(c: dict[str, Any], tally: AnswersSeen) -> None:
     """The input named as the tightest has at least its margin."""
     if c["tightest"] is not None:
         margin, found = c["tightest"]["margin"], tally.seen[tuple(c["tightest"]["input"])]
-        has_it = all(gap > 0 and gap >= arb(margin) for gap in found.gaps())
+        has_it = all(gap > 0 and gap >= arb(margin) for gap in found.gaps)
         require(margin is None or has_it, f"tightest: {[*found.tokens]} has not the margin {margin}")

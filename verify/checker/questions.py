@@ -1,7 +1,7 @@
 """What a certificate about a module says is run, on which inputs, with which answers: docs/checker.md."""
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from itertools import islice, product
 from typing import Any, NamedTuple
@@ -39,15 +39,17 @@ class InputsPart(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """An input, the classes that are right, and the balls of its logits at each position."""
+    """An input, the classes that are right, the balls of its logits at each position, and how far each is behind."""
 
     tokens: Tokens
     due: list[int]
     logits: list[dict[int, arb]]
+    gaps: list[arb]
 
-    def gaps(self) -> list[arb]:
-        """How far the right class is above each other one."""
-        return [at[y] - x for at, y in zip(self.logits, self.due, strict=True) for c, x in at.items() if c != y]
+    @classmethod
+    def of(cls, tokens: Tokens, due: list[int], logits: list[dict[int, arb]]) -> "Answered":
+        gaps = [at[y] - x for at, y in zip(logits, due, strict=True) for c, x in at.items() if c != y]
+        return cls(tokens, due, logits, gaps)
 
 
 class Statement:
@@ -59,6 +61,10 @@ class Statement:
         require({*found} == {"graphs", "inputs", "classes", "answers"}, "program: has other keys")
         require(isinstance(found["graphs"], list) and isinstance(found["inputs"], list), "program: no graphs or inputs")
         graphs = [read_graph(graph, tensors) for graph in found["graphs"]]
+        self.follow: Callable[[TracedGraph, int], Follower] = Follower
+        self.answer: Callable[[Follower, InputsPart, Tokens, list[int], list[dict[int, arb]]], Answered] = (
+            lambda follower, part, *found: Answered.of(*found)
+        )
         self.graphs = {graph.length: graph for graph in graphs}
         require(len(self.graphs) == len(graphs) > 0, "program: two graphs of one length")
         self.parts = [self._part(part) for part in found["inputs"]]
@@ -113,11 +119,11 @@ class Statement:
             return [*self.answers["table"][number]]
         return [_rule(self.answers["rule"])(tokens)]
 
-    def decided(self, bits: int, wanted: set[int] | None) -> Iterator[tuple[int, Answered | None]]:
+    def decided(self, bits: int, wanted: set[int] | None) -> Iterator[tuple[int, Tokens, Answered | None]]:
         """Each input that is wanted with its logits in balls; None where a comparison in the graph is open."""
         start = 0
         for part in self.parts:
-            follower, numbered = Follower(part.graph, bits), enumerate(part.inputs, start)
+            follower, numbered = self.follow(part.graph, bits), enumerate(part.inputs, start)
             chosen = (pair for pair in numbered if wanted is None or pair[0] in wanted)
             while batch := [*islice(chosen, follower.at_once)]:
                 yield from self._batch(part, follower, batch)
@@ -128,7 +134,7 @@ class Statement:
             output = follower.output([tokens for _, tokens in batch])
         except Open:
             if len(batch) == 1:
-                yield batch[0][0], None
+                yield *batch[0], None
                 return
             for pair in batch:
                 yield from self._batch(part, follower, [pair])
@@ -139,7 +145,7 @@ class Statement:
             require(len(due) == len(logits), "program: an answer is missing")
             are_classes = all(y in at for y, at in zip(due, logits, strict=True))
             require(are_classes, f"program: the answer on {[*tokens]} is no class")
-            yield number, Answered(tokens, due, logits)
+            yield number, tokens, self.answer(follower, part, tokens, due, logits)
 
     def logits(self, output: Array, row: Sequence[arb], part: InputsPart) -> list[dict[int, arb]]:
         """The logits that take part, at each position that answers."""

@@ -466,7 +466,7 @@ MODULE: Table = {
     "verdict": Field("text", "by module.check"),
     "claim": NULL,
     "task": Field("text", "equals module"),
-    "parameters": Field("object", "by module._check_parameters"),
+    "parameters": Field("object", "by module.check_parameters"),
     "parameters.module": _trusted("text", "the module's name", "of its class"),
     "parameters.lengths": Field("list", "equals those of the inputs"),
     "parameters.lengths[]": Field("whole", "equals those of the inputs"),
@@ -489,7 +489,7 @@ MODULE: Table = {
     "assumptions[]": Field("text", TASK),
     "error_share": NULL,
     "reason": NULL,
-    "graph": Field("object", "by module._check_parameters"),
+    "graph": Field("object", "by module.check_parameters"),
     "graph.sha256": _trusted("list", "graph.sha256", OWN_DIGEST),
     "graph.sha256[]": _trusted("text", "graph.sha256", OWN_DIGEST),
     "graph.operations": Field("elsewhere", "equals how often the program has each"),
@@ -499,20 +499,20 @@ MODULE: Table = {
     "counts": Field("object", "by module.check"),
     **{f"counts.{name}": Field("text", "by module.check") for name in ("right", "wrong", "undecided")},
     "decided_by": _trusted("anything", "decided_by", "how many inputs each part of the prover decided"),
-    "wrong_inputs": Field("list", "followed by module._check_counts"),
-    "wrong_inputs[]": Field("list", "followed by module._check_counts"),
-    "wrong_inputs[][]": Field("whole", "followed by module._check_counts"),
+    "wrong_inputs": Field("list", "followed by module.check_counts"),
+    "wrong_inputs[]": Field("list", "followed by module.check_counts"),
+    "wrong_inputs[][]": Field("whole", "followed by module.check_counts"),
     "program": Field("elsewhere", FOLLOWED),
     "weights_sha256": Field("text", FILE),
 }
 MODULE_PROVED: Table = MODULE | {"counterexample": NULL}
 EXPECTED = ("expected", "predicted")
 MODULE_WRONG: Table = MODULE | {
-    "counterexample": Field("object", "followed by module._check_wrong"),
-    "counterexample.input": Field("list", "followed by module._check_wrong"),
-    "counterexample.input[]": Field("whole", "followed by module._check_wrong"),
-    **{f"counterexample.{name}": Field("whole | list", "followed by module._check_wrong") for name in EXPECTED},
-    **{f"counterexample.{name}[]": Field("whole", "followed by module._check_wrong") for name in EXPECTED},
+    "counterexample": Field("object", "followed by module.check_wrong"),
+    "counterexample.input": Field("list", "followed by module.check_wrong"),
+    "counterexample.input[]": Field("whole", "followed by module.check_wrong"),
+    **{f"counterexample.{name}": Field("whole | list", "followed by module.check_wrong") for name in EXPECTED},
+    **{f"counterexample.{name}[]": Field("whole", "followed by module.check_wrong") for name in EXPECTED},
     "counterexample.module_answers?": _trusted("whole | list", "module_answers", "what torch answers there"),
     "counterexample.module_answers[]": _trusted("whole", "module_answers", "what torch answers there"),
 }
@@ -806,6 +806,19 @@ TABLES[f"count01, refuted{IN_BITS}"] |= {
     "counterexample.fails": Field("flag", STRINGS_RUN),
     "counterexample.is_smallest?": _trusted("flag", "is_smallest", "no smaller input is wrong"),
 }
+
+
+IN_EVERY_ORDER = (
+    "of a proof half of it is shown in every order, by rounded_module.check; of a wrong input that it is not above 0"
+)
+MODULE_IN_DTYPE: Table = {
+    "reading": Field("text", "the statement that is decided, by rounded_module.check"),
+    "parameters.precision": Field("text", STATED),
+    "parameters.accumulate?": Field("text | null", STATED),
+    "margin": _trusted("number | null", "half of the margin", IN_EVERY_ORDER),
+    "tightest.margin": _trusted("number | null", "half of the margin", IN_EVERY_ORDER),
+}
+TABLES |= {f"{kind}{IN_DTYPE}": TABLES[kind] | MODULE_IN_DTYPE for kind in ("module, proved", "module, refuted")}
 
 
 def walk(found: Any, kind: str) -> list[str]:

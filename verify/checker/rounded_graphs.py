@@ -1,0 +1,171 @@
+"""A captured graph in a format of floats, operation by operation: docs/checker.md."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from verify.checker.arrays import FLOAT, Array, refuse
+from verify.checker.graphs import AT_ONCE, Follower, Node, TracedGraph, base_of, filled
+from verify.checker.moved import ZERO, MovedArray, OfArrays
+from verify.checker.moves import CREATING, MOVES, SIGNIFICANT, transposed
+from verify.checker.operations import (
+    ADDED,
+    OPERATIONS,
+    OPPOSITE,
+    TIMES,
+    cumulated,
+    matmul,
+    mean,
+    summed,
+    where,
+)  # fmt: skip
+from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.rounded_norms import RoundedKernels
+from verify.checker.rounded_results import FUNCTIONS, NO_NUMBER, ULPS
+
+CHOOSING = {"abs", "maximum", "minimum", "clamp", "clamp_min", "hardtanh", "amax", "amin"}
+TRUTHS = {*OPPOSITE, "any", "all", "logical_and", "logical_or", "logical_xor", "logical_not"}
+
+
+class RoundedFollower(Follower):
+    """Follows a graph in a format; with the errors kept, one input at a time."""
+
+    def __init__(self, graph: TracedGraph, bits: int, at: RoundedKernels) -> None:
+        super().__init__(graph, bits)
+        self.at, self.found = at, at.number(0.0)  # what the logits are
+        self.call, self.finish, self.most_at_once = self.called, self.hulls, 1 if at.errors.are_kept else AT_ONCE
+        self.show = lambda found: found.mid if isinstance(found, MovedArray) else found
+        self.rules: dict[str, Callable[..., Any]] = {
+            "add": self.plus, "sub": lambda x, y, alpha=1: self.plus(x, y, -alpha), "pow": self.power,
+            "rsub": lambda x, y, alpha=1: self.plus(y, x, -alpha), "leaky_relu": self.leaky_relu,
+            "mul": lambda x, y: at.times(TIMES, at.read(x), at.read(y)), "linear": self.linear,
+            "div": lambda x, y: at.quotient(at.read(x), at.read(y)), "relu": at.errors.relu, "where": self.where,
+            "addmm": self.added, "baddbmm": self.added, "neg": partial(at.errors.linear, OPERATIONS["neg"]),
+            "sum": partial(self.sums, summed, 0), "mean": partial(self.sums, mean, 3),
+            "cumsum": partial(self.sums, cumulated, 0), "native_layer_norm": at.layer_norm,
+            "_fused_rms_norm": at.rms_norm, "scaled_dot_product_attention": at.attention,
+            **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot"), at.matrices),
+            **dict.fromkeys(("softmax", "_softmax"), lambda x, dim, _=None: at.softmax(x, dim, NO_NUMBER)),
+            "_safe_softmax": lambda x, dim: at.softmax(x, dim, ZERO),
+            **{name: partial(self.function, name) for name in FUNCTIONS},
+        }  # fmt: skip
+
+    def hulls(self, values: Mapping[int, Any]) -> Array:
+        found = values[self.graph.output]
+        require(isinstance(found, MovedArray), "program: the output is no tensor of floats")
+        self.found = self.at.read(found)
+        return self.last({self.graph.output: self.found.hull})
+
+    def called(self, i: int, node: Node, values: dict[int, Any], tokens: Sequence[Sequence[int]]) -> Any:
+        """An operation on numbers of the format, where any is one, and else as it is in real arithmetic."""
+        base, is_float = base_of(node), node["dtype"] in SIGNIFICANT
+        made = values
+        if base in CREATING:
+            made = {j: values[j].mid if isinstance(values[j], MovedArray) else values[j] for j in self.uses[i]}
+        is_special = node["op"] in ("stored", "tokens", "getitem") or base in CREATING or base.startswith("_assert")
+        has_floats = any(isinstance(values[j], MovedArray) for j in self.uses[i])
+        has_floats = has_floats or any(isinstance(x, float) for x in node.get("args", ()))
+        if is_special or not is_float and not has_floats:
+            found = self._called(i, node, made, tokens)
+            if not is_float or not isinstance(found, Array):
+                return found
+            return self.at.stored(found) if node["op"] == "stored" else self.at.number(found)
+        args, kwargs = filled(node["args"], values), filled(node["kwargs"], values)
+        kwargs = {name: x for name, x in kwargs.items() if name != "dtype"}
+        if base == "_to_copy":
+            return self.cast(args[0], node["dtype"], self.graph.nodes[self.uses[i][0]]["dtype"])
+        if base == "index":
+            self.check_places(i)
+        if base in MOVES or base == "cat":
+            return self.moved(base, *args, **kwargs)
+        if base in CHOOSING or base in TRUTHS:
+            return self.chosen(base, args, kwargs)
+        require(base in self.rules, f"program: {node['op'][:60]} is not followed in a dtype", NOT_CHECKABLE)
+        return self.rules[base](*args, **kwargs)
+
+    def cast(self, x: Any, dtype: str, before: str) -> Any:
+        """Numbers of another format, none with fewer bits than are followed; a rounding is one that all may have."""
+        if dtype not in SIGNIFICANT:
+            return (
+                OPERATIONS["ne"](self.at.read(x).hull, 0)
+                if dtype == "bool"
+                else refuse("a float cast to whole numbers")
+            )
+        if not isinstance(x, MovedArray):
+            return self.at.number(x)
+        is_wide = SIGNIFICANT[dtype] >= min(self.at.fmt.p, SIGNIFICANT[before])
+        require(is_wide, "program: a cast to fewer bits than the precision has", NOT_CHECKABLE)
+        return x
+
+    def moved(self, base: str, x: Any, *rest: Any, **options: Any) -> Any:
+        """What moves numbers moves what each error does to them."""
+        move, linear = OPERATIONS[base], self.at.errors.linear
+        if base in ("cat", "stack"):
+            return linear(lambda *parts: move([*parts], *rest, **options), *map(self.unread, x))
+        x = self.unread(x)
+        if base == "constant_pad_nd":
+            require(rest[1:] in ((), (0,)), "program: padding by another number than 0", NOT_CHECKABLE)
+        if base in ("split", "split_with_sizes", "unbind"):
+            parts = range(len(move(x.mid, *rest, **options)))
+            return tuple(linear(lambda a, k=k: move(a, *rest, **options)[k], x) for k in parts)
+        return linear(lambda a: move(a, *rest, **options), x)
+
+    def unread(self, x: Any) -> MovedArray:
+        return x if isinstance(x, MovedArray) else self.at.number(x)
+
+    def chosen(self, base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What chooses among numbers, which rounding does not reorder, or says how they compare, as they are read."""
+        taken = self.at.read if base in TRUTHS else self.unread
+        alone = base in ("amax", "amin", "any", "all")
+        found = [taken(x) for x in (args[:1] if alone else [x for x in [*args, *kwargs.values()] if x is not None])]
+        parts = iter(x.hull for x in found)
+        given = [next(parts) if x is not None and (j == 0 or not alone) else x for j, x in enumerate(args)]
+        named = {name: next(parts) if x is not None and not alone else x for name, x in kwargs.items()}
+        out = OPERATIONS[base](*given, **named)
+        if out.kind != FLOAT:
+            return out
+        balls = self.at.errors.of_balls(out)
+        return MovedArray(balls.mid, balls.moved, all(x.is_stored for x in found))
+
+    def where(self, condition: Any, x: Any, y: Any) -> MovedArray:
+        given = self.at.read(condition).hull if isinstance(condition, MovedArray) else condition
+        return self.at.errors.linear(partial(where, given), self.unread(x), self.unread(y))
+
+    # ---- sums and products
+
+    def plus(self, x: Any, y: Any, alpha: Any = 1) -> MovedArray:
+        x, y, at = self.at.read(x), self.at.read(y), self.at
+        if abs(alpha) != 1:
+            return at.plus(x, at.read(at.times(TIMES, y, at.number(alpha))))
+        return at.plus(x, y if alpha == 1 else at.errors.linear(OPERATIONS["neg"], y))
+
+    def leaky_relu(self, x: Any, slope: Any = 0.01) -> MovedArray:
+        x, steep = self.at.read(x), self.at.number(slope).mid.rows[0][0]
+        found = self.at.errors.of_balls(OPERATIONS["leaky_relu"](x.hull, steep))
+        return self.at.left(found, ADDED(x.size, found.size), 1)
+
+    def power(self, x: Any, n: Any) -> MovedArray:
+        names = {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
+        if n in names:
+            return self.function(names[n], x)
+        require(n in range(1, 17), "program: such a power", NOT_CHECKABLE)
+        x = found = self.at.read(x)
+        for _ in range(int(n) - 1):
+            found = self.at.read(self.at.times(TIMES, found, x))
+        return self.at.left(found, found.size, 0, ULPS)
+
+    def linear(self, x: Any, W: Any, bias: Any = None) -> MovedArray:
+        found = self.at.matrices(x, W, lambda a, b: matmul(a, transposed(b, 0, 1)))
+        return found if bias is None else self.at.with_bias(found, bias, x.mid.shape[-1])
+
+    def added(self, bias: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> MovedArray:
+        require(beta == alpha == 1, "program: a multiple in a matrix product", NOT_CHECKABLE)
+        return self.at.with_bias(self.at.matrices(x, y), bias, x.mid.shape[-1])
+
+    def sums(self, op: OfArrays, stored: int, x: Any, *where_: Any) -> MovedArray:
+        x = self.at.read(x)
+        return self.at.left(self.at.errors.linear(lambda a: op(a, *where_), x), op(x.size, *where_), x.mid.size, stored)
+
+    def function(self, name: str, x: Any, approximate: str = "none") -> MovedArray:
+        require(approximate == "none", "program: an approximate GELU", NOT_CHECKABLE)
+        return self.at.function(name, self.at.read(x), {"rsqrt": 4, "reciprocal": 3}.get(name, 0))

@@ -1,0 +1,162 @@
+"""Certificates about any module in a format of floats: every evaluation of the contract, in balls (docs/checker.md)."""
+
+from typing import Any
+
+from flint import arb, ctx
+
+from verify.checker import module
+from verify.checker.formats import BinaryFormat, format_of
+from verify.checker.graphs import BYTES, Follower, TracedGraph
+from verify.checker.module import AnswersSeen
+from verify.checker.questions import MOST_INPUTS, Answered, InputsPart, Statement, Tokens
+from verify.checker.reading import FAILS, NOT_CHECKABLE, Tensors, as_text, read_tiles, require
+from verify.checker.rounded_graphs import RoundedFollower
+from verify.checker.rounded_norms import RoundedKernels
+from verify.checker.roundoff import READING, reading_of
+from verify.checker.statement import certificate_of
+from verify.checker.table import IN_DTYPE, walk
+
+ONCE = "each result rounded once"
+MOST_OF_FEW_BITS = 16  # of formats whose sums in a wider one make LayerNorm one operation
+FUNCTIONS = "exp, log, log1p, expm1, erf, tanh, sigmoid, sin, cos, roots within 8 u of their value; GELU, SiLU of |x|"
+LARGEST_SO_FAR = "softmax subtracts the largest score so far, its own among them, and may rescale by later ones"
+MEAN_OF_SQUARES = "the mean of squares (one pass, two passes, Welford)"
+ASSUMED = {
+    "plain": [
+        "each operation is rounded to nearest, or kept with 2p + 2 bits; sums in any order, products fused or not",
+        FUNCTIONS,
+        f"LayerNorm's variance within gamma_(4d+16) of {MEAN_OF_SQUARES}",
+        LARGEST_SO_FAR,
+    ],
+    "wider sums": [
+        "an operation reads each result rounded to nearest, or kept with 2p + 2 bits; sums in float32, in any order",
+        "LayerNorm is one operation in float32, its variance within gamma_(4d+16) of it; softmax is one, or several",
+        LARGEST_SO_FAR,
+        FUNCTIONS,
+    ],
+    ONCE: [
+        "each operation on tensors is computed in float32, sums in any order, and its result rounded once, to nearest",
+        "softmax and LayerNorm are one operation each; "
+        "attention's scores and weights are rounded once or kept in float32",
+        "RMSNorm, GroupNorm, log-softmax, powers and variances are several operations, each rounded or kept wider",
+        "exp, log, erf, tanh, sigmoid, sin, cos and roots within 8 u of float32 of their value, before that rounding",
+        "stored numbers are rounded to the dtype, Python's numbers to float32 or kept",
+        f"LayerNorm's variance within gamma_(4d+16) of float32 of {MEAN_OF_SQUARES}",
+    ],
+}
+
+
+class RoundedStatement(Statement):
+    """What a certificate says is run in a format; errors that are kept move two logits together."""
+
+    def __init__(self, found: Any, tensors: Tensors, fmt: BinaryFormat, inner: BinaryFormat) -> None:
+        super().__init__(found, tensors)
+        self.fmt, self.inner, self.are_kept = fmt, inner, False
+        self.follow, self.answer = self.rounded, self.answered
+
+    @property
+    def bits(self) -> int:
+        return 64 if self.fmt.p <= 24 else 128
+
+    @property
+    def has_few_bits(self) -> bool:
+        return self.inner != self.fmt and self.fmt.p <= MOST_OF_FEW_BITS
+
+    def rounded(self, graph: TracedGraph, bits: int) -> Follower:
+        return RoundedFollower(graph, bits, RoundedKernels(self.fmt, self.inner, self.are_kept, self.has_few_bits))
+
+    def answered(
+        self, follower: Follower, part: InputsPart, tokens: Tokens, due: list[int], logits: list[dict[int, arb]]
+    ) -> Answered:
+        assert isinstance(follower, RoundedFollower)
+        found = follower.found
+        if not found.moved:
+            return Answered.of(tokens, due, logits)
+        rows = [self.logits(found.mid, row, part) for row in (found.mid.rows[0], *found.moved.values())]
+        middle, *moves = (Answered.of(tokens, due, row).gaps for row in rows)
+        gaps = [
+            m + off.union(-off) for m, *gs in zip(middle, *moves, strict=True) for off in [sum(map(abs, gs), arb(0))]
+        ]
+        return Answered(tokens, due, logits, gaps)
+
+
+def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
+    """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
+    c = certificate_of("module", weights, certificate)
+    if as_text(c.get("reading")) not in map(as_text, (READING, ONCE)):
+        return module.check(weights, certificate)
+    verdict, fmt = reading_of({**c, "reading": READING})
+    accumulate = c["parameters"].get("accumulate")
+    inner = format_of(accumulate) or fmt
+    assert fmt is not None and inner is not None
+    tensors, _ = read_tiles(weights, BYTES)
+    require("program" in c, "program: is missing; the certificate was not saved by verify module", NOT_CHECKABLE)
+    trusted = walk(c, f"module, {verdict.lower()}{IN_DTYPE}")
+    statement = RoundedStatement(c["program"], tensors, fmt, inner)
+    is_once, has_few = c["reading"] == ONCE, accumulate is not None and fmt.p <= MOST_OF_FEW_BITS
+    require(not is_once or has_few and accumulate == "float32", "parameters: such sums are not rounded once")
+    require(not has_few or accumulate == "float32", "parameters: sums in another format than float32", NOT_CHECKABLE)
+    assumed = ASSUMED[ONCE if is_once else "wider sums" if has_few else "plain"]
+    module.check_parameters(c, statement, [*module.TRACED, *assumed])
+    require(statement.size <= MOST_INPUTS, f"more than {MOST_INPUTS} inputs in a dtype", NOT_CHECKABLE)
+    named = [c[name]["input"] for name in ("tightest", "counterexample") if c[name] is not None]
+    margin = c["margin"] or 0.0 if verdict == "PROVED" else 0.0
+    tally, left = _decide(statement, margin, {*map(tuple, named)}, verdict == "PROVED")
+    if verdict == "PROVED":
+        require(not tally.wrong, "program: an input is wrong in every order")
+        what = f"roundings are bounded by more than half of the margin of {[*map(list, left[:1])]}"
+        require(not left, what, NOT_CHECKABLE)
+    seen = [tuple(tokens) in tally.seen for tokens in named]
+    is_open = any(tuple(tokens) in left for tokens in named)
+    require(all(seen), "an input is none of those that are covered", NOT_CHECKABLE if is_open else FAILS)
+    if verdict == "PROVED":
+        module.check_proved(c, statement)
+    else:
+        module.check_counts(c, statement, tally, left)
+        trusted += [f"whether {len(left)} inputs that roundings leave open are right"] * bool(left)
+        found = tally.seen[tuple(c["counterexample"]["input"])]
+        is_open = not any(gap <= 0 for gap in found.gaps) and not all(gap > 0 for gap in found.gaps)
+        require(not is_open, "counterexample: whether it is wrong is open", NOT_CHECKABLE)
+        module.check_wrong({**c, "margin": None}, found)
+        is_bound = c["margin"] is None or c["margin"] <= 0 and not all(gap > arb(c["margin"]) for gap in found.gaps)
+        require(is_bound, f"margin: the counterexample has another than {c['margin']}")
+    if c["tightest"] is not None:
+        has_half = _has(tally.seen[tuple(c["tightest"]["input"])], c["tightest"]["margin"] or 0.0)
+        require(has_half is not False, "tightest: has not its margin")
+        require(has_half or verdict == "REFUTED", "tightest: half of its margin is not shown", NOT_CHECKABLE)
+        trusted += ["tightest"] * (has_half is None and "tightest" not in trusted)
+    return verdict, [*trusted, f"that {statement.words} is right"]
+
+
+def _has(found: Answered, margin: float) -> bool | None:
+    """Whether every evaluation is right by half of a margin; False where a gap is less than all of it, None if open."""
+    if any(gap < arb(margin) or gap <= 0 for gap in found.gaps):
+        return False
+    return True if all(gap > 0 and 2 * gap >= arb(margin) for gap in found.gaps) else None
+
+
+def _decide(
+    statement: RoundedStatement, margin: float, kept: set[Tokens], is_proof: bool
+) -> tuple[AnswersSeen, list[Tokens]]:
+    """Follows every input, errors in its balls first, and those that this leaves open with their errors kept."""
+    are_right, wrong, seen, wanted, left = 0, set[Tokens](), dict[Tokens, Answered](), None, dict[int, Tokens]()
+    for statement.are_kept in (False, True):
+        left = {}
+        with ctx.workprec(statement.bits):
+            for number, tokens, found in statement.decided(statement.bits, wanted):
+                has_it = None if found is None else _has(found, margin)
+                if found is not None and tokens in kept:
+                    seen[tokens] = found
+                if found is not None and any(gap <= 0 for gap in found.gaps):
+                    wrong.add(tokens)
+                elif has_it is None:
+                    left[number] = tokens
+                else:
+                    require(has_it, f"margin: {[*tokens]} has not the margin {margin}")
+                    are_right += 1
+                if is_proof and (wrong or left and statement.are_kept):
+                    break
+        if not left or wrong and is_proof:
+            break
+        wanted = {*left}
+    return AnswersSeen(are_right, len(wrong), wrong, seen), [*left.values()]

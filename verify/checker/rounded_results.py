@@ -1,0 +1,156 @@
+"""What an operation of a captured graph reads and leaves in a format of floats, in any evaluation of the contract."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from flint import arb
+
+from verify.checker.arrays import FLOAT, Array, each
+from verify.checker.formats import BinaryFormat, scaled
+from verify.checker.moved import ZERO, Errors, MovedArray, OfArrays, around
+from verify.checker.operations import ADDED, MINUS_INFINITY, OPERATIONS, TIMES, logistic, matmul
+from verify.checker.reading import NOT_CHECKABLE, require
+
+ULPS = 8  # unit round-offs by which a function may be off
+NO_NUMBER = arb("nan")
+Function = tuple[Callable[[arb], arb], Callable[[arb], arb]]
+
+
+def _function(name: str, slope: Callable[[arb], arb]) -> Function:
+    """An operation of the table on a single ball, and its slope."""
+    of_arrays: OfArrays = OPERATIONS[name]
+    return lambda v: of_arrays(Array(FLOAT, (), [[v]])).rows[0][0], slope
+
+
+def _slope_of_gelu(x: arb) -> arb:
+    return (1 + (x / arb(2).sqrt()).erf()) / 2 + x * (-x * x / 2).exp() / (2 * arb.pi()).sqrt()
+
+
+SLOPES: dict[str, Callable[[arb], arb]] = {
+    "exp": arb.exp, "expm1": arb.exp, "log": lambda x: 1 / x, "log1p": lambda x: 1 / (1 + x),
+    "sqrt": lambda x: 1 / (2 * x.sqrt()), "rsqrt": lambda x: -1 / (2 * x * x.sqrt()),
+    "reciprocal": lambda x: -1 / (x * x), "tanh": lambda x: 1 - x.tanh() ** 2, "sin": arb.cos,
+    "cos": lambda x: -x.sin(),
+    "erf": lambda x: 2 * (-x * x).exp() / arb.pi().sqrt(), "sigmoid": lambda x: logistic(x) * logistic(-x),
+    "silu": lambda x: logistic(x) * (1 + x * logistic(-x)), "gelu": _slope_of_gelu,
+}  # fmt: skip
+FUNCTIONS = {name: _function(name, slope) for name, slope in SLOPES.items()}
+OF_ARGUMENT, OF_ONE = ("gelu", "silu"), ("sin", "cos")  # which are within ULPS u of |x|, and of 1
+
+
+class RoundedResults:
+    """Numbers of a format, whose sums are in an inner one; with the errors kept, of one input at a time.
+
+    Raises: Refusal for what is no number of the format.
+    """
+
+    def __init__(self, fmt: BinaryFormat, inner: BinaryFormat, are_kept: bool) -> None:
+        self.fmt, self.inner, self.errors = fmt, inner, Errors(are_kept)
+        self.u, self.v = _once(fmt), _once(inner)
+
+    def stored(self, x: Array) -> MovedArray:
+        """Stored numbers, rounded once; what is subnormal then may be flushed."""
+
+        def near(v: arb) -> arb:
+            if not v.is_finite():
+                return v
+            found = self.fmt.closest(*scaled(float(v)))
+            require(math.isfinite(found), "a weight overflows in the format", NOT_CHECKABLE)
+            return arb(found) if found == 0 or abs(found) >= 2.0**self.fmt.least else arb(found).union(ZERO)
+
+        return MovedArray(each(near, x), {}, is_stored=True)
+
+    def number(self, x: Any) -> MovedArray:
+        """A number of Python's, made numbers, whole ones or truth values: of the format, or rounded to it or kept."""
+        given = x if isinstance(x, Array) else Array(FLOAT, (), [[arb(x)]])
+
+        def near(v: arb) -> arb:
+            is_there = v.is_exact() and (
+                v == 0 or not v.is_finite() or self._is_normal(float(v)) and arb(float(v)) == v
+            )
+            return v if is_there else around(v, self.off(v, abs(v).upper()))
+
+        return MovedArray(each(near, given), {}, is_stored=True)
+
+    def _is_normal(self, x: float) -> bool:
+        return abs(x) >= 2.0**self.fmt.least and self.fmt.closest(*scaled(x)) == x
+
+    def off(self, middle: arb, size: arb) -> arb:
+        """How far a number of at most this size is off that is rounded, or kept with 2p + 2 bits and rounded later.
+
+        Below 2^(e + 1) the numbers of the format are 2^(e + 1 - p) apart or less.
+        """
+        if middle == MINUS_INFINITY or size == 0:
+            return ZERO
+        if not size.is_finite():
+            return NO_NUMBER
+        bits, e = size.upper().man_exp()
+        half = arb(2) ** (int(bits).bit_length() + int(e) - 1 - self.fmt.p)
+        off = half + size * arb(2) ** (3 - 2 * self.fmt.p - 2) + self.fmt.tiny
+        return off.upper() if size + off <= self.fmt.largest else NO_NUMBER
+
+    def read(self, x: Any) -> MovedArray:
+        """Numbers as an operation reads them, which no other one need read alike."""
+        if not isinstance(x, MovedArray):
+            return self.number(x)
+        return x if x.is_stored else self.errors.widened(x, each(self.off, x.mid, x.size))
+
+    def left(self, x: MovedArray, size: Array, roundings: int, stored: int = 0, lost: Any = 0) -> MovedArray:
+        """What terms that add up to `size` leave: off by so many roundings in a sum, and so many that are stored."""
+        share = (1 + self.v) ** roundings * (1 + self.u) ** stored - 1
+        tiny = (2 * roundings * self.inner.tiny + 2 * stored * self.fmt.tiny) * (1 + share)
+
+        def off(middle: arb, most: arb, more: arb) -> arb:
+            if middle == MINUS_INFINITY or most == 0:
+                return ZERO
+            found = share * most + tiny + more
+            return found.upper() if most + found <= self.fmt.largest else NO_NUMBER
+
+        return self.errors.widened(x, each(off, x.mid, size, lost))
+
+    # ---- sums, products and functions of what is read
+
+    def plus(self, x: MovedArray, y: MovedArray, roundings: int = 1, stored: int = 0) -> MovedArray:
+        return self.left(self.errors.linear(ADDED, x, y), ADDED(x.size, y.size), roundings, stored)
+
+    def times(self, op: OfArrays, x: MovedArray, y: MovedArray, roundings: int = 1, stored: int = 0) -> MovedArray:
+        return self.left(self.errors.product(op, x, y), op(x.size, y.size), roundings, stored)
+
+    def matrices(self, x: Any, y: Any, op: OfArrays = matmul, more: int = 0, stored: int = 0) -> MovedArray:
+        """Sums of k products in any order, each rounded as a product and in k - 1 sums, and one more with a bias."""
+        x, y = self.read(x), self.read(y)
+        return self.times(op, x, y, x.mid.shape[-1] + 1 + more, stored)
+
+    def with_bias(self, x: MovedArray, bias: Any, terms: int) -> MovedArray:
+        """A bias is added to a sum that may have been stored, or is its first term, of which all roundings are."""
+        bias = self.read(bias)
+        return self.left(self.plus(self.read(x), bias), bias.size, terms + 1)
+
+    def function(self, name: str, x: MovedArray, more: int = 0) -> MovedArray:
+        """A function within ULPS u of its value; `more` roundings besides."""
+        found = self.errors.function(*FUNCTIONS[name], x)
+        size = x.size if name in OF_ARGUMENT else each(lambda v: 1 + 0 * v, x.size) if name in OF_ONE else found.size
+        share = self.of_function(self.fmt.u, self.u, more)
+
+        def off(most: arb) -> arb:
+            return (share * most + self.fmt.tiny).upper() if 2 * most <= self.fmt.largest else NO_NUMBER
+
+        return self.errors.widened(found, each(off, size))
+
+    def of_function(self, u: arb, once: arb, more: int) -> arb:
+        """By which share a function, or its inverse after so many operations, is off: at most 1 / (1 - ULPS u) - 1."""
+        return (1 + once) ** more / (1 - ULPS * u) - 1 if ULPS * u < 1 else NO_NUMBER
+
+    def quotient(self, x: MovedArray, y: MovedArray) -> MovedArray:
+        """x / y, rounded once, or x times the rounded 1 / y."""
+        inverse = self.errors.function(*FUNCTIONS["reciprocal"], y)
+        found, top = self.errors.product(TIMES, x, inverse), self.fmt.largest
+        is_there = each(lambda v: ZERO if v * (1 + self.u) <= top else NO_NUMBER, inverse.size)
+        lost = ADDED(each(lambda v: 2 * self.fmt.tiny * (1 + v), x.size), is_there)
+        return self.left(found, TIMES(x.size, inverse.size), 3, 3, lost)
+
+
+def _once(fmt: BinaryFormat) -> arb:
+    """What rounding a number does that was kept with 2p + 2 bits, some times over."""
+    return (1 + fmt.u) * (1 + arb(2) ** -(2 * fmt.p + 2)) ** 8 - 1
