@@ -107,10 +107,10 @@ def test_what_the_prover_says_holds(name):
     assert "sets" in said["program"]["inputs"][0] and "rule" in said["program"]["answers"]
 
 
-def counted(files_):
+def counted(files_, margin=0.0):
     weights, text = files_
     tensors, _ = read_tiles(weights, BYTES)
-    return cells.count(Statement(json.loads(text)["program"], tensors), 0.0)
+    return cells.count(Statement(json.loads(text)["program"], tensors), margin)
 
 
 def enumerated(model, V, L, rule):
@@ -304,9 +304,9 @@ def test_faults_in_the_checker_show_in_counts(owner, name, right, wrong):
         assert [attempt(each) for each in files_] != due
 
 
-def attempt(files_):
+def attempt(files_, margin=0.0):
     try:
-        return counted(files_)
+        return counted(files_, margin)
     except (Refusal, ValueError) as error:
         return str(error)
 

@@ -8,7 +8,7 @@ every rival c, and wrong where the greatest is at most 0 for one of them. Else t
 down to single inputs. Numbers are whole ones over a power of two, rounded outwards. Other layers: relaxed.py.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
@@ -16,7 +16,7 @@ from flint import arb, ctx
 
 from verify.checker.arrays import Open
 from verify.checker.graphs import UNFIT
-from verify.checker.halving import CellBounds, CellTally, HalvedCells, Rule
+from verify.checker.halving import BoundsOf, CellTally, HalvedCells, Rule
 from verify.checker.lines import K, Pair, ends, near
 from verify.checker.one_head import OneHeadCell, OneHeadTables
 from verify.checker.one_layer import OneLayerGraph, ScoresAndValues, Sets, of_each, with_token
@@ -28,7 +28,6 @@ from verify.checker.whole_stages import WEIGHT_BITS, RelaxedLayer, WeighedRows
 
 PRECISION, MOST_BITS = 256, 1 << 14  # of balls; how far apart scores may be
 RULES: dict[str, Rule] = {"largest token": max, "smallest token": min}
-Bounds = Callable[[Sets, int], CellBounds]
 
 
 def count(statement: Statement, margin: float) -> CellTally:
@@ -74,7 +73,7 @@ def _by_own_token(statement: Statement, part: InputsPart, rule: Rule, margin: fl
         if layer is None:
             ((weight, apart),) = weights
             rows = _rows(after.output, classes, heads[0] * graph.width, number, values[0], weight)
-            bounds: Bounds = partial(OneHeadCell, OneHeadTables(sets, weight, apart, rows, margin))
+            bounds: BoundsOf = partial(OneHeadCell, OneHeadTables(sets, weight, apart, rows, margin))
         else:
             weighed = [_weighed(head, rows) for (head, _), rows in zip(weights, values, strict=True)]
             bounds = partial(RelaxedCell, layer.of_own_token(number, weighed, largest), ends(arb(margin), K)[1])

@@ -38,29 +38,31 @@ class CellBounds(ABC):
         """What tokens add to a bound, whose spread says where to halve."""
 
 
+BoundsOf = Callable[[Sets, int, CellBounds | None], CellBounds]  # of a cell that is part of another
+
+
 class HalvedCells:
     """A product of token sets, some function of which bounds each cell."""
 
-    def __init__(
-        self, sets: Sets, classes: list[int], rule: Rule, margin: float, bounds: Callable[[Sets, int], CellBounds]
-    ) -> None:
+    def __init__(self, sets: Sets, classes: list[int], rule: Rule, margin: float, bounds: BoundsOf) -> None:
         self.sets, self.classes, self.rule, self.margin, self.bounds = sets, classes, rule, margin, bounds
 
     def count(self) -> CellTally:
         right = wrong = met = 0
         undecided: list[Tokens] = []
-        left = [(self.sets, self.classes)]
+        left: list[tuple[Sets, list[int], CellBounds | None]] = [(self.sets, self.classes, None)]
         while left:
-            sets, rivals = left.pop()
+            sets, rivals, parent = left.pop()
             met += 1
+            self.met = met
             require(met <= MOST_CELLS, f"more than {MOST_CELLS} cells", NOT_CHECKABLE)
             parts = self._by_answer(sets)
             if parts:
-                left += [(part, rivals) for part in parts]
+                left += [(part, rivals, parent) for part in parts]
                 continue
             due, size = self.rule([self.rule(chosen) for chosen in sets]), math.prod(map(len, sets))
             require(due in self.classes, "program: the answer on a cell is no class")
-            cell = self.bounds(sets, due)
+            cell = self.bounds(sets, due, parent)
             low = cell.least([c for c in rivals if c != due])
             open_ = [c for c, x in low.items() if x < 0 or x == 0 == self.margin]
             if not open_:
@@ -71,7 +73,7 @@ class HalvedCells:
                 undecided.append(tuple(chosen[0] for chosen in sets))
             else:
                 terms = cell.terms(min(open_, key=low.__getitem__))
-                left += [(half, open_) for half in halves(sets, terms)]
+                left += [(half, open_, cell) for half in halves(sets, terms)]
         return CellTally(right, wrong, undecided)
 
     def _by_answer(self, sets: Sets) -> list[Sets]:

@@ -40,6 +40,10 @@ class Lines(NamedTuple):
     added: Ends
     results: Ends
 
+    @property
+    def is_exact(self) -> bool:
+        return self.slopes[0] == self.slopes[1] and self.added[0] == self.added[1]
+
 
 def logistic(z: arb) -> arb:
     return 1 / (1 + (-z).exp())

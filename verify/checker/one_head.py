@@ -38,7 +38,7 @@ class OneHeadTables:
 class OneHeadCell(CellBounds):
     """One cell, on which sums of terms are least and greatest place by place."""
 
-    def __init__(self, tables: OneHeadTables, sets: Sets, due: int) -> None:
+    def __init__(self, tables: OneHeadTables, sets: Sets, due: int, _: CellBounds | None = None) -> None:
         self.tables, self.sets, self.due = tables, sets, due
         whole = sum(min(tables.weights[j, t][0] for t in chosen) for j, chosen in enumerate(sets))
         require(whole > 0, "the weights on a cell may be 0", NOT_CHECKABLE)

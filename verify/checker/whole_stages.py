@@ -26,7 +26,6 @@ class StageRows(NamedTuple):
     function: str
     size: int
     arguments: list[Rows]
-    matrices: list[fmpz_mat]
 
 
 def flat(rows: Sequence[Sequence[int]]) -> fmpz_mat:
@@ -60,7 +59,7 @@ class RelaxedLayer:
         stages = []
         for function, given in self.kept:
             rows = [_with_constants(*argument, i) for argument in given]
-            stages.append(StageRows(function, len(rows[0]), rows, [*map(flat, rows)]))
+            stages.append(StageRows(function, len(rows[0]), rows))
         logits = dict(zip(self.classes, _with_constants(*self.output, i), strict=True))
         return OwnLayer(stages, logits, heads, self.width, largest)
 
