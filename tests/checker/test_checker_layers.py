@@ -209,7 +209,7 @@ FAULTS = [  # each in what decides cells, with the kinds whose counts it changes
     (relaxed.RelaxedCell, "_head", "x - (m * w >> G)", "x + (m * w >> G)", "heads"),
     (relaxed.RelaxedCell, "_head", "*(x * zeta >> Z for x in numbers), m]", "*(x * zeta >> Z for x in numbers), -m]",
      "heads"),
-    (relaxed.RelaxedCell, "_through", "row[0] += sum", "row[0] += 0 * sum", "relu"),
+    (relaxed.RelaxedCell, "_through", "row[0] += sum", "row[0] += 0 * sum", "tanh"),
     (relaxed.RelaxedCell, "_through", "x + (int(y) >> K)", "x - (int(y) >> K)", "relu"),
     (relaxed.RelaxedCell, "_by_heads", "constant + low - error", "constant + high - error", "heads"),
     (relaxed.RelaxedCell, "_gaps", "sign * (x - y)", "sign * (y - x)", "heads"),
