@@ -51,6 +51,7 @@ class RelaxedCell(CellBounds):
         self.totals = [1 + layer.largest * layer.width * len(layer.heads)]  # of all |x| before each stage
         self.lines, self.ranges = list[list[Lines]](), list[list[list[Ends]]]()
         self.joint, self.low, self.table = list[int](), dict[int, int](), dict[int, list[int]]()
+        self.is_bounded = False
         known = parent if isinstance(parent, RelaxedCell) and parent.is_bounded else None
         try:
             heads = [*map(self._head, layer.heads)]
@@ -59,9 +60,9 @@ class RelaxedCell(CellBounds):
             self.heads = fmpz_mat(len(self.errors), len(self.pairs) + 1, rows)
             for stage in layer.stages:
                 self._bound(stage, known)
-            self.is_bounded = True
         except NoBound:
-            self.is_bounded = False
+            return
+        self.is_bounded = True
 
     def _head(self, head: WeighedRows) -> HeadOnCell:
         weights = [head.weights[pair] for pair in self.pairs]
