@@ -54,7 +54,6 @@ class HalvedCells:
         while left:
             sets, rivals, parent = left.pop()
             met += 1
-            self.met = met
             require(met <= MOST_CELLS, f"more than {MOST_CELLS} cells", NOT_CHECKABLE)
             parts = self._by_answer(sets)
             if parts:
