@@ -16,8 +16,9 @@ from torch import nn
 
 from constructions.largest import steep
 from tests.planted import planted
-from verify.checker import cells, module
+from verify.checker import cells, halving, module
 from verify.checker.graphs import BYTES
+from verify.checker.one_head import OneHeadCell, OneHeadTables
 from verify.checker.questions import Statement
 from verify.checker.reading import NOT_CHECKABLE, Refusal, read_tiles
 from verify.engine import margins
@@ -106,10 +107,10 @@ def test_what_the_prover_says_holds(name):
     assert "sets" in said["program"]["inputs"][0] and "rule" in said["program"]["answers"]
 
 
-def counted(files_):
+def counted(files_, margin=0.0):
     weights, text = files_
     tensors, _ = read_tiles(weights, BYTES)
-    return cells.count(Statement(json.loads(text)["program"], tensors), 0.0)
+    return cells.count(Statement(json.loads(text)["program"], tensors), margin)
 
 
 def enumerated(model, V, L, rule):
@@ -281,31 +282,31 @@ def test_a_fault_in_the_prover_is_found():
 
 
 FAULTS = [
-    ("_table", "y_low - c_high", "y_high - c_low"),
-    ("_table", "y_high - c_low", "y_low - c_high - (1 << 600)"),
-    ("_sum", "(min, max)[end]", "(max, min)[end]"),
-    ("_halves", "in (lower, upper)", "in (lower, lower)"),
-    ("_by_answer", "in ((top,), rest)", "in (rest, rest)"),
-    ("count", "if x < 0 or", "if x < -(1 << 600) or"),
-    ("count", "<= 0 for c in open_", "< 1 << 600 for c in open_"),
+    (OneHeadTables, "_table", "y_low - c_high", "y_high - c_low"),
+    (OneHeadTables, "_table", "y_high - c_low", "y_low - c_high - (1 << 600)"),
+    (OneHeadCell, "_sum", "(min, max)[end]", "(max, min)[end]"),
+    (OneHeadCell, "is_behind", "<= 0 for c", "< 1 << 600 for c"),
+    (halving, "halves", "in (lower, upper)", "in (lower, lower)"),
+    (halving.HalvedCells, "_by_answer", "in ((top,), rest)", "in (rest, rest)"),
+    (halving.HalvedCells, "count", "if x < 0 or", "if x < -(1 << 600) or"),
 ]
 
 
-@pytest.mark.parametrize("name, right, wrong", first(1, FAULTS))
-def test_faults_in_the_checker_show_in_counts(name, right, wrong):
+@pytest.mark.parametrize("owner, name, right, wrong", first(1, FAULTS))
+def test_faults_in_the_checker_show_in_counts(owner, name, right, wrong):
     """Of drawn models, whose counts are those of enumeration, and of one on which classes tie in pairs."""
     tied = drawn(2)
     with torch.no_grad():
         tied.U.weight[1::2] = tied.U.weight[::2]
     files_ = [saved(model, Task(tokens([4] * 3), largest)) for model in (drawn(0), drawn(1), tied)]
     due = [attempt(each) for each in files_]
-    with planted(cells.HalvedCells, name, right, wrong):
+    with planted(owner, name, right, wrong):
         assert [attempt(each) for each in files_] != due
 
 
-def attempt(files_):
+def attempt(files_, margin=0.0):
     try:
-        return counted(files_)
+        return counted(files_, margin)
     except (Refusal, ValueError) as error:
         return str(error)
 

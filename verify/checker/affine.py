@@ -1,8 +1,6 @@
-"""What comes after the attention of a traced graph: the linear part of an affine map, each operation by itself."""
+"""The linear part of an affine map that comes after the attention of a traced graph, each operation by itself."""
 
-from collections.abc import Mapping, Sequence
-
-from flint import arb
+from collections.abc import Mapping
 
 from verify.checker.arrays import Array, expanded
 from verify.checker.graphs import Node, base_of, filled, uses_of
@@ -10,19 +8,14 @@ from verify.checker.moves import as_dtype
 from verify.checker.one_layer import PRODUCTS, STILL, OneLayerGraph
 from verify.checker.operations import OPERATIONS
 
-
-def linear_part(graph: OneLayerGraph, numbers: Sequence[Sequence[arb]]) -> Array:
-    """What numbers in the place of the attention's add to the output. Raises: Refusal where that is not linear."""
-    values = {graph.attention: graph.mixed(numbers)}
-    for i in graph.after[1:]:
-        node = graph.graph.nodes[i]
-        values[i] = _linear(graph, i, node, values)
-        graph.check(i, node, values[i])
-    return graph.last(values)
+LINEAR = ("linear", "div", "mul", "neg", "sum", "mean", "index", *PRODUCTS, *STILL)
 
 
-def _linear(graph: OneLayerGraph, i: int, node: Node, values: Mapping[int, Array]) -> Array:
-    """An operation less what it adds by itself: sums, moves, and products with numbers that no token decides."""
+def linear(graph: OneLayerGraph, i: int, node: Node, values: Mapping[int, Array]) -> Array:
+    """An operation less what it adds by itself: sums, moves, and products with numbers that no token decides.
+
+    Raises: Refusal where it is none of them.
+    """
     base, args = base_of(node), node["args"]
     moving = [j for j in graph.uses[i] if j in values]
     if base == "_to_copy":
@@ -37,7 +30,7 @@ def _linear(graph: OneLayerGraph, i: int, node: Node, values: Mapping[int, Array
             return both
         found = values[moving[0]]
         return expanded(OPERATIONS["neg"](found) if base == "sub" and at == [1] else found, tuple(node["shape"]))
-    is_left = at == [0] and base in ("linear", "div", "mul", *PRODUCTS, *STILL)
+    is_left = at == [0] and base in LINEAR
     graph.require_affine(is_left or at == [1] and base == "mul", i)
     others = [j for j in uses_of(args) if j not in values]
     graph.require_affine(not {*others} & graph.computed, i)

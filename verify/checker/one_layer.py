@@ -36,7 +36,7 @@ def with_token(sets: Sets, place: int, token: int) -> Sets:
     return (*sets[:place], (token,), *sets[place + 1 :])
 
 
-def of_each(rows: Sequence[list[Any]], i: int) -> list[Any]:
+def of_each(rows: Sequence[Any], i: int) -> Any:
     """The row of one input, where there may be one for all."""
     return rows[i if len(rows) > 1 else 0]
 

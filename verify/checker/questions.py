@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from flint import arb
 
-from verify.checker.arrays import Array, Open
+from verify.checker.arrays import Open
 from verify.checker.graphs import Follower, TracedGraph, read_graph
 from verify.checker.reading import NOT_CHECKABLE, Tensors, as_text, require, whole
 
@@ -141,7 +141,8 @@ class Statement:
             return
         rows = output.rows if len(output.rows) > 1 else [output.rows[0]] * len(batch)
         for (number, tokens), row in zip(batch, rows, strict=True):
-            due, logits = self.due(tokens, number), self.logits(output, row, part)
+            due = self.due(tokens, number)
+            logits = self.logits(output, row, part)
             require(len(due) == len(logits), "program: an answer is missing")
             are_classes = all(y in at for y, at in zip(due, logits, strict=True))
             require(are_classes, f"program: the answer on {[*tokens]} is no class")
@@ -149,14 +150,18 @@ class Statement:
 
     def logits(self, output: Array, row: Sequence[arb], part: InputsPart) -> list[dict[int, arb]]:
         """The logits that take part, at each position that answers."""
-        shape, n = output.shape, output.shape[-1] if output.shape else 0
+        return [{c: row[e] for c, e in at.items()} for at in self.elements(output.shape, part)]
+
+    def elements(self, shape: tuple[int, ...], part: InputsPart) -> list[dict[int, int]]:
+        """Where in an output of some shape the logits that take part are, at each position that answers."""
+        n = shape[-1] if shape else 0
         is_one = len(shape) == 2 and shape[0] == 1 or len(shape) == 3 and shape[:2] == (1, 1)
         is_one = is_one and len(part.positions) == 1
         require(is_one or shape[:2] == (1, part.graph.length) and len(shape) == 3, f"program: logits of shape {shape}")
         columns = range(n) if self.classes is None else self.classes
         require(max(columns, default=n) < n, "program: classes are beyond the logits")
         starts = [0] if is_one else [n * i for i in part.positions]
-        return [{c: row[start + c] for c in columns} for start in starts]
+        return [{c: start + c for c in columns} for start in starts]
 
 
 def _are_whole(x: Any) -> bool:
