@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from flint import arb
 
-from verify.checker.arrays import Open
+from verify.checker.arrays import Array, Open
 from verify.checker.graphs import Follower, TracedGraph, read_graph
 from verify.checker.reading import NOT_CHECKABLE, Tensors, as_text, require, whole
 
