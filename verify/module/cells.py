@@ -13,6 +13,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count, product
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -89,9 +90,9 @@ class Cell:
     beaten: float = field(compare=False, default=math.inf)  # by how much the others are
     alike: list[Cell] = field(compare=False, default_factory=list)  # others that are right where this one is
 
-    @property
+    @cached_property
     def size(self) -> int:
-        return math.prod(self.mask.sum(1).tolist())
+        return size_of(self.mask)
 
     @property
     def with_alike(self) -> int:
@@ -137,7 +138,7 @@ class Remembered:
     def adds_up(self, wrong: int, undecided: int) -> bool:
         """Whether they are so many inputs, as far as they are remembered."""
         return all(
-            len(masks) > MOST_REMEMBERED or sum(math.prod(mask.sum(1).tolist()) for mask in masks) == count
+            len(masks) > MOST_REMEMBERED or sum(map(size_of, masks)) == count
             for masks, count in ((self.wrong, wrong), (self.undecided, undecided))
         )
 
@@ -241,8 +242,8 @@ class Search:
         least: float = -math.inf,
     ) -> Cell:
         """A cell in the order of the aim; `least` is a lower bound on its margins."""
-        size = math.prod(mask.sum(1).tolist())
-        return Cell((least if self.aim == "verdict" else 0.0, -size, next(self.number)), mask, answer, rivals, beaten)
+        order = least if self.aim == "verdict" else 0.0, -size_of(mask), next(self.number)
+        return Cell(order, mask, answer, rivals, beaten)
 
     def run(self, deadline: Deadline, at_once: AtOnce = map) -> Iterator[list[Decided]]:
         """Decides cells until none is left or the time is up, the tokens of the fixed positions in turn.
@@ -463,7 +464,7 @@ class OneToken:
         rows = chosen.nonzero().squeeze(1)
         size = sum(batch[i].with_alike for i in rows.tolist())
         rows = rows[low[rows].argsort()[:DRAWN]]
-        tokens = torch.cat([self._drawn(batch[i].mask) for i in rows.tolist()])
+        tokens = self._drawn([batch[i].mask for i in rows.tolist()])
         high = torch.full((len(rows),), torch.inf, dtype=torch.float64)
         return Decided("cells", size, 0, tokens, right[rows], low[rows], high)
 
@@ -485,16 +486,16 @@ class OneToken:
         size = 0
         for i in rows.tolist():
             mask = self._without(batch[i], is_out[i])
-            size += batch[i].size - math.prod(mask.sum(1).tolist())
+            size += batch[i].size - size_of(mask)
         rows = rows[low[rows].argsort()[:DRAWN]]
-        tokens = []
+        masks = []
         for i in rows.tolist():
             place, at = divmod(int(bounds[i].argmin()), is_out.shape[2])
             alone = np.zeros_like(batch[i].mask[0])
             alone[at] = True
-            tokens.append(self._drawn(with_part(batch[i].mask, self.places[place], alone)))
+            masks.append(with_part(batch[i].mask, self.places[place], alone))
         high = torch.full((len(rows),), torch.inf, dtype=torch.float64)
-        return Decided("cells", size, 0, torch.cat(tokens), found.right[rows], low[rows], high)
+        return Decided("cells", size, 0, self._drawn(masks), found.right[rows], low[rows], high)
 
     def _decided_wrong(self, batch: list[Cell], chosen: Tensor, right: Tensor, at: Tensor) -> Decided:
         """Cells that are wrong throughout: all inputs of small ones, of others the one of the bound and a drawn one."""
@@ -505,7 +506,7 @@ class OneToken:
             if cell.size <= LISTED:
                 found = self._tokens(rows_of(cell.mask[self.places]), cell.mask)
             else:
-                found = torch.cat([self._tokens(at[i : i + 1], cell.mask), self._drawn(cell.mask)])
+                found = torch.cat([self._tokens(at[i : i + 1], cell.mask), self._drawn([cell.mask])])
             tokens.append(found)
             answers.append(right[i].expand(len(found)))
         every, size = torch.cat(tokens), sum(batch[i].size for i in rows)
@@ -513,11 +514,11 @@ class OneToken:
         masks = tuple(batch[i].mask for i in rows)
         return Decided("cells", 0, size, every, torch.cat(answers), low, torch.zeros_like(low), masks)
 
-    def _drawn(self, mask: Mask) -> Tensor:
-        """An input of a cell, each with the same probability."""
-        rng = self.search.rng
-        ranks = [int(rng.choice(np.flatnonzero(mask[place]))) for place in self.places]
-        return self._tokens(torch.tensor([ranks]), mask)
+    def _drawn(self, masks: list[Mask]) -> Tensor:
+        """An input of each of some cells, each with the same probability."""
+        every = np.stack([mask[self.places] for mask in masks])
+        ranks = np.where(every, self.search.rng.random(every.shape), -1.0).argmax(-1)
+        return self._tokens(torch.from_numpy(ranks), masks[0])
 
     def _split(self, cell: Cell, entries: npt.NDArray[np.float64], least: float) -> None:
         """Two cells, by the middle of the values at the position where `spread` says that they spread most."""
@@ -591,6 +592,10 @@ def in_parts(batch: list[Cell], functions: list[int]) -> list[list[Cell]]:
         parts[-1].append(batch[i])
         room -= numbers[i]
     return parts
+
+
+def size_of(mask: Mask) -> int:
+    return math.prod(mask.sum(1).tolist())
 
 
 def with_part(mask: Mask, place: int, part: Mask) -> Mask:
