@@ -103,7 +103,9 @@ def _function() -> ctypes._CFunctionType:
     module = llvm.parse_assembly(str(Loop().module))
     module.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=3)
-    llvm.create_pass_builder(machine, options).getModulePassManager().run(module, llvm.create_pass_builder(machine, options))
+    llvm.create_pass_builder(machine, options).getModulePassManager().run(
+        module, llvm.create_pass_builder(machine, options)
+    )
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     kinds = [ctypes.c_void_p] * len(POINTERS) + [ctypes.c_int64] * len(SIZES)
@@ -189,8 +191,12 @@ class Loop:
 
     def each(self, array: ir.Value, at: ir.Value) -> ir.Value:
         """One number in all lanes."""
-        one = self.do.insert_element(self.ir.Constant(self.vector, self.ir.Undefined), self.load(array, at), self.ir.IntType(32)(0))
-        return self.do.shuffle_vector(one, one, self.ir.Constant(self.ir.VectorType(self.ir.IntType(32), LANES), [0] * LANES))
+        one = self.do.insert_element(
+            self.ir.Constant(self.vector, self.ir.Undefined), self.load(array, at), self.ir.IntType(32)(0)
+        )
+        return self.do.shuffle_vector(
+            one, one, self.ir.Constant(self.ir.VectorType(self.ir.IntType(32), LANES), [0] * LANES)
+        )
 
     def load(self, array: ir.Value, at: ir.Value) -> ir.Value:
         return self.do.load(self.do.gep(array, [at]))
@@ -309,7 +315,9 @@ class Loop:
                 self.add(z, do.load(at))
             lower = do.fadd(now, do.fdiv(do.load(sums), do.load(z)))
             slack = do.fmul(do.fadd(size, self.size(lower)), self.splat(NEARLY))
-            is_lower = do.and_(self.is_less(do.load(sums), self.splat(0.0)), self.is_less(self.splat(float("-inf")), lower))
+            is_lower = do.and_(
+                self.is_less(do.load(sums), self.splat(0.0)), self.is_less(self.splat(float("-inf")), lower)
+            )
             do.store(do.select(is_lower, do.fsub(lower, slack), now), l)
             any_lower = do.icmp_unsigned("!=", do.bitcast(is_lower, self.ir.IntType(LANES)), self.ir.IntType(LANES)(0))
             more = do.append_basic_block("more")

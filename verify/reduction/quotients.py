@@ -220,9 +220,10 @@ class Quotients:
         self.few, self.many = 1 / high * (1 - 4 * U), 1 / low * (1 + 4 * U)  # z- and z+
         self.zeta = self.few / 2 + self.many / 2
         self.delta = (self.many / 2 - self.few / 2) * ENLARGE + 8 * U * self.many + LEAST
-        centre = [torch.stack([x[..., slot].mean(-1) for slot in self.slots]).sum(0) for x in (self.x, self.w)]
+        centre = torch.stack([self.rows[:, slot].mean(1) for slot in self.slots]).sum(0)
         # any number would do; none is beyond what an atom may be, so that its rounding is as small as theirs
-        self.middle = (centre[0] / centre[1][:, self.head]).clamp(-tables.largest, tables.largest)
+        middle = centre[:, : self.n_atoms] / centre[:, self.n_atoms + self.head]
+        self.middle = middle.clamp(-tables.largest, tables.largest)
         self.most = high
         self.value_errors, self.weight_errors = tables.value_errors, tables.weight_errors
         self.faint = (self.terms + 2) * self.places * LEAST * 2
@@ -376,6 +377,9 @@ class Quotients:
             slots = [slot.start for slot in self.slots] + [self.entries]
             parts = [int(part[0]) for part in self.parts] + [self.n_atoms]
             return chords(Given(self.rows, self.few, self.many, u, mu, slots, parts), turns)
+        return self._chords_in_torch(u, mu, turns)
+
+    def _chords_in_torch(self, u: Tensor, mu: Tensor, turns: int) -> Chords:
         products = self.products(u)
         if turns:
             mu = self._least_quotients(products, mu, turns)
@@ -421,9 +425,7 @@ class Quotients:
                 l, falling, products, w = l[still], falling[still], products[still], w[still]
         return torch.where(size > 0, found.reshape(size.shape) * size, middle)
 
-    def _above_chords(
-        self, u: Tensor, at: Chords, constant: Tensor, error: Tensor, by_token: bool
-    ) -> LowerBounds:
+    def _above_chords(self, u: Tensor, at: Chords, constant: Tensor, error: Tensor, by_token: bool) -> LowerBounds:
         """The bounds with these numbers mu and a.
 
         Rounding: T is the sum of the float entries, from which the real one is off by a share s of Z and a rest r, so
