@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from tests.planted import planted
+from verify.arithmetic.machine_code import is_compiled
 from verify.reduction import quotients
-from verify.reduction.chords import LANES, Loop, _function, is_compiled
+from verify.reduction.chords import LANES, Loop, _function
 from verify.reduction.quotients import TURNS, Entries, Quotients, Tables
 
 SHAPES = [(1, 1), (1, 7), (3, 8), (2, 9)]  # heads, functions
@@ -94,14 +95,14 @@ FAULTS = [
     ("_cell", "do.store(self.least_of(x, self.do.load(least)), least)", "do.store(x, least)"),
     ("_cell", "self.set(self.combined, self.at((cell, self.entries), (entry, self.width), first), x)",
      "self.set(self.combined, self.at((cell, self.entries), (entry, self.width), first), self.splat(0.0))"),
-    ("_cell", "self.splat(0.0))\n    with self.over(self.int(0), self.heads)",
-     "self.splat(0.1))\n    with self.over(self.int(0), self.heads)"),
+    ("_cell", "self.splat(0.0))\n    with self.over(self.number_of(0), self.heads)",
+     "self.splat(0.1))\n    with self.over(self.number_of(0), self.heads)"),
     ("_products", "begin, end = self.load", "end, begin = self.load"),
     ("_less", "self.do.fneg(mu)", "mu"),
     ("_weight", "self.do.add(self.atoms, head)", "self.atoms"),
     ("least_of", "self.is_less(x, y), x, y", "self.is_less(x, y), y, x"),
     ("most_of", "self.is_less(y, x), x, y", "self.is_less(y, x), y, x"),
-    ("over_places", "self.do.add(place, self.int(1))", "self.do.add(place, self.int(0))"),
+    ("over_places", "self.do.add(place, self.number_of(1))", "self.do.add(place, self.number_of(0))"),
 ]  # fmt: skip
 
 

@@ -12,24 +12,19 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import version
-from importlib.util import find_spec
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+
+from verify.arithmetic.machine_code import engine_of
 
 if TYPE_CHECKING:
     from llvmlite import ir
 
 LANES = 8
 NEARLY = 2.0**-40  # of a function's largest quotient: by how much a least one is taken too low
-
-
-@cache
-def is_compiled() -> bool:
-    """Whether machine code can be made: llvmlite with pointers of no type."""
-    return bool(find_spec("llvmlite")) and tuple(map(int, version("llvmlite").split(".")[:2])) >= (0, 45)
 
 
 class Chords(NamedTuple):
@@ -82,35 +77,19 @@ def chords(given: Given, turns: int) -> Chords:
     arrays = rows, few, many, u, *by_head, combined, total, room, slots, parts
     sizes = cells, entries, numbers, width, heads, len(given.slots) - 1, u.shape[1], turns
     _function()(*(array.data_ptr() for array in arrays), *sizes)
-    return Chords(*(x[..., :functions] for x in by_head), combined.mT[:, :functions], total[:, :functions])
+    return Chords._make([*(x[..., :functions] for x in by_head), combined.mT[:, :functions], total[:, :functions]])
 
 
-POINTERS = ("rows", "few", "many", "u", "mu", "a", "least", "least_size", "most", "most_size", "combined", "total",
-            "room", "slots", "parts")  # fmt: skip
-SIZES = ("cells", "entries", "numbers", "width", "heads", "places", "atoms", "turns")
+POINTERS, SIZES = 15, 8  # arguments of the machine code
 
 
 @cache
 def _function() -> ctypes._CFunctionType:
     """The loop for this machine."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
-    )
-    module = llvm.parse_assembly(str(Loop().module))
-    module.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    llvm.create_pass_builder(machine, options).getModulePassManager().run(
-        module, llvm.create_pass_builder(machine, options)
-    )
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    kinds = [ctypes.c_void_p] * len(POINTERS) + [ctypes.c_int64] * len(SIZES)
+    engine = engine_of(str(Loop().module), has_variables=True)
+    kinds = [ctypes.c_void_p] * POINTERS + [ctypes.c_int64] * SIZES
     function = ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address("chords"))
-    function.engine = engine  # it owns the machine code
+    function.engine = engine  # type: ignore[attr-defined]  # it owns the machine code
     return function
 
 
@@ -123,24 +102,27 @@ class Loop:
         self.ir, self.module = ir, ir.Module("chords")
         self.number, self.whole = ir.DoubleType(), ir.IntType(64)
         self.vector = ir.VectorType(self.number, LANES)
-        pointers = [(self.whole if name in ("slots", "parts") else self.number).as_pointer() for name in POINTERS]
-        kind = ir.FunctionType(ir.VoidType(), pointers + [self.whole] * len(SIZES))
+        pointers = [self.number.as_pointer()] * (POINTERS - 2) + [self.whole.as_pointer()] * 2
+        kind = ir.FunctionType(ir.VoidType(), pointers + [self.whole] * SIZES)
         function = ir.Function(self.module, kind, "chords")
         self.start = function.append_basic_block("start")
         self.do = ir.IRBuilder(self.start)
-        for name, argument in zip(POINTERS + SIZES, function.args, strict=True):
-            setattr(self, name, argument)
-        for argument in function.args[: len(POINTERS)]:
+        arguments = iter(function.args)
+        self.rows, self.few, self.many, self.u, self.mu, self.a = islice(arguments, 6)
+        self.least, self.least_size, self.most, self.most_size = islice(arguments, 4)
+        self.combined, self.total, self.room, self.slots, self.parts = islice(arguments, 5)
+        self.cells, self.entries, self.numbers, self.width, self.heads, self.places, self.atoms, self.turns = arguments
+        for argument in function.args[:POINTERS]:
             argument.add_attribute("noalias")
         self.fused, self.size_of = (
             ir.Function(self.module, ir.FunctionType(self.vector, [self.vector] * n), f"llvm.{name}.v{LANES}f64")
             for name, n in (("fmuladd", 3), ("fabs", 1))
         )
-        with self.over(self.int(0), self.cells) as cell, self.over(self.int(0), self.width, LANES) as first:
+        with self.over(self.number_of(0), self.cells) as cell, self.over(self.number_of(0), self.width, LANES) as first:
             self._cell(cell, first)
         self.do.ret_void()
 
-    def int(self, x: int) -> ir.Value:
+    def number_of(self, x: int) -> ir.Value:
         return self.ir.Constant(self.whole, x)
 
     def splat(self, x: float) -> ir.Value:
@@ -168,15 +150,15 @@ class Loop:
         self.do.cbranch(self.do.icmp_signed("<", self.do.load(i), last), body, after)
         self.do.position_at_end(body)
         yield self.do.load(i)
-        self.do.store(self.do.add(self.do.load(i), self.int(step)), i)
+        self.do.store(self.do.add(self.do.load(i), self.number_of(step)), i)
         self.do.branch(looks)
         self.do.position_at_end(after)
 
     def at(self, *terms: tuple[ir.Value, ir.Value] | ir.Value) -> ir.Value:
         """A place in an array of several axes: ((i, n), (j, m), k) is (i n + j) m + k."""
-        found = self.int(0)
+        found = self.number_of(0)
         for term in terms:
-            i, n = term if isinstance(term, tuple) else (term, self.int(1))
+            i, n = term if isinstance(term, tuple) else (term, self.number_of(1))
             found = self.do.mul(self.do.add(found, i), n)
         return found
 
@@ -221,21 +203,21 @@ class Loop:
     @contextmanager
     def over_places(self) -> Iterator[tuple[ir.Value, ir.Value]]:
         """What follows for each place, given its entries."""
-        with self.over(self.int(0), self.places) as place:
-            yield self.load(self.slots, place), self.load(self.slots, self.do.add(place, self.int(1)))
+        with self.over(self.number_of(0), self.places) as place:
+            yield self.load(self.slots, place), self.load(self.slots, self.do.add(place, self.number_of(1)))
 
     def _cell(self, cell: ir.Value, first: ir.Value) -> None:
         """All about a cell and as many functions as lanes."""
-        combined = self.do.gep(self.room, [self.do.mul(self.entries, self.int(LANES))])
-        with self.over(self.int(0), self.entries) as entry:
-            self.set(combined, self.at((entry, self.int(LANES))), self.splat(0.0))
-        with self.over(self.int(0), self.heads) as head:
+        combined = self.do.gep(self.room, [self.do.mul(self.entries, self.number_of(LANES))])
+        with self.over(self.number_of(0), self.entries) as entry:
+            self.set(combined, self.at((entry, self.number_of(LANES))), self.splat(0.0))
+        with self.over(self.number_of(0), self.heads) as head:
             self._head(cell, first, head, combined)
         total, other = self.variable(self.splat(0.0)), self.variable(self.splat(0.0))
         with self.over_places() as (begin, end):
             least = self.variable(self.splat(float("inf")))
             with self.over(begin, end) as entry:
-                x = self.get(combined, self.at((entry, self.int(LANES))))
+                x = self.get(combined, self.at((entry, self.number_of(LANES))))
                 self.set(self.combined, self.at((cell, self.entries), (entry, self.width), first), x)
                 self.do.store(self.least_of(x, self.do.load(least)), least)
                 self.do.store(self.plus_product(x, self.splat(0.0), self.do.load(other)), other)
@@ -256,7 +238,7 @@ class Loop:
             least, most = self.variable(self.splat(float("inf"))), self.variable(self.splat(float("-inf")))
             with self.over(begin, end) as entry:
                 x = self._less(cell, entry, head, mu)
-                self.set(room, self.at((entry, self.int(LANES))), x)
+                self.set(room, self.at((entry, self.number_of(LANES))), x)
                 do.store(self.least_of(x, do.load(least)), least)
                 do.store(self.most_of(x, do.load(most)), most)
             ends = do.load(least), do.load(most)
@@ -271,28 +253,28 @@ class Loop:
         a = self.least_of(self.most_of(a, few), many)
         self.set(self.mu, at_head, mu)
         self.set(self.a, at_head, a)
-        with self.over(self.int(0), self.entries) as entry:
-            at = self.at((entry, self.int(LANES)))
+        with self.over(self.number_of(0), self.entries) as entry:
+            at = self.at((entry, self.number_of(LANES)))
             self.set(combined, at, self.plus_product(a, self.get(room, at), self.get(combined, at)))
 
     def _products(self, cell: ir.Value, first: ir.Value, head: ir.Value) -> ir.Value:
         """Writes u_h . x of each entry; the largest size of them."""
         largest = self.variable(self.splat(0.0))
-        begin, end = self.load(self.parts, head), self.load(self.parts, self.do.add(head, self.int(1)))
-        with self.over(self.int(0), self.entries) as entry:
+        begin, end = self.load(self.parts, head), self.load(self.parts, self.do.add(head, self.number_of(1)))
+        with self.over(self.number_of(0), self.entries) as entry:
             total = self.variable(self.splat(0.0))
             with self.over(begin, end) as atom:
                 x = self.each(self.rows, self.at((cell, self.entries), (entry, self.numbers), atom))
                 u = self.get(self.u, self.at((cell, self.atoms), (atom, self.width), first))
                 self.do.store(self.plus_product(x, u, self.do.load(total)), total)
             product = self.do.load(total)
-            self.set(self.room, self.at((entry, self.int(LANES))), product)
+            self.set(self.room, self.at((entry, self.number_of(LANES))), product)
             self.do.store(self.most_of(self.size(product), self.do.load(largest)), largest)
         return self.do.load(largest)
 
     def _less(self, cell: ir.Value, entry: ir.Value, head: ir.Value, mu: ir.Value) -> ir.Value:
         """An entry's product less mu w."""
-        product = self.get(self.room, self.at((entry, self.int(LANES))))
+        product = self.get(self.room, self.at((entry, self.number_of(LANES))))
         return self.plus_product(self.do.fneg(mu), self._weight(cell, entry, head), product)
 
     def _weight(self, cell: ir.Value, entry: ir.Value, head: ir.Value) -> ir.Value:
@@ -301,7 +283,7 @@ class Loop:
     def _least_quotients(self, cell: ir.Value, head: ir.Value, l: ir.Value, size: ir.Value) -> None:
         """Dinkelbach's turns, until N - l Z is nowhere below 0; no bound relies on what they find."""
         do, is_over = self.do, self.do.append_basic_block("found")
-        with self.over(self.int(0), self.turns):
+        with self.over(self.number_of(0), self.turns):
             sums, z = self.variable(self.splat(0.0)), self.variable(self.splat(0.0))
             now = do.load(l)
             with self.over_places() as (begin, end):

@@ -45,9 +45,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from verify.arithmetic.machine_code import is_compiled
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, U, gamma
-from verify.reduction.chords import Chords, Given, chords, is_compiled
+from verify.reduction.chords import Chords, Given, chords
 
 NEARLY = 2.0**-19  # of a function's largest entry: by how much a least quotient is taken too low, for float32's sake
 NARROW = 8.0  # 1 / Z's upper end by its lower one, beyond which quotients in the middle hardly ever bound better
@@ -384,15 +385,15 @@ class Quotients:
         if turns:
             mu = self._least_quotients(products, mu, turns)
         table = self.less(products, mu)
-        least, most = self.ends(table)
-        sums = [x.sum(0) for x in (least, least.abs(), most, most.abs())]
+        ends = self.ends(table)
+        (least, least_size), (most, most_size) = ((x.sum(0), x.abs().sum(0)) for x in ends)
         few, many = by_head(self.few), by_head(self.many)
-        low, high = sums[0].clamp(max=0.0), sums[2].clamp(min=0.0)
+        low, high = least.clamp(max=0.0), most.clamp(min=0.0)
         width = high - low
         a = torch.where(width > 0, (few * high - many * low) / width, few)
         a = torch.minimum(torch.maximum(a, few), many)
         combined = table.mul_(a.unsqueeze(-1)).sum(0)
-        return Chords(mu, a, *sums, combined, self.least_sum(combined))
+        return Chords(mu, a, least, least_size, most, most_size, combined, self.least_sum(combined))
 
     def _least_quotients(self, products: Tensor, middle: Tensor, turns: int) -> Tensor:
         """Nearly the least u_h . N_h / Z_h: float numbers that no bound relies on.
