@@ -183,7 +183,7 @@ FAULTS = [
         "self.greatest_sum(combined)",
     ),
     (("attention", "one", 0), Quotients, "_above_chords", "-= combined", "-= -0.1 + combined"),
-    (("relu", "one", 1), Quotients, "_above_chords", "below + above - 4", "below + 2 * above - 4"),
+    (("relu", "one", 1), Quotients, "_above_chords", "alpha=1 - 4 * U", "alpha=2"),
     (("norm", "one", 0), Cells, "least", "widened(low, at(extra), -1)", "low"),
     (("relu", "one", 1), Quotients, "_chords_in_torch", "mul_(a.unsqueeze(-1))", "mul_(a.unsqueeze(-1) / 2)"),
     (("attention", "one", 0), Quotients, "least_sum", ".amin(-1)", ".mean(-1)"),

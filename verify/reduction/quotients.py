@@ -434,7 +434,8 @@ class Quotients:
         and z+ whatever it was computed from, and the chord from T- to T+ is replaced by the line of slope a below both
         of its ends, z+ T- at T- and z- T+ at T+, which are moved outwards by gamma of the terms of the sums that they
         are. Entries times a, and their sums over heads and places, are off by gamma of all that goes in. For one
-        token at a place a difference and a sum are rounded besides.
+        token at a place a difference, a product and a sum are rounded besides, by U of each: of the bound b and the
+        difference d at most U (|b| + 3 d) and what is of second order, for which 8 U |b| and 4 U d are taken away.
         """
         mu, a, combined = at.mu, at.a, at.combined
         share, rest = self.errors(u, mu)
@@ -458,8 +459,8 @@ class Quotients:
             return LowerBounds(low, table, spread)
         for slot in self.slots:
             combined[..., slot] -= combined[..., slot].amin(-1, keepdim=True)
-        above, below = combined, low.unsqueeze(-1)
-        return LowerBounds(low, table, spread, below + above - 4 * U * (below.abs() + above) - 4 * LEAST)
+        below = (low - 8 * U * low.abs() - 4 * LEAST).unsqueeze(-1)
+        return LowerBounds(low, table, spread, torch.add(below, combined, alpha=1 - 4 * U))
 
     def _separating(self, table: Tensor, products: Tensor, mu: Tensor, a: Tensor, b: Tensor) -> Tensor:
         """The table itself, or the weights of the head by which a cell's bound loses most.
