@@ -45,7 +45,7 @@ class Chords(NamedTuple):
     total: Tensor
 
 
-class Given(NamedTuple):
+class Bounding(NamedTuple):
     """Cells and functions: `rows` (cells, entries, numbers) as `Tables.rows`, `few` and `many` (cells, heads).
 
     `u` (cells, functions, atoms), `mu` (heads, cells, functions), `slots` the first entry of each place, and how many
@@ -61,21 +61,21 @@ class Given(NamedTuple):
     parts: list[int]
 
 
-def chords(given: Given, turns: int) -> Chords:
+def chords(asked: Bounding, turns: int) -> Chords:
     """The tables with mu near each head's least quotient, looked for in so many turns, or with the given mu by none."""
-    functions, heads = given.u.shape[1], len(given.parts) - 1
-    cells, entries, numbers = given.rows.shape
+    functions, heads = asked.u.shape[1], len(asked.parts) - 1
+    cells, entries, numbers = asked.rows.shape
     width = -(-functions // LANES) * LANES
-    u = given.u.new_zeros(cells, given.u.shape[2], width)
-    u[..., :functions] = given.u.transpose(1, 2)
+    u = asked.u.new_zeros(cells, asked.u.shape[2], width)
+    u[..., :functions] = asked.u.transpose(1, 2)
     by_head = [u.new_zeros(heads, cells, width) for _ in range(6)]
-    by_head[0][..., :functions] = given.mu
+    by_head[0][..., :functions] = asked.mu
     combined, total = u.new_empty(cells, entries, width), u.new_empty(cells, width)
     room = u.new_empty(2, entries, LANES)
-    slots, parts = torch.tensor(given.slots), torch.tensor(given.parts)
-    few, many, rows = given.few.contiguous(), given.many.contiguous(), given.rows.contiguous()
+    slots, parts = torch.tensor(asked.slots), torch.tensor(asked.parts)
+    few, many, rows = asked.few.contiguous(), asked.many.contiguous(), asked.rows.contiguous()
     arrays = rows, few, many, u, *by_head, combined, total, room, slots, parts
-    sizes = cells, entries, numbers, width, heads, len(given.slots) - 1, u.shape[1], turns
+    sizes = cells, entries, numbers, width, heads, len(asked.slots) - 1, u.shape[1], turns
     _function()(*(array.data_ptr() for array in arrays), *sizes)
     return Chords._make([*(x[..., :functions] for x in by_head), combined.mT[:, :functions], total[:, :functions]])
 

@@ -48,7 +48,7 @@ from torch import Tensor
 from verify.arithmetic.machine_code import is_compiled
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, U, gamma
-from verify.reduction.chords import Chords, Given, chords
+from verify.reduction.chords import Bounding, Chords, chords
 
 NEARLY = 2.0**-19  # of a function's largest entry: by how much a least quotient is taken too low, for float32's sake
 NARROW = 8.0  # 1 / Z's upper end by its lower one, beyond which quotients in the middle hardly ever bound better
@@ -377,7 +377,7 @@ class Quotients:
         if is_compiled():
             slots = [slot.start for slot in self.slots] + [self.entries]
             parts = [int(part[0]) for part in self.parts] + [self.n_atoms]
-            return chords(Given(self.rows, self.few, self.many, u, mu, slots, parts), turns)
+            return chords(Bounding(self.rows, self.few, self.many, u, mu, slots, parts), turns)
         return self._chords_in_torch(u, mu, turns)
 
     def _chords_in_torch(self, u: Tensor, mu: Tensor, turns: int) -> Chords:
