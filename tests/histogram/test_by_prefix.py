@@ -276,7 +276,7 @@ def test_both_loops_say_the_same(shapes, monkeypatch):
         due = said(loops.in_numpy, asked)
         for features in ("avx512f", "none"):
             loops._compiled.cache_clear()
-            monkeypatch.setattr(loops, "is_wide", lambda of, features=features: features == "avx512f")
+            monkeypatch.setattr(loops, "has_wide_registers", lambda features=features: features == "avx512f")
             assert said(compiled(asked.narrow, seed % 4 == 3), fresh(asked)) == due, seed
         seen |= {kind for _, _, kind in due[1]} | {"wrong" for total in due[0] if total}
     loops._compiled.cache_clear()

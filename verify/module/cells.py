@@ -13,6 +13,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count, product
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -41,8 +42,8 @@ MOST_AT_ONCE = 1 << 10  # cells
 MOST_STARTED = 1 << 12  # cells into which the whole domain is split before tokens are fixed
 MOST_REMEMBERED = 1 << 16  # products of token sets, of one position among several that answer
 ROUNDS = 4  # in which the time left is shared out among the tokens of the fixed positions
-PARTS = 8  # of a batch, which are bounded at once
-LEAST_PART = 1 << 17  # numbers; fewer take as long
+PARTS = 2  # of a batch, which are bounded at once
+LEAST_PART = 1 << 19  # numbers; fewer take as long
 AtOnce = Callable[..., Iterable[Any]]
 Aim = Literal["verdict", "accuracy"]  # the cells of the least bounds first, until an input is wrong; or the largest
 AIMS: tuple[Aim, ...] = get_args(Aim)
@@ -89,9 +90,15 @@ class Cell:
     beaten: float = field(compare=False, default=math.inf)  # by how much the others are
     alike: list[Cell] = field(compare=False, default_factory=list)  # others that are right where this one is
 
-    @property
+    @cached_property
+    def sizes(self) -> list[int]:
+        """How many tokens each position may have."""
+        found: list[int] = self.mask.sum(1).tolist()
+        return found
+
+    @cached_property
     def size(self) -> int:
-        return math.prod(self.mask.sum(1).tolist())
+        return math.prod(self.sizes)
 
     @property
     def with_alike(self) -> int:
@@ -137,7 +144,7 @@ class Remembered:
     def adds_up(self, wrong: int, undecided: int) -> bool:
         """Whether they are so many inputs, as far as they are remembered."""
         return all(
-            len(masks) > MOST_REMEMBERED or sum(math.prod(mask.sum(1).tolist()) for mask in masks) == count
+            len(masks) > MOST_REMEMBERED or sum(map(size_of, masks)) == count
             for masks, count in ((self.wrong, wrong), (self.undecided, undecided))
         )
 
@@ -241,8 +248,9 @@ class Search:
         least: float = -math.inf,
     ) -> Cell:
         """A cell in the order of the aim; `least` is a lower bound on its margins."""
-        size = math.prod(mask.sum(1).tolist())
-        return Cell((least if self.aim == "verdict" else 0.0, -size, next(self.number)), mask, answer, rivals, beaten)
+        found = Cell((0.0, 0, 0), mask, answer, rivals, beaten)
+        found.order = (least if self.aim == "verdict" else 0.0), -found.size, next(self.number)
+        return found
 
     def run(self, deadline: Deadline, at_once: AtOnce = map) -> Iterator[list[Decided]]:
         """Decides cells until none is left or the time is up, the tokens of the fixed positions in turn.
@@ -349,7 +357,7 @@ class OneToken:
         numbers = 0
         while self.cells and len(batch) < MOST_AT_ONCE and (not batch or numbers < AT_ONCE):
             cell = heapq.heappop(self.cells)
-            numbers += self._functions(cell) * int(cell.mask.sum())
+            numbers += self._functions(cell) * sum(cell.sizes)
             batch.append(cell)
         return batch
 
@@ -399,6 +407,9 @@ class OneToken:
         if len(may_be) and search.failing is None:
             i = int(may_be[0])
             search.failing = self._tokens(at[i : i + 1], batch[i].mask)[0].tolist()
+        if len(may_be):  # the input of the greatest sum is the last one to be wrong
+            other = table[may_be].where(torch.isfinite(table[may_be]), -torch.inf).argmax(-1)
+            may_be = may_be[self._margins(other, right[may_be])[0] <= 0]
         if len(may_be):
             with torch.no_grad():
                 one = Cells(self.layer, entries.only(may_be), self.tables)
@@ -413,15 +424,19 @@ class OneToken:
         is_beaten = low > search.goal
         beaten = torch.where(is_beaten, low, torch.inf).amin(1)
         is_out = left[:, None, None] & (by_token > 0) & (by_token >= search.goal)
+        masks = np.stack([cell.mask for cell in batch])
+        masks[:, self.places] &= ~is_out.numpy()
         if bool(is_out.any()):
-            yield self._decided_tokens(batch, is_out, found)
-        for i in left.nonzero().squeeze(1).tolist():
-            kept = np.zeros(self.layer.logits.constant.mid.numel(), dtype=bool)
-            kept[rivals[i][~is_beaten[i]].numpy()] = True
-            mask = self._without(batch[i], is_out[i])
-            cell = search._cell(mask, batch[i].answer, kept, min(batch[i].beaten, float(beaten[i])), float(least[i]))
+            yield self._decided_tokens(batch, is_out, masks, found)
+        kept = np.zeros((len(batch), self.layer.logits.constant.mid.numel()), dtype=bool)
+        kept[rows.unsqueeze(1).numpy(), rivals.numpy()] = ~is_beaten.numpy()
+        widest = widest_places(masks[:, self.places], spread.numpy())
+        for i, low_of, beaten_of in zip(range(len(batch)), least.tolist(), beaten.tolist(), strict=True):
+            if not left[i]:
+                continue
+            cell = search._cell(masks[i].copy(), batch[i].answer, kept[i], min(batch[i].beaten, beaten_of), low_of)
             if 2 * cell.size > batch[i].size:
-                self._split(cell, spread[i].numpy(), float(least[i]))
+                self._split(cell, widest[i], spread[i, widest[i]].numpy(), low_of)
             elif cell.size:
                 self.next.append(cell)
 
@@ -463,38 +478,29 @@ class OneToken:
         rows = chosen.nonzero().squeeze(1)
         size = sum(batch[i].with_alike for i in rows.tolist())
         rows = rows[low[rows].argsort()[:DRAWN]]
-        tokens = torch.cat([self._drawn(batch[i].mask) for i in rows.tolist()])
+        tokens = self._drawn([batch[i].mask for i in rows.tolist()])
         high = torch.full((len(rows),), torch.inf, dtype=torch.float64)
         return Decided("cells", size, 0, tokens, right[rows], low[rows], high)
 
-    def _without(self, cell: Cell, is_out: Tensor) -> Mask:
-        """The cell's mask without some ranks (places, ranks)."""
-        mask = cell.mask.copy()
-        mask[self.places] &= ~is_out.numpy()
-        return mask
-
-    def _decided_tokens(self, batch: list[Cell], is_out: Tensor, found: Bounded) -> Decided:
+    def _decided_tokens(self, batch: list[Cell], is_out: Tensor, masks: Mask, found: Bounded) -> Decided:
         """The inputs with any of some tokens, which are right; an input that is drawn for those of the least bounds.
 
-        Those of a cell are all its inputs but the product of the sets without these tokens.
+        Those of a cell are all its inputs but those of its mask without these tokens.
         """
         beaten = torch.tensor([cell.beaten for cell in batch], dtype=torch.float64)
         bounds = torch.where(is_out, found.by_token, torch.inf).flatten(1)
         low = torch.minimum(bounds.amin(1), beaten)
         rows = is_out.flatten(1).any(1).nonzero().squeeze(1)
-        size = 0
-        for i in rows.tolist():
-            mask = self._without(batch[i], is_out[i])
-            size += batch[i].size - math.prod(mask.sum(1).tolist())
+        size = sum(batch[i].size - size_of(masks[i]) for i in rows.tolist())
         rows = rows[low[rows].argsort()[:DRAWN]]
-        tokens = []
+        some = []
         for i in rows.tolist():
             place, at = divmod(int(bounds[i].argmin()), is_out.shape[2])
             alone = np.zeros_like(batch[i].mask[0])
             alone[at] = True
-            tokens.append(self._drawn(with_part(batch[i].mask, self.places[place], alone)))
+            some.append(with_part(batch[i].mask, self.places[place], alone))
         high = torch.full((len(rows),), torch.inf, dtype=torch.float64)
-        return Decided("cells", size, 0, torch.cat(tokens), found.right[rows], low[rows], high)
+        return Decided("cells", size, 0, self._drawn(some), found.right[rows], low[rows], high)
 
     def _decided_wrong(self, batch: list[Cell], chosen: Tensor, right: Tensor, at: Tensor) -> Decided:
         """Cells that are wrong throughout: all inputs of small ones, of others the one of the bound and a drawn one."""
@@ -505,7 +511,7 @@ class OneToken:
             if cell.size <= LISTED:
                 found = self._tokens(rows_of(cell.mask[self.places]), cell.mask)
             else:
-                found = torch.cat([self._tokens(at[i : i + 1], cell.mask), self._drawn(cell.mask)])
+                found = torch.cat([self._tokens(at[i : i + 1], cell.mask), self._drawn([cell.mask])])
             tokens.append(found)
             answers.append(right[i].expand(len(found)))
         every, size = torch.cat(tokens), sum(batch[i].size for i in rows)
@@ -513,24 +519,22 @@ class OneToken:
         masks = tuple(batch[i].mask for i in rows)
         return Decided("cells", 0, size, every, torch.cat(answers), low, torch.zeros_like(low), masks)
 
-    def _drawn(self, mask: Mask) -> Tensor:
-        """An input of a cell, each with the same probability."""
-        rng = self.search.rng
-        ranks = [int(rng.choice(np.flatnonzero(mask[place]))) for place in self.places]
-        return self._tokens(torch.tensor([ranks]), mask)
+    def _drawn(self, masks: list[Mask]) -> Tensor:
+        """An input of each of some cells, each with the same probability."""
+        every = np.stack([mask[self.places] for mask in masks])
+        ranks = np.where(every, self.search.rng.random(every.shape), -1.0).argmax(-1)
+        return self._tokens(torch.from_numpy(ranks), masks[0])
 
-    def _split(self, cell: Cell, entries: npt.NDArray[np.float64], least: float) -> None:
-        """Two cells, by the middle of the values at the position where `spread` says that they spread most."""
-        allowed = cell.mask[self.places]
-        spread = np.where(allowed, entries, -np.inf).max(1) - np.where(allowed, entries, np.inf).min(1)
-        place = int(np.where(allowed.sum(1) > 1, spread, -1.0).argmax())
-        ranks = np.flatnonzero(allowed[place])
-        values = entries[place, ranks]
+    def _split(self, cell: Cell, place: int, entries: npt.NDArray[np.float64], least: float) -> None:
+        """Two cells, by the middle of the values of `spread` at a position."""
+        allowed = cell.mask[self.places[place]]
+        ranks = np.flatnonzero(allowed)
+        values = entries[ranks]
         upper = values > values.min() / 2 + values.max() / 2
         if upper.all() or not upper.any():
             upper = np.arange(len(ranks)) >= len(ranks) // 2
         for part in (ranks[upper], ranks[~upper]):
-            row = np.zeros(allowed.shape[1], dtype=bool)
+            row = np.zeros_like(allowed)
             row[part] = True
             mask = with_part(cell.mask, self.places[place], row)
             self.next.append(self.search._cell(mask, cell.answer, cell.rivals, cell.beaten, least))
@@ -558,6 +562,13 @@ class OneToken:
         return torch.tensor([self.search.columns[int(label)] for label in found.tolist()])
 
 
+def widest_places(masks: Mask, numbers: npt.NDArray[np.float64]) -> list[int]:
+    """The place of each cell with several tokens whose numbers spread most: all (cells, places, ranks)."""
+    spread = np.where(masks, numbers, -np.inf).max(2) - np.where(masks, numbers, np.inf).min(2)
+    found: list[int] = np.where(masks.sum(2) > 1, spread, -1.0).argmax(1).tolist()
+    return found
+
+
 def alike_places(rows: Tensor) -> list[list[int]]:
     """The places whose tables are the same numbers: rows (places, numbers)."""
     groups: list[list[int]] = []
@@ -578,7 +589,7 @@ def in_order(mask: Mask, groups: list[list[int]]) -> Mask:
 
 def in_parts(batch: list[Cell], functions: list[int]) -> list[list[Cell]]:
     """Some cells in parts of about as many numbers, each of cells with alike many functions and sizes of sets."""
-    sizes = [sorted(cell.mask.sum(1).tolist(), reverse=True) for cell in batch]
+    sizes = [sorted(cell.sizes, reverse=True) for cell in batch]
     keys = [(n.bit_length(), each) for n, each in zip(functions, sizes, strict=True)]
     numbers = [n * sum(each) for n, each in zip(functions, sizes, strict=True)]
     most = max(sum(numbers) // PARTS, LEAST_PART)
@@ -591,6 +602,10 @@ def in_parts(batch: list[Cell], functions: list[int]) -> list[list[Cell]]:
         parts[-1].append(batch[i])
         room -= numbers[i]
     return parts
+
+
+def size_of(mask: Mask) -> int:
+    return math.prod(mask.sum(1).tolist())
 
 
 def with_part(mask: Mask, place: int, part: Mask) -> Mask:

@@ -45,8 +45,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from verify.arithmetic.machine_code import is_compiled
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, U, gamma
+from verify.reduction.chords import Bounding, Chords, chords
 
 NEARLY = 2.0**-19  # of a function's largest entry: by how much a least quotient is taken too low, for float32's sake
 NARROW = 8.0  # 1 / Z's upper end by its lower one, beyond which quotients in the middle hardly ever bound better
@@ -211,20 +213,26 @@ class Quotients:
         self.n_heads, self.n_atoms = len(tables.weights), len(tables.values)
         self.parts, self.head, self.terms = tables.parts, tables.head, tables.terms
         rows = entries.rows(tables.weights.shape[2])
-        chosen = tables.rows[rows.flatten()].reshape(*rows.shape, -1).transpose(1, 2)
-        self.x, self.w, at_least, at_most = torch.split(chosen, tables.widths, 1)
+        self.rows = tables.rows[rows.flatten()].reshape(*rows.shape, -1)
+        _, self.w, at_least, at_most = torch.split(self.rows.mT, tables.widths, 1)
         of_sum = gamma(self.places + 4)
         low, high = self.least_sum(at_least) * (1 - 2 * of_sum), self.greatest_sum(at_most) * ENLARGE
         low = torch.where(low > 0, low, torch.nan)  # Z that may be 0 decides nothing
         self.few, self.many = 1 / high * (1 - 4 * U), 1 / low * (1 + 4 * U)  # z- and z+
         self.zeta = self.few / 2 + self.many / 2
         self.delta = (self.many / 2 - self.few / 2) * ENLARGE + 8 * U * self.many + LEAST
-        centre = [torch.stack([x[..., slot].mean(-1) for slot in self.slots]).sum(0) for x in (self.x, self.w)]
+        centre = torch.stack([self.rows[:, slot].mean(1) for slot in self.slots]).sum(0)
         # any number would do; none is beyond what an atom may be, so that its rounding is as small as theirs
-        self.middle = (centre[0] / centre[1][:, self.head]).clamp(-tables.largest, tables.largest)
+        middle = centre[:, : self.n_atoms] / centre[:, self.n_atoms + self.head]
+        self.middle = middle.clamp(-tables.largest, tables.largest)
         self.most = high
         self.value_errors, self.weight_errors = tables.value_errors, tables.weight_errors
         self.faint = (self.terms + 2) * self.places * LEAST * 2
+
+    @property
+    def x(self) -> Tensor:
+        """The values of the atoms: (cells, atoms, entries)."""
+        return self.rows[..., : self.n_atoms].mT
 
     def least_sum(self, x: Tensor) -> Tensor:
         """The least sum of one entry of each place: (..., entries) to (...)."""
@@ -298,9 +306,9 @@ class Quotients:
     def only(self, rows: slice | Tensor) -> Quotients:
         """Some of the cells."""
         part = copy(self)
-        for name in ("x", "w", "few", "many", "zeta", "delta", "middle", "most"):
+        for name in ("rows", "w", "few", "many", "zeta", "delta", "middle", "most"):
             setattr(part, name, getattr(self, name)[rows])
-        part.cells = len(part.x)
+        part.cells = len(part.rows)
         return part
 
     def range(self, u: Tensor, constant: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
@@ -352,19 +360,42 @@ class Quotients:
 
         Bounds that are all above zero are not bettered.
         """
-        products, middle = self.products(u), self.middles(u)
+        middle = self.middles(u)
         if not by_least_quotients:
-            return self._above_chords(u, products, middle, constant, error, by_token)
-        own = self._least_quotients(products, middle)
-        found = self._above_chords(u, products, own, constant, error, by_token)
+            return self._above_chords(u, self._chords(u, middle, 0), constant, error, by_token)
+        found = self._above_chords(u, self._chords(u, middle, TURNS), constant, error, by_token)
         is_narrow, is_above_zero = (self.many <= NARROW * self.few).all(1), (found.low > 0).all(1)
         rows = (is_narrow & ~is_above_zero).nonzero().squeeze(1)
         if self.n_heads == 1 or not len(rows):
             return found
-        some, of_middle = self.only(rows), (products[:, rows], middle[:, rows])
-        return found.raised(rows, some._above_chords(u[rows], *of_middle, constant[rows], error[rows], by_token))
+        some, u = self.only(rows), u[rows]
+        of_middle = some._chords(u, middle[:, rows], 0)
+        return found.raised(rows, some._above_chords(u, of_middle, constant[rows], error[rows], by_token))
 
-    def _least_quotients(self, products: Tensor, middle: Tensor) -> Tensor:
+    def _chords(self, u: Tensor, mu: Tensor, turns: int) -> Chords:
+        """The tables with mu near each head's least quotient, looked for in so many turns, or with the given mu."""
+        if is_compiled():
+            slots = [slot.start for slot in self.slots] + [self.entries]
+            parts = [int(part[0]) for part in self.parts] + [self.n_atoms]
+            return chords(Bounding(self.rows, self.few, self.many, u, mu, slots, parts), turns)
+        return self._chords_in_torch(u, mu, turns)
+
+    def _chords_in_torch(self, u: Tensor, mu: Tensor, turns: int) -> Chords:
+        products = self.products(u)
+        if turns:
+            mu = self._least_quotients(products, mu, turns)
+        table = self.less(products, mu)
+        ends = self.ends(table)
+        (least, least_size), (most, most_size) = ((x.sum(0), x.abs().sum(0)) for x in ends)
+        few, many = by_head(self.few), by_head(self.many)
+        low, high = least.clamp(max=0.0), most.clamp(min=0.0)
+        width = high - low
+        a = torch.where(width > 0, (few * high - many * low) / width, few)
+        a = torch.minimum(torch.maximum(a, few), many)
+        combined = table.mul_(a.unsqueeze(-1)).sum(0)
+        return Chords(mu, a, least, least_size, most, most_size, combined, self.least_sum(combined))
+
+    def _least_quotients(self, products: Tensor, middle: Tensor, turns: int) -> Tensor:
         """Nearly the least u_h . N_h / Z_h: float numbers that no bound relies on.
 
         Dinkelbach: the tokens at which N - l Z is least have a quotient l' < l, or l is the least one. l becomes a
@@ -378,7 +409,7 @@ class Quotients:
         products = (products * (few / size).unsqueeze(-1)).to(kind).reshape(-1, self.entries)
         found, room = (middle / size).to(kind).flatten(), torch.empty_like(products)
         l, falling, first = found, torch.arange(len(found)), torch.tensor([slot.start for slot in self.slots])
-        for _ in range(TURNS):
+        for _ in range(turns):
             above = torch.mul(w, l.unsqueeze(1), out=room[: len(l)])
             torch.sub(products, above, out=above)
             least, at = zip(*(above[:, slot].min(1) for slot in self.slots), strict=True)
@@ -395,45 +426,41 @@ class Quotients:
                 l, falling, products, w = l[still], falling[still], products[still], w[still]
         return torch.where(size > 0, found.reshape(size.shape) * size, middle)
 
-    def _above_chords(
-        self, u: Tensor, products: Tensor, mu: Tensor, constant: Tensor, error: Tensor, by_token: bool
-    ) -> LowerBounds:
-        """The bounds with these numbers mu.
+    def _above_chords(self, u: Tensor, at: Chords, constant: Tensor, error: Tensor, by_token: bool) -> LowerBounds:
+        """The bounds with these numbers mu and a.
 
         Rounding: T is the sum of the float entries, from which the real one is off by a share s of Z and a rest r, so
         that its quotient is off by s + r z+ at most, however far apart z- and z+ are. a is a float number between z-
         and z+ whatever it was computed from, and the chord from T- to T+ is replaced by the line of slope a below both
         of its ends, z+ T- at T- and z- T+ at T+, which are moved outwards by gamma of the terms of the sums that they
         are. Entries times a, and their sums over heads and places, are off by gamma of all that goes in. For one
-        token at a place a difference and a sum are rounded besides.
+        token at a place a difference, a product and a sum are rounded besides, by U of each: of the bound b and the
+        difference d at most U (|b| + 3 d) and what is of second order, for which 8 U |b| and 4 U d are taken away.
         """
-        table, (share, rest) = self.less(products, mu), self.errors(u, mu)
+        mu, a, combined = at.mu, at.a, at.combined
+        share, rest = self.errors(u, mu)
         few, many = by_head(self.few), by_head(self.many)
-        least, most = self.ends(table)
         g = gamma(self.places + 4)
-        low = (least.sum(0) - g * least.abs().sum(0)).clamp(max=0.0)
-        high = (most.sum(0) + g * most.abs().sum(0)).clamp(min=0.0)
-        width = high - low
-        a = torch.where(width > 0, (few * high - many * low) / width, few)
-        a = torch.minimum(torch.maximum(a, few), many)
+        low = (at.least - g * at.least_size).clamp(max=0.0)
+        high = (at.most + g * at.most_size).clamp(min=0.0)
         b = torch.minimum((many - a) * low, (few - a) * high)
-        combined = table.mul_(a.unsqueeze(-1)).sum(0)
         total = constant + (mu + b).sum(0)
         size = constant.abs() + (mu.abs() + b.abs()).sum(0)
         each = share + rest * many + a * (share * by_head(self.most) + rest) + 4 * U * b.abs()
         off = error + ((each + self.places * self.n_heads * LEAST) * ENLARGE).sum(0)
-        low = self.least_sum(combined)
+        low = at.total
         off = (off + gamma(3 * self.n_heads + 8) * (size + low.abs())) * ENLARGE
         low = total + low - off
         worst = torch.arange(len(low)), low.nan_to_num(nan=-torch.inf).argmin(1)
         table = combined[worst]
-        spread = self._separating(table, products[:, *worst], *(x[:, *worst].unsqueeze(-1) for x in (mu, a, b)))
+        products = self.products(u[worst].unsqueeze(1)).squeeze(2)
+        spread = self._separating(table, products, *(x[:, *worst].unsqueeze(-1) for x in (mu, a, b)))
         if not by_token:
             return LowerBounds(low, table, spread)
         for slot in self.slots:
             combined[..., slot] -= combined[..., slot].amin(-1, keepdim=True)
-        above, below = combined, low.unsqueeze(-1)
-        return LowerBounds(low, table, spread, below + above - 4 * U * (below.abs() + above) - 4 * LEAST)
+        below = (low - 8 * U * low.abs() - 4 * LEAST).unsqueeze(-1)
+        return LowerBounds(low, table, spread, torch.add(below, combined, alpha=1 - 4 * U))
 
     def _separating(self, table: Tensor, products: Tensor, mu: Tensor, a: Tensor, b: Tensor) -> Tensor:
         """The table itself, or the weights of the head by which a cell's bound loses most.

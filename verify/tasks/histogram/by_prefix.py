@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from verify.arithmetic.machine_code import is_compiled
 from verify.frame.clock import Deadline
 from verify.tasks.histogram.blocks import CellMultisets
 from verify.tasks.histogram.candidate import Smallest
-from verify.tasks.histogram.loops import NEAR, WRONG, LoopAsked, is_compiled, loop_for, room
+from verify.tasks.histogram.loops import NEAR, WRONG, LoopAsked, loop_for, room
 from verify.tasks.histogram.narrow import LANES, Narrow
 from verify.tasks.histogram.on_device import A_LOOK as DEVICE_LOOK
 from verify.tasks.histogram.on_device import SECONDS_EACH, WORTH, DeviceLoop, device_at_hand

@@ -8,14 +8,13 @@ is in a register. `fmuladd` may be fused or not, which the radius allows for; no
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
-from importlib.util import find_spec
 
 import numpy as np
 
+from verify.arithmetic.machine_code import engine_of, has_wide_registers, is_compiled
 from verify.tasks.histogram.narrow import LANES, Narrow
 
 NEAR, WRONG = 0, 1  # kinds of entries
@@ -46,12 +45,6 @@ class LoopAsked:
 
 
 Loop = Callable[[LoopAsked], tuple[int, int]]  # the prefix at which it ended, and how many entries there are
-
-
-@cache
-def is_compiled() -> bool:
-    """Whether the compiled loop is at hand: llvmlite with pointers of no type."""
-    return bool(find_spec("llvmlite")) and tuple(map(int, version("llvmlite").split(".")[:2])) >= (0, 45)
 
 
 def loop_for(r: int, rivals: int, *, counts_near: bool = False) -> Loop:
@@ -130,11 +123,6 @@ def enter(entries: np.ndarray, number: int, prefixes: np.ndarray, found: np.ndar
     return number + len(i)
 
 
-def is_wide(features: Mapping[str, bool]) -> bool:
-    """Whether the machine has 32 registers of 16 numbers."""
-    return bool(features.get("avx512f"))
-
-
 POINTERS = ("larger", "smaller", "i_larger", "i_smaller", "leaves", "table", "W", "error", "f", "f_from", "low",
             "limit", "wrong", "counted", "entries", "number")  # fmt: skip
 NUMBERS = ("first", "last", "stride", "most")
@@ -143,19 +131,8 @@ NUMBERS = ("first", "last", "stride", "most")
 @cache
 def _compiled(r: int, rivals: int, counts_near: bool = False) -> Loop:
     """The loop as machine code for this machine."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    features = llvm.get_host_cpu_features()
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=3
-    )
-    vectors, together = (2, 10) if is_wide(features) else (1, 5)
-    module = llvm.parse_assembly(source(r, rivals, vectors, together, counts_near))
-    module.verify()
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
+    vectors, together = (2, 10) if has_wide_registers() else (1, 5)
+    engine = engine_of(source(r, rivals, vectors, together, counts_near))
     kinds = [ctypes.c_void_p] * len(POINTERS) + [ctypes.c_int64] * len(NUMBERS) + [ctypes.c_float] * 2
     function = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(engine.get_function_address("judge"))
 

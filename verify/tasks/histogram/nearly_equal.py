@@ -12,8 +12,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from verify.arithmetic.machine_code import is_compiled
 from verify.frame.clock import Deadline
-from verify.tasks.histogram.loops import LoopAsked, is_compiled, loop_for, room
+from verify.tasks.histogram.loops import LoopAsked, loop_for, room
 from verify.tasks.histogram.moments import Behind
 from verify.tasks.histogram.narrow import Narrow, above
 from verify.tasks.histogram.tabulating import CountReadout, Table, number_of_points
