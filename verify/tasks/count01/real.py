@@ -209,7 +209,7 @@ class Decision:
     telling: tuple[Prompt, ...] = ()
 
 
-Ends = dict[tuple[int, ...], Combination]  # of a form: (1, n) at a vertex, (0, ray) along a ray
+Ends = dict[tuple[int, int, int, int], Combination]  # of a form: (1, n) at a vertex, (0, ray) along a ray
 
 
 def forms_on(model: ExactModel, labels: str, domain: PromptDomain) -> list[tuple[CountForm, Ends]]:
@@ -255,7 +255,7 @@ def decide(model: ExactModel, labels: str, domain: PromptDomain) -> Decision:
         return Decision(found, None, None)
     low, tightest, scaled, has_zero = None, None, None, False
     telling: dict[str, tuple[float, Prompt]] = {}
-    normalisers: dict[tuple[SideCell, tuple[int, ...]], arb] = {}
+    normalisers: dict[tuple[SideCell, tuple[int, int, int, int]], arb] = {}
     scale = model.scale.ball(BITS)
     for form, ends in listed:
         for at, value in ends.items():
