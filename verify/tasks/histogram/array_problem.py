@@ -6,9 +6,9 @@ In a format the tightest input is evaluated from left to right, each operation r
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,12 @@ from verify.tasks.histogram.task import RIGHT, assumptions_in, formula, paramete
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
 
+ArrayProof = Callable[["ArrayHistogram", Any, Effort], Finding]
+
+
+def _in_real_arithmetic(problem: ArrayHistogram, reading: Reading, effort: Effort) -> Finding:
+    return proof.prove(problem, effort)
+
 
 @dataclass(frozen=True)
 class ArrayHistogram:
@@ -41,11 +47,13 @@ class ArrayHistogram:
     arrays: HistogramArrays
     stored: StoredModel
     claim: str | None
+    proof: ArrayProof
     task = "histogram"
 
     @classmethod
-    def of(cls, arrays: HistogramArrays, claim: str | None) -> ArrayHistogram:
-        return cls(arrays, StoredModel.of_arrays(arrays), claim)
+    def of(cls, arrays: HistogramArrays, claim: str | None, prove: ArrayProof | None = None) -> ArrayHistogram:
+        """The problem with the proof of a reading, by default of real arithmetic."""
+        return cls(arrays, StoredModel.of_arrays(arrays), claim, prove or _in_real_arithmetic)
 
     def parameters(self, reading: Reading) -> dict[str, object]:
         return parameters(self.stored, self.arrays.dtype, reading)
@@ -60,11 +68,7 @@ class ArrayHistogram:
         return {}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
-        if isinstance(reading, Rounded):
-            from verify.tasks.histogram.rounded import verdict
-
-            return verdict.prove(self, reading, effort)
-        return proof.prove(self, effort)
+        return self.proof(self, reading, effort)
 
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
         tokens, fmt = list(item), FORMATS[self.arrays.dtype]

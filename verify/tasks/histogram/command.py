@@ -18,8 +18,10 @@ from verify.tasks.histogram.given_kernel import CLAIM, RuledOut, on_kernel, prin
 
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
+    from verify.arithmetic.readings import Reading
     from verify.frame.certificate import Certificate
     from verify.frame.decide import Effort
+    from verify.tasks.histogram.array_problem import ArrayProof
     from verify.tasks.histogram.task import Progress
 
 
@@ -249,9 +251,21 @@ def _run_arrays(wish: HistogramWish, asked: Request) -> int:
     arrays = build(model=sizes.model, T=sizes.T, L=sizes.L, d=sizes.d, p=sizes.p, dtype=wish.dtype or "float32")
     _, claim = CONSTRUCTIONS[sizes.model, construction]
     with progress_bar("deciding", quiet=asked.is_json) as progress:
-        certificate = certify(ArrayHistogram.of(arrays, claim), asked.reading, asked.effort(progress))
+        problem = ArrayHistogram.of(arrays, claim, _proof_in(asked.reading))
+        certificate = certify(problem, asked.reading, asked.effort(progress))
     shapes = shapes_fact((name, w.shape) for name, w in arrays.weights.items())
     return publish(asked, certificate, b"", [shapes], print_certificate)
+
+
+def _proof_in(reading: Reading) -> ArrayProof | None:
+    """The proof of a model that is given as arrays in a format; None in real arithmetic, whose proof is the default."""
+    from verify.arithmetic.readings import Rounded
+
+    if not isinstance(reading, Rounded):
+        return None
+    from verify.tasks.histogram.rounded.verdict import prove
+
+    return prove
 
 
 def _bytes(found: Chosen, asked: Request) -> bytes:

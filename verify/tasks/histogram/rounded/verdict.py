@@ -60,7 +60,7 @@ def certify(
     if isinstance(model, HistogramArrays) and L in (None, model.L):
         from verify.tasks.histogram.array_problem import ArrayHistogram
 
-        problem = ArrayHistogram.of(model, claim)
+        problem = ArrayHistogram.of(model, claim, prove)
     else:
         from verify.tasks.histogram.problem import Histogram
 
