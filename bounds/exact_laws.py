@@ -18,6 +18,20 @@ def fewest_neurons(T: int) -> int:
     return T.bit_length()
 
 
+def printed_dimensions(T: int, L: int) -> tuple[int, int, int, int, int]:
+    """The least d that is printed for lin, for dot with one neuron and with T, for bos+sftm and for dot+sftm.
+
+    The formulas of bounds.coherent_counting in whole numbers, for which sympy need not be loaded.
+    Claim: A-4.4 (eq. 44, 56, 66), A-4.5 (eq. 87), A-C.3.2.
+
+    >>> printed_dimensions(32, 10)
+    (29, 30, 8, 8, 6)
+    """
+    of_lin, of_dot = (-(-T * x // (T - 1 + x)) for x in ((2 * L - 3) ** 2, L - 1))  # the Welch bound equals 1/sqrt(x)
+    digits = T.bit_length()  # ceil(log2(T + 1))
+    return of_lin, of_lin + 1, of_dot, digits + 2, digits
+
+
 def fewest_dimensions_of_one_neuron(T: int, L: int) -> int:
     """A lower bound on d for dot and bos with one neuron, for all weights: T - 1 once L >= floor(T/2) + 1.
 

@@ -8,27 +8,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constructions.errors import BadInput
 from constructions.histogram_sizes import check_memory, check_sizes
+from constructions.model_arrays import rounded_to
+from constructions.readout_arrays import staircase
 
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
 
 Array = NDArray[np.floating[Any]]
-DTYPES = ("float64", "float32", "float16")
-CENTRED = 1 << 16  # lines of all staircases that are compared, as in constructions.readout
+NAMES = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")  # in the order of a module
+DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True)
 class HistogramArrays:
     """The weights of a HistogramTransformer, and what it says of itself.
 
-    Shapes: as there; weights that the model does not have are left out.
+    Shapes: as there; weights that the model does not have are left out. The numbers of bfloat16 are held in float32.
 
     >>> model = relation(model="dot", T=4, L=3)
     >>> model.predict([2, 0, 2])
@@ -41,14 +43,11 @@ class HistogramArrays:
     d: int
     p: int
     first_count: int
+    dtype: str
     weights: Mapping[str, Array]
 
-    @property
-    def dtype(self) -> str:
-        return str(self.weights["E"].dtype)
-
     def logits(self, tokens: Sequence[int]) -> Array:
-        """The logits (L, C) of one sequence, computed in the dtype of the weights."""
+        """The logits (L, C) of one sequence, computed in the dtype of the arrays."""
         w = self.weights
         x = w["E"][list(tokens)]
         context = x if "e_BOS" not in w else np.vstack([w["e_BOS"], x])
@@ -117,7 +116,7 @@ def relation(
         direction, bias = e[-1], -1.0
         D = e.T @ e - e[:-1].sum(0)[:, None] * direction
         weights = {"E": np.vstack([e[:-1] + direction, direction]), "W_Q": root * D, "W_K": D}
-    slopes, intercepts = staircase(gamma, rounding_to(dtype))
+    slopes, intercepts = staircase(gamma, dtype)
     weights |= {"W_1": direction[:, None], "b_1": np.array([bias]), "W_2": slopes[None], "b_2": intercepts}
     return _stored(model, T, L, d, p, dtype, weights)
 
@@ -125,6 +124,26 @@ def relation(
 def has_relation(model: str, T: int) -> bool:
     """Whether `relation` builds a model for so many tokens."""
     return model in ("dot", "bos") or (model == "bos+sftm" and T >= 4)
+
+
+class Builder(Protocol):
+    """Builds a histogram model as arrays."""
+
+    def __call__(self, *, model: str, T: int, L: int, d: int | None, p: int | None, dtype: str) -> HistogramArrays:
+        """The model of these sizes."""
+
+
+def builder(construction: str, model: str, T: int, d: int | None) -> Builder | None:
+    """What builds a construction as arrays at these sizes; None where only torch does.
+
+    >>> builder("relation", "dot", 4, None) is relation, builder("relation", "dot", 4, 3)
+    (True, None)
+    """
+    if d is not None and d < T:
+        return None
+    if construction == "relation":
+        return relation if has_relation(model, T) else None
+    return inventory if construction == "inventory" else None
 
 
 def inventory(
@@ -146,7 +165,7 @@ def inventory(
             f"p={p}: inventory counting needs p >= T (one neuron per token), got T={T}. Use --p {T} or more."
         )
     weights, gamma = _mixing(model, L, d)
-    slopes, intercepts = staircase([gamma(k) for k in range(1, L + 1)], rounding_to(dtype))
+    slopes, intercepts = staircase([gamma(k) for k in range(1, L + 1)], dtype)
     weights |= {"E": e, "W_1": e.T, "b_1": -np.ones(T), "W_2": np.tile(slopes, (T, 1)), "b_2": intercepts}
     return _stored(model, T, L, d, p, dtype, weights)
 
@@ -182,60 +201,13 @@ def _stored(
 ) -> HistogramArrays:
     """The weights in a dtype, with zeros for neurons that are not used."""
     shapes = {"W_1": (d, p), "b_1": (p,), "W_2": (p, L)}
-    padded = {name: _padded(value, shapes.get(name, value.shape)).astype(dtype) for name, value in weights.items()}
-    return HistogramArrays(model, T, L, d, p, 1, padded)
-
-
-def rounding_to(dtype: str) -> Callable[[float], float]:
-    """Rounds a number to a dtype."""
-    kind = np.dtype(dtype)
-    return lambda x: float(kind.type(x))
+    held = "float32" if dtype == "bfloat16" else dtype
+    padded = {name: _padded(weights[name], shapes.get(name, weights[name].shape)) for name in NAMES if name in weights}
+    rounded = {name: rounded_to(dtype, value).astype(held) for name, value in padded.items()}
+    return HistogramArrays(model, T, L, d, p, 1, dtype, rounded)
 
 
 def _padded(value: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
     out = np.zeros(shape)
     out[tuple(slice(0, n) for n in value.shape)] = value
     return out
-
-
-def staircase(
-    gamma: Sequence[float], rounded: Callable[[float], float]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Slopes and intercepts of L lines such that line k is the highest one at gamma[k - 1], strictly monotone.
-
-    Claim: A-B.4 (App. B.4, eq. 7-8), as constructions.readout.staircase; `rounded` rounds to the dtype.
-    Shapes: gamma (L,); returns (L,) and (L,).
-
-    >>> [line.tolist() for line in staircase([1.0, 2.0, 3.0], float)]
-    [[-1.0, 0.0, 1.0], [1.5, 0.0, -2.5]]
-    """
-    L = len(gamma)
-    thresholds = [(before + after) / 2 for before, after in zip(gamma, gamma[1:], strict=False)]
-    direction = -1.0 if L > 1 and gamma[1] < gamma[0] else 1.0
-    centred = [_around(c, thresholds, direction, rounded) for c in range(0, L, max(1, L * L // CENTRED))]
-    return min(centred, key=lambda lines: _rounding_cost(np.array(gamma), *lines))
-
-
-def _around(
-    c: int, thresholds: Sequence[float], direction: float, rounded: Callable[[float], float]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The staircase whose line c is zero."""
-    L = len(thresholds) + 1
-    intercepts = np.zeros(L)
-    for l in range(c + 1, L):
-        intercepts[l] = rounded(intercepts[l - 1] - direction * thresholds[l - 1])
-    for l in reversed(range(c)):
-        intercepts[l] = rounded(intercepts[l + 1] + direction * thresholds[l])
-    return direction * np.arange(-c, L - c, dtype=np.float64), intercepts
-
-
-def _rounding_cost(h: NDArray[np.float64], slopes: NDArray[np.float64], intercepts: NDArray[np.float64]) -> float:
-    """The largest |product| + |intercept| of a right line and a neighbour, against how far the one is above."""
-    worst = 0.0
-    for right, other in ((slice(1, None), slice(None, -1)), (slice(None, -1), slice(1, None))):
-        products = [h[right] * slopes[line] for line in (right, other)]
-        size = sum(np.abs(x) + np.abs(intercepts[line]) for x, line in zip(products, (right, other), strict=True))
-        gap = products[0] + intercepts[right] - products[1] - intercepts[other]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            worst = max(worst, float(np.where(gap > 0, size / gap, np.inf).max(initial=0.0)))
-    return worst

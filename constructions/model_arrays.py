@@ -133,12 +133,16 @@ def name_of(dtype: torch.dtype | str) -> str:
 
 
 def rounded_to(dtype: str, values: NDArray[Any] | float) -> Array:
-    """Rounds numbers to a dtype as torch's cast does: those of 16 bits by way of float32.
+    """Rounds numbers to a dtype as torch's cast does: those of 16 bits by way of float32, of 8 bits by torch itself.
 
     >>> rounded_to("bfloat16", np.array([1 + 2.0**-9, 1 / 3])).tolist()
     [1.0, 0.333984375]
     """
     x = np.asarray(values, np.float64)
+    if dtype not in LARGEST:
+        import torch
+
+        return np.asarray(torch.from_numpy(x).to(getattr(torch, dtype)).double().numpy())
     with np.errstate(over="ignore"):
         if dtype != "float64":
             x = x.astype(np.float32)

@@ -6,7 +6,7 @@ import pytest
 import sympy
 import torch
 
-from bounds import count01
+from bounds import coherent_counting, count01, exact_laws
 from bounds import inventory_counting as inventory_bounds
 from bounds import readout as readout_bounds
 from bounds import relation_counting as relation_bounds
@@ -91,3 +91,9 @@ def test_the_limit_on_noise_is_the_floor_of_its_threshold_at_every_size():
             e = mpmath.e
             a = N + e / (1 + e)
             assert count01.largest_noise(N) == int(mpmath.floor((e ** (N + 1) / (1 + e) + e) / a - 1 - e))
+
+
+def test_printed_dimensions_in_whole_numbers_are_the_formulas():
+    formulas = [bound() for bound in coherent_counting.BOUNDS]
+    for T, L in [(2, 3), (3, 4), (7, 5), (8, 3), (31, 10), (32, 10), (50, 5), (64, 33)]:
+        assert exact_laws.printed_dimensions(T, L) == tuple(int(b.at(b.printed, T=T, L=L)) for b in formulas)

@@ -7,15 +7,20 @@ import sys
 import numpy as np
 import pytest
 import torch
-from models.selection import first
+from models.selection import every, first
 
 from constructions import inventory_counting, relation_counting
 from constructions.errors import BadInput
 from constructions.histogram import DTYPES as TORCH_DTYPES
 from constructions.histogram_arrays import DTYPES, inventory, relation
+from verify.arithmetic.formats import FORMATS, format_named
+from verify.frame.clock import Budget
 from verify.frame.decide import certify
 from verify.tasks.histogram.array_problem import ArrayHistogram
+from verify.tasks.histogram.catalogue import storage
 from verify.tasks.histogram.proof import certify as certify_module
+from verify.tasks.histogram.rounded import forward
+from verify.tasks.histogram.rounded.verdict import certify as certify_in
 
 INVENTORY = {
     "lin": inventory_counting.lin,
@@ -62,6 +67,26 @@ def test_the_same_certificate_and_answers(model, built, build):
             assert arrays.predict(tokens) == module.predict(torch.tensor(tokens[None]))[0].tolist()
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "float16", "p6", "e4m3"])
+@pytest.mark.parametrize(("model", "built", "build"), every(3, BUILDERS))
+def test_the_same_certificate_in_a_format(model, built, build, precision):
+    dtype = storage(precision)
+    module, arrays = build(T=6, L=5, dtype=TORCH_DTYPES[dtype]), built(model=model, T=6, L=5, dtype=dtype)
+    found, due = (
+        json.loads(certify_in(one, fmt=format_named(precision), claim="A", budget=Budget.counting(8)).to_json())
+        for one in (arrays, module)
+    )
+    assert found.pop("seconds") >= 0 and due.pop("seconds") >= 0
+    assert found == due
+
+
+def test_an_evaluation_that_is_not_what_was_proved_is_a_contradiction(monkeypatch):
+    arrays = relation(model="dot", T=4, L=3)
+    monkeypatch.setattr(forward, "margins", lambda *_: np.zeros((1, 3)))
+    certificate = certify_in(arrays, fmt=FORMATS["float32"])
+    assert certificate.verdict.value == "UNKNOWN" and "bug" in certificate.reason
+
+
 def test_a_forward_pass_that_is_not_what_was_proved_is_a_contradiction(monkeypatch):
     arrays = relation(model="dot", T=4, L=3)
     monkeypatch.setattr(type(arrays), "logits", lambda self, tokens: np.zeros((3, 3), dtype=np.float32))
@@ -88,7 +113,10 @@ def test_bad_sizes():
         relation(model="dot", T=1 << 15, L=2)
 
 
-@pytest.mark.parametrize("options", first(2, [["dot"], ["lin+sftm", "--json"], ["lin"], ["bos"], ["bos+sftm"]]))
+@pytest.mark.parametrize(
+    "options",
+    first(3, [["dot"], ["lin+sftm", "--json"], ["lin", "--precision", "float32"], ["lin"], ["bos"], ["bos+sftm"]]),
+)
 def test_the_main_job_loads_no_torch(options):
     argv = ["histogram", "--T", "32", "--L", "10", "--d", "32", "--model", *options]
     code = f"import sys\nfrom verify import cli\nassert cli.main({argv}) == 0\nassert 'torch' not in sys.modules"
@@ -97,11 +125,19 @@ def test_the_main_job_loads_no_torch(options):
     assert "PROVED" in run.stdout
 
 
-@pytest.mark.parametrize("options", [["--T", "32", "--L", "10"], ["--T", "32", "--L", "10", "--coherence"]])
-def test_bounds_load_no_torch(options):
-    code = f"import sys\nfrom verify import cli\nassert cli.main({['bounds', *options]}) == 0"
+def test_precision_loads_no_torch():
+    argv = ["precision", "histogram", "--model", "bos", "--T", "4", "--L", "3", "--effort", "1"]
+    code = f"import sys\nfrom verify import cli\nassert cli.main({argv}) == 0\nassert 'torch' not in sys.modules"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "p24" in run.stdout
+
+
+@pytest.mark.parametrize(("options", "not_loaded"), [([], "torch sympy numpy"), (["--coherence"], "torch")])
+def test_bounds_load_no_torch(options, not_loaded):
+    code = f"import sys\nfrom verify import cli\nassert cli.main({['bounds', '--T', '32', '--L', '10', *options]}) == 0"
     run = subprocess.run(
-        [sys.executable, "-c", f"{code}\nassert 'torch' not in sys.modules"],
+        [sys.executable, "-c", f"{code}\nassert not {set(not_loaded.split())} & set(sys.modules)"],
         capture_output=True,
         text=True,
         check=False,

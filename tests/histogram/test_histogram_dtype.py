@@ -24,6 +24,7 @@ from verify.frame.certificate import READING_DTYPE, Verdict
 from verify.frame.clock import Deadline
 from verify.tasks.histogram.precision.search import Construction, frontier, judge
 from verify.tasks.histogram.proof import certify as certify_real
+from verify.tasks.histogram.rounded import forward
 from verify.tasks.histogram.rounded.directed import Directed
 from verify.tasks.histogram.rounded.forward import margins, rounded_model
 from verify.tasks.histogram.rounded.refutation import PRODUCTS, Paced, directed_failure, evaluations
@@ -43,6 +44,22 @@ def worst_margin(stored, tokens, found, evaluation):
     return Directed(evaluation, "step by step" in found["order"], "not rounded" not in found["order"]).margins(
         rounded_model(stored, evaluation), tokens, position, rival
     )[0]
+
+
+@pytest.mark.parametrize("kind", range(6))
+def test_a_token_that_comes_twice_is_computed_once(kind, monkeypatch):
+    """The same bits as with every place by itself, in every order."""
+    stored = StoredModel.of(random_model(kind))
+    fmt = FORMATS["bfloat16"]
+    stored, tokens = rounded_model(stored, Evaluation(fmt)), every_sequence(stored.T, stored.L)[::7]
+    orders = list(evaluations(fmt, None, stored))[::3]
+    found = [forward.logits(stored, tokens, order) for order in orders]
+    places = forward._first_places
+    monkeypatch.setattr(forward, "_first_places", lambda tokens, is_every: places(tokens, is_every=True))
+    assert found and all(
+        logits.tobytes() == forward.logits(stored, tokens, order).tobytes()
+        for logits, order in zip(found, orders, strict=True)
+    )
 
 
 @pytest.mark.parametrize("models", first(1, [72, 150]))

@@ -9,7 +9,7 @@ from models.selection import first
 from constructions import inventory_counting, relation_counting
 from constructions.codes import tokens as token_codes
 from constructions.errors import BadInput
-from constructions.readout import rounding_cost, staircase, staircase_at
+from constructions.readout_arrays import rounding_cost, staircase, staircase_at
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.frame.certificate import Verdict
 from verify.tasks.histogram.precision.search import Construction, judge
@@ -124,8 +124,8 @@ def test_the_printed_scores_do_not(build):
 def test_the_staircase_costs_no_more_than_any_other_centre():
     gamma = [2.7 * k / (1.7 * k + 10) for k in range(1, 11)]
     thresholds = [(a + b) / 2 for a, b in zip(gamma, gamma[1:], strict=False)]
-    chosen = rounding_cost(gamma, *staircase(gamma, torch.float64))
-    slopes, intercepts = staircase_at(thresholds, False, torch.float64)
+    chosen = rounding_cost(gamma, *staircase(gamma, "float64"))
+    slopes, intercepts = staircase_at(thresholds, False, "float64")
     for c in range(10):
         assert chosen <= rounding_cost(gamma, slopes - slopes[c], intercepts - intercepts[c]) * (1 + 1e-9)
     assert chosen < rounding_cost(gamma, slopes, intercepts) / 3

@@ -23,6 +23,7 @@ from verify.tasks.count01.real import (
     ExactModel,
     decide,
     exact_model,
+    failures,
     holds,
     largest_digits,
     largest_noise,
@@ -131,8 +132,8 @@ def limits_of(exact: ExactModel, labels: str, domain: PromptDomain) -> tuple[Pro
         steps.append(replace(domain, max_digits=min(digits_limit or 1, DEFAULT_DIGITS), max_noise=noise + 1))
     if domain.max_digits is None and digits_limit is not None:
         steps.append(replace(domain, max_digits=digits_limit + 1, max_noise=noise))
-    found = [decide(exact, labels, step).failures for step in steps]
-    return resolved, [failures[0] for failures in found if failures]
+    found = [failures(exact, labels, step) for step in steps]
+    return resolved, [first for first, *_ in filter(None, found)]
 
 
 def several_heads(problem: DecidablePrompts) -> Finding:

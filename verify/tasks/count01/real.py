@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,10 +48,11 @@ if TYPE_CHECKING:
     from verify.tasks.count01.model import Count01Model
 
 FAR = 64  # steps along a ray, where a run looks at what the proof says of all of it
+BITS = 256  # of a margin
 MOST_BITS = 1 << 14  # for several heads, where no theorem says that more bits end the search
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ExactModel:
     """A model as exact numbers: scores per head, what each token contributes to each logit, and the rest.
 
@@ -127,11 +129,10 @@ class CountForm:
     def along(self, ray: Triple) -> Combination:
         return value_at(self.difference[1:], ray)
 
-    def quotient(self, numbers: tuple[int, ...], bits: int = 256) -> arb:
-        """difference / normaliser at (1, n) or along (0, ray)."""
-        with ctx.workprec(bits):
-            F, D = value_at(self.difference, numbers), value_at(self.normaliser, numbers)
-            return F.ball(bits) / D.ball(bits)
+    def quotient(self, n: Triple) -> arb:
+        """difference / normaliser."""
+        with ctx.workprec(BITS):
+            return self.at(n).ball(BITS) / value_at(self.normaliser, (1, *n)).ball(BITS)
 
 
 def value_at(line: Iterable[Combination], numbers: Iterable[int]) -> Combination:
@@ -139,11 +140,12 @@ def value_at(line: Iterable[Combination], numbers: Iterable[int]) -> Combination
     return total(c * k for c, k in zip(line, numbers, strict=True) if k)
 
 
-def forms(model: ExactModel, labels: str, domain: PromptDomain) -> list[CountForm]:
-    """One linear form per cell of the domain and rival, in counts from its origin; only for one head."""
+@lru_cache(maxsize=4)
+def forms(model: ExactModel, labels: str, lasts: tuple[int, ...]) -> list[CountForm]:
+    """One linear form per cell after these tokens and rival; only for one head."""
     assert model.heads == 1
     out = []
-    for cell in cells(labels, domain.lasts):
+    for cell in cells(labels, lasts):
         weights = {t: exponentials({model.scores[0][cell.last][t]: 1}) for t in kinds(cell.last)}
         values, constant, normaliser = model.values[0], model.constant[cell.last], by_count(weights)
         for rival in range(model.classes):
@@ -151,7 +153,7 @@ def forms(model: ExactModel, labels: str, domain: PromptDomain) -> list[CountFor
                 continue
             offset = constant[cell.expected] - constant[rival]
             term = {t: w * (values[t][cell.expected] - values[t][rival] + offset) for t, w in weights.items()}
-            out.append(CountForm(cell, rival, by_count(term), normaliser).moved(domain.origin))
+            out.append(CountForm(cell, rival, by_count(term), normaliser))
     return out
 
 
@@ -207,56 +209,86 @@ class Decision:
     telling: tuple[Prompt, ...] = ()
 
 
+Ends = dict[tuple[int, int, int, int], Combination]  # of a form: (1, n) at a vertex, (0, ray) along a ray
+
+
+def forms_on(model: ExactModel, labels: str, domain: PromptDomain) -> list[tuple[CountForm, Ends]]:
+    """Every form that has vertices in the domain, in counts from its origin, with what it is at its ends."""
+    moved, found = domain.moved, []
+    for form in forms(model, labels, domain.lasts):
+        corners = list(vertices(form.cell.side, moved))
+        if corners:
+            form = form.moved(domain.origin)
+            numbers = [(1, *v) for v in corners] + [(0, *ray) for ray in rays(form.cell.side, moved)]
+            found.append((form, {at: value_at(form.difference, at) for at in numbers}))
+    return found
+
+
+def fails(ends: Ends) -> bool:
+    """Whether a form is not positive at a vertex, or negative along a ray."""
+    return any(value.sign() < at[0] for at, value in ends.items())
+
+
+def failures(model: ExactModel, labels: str, domain: PromptDomain) -> tuple[ExactFailure, ...]:
+    """A small failure of every form that fails on a domain without max_length, the simplest first.
+
+    Raises: Undecided when a failing count has more than 2^22 bits.
+    """
+    return _failures(forms_on(model, labels, domain), domain, model.scale)
+
+
+def _failures(
+    listed: list[tuple[CountForm, Ends]], domain: PromptDomain, scale: Combination
+) -> tuple[ExactFailure, ...]:
+    found = (smallest_failure(form, domain.moved, scale) for form, ends in listed if fails(ends))
+    return tuple(sorted((replace(one, n=plus(one.n, domain.origin)) for one in found), key=simplicity))
+
+
 def decide(model: ExactModel, labels: str, domain: PromptDomain) -> Decision:
     """Decides one head on a domain without max_length, bounded or not; exact and complete.
 
     Raises: Undecided when a failing count has more than 2^22 bits.
     """
-    failures, low, tightest = [], None, None
-    has_zero, scaled = False, None
+    listed, origin = forms_on(model, labels, domain), domain.origin
+    found = _failures(listed, domain, model.scale)
+    if found:
+        return Decision(found, None, None)
+    low, tightest, scaled, has_zero = None, None, None, False
     telling: dict[str, tuple[float, Prompt]] = {}
-    listed, origin, domain = forms(model, labels, domain), domain.origin, domain.moved
-    for form in listed:
-        corners = list(vertices(form.cell.side, domain))
-        if not corners:
-            continue
-        directions = list(rays(form.cell.side, domain))
-        if any(form.at(v).sign() <= 0 for v in corners) or any(form.along(r).sign() < 0 for r in directions):
-            found = smallest_failure(form, domain, model.scale)
-            failures.append(replace(found, n=plus(found.n, origin)))
-            continue
-        least = min(float_below(form.at(v).ball(256) / model.scale.ball(256)) for v in corners)
-        scaled = least if scaled is None else min(scaled, least)
-        vanishing = [r for r in directions if form.along(r).sign() == 0]
-        has_zero |= bool(vanishing)
-        for kind, numbers in [("at", (1, *v)) for v in corners] + [("towards", (0, *r)) for r in directions]:
-            is_zero = kind == "towards" and numbers[1:] in vanishing  # exactly: there the infimum is 0
-            margin = 0.0 if is_zero else max(0.0, float_below(form.quotient(numbers) / model.scale.ball(256)))
+    normalisers: dict[tuple[SideCell, tuple[int, int, int, int]], arb] = {}
+    scale = model.scale.ball(BITS)
+    for form, ends in listed:
+        for at, value in ends.items():
+            kind, n = "at" if at[0] else "towards", (at[1], at[2], at[3])
+            ball = value.ball(BITS)
+            if kind == "at":
+                least = float_below(ball / scale)
+                scaled = least if scaled is None else min(scaled, least)
+            is_zero = kind == "towards" and value.is_zero  # exactly: there the infimum is 0
+            has_zero |= is_zero
+            if (form.cell, at) not in normalisers:
+                normalisers[form.cell, at] = value_at(form.normaliser, at).ball(BITS)
+            with ctx.workprec(BITS):
+                quotient = ball / normalisers[form.cell, at]
+            margin = 0.0 if is_zero else max(0.0, float_below(quotient / scale))
             if kind not in telling or margin < telling[kind][0]:
-                n = numbers[1:] if kind == "at" else [FAR * x for x in numbers[1:]]
-                telling[kind] = margin, (plus((n[0], n[1], n[2]), origin), form.cell.last)
+                run = n if kind == "at" else (FAR * n[0], FAR * n[1], FAR * n[2])
+                telling[kind] = margin, (plus(run, origin), form.cell.last)
             if low is None or margin < low or (is_zero and margin == low):
                 low = margin
                 tightest = {
-                    kind: list(numbers[1:] if kind == "towards" else plus(numbers[1:], origin)),
+                    kind: list(n if kind == "towards" else plus(n, origin)),
                     **({"limit": "0"} if is_zero else {}),
                     "last": form.cell.last,
                     "expected": form.cell.expected,
                     "rival": form.rival,
                 }
-    runs = tuple(prompt for _, prompt in telling.values())
-    return Decision(tuple(sorted(failures, key=simplicity)), low, tightest, has_zero, scaled, runs)
+    return Decision((), low, tightest, has_zero, scaled, tuple(prompt for _, prompt in telling.values()))
 
 
 def holds(model: ExactModel, labels: str, domain: PromptDomain) -> bool:
     """Whether one head is right on a domain without max_length; exact and complete, as `decide`."""
-    moved = domain.moved
-    return all(
-        all(form.at(v).sign() > 0 for v in vertices(form.cell.side, moved))
-        and all(form.along(r).sign() >= 0 for r in rays(form.cell.side, moved))
-        for form in forms(model, labels, domain)
-        if any(True for _ in vertices(form.cell.side, moved))
-    )
+    return not any(fails(ends) for _, ends in forms_on(model, labels, domain))
 
 
 def plus(n: Iterable[int], origin: Triple) -> Triple:
@@ -296,7 +328,7 @@ def smallest_failure(form: CountForm, domain: PromptDomain, scale: Combination) 
         point[i] = point[i] if k is None else k
     n = side.at(*point)
     zero = form.at(n).sign() == 0
-    margin = 0.0 if zero else float_of(form.quotient((1, *n)) / scale.ball(256))
+    margin = 0.0 if zero else float_of(form.quotient(n) / scale.ball(BITS))
     return ExactFailure(n, form.cell.last, form.cell.expected, form.rival, margin, "0" if zero else None)
 
 
@@ -306,7 +338,7 @@ def largest_noise(model: ExactModel, labels: str, max_digits: int | None, *, is_
     Raises: Undecided when the limit has more than 2^22 bits.
     """
     limit: int | None = None
-    for form in forms(model, labels, PromptDomain(is_semantic=is_semantic)):
+    for form in forms(model, labels, PromptDomain(is_semantic=is_semantic).lasts):
         domain = PromptDomain(max_digits=max_digits, max_noise=0)
         if any(form.along(r).sign() < 0 for r in rays(form.cell.side, domain)):
             return -1
@@ -323,7 +355,7 @@ def largest_digits(model: ExactModel, labels: str, max_noise: int | None, *, is_
     Raises: Undecided when the limit has more than 2^22 bits.
     """
     limit: int | None = None
-    for form in forms(model, labels, PromptDomain(is_semantic=is_semantic)):
+    for form in forms(model, labels, PromptDomain(is_semantic=is_semantic).lasts):
         side, step = form.cell.side, sum(form.cell.side.base)
         if max_noise is None and form.along((0, 0, 1)).sign() < 0:
             return -1

@@ -18,8 +18,10 @@ from verify.tasks.histogram.given_kernel import CLAIM, RuledOut, on_kernel, prin
 
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
+    from verify.arithmetic.readings import Reading
     from verify.frame.certificate import Certificate
     from verify.frame.decide import Effort
+    from verify.tasks.histogram.array_problem import ArrayProof
     from verify.tasks.histogram.task import Progress
 
 
@@ -218,23 +220,25 @@ def _check(asked: Request, law: str | None) -> None:
 
 
 def _needs_no_torch(wish: HistogramWish, asked: Request, law: str | None) -> bool:
-    """Whether the weights can be built as arrays, and are to be proved in real arithmetic and not saved."""
-    is_plain = asked.precision is None and asked.method == "certified" and asked.save is None and law is None
+    """Whether the weights can be built as arrays, and are to be proved in real arithmetic or a format, not saved."""
+    from verify.arithmetic.readings import Real, Rounded
+
+    is_plain = isinstance(asked.reading, Real | Rounded) and asked.method == "certified" and asked.save is None
+    is_plain = is_plain and law is None
     if wish.weights is not None or wish.kernel is not None or asked.report is not None or not is_plain:
         return False
-    if wish.basis != "standard" or wish.as_printed or wish.seed or wish.dtype == "bfloat16":
+    if wish.basis != "standard" or wish.as_printed or wish.seed:
         return False
-    sizes = wish.sizes()
-    if sizes.d is not None and sizes.d < sizes.T:
+    if wish.dtype == "bfloat16" and isinstance(asked.reading, Real):  # numpy does not run it
         return False
-    from constructions.histogram_arrays import has_relation
+    from constructions.histogram_arrays import builder
 
-    construction = chosen(sizes, wish.construction)
-    return construction == "inventory" or (construction == "relation" and has_relation(sizes.model, sizes.T))
+    sizes = wish.sizes()
+    return builder(chosen(sizes, wish.construction), sizes.model, sizes.T, sizes.d) is not None
 
 
 def _run_arrays(wish: HistogramWish, asked: Request) -> int:
-    from constructions.histogram_arrays import inventory, relation
+    from constructions.histogram_arrays import builder
     from verify.frame.decide import certify
     from verify.report.certificate import shapes_fact
     from verify.tasks.histogram.array_problem import ArrayHistogram
@@ -242,13 +246,26 @@ def _run_arrays(wish: HistogramWish, asked: Request) -> int:
 
     sizes = wish.sizes()
     construction = chosen(sizes, wish.construction)
-    build = inventory if construction == "inventory" else relation
+    build = builder(construction, sizes.model, sizes.T, sizes.d)
+    assert build is not None
     arrays = build(model=sizes.model, T=sizes.T, L=sizes.L, d=sizes.d, p=sizes.p, dtype=wish.dtype or "float32")
     _, claim = CONSTRUCTIONS[sizes.model, construction]
     with progress_bar("deciding", quiet=asked.is_json) as progress:
-        certificate = certify(ArrayHistogram.of(arrays, claim), effort=asked.effort(progress))
+        problem = ArrayHistogram.of(arrays, claim, _proof_in(asked.reading))
+        certificate = certify(problem, asked.reading, asked.effort(progress))
     shapes = shapes_fact((name, w.shape) for name, w in arrays.weights.items())
     return publish(asked, certificate, b"", [shapes], print_certificate)
+
+
+def _proof_in(reading: Reading) -> ArrayProof | None:
+    """The proof of a model that is given as arrays in a format; None in real arithmetic, whose proof is the default."""
+    from verify.arithmetic.readings import Rounded
+
+    if not isinstance(reading, Rounded):
+        return None
+    from verify.tasks.histogram.rounded.verdict import prove
+
+    return prove
 
 
 def _bytes(found: Chosen, asked: Request) -> bytes:

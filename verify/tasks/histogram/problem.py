@@ -15,8 +15,7 @@ from torch import Tensor
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
 from constructions.partition_sampler import sample
-from verify.arithmetic.any_order import RoundedArithmetic
-from verify.arithmetic.contract import STORED, Contract, constant_bits
+from verify.arithmetic.contract import STORED, constant_bits
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_exactly
 from verify.frame.judged import check_judged
@@ -24,7 +23,7 @@ from verify.tasks.histogram import runs
 from verify.tasks.histogram.agreement import look
 from verify.tasks.histogram.exact_forward import ExactForward
 from verify.tasks.histogram.stored import StoredModel
-from verify.tasks.histogram.task import RIGHT, formula, parameters
+from verify.tasks.histogram.task import RIGHT, assumptions_in, formula, parameters
 
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 Proof = Callable[["Histogram", Any, Effort], Finding]
@@ -52,21 +51,14 @@ class Histogram:
         return cls(module, StoredModel.of(readable, L), claim, proof)
 
     def parameters(self, reading: Reading) -> dict[str, object]:
-        found = parameters(self.stored, self.module.dtype)
-        if isinstance(reading, Rounded):
-            inner = RoundedArithmetic.of(reading.format, reading.accumulate).inner.name
-            return found | {"precision": reading.format.name, "accumulate": inner}
-        return found | ({"precision": f"s{reading.s}"} if isinstance(reading, ConstantBits) else {})
+        return parameters(self.stored, self.module.dtype, reading)
 
     def size(self) -> int:
         return int(self.stored.T**self.stored.L)
 
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         if isinstance(reading, Rounded):
-            inner = RoundedArithmetic.of(reading.format, reading.accumulate).inner
-            scores = f"scores divided by sqrt(d), or times its reciprocal, each rounded to {inner.name} or not at all"
-            right = "right means: the right class has strictly the largest computed logit"
-            return (*Contract(scores=scores).text(reading.format, inner), right)
+            return assumptions_in(reading)
         if self.module.E.dtype in FLOAT8:
             raise BadInput(f"E: dtype {self.module.E.dtype} is not run by torch. Use --precision e4m3 or e5m2.")
         if isinstance(reading, Real):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from verify.tasks.histogram.clusters import complete_linkage
 from verify.tasks.histogram.record import FIRST, Record
 from verify.tasks.histogram.stored import Array, StoredModel
 
@@ -66,10 +67,7 @@ class Tree:
         self.S, self.Q = S, 2 * S - 1
         self.children = np.full((self.Q, 2), -1)
         if S > 1:
-            from scipy.cluster.hierarchy import linkage
-            from scipy.spatial.distance import pdist
-
-            self.children[S:] = linkage(pdist(points), method="complete")[:, :2].astype(int)
+            self.children[S:] = complete_linkage(points)
         self.members: list[list[int]] = [[s] for s in range(S)]
         for left, right in self.children[S:]:
             self.members.append(self.members[left] + self.members[right])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bounds import coherent_counting
 from bounds.even_readings import fewest_in_the_regime
 from bounds.exact_laws import (
     fewest_dimensions_of_blocks,
@@ -12,6 +11,7 @@ from bounds.exact_laws import (
     fewest_neurons,
     lin_needs_dimensions,
     lin_needs_neurons,
+    printed_dimensions,
 )
 from constructions.codes.kept import smallest_kept
 from constructions.histogram_sizes import CARRIER
@@ -59,7 +59,7 @@ def smallest_sizes(T: int, L: int) -> list[SmallestSize]:
     """
     one_neuron = fewest_dimensions_of_one_neuron(T, L)
     lin, dot = (fewest_in_the_regime(model, T, L) for model in ("lin", "dot"))
-    printed = [int(b.at(b.printed, T=T, L=L)) for b in (build() for build in coherent_counting.BOUNDS)]
+    printed = printed_dimensions(T, L)
     p = fewest_neurons(T)
     long_d = T - 1 if lin_needs_dimensions(T, L, T) else None
     long_p = T if lin_needs_neurons(T, L) else 1

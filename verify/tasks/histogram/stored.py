@@ -94,9 +94,12 @@ class StoredModel:
 
     @classmethod
     def of_arrays(cls, arrays: HistogramArrays) -> StoredModel:
-        """The numbers of a model that is given as arrays, at its own length."""
+        """The numbers of a model that is given as arrays, at its own length.
+
+        Raises: BadInput for weights that are not finite.
+        """
         stored: Mapping[str, np.ndarray] = arrays.weights
-        weights = {name: stored[name].astype(np.float64) if name in stored else None for name in NAMES}
+        weights = {name: finite(name, stored[name].astype(np.float64)) if name in stored else None for name in NAMES}
         sizes = (arrays.T, arrays.L, arrays.d, arrays.p, len(stored["b_2"]), arrays.first_count)
         return cls(arrays.model, *sizes, **weights)  # type: ignore[arg-type]
 

@@ -7,6 +7,9 @@ from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING
 
+from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.contract import Contract
+from verify.arithmetic.readings import ConstantBits, Reading, Rounded
 from verify.frame.over_time import Bracket, OverTime
 from verify.tasks.histogram.stored import StoredModel
 
@@ -72,8 +75,14 @@ def tell_bracket(progress: Progress, share: float, wrong: int, open_pairs: int, 
         progress(share)
 
 
-def parameters(stored: StoredModel, dtype: torch.dtype | str) -> dict[str, object]:
-    """Returns the fields that identify a model's shape in a certificate."""
+def parameters(stored: StoredModel, dtype: torch.dtype | str, reading: Reading) -> dict[str, object]:
+    """Returns the fields that identify a model's shape, and the precision of the reading, in a certificate."""
+    precision: dict[str, object] = {}
+    if isinstance(reading, Rounded):
+        inner = RoundedArithmetic.of(reading.format, reading.accumulate).inner.name
+        precision = {"precision": reading.format.name, "accumulate": inner}
+    elif isinstance(reading, ConstantBits):
+        precision = {"precision": f"s{reading.s}"}
     return {
         "model": stored.model,
         "T": stored.T,
@@ -81,7 +90,16 @@ def parameters(stored: StoredModel, dtype: torch.dtype | str) -> dict[str, objec
         "d": stored.d,
         "p": stored.p,
         "dtype": str(dtype).removeprefix("torch."),
+        **precision,
     }
+
+
+def assumptions_in(reading: Rounded) -> tuple[str, ...]:
+    """What a proof in a format assumes."""
+    inner = RoundedArithmetic.of(reading.format, reading.accumulate).inner
+    scores = f"scores divided by sqrt(d), or times its reciprocal, each rounded to {inner.name} or not at all"
+    right = "right means: the right class has strictly the largest computed logit"
+    return (*Contract(scores=scores).text(reading.format, inner), right)
 
 
 def formula(stored: StoredModel) -> str:

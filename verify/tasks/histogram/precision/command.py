@@ -70,7 +70,7 @@ class PrecisionWish:
     @classmethod
     def of(cls, args: argparse.Namespace) -> PrecisionWish:
         """Raises: BadInput for a missing model, for what --table has no use for, and for sizes that no model has."""
-        from constructions.histogram import check_memory, check_sizes
+        from constructions.histogram_sizes import check_memory, check_sizes
         from verify.arithmetic.formats import FORMATS
 
         if args.budget is not None and args.effort is not None:

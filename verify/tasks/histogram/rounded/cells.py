@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -58,9 +59,9 @@ class RoundedReadout:
         if len(open_):
             cells, ends = (t[open_], k[open_], neuron[open_]), (ends[0][open_], ends[1][open_])
             ends = sharper_ends(self.reduction, row, tables.start, tables.stop, cells, maybe_on, ends)
+            by_value = cache(self._value_by_value)  # tokens that are built alike have the same ranges
             for i, low_h, high_h in zip(open_, *self.at.factors(*ends), strict=True):
-                by_value = self._value_by_value(int(neuron[i]), int(k[i]), float(low_h), float(high_h))
-                margin[i] = np.fmax(margin[i], by_value[0])
+                margin[i] = np.fmax(margin[i], by_value(int(neuron[i]), int(k[i]), float(low_h), float(high_h))[0])
         out[t, k] = margin
         t, k = np.nonzero((count > 1) & (lower[..., p] > 0))
         step = max(1, CHUNK // (p * stored.classes))

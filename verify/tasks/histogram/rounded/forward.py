@@ -85,17 +85,36 @@ def _product(x: Array, y: Array, at: Evaluation) -> Array:
 
 
 def _forward(model: StoredModel, tokens: Tokens, scores: Scores | None, at: Evaluation) -> Array:
-    x = context = model.E[tokens]
+    """The logits: without weights of positions, a token that a sequence holds twice has them computed once."""
+    sequence, place, asked = _first_places(tokens, is_every=scores is None)
+    context = model.E[tokens]
+    x = context[sequence, place][:, None]
     if model.e_BOS is not None:
-        bos = np.broadcast_to(model.e_BOS, (len(x), 1, model.d))
-        context = np.concatenate([bos, x], axis=1)
+        bos = np.broadcast_to(model.e_BOS, (len(context), 1, model.d))
+        context = np.concatenate([bos, context], axis=1)
     if scores is None:
         assert model.A is not None
-        mixing = np.broadcast_to(model.A, (len(x), *model.A.shape))
+        mixing = model.A[place][:, None]
     else:
-        mixing = scores.mixing(tokens)
+        mixing = scores.mixing(tokens)[sequence, place][:, None]
+    context = context[sequence]
     if model.is_softmax:
         mixing = at.softmax(mixing)
     mixed_token = at.tensor(at(add, x, at.product(mixing, context)))
     hidden = np.maximum(at.tensor(at(add, at.product(mixed_token, model.W_1), model.b_1)), 0)
-    return at.tensor(at(add, at.product(hidden, model.W_2), model.b_2))
+    found: Array = at.tensor(at(add, at.product(hidden, model.W_2), model.b_2))[asked, 0]
+    return found
+
+
+def _first_places(tokens: Tokens, *, is_every: bool) -> tuple[Tokens, Tokens, Tokens]:
+    """The sequence and the place where each token of a sequence comes first, and which of them is at each (n, L).
+
+    With `is_every` each place counts by itself.
+    """
+    first = (tokens[:, :, None] == tokens[:, None, :]).argmax(-1)
+    if is_every:
+        first = np.broadcast_to(np.arange(tokens.shape[1]), tokens.shape)
+    is_first = first == np.arange(tokens.shape[1])
+    number = np.cumsum(is_first).reshape(tokens.shape) - 1
+    sequence, place = np.nonzero(is_first)
+    return sequence, place, np.take_along_axis(number, first, 1)

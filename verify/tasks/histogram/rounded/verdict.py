@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from constructions.histogram import HistogramTransformer
+from constructions.histogram_arrays import HistogramArrays
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import Evaluation
-from verify.arithmetic.formats import KERNELS, Format
+from verify.arithmetic.formats import KERNEL_NAMES, Format
 from verify.arithmetic.readings import Rounded
 from verify.frame import decide
 from verify.frame.certificate import Certificate
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, Finding, silent
 from verify.tasks.histogram.agreement import rounded_module
-from verify.tasks.histogram.problem import Histogram
 from verify.tasks.histogram.rounded.cells import RoundedReadout, cell_margins
 from verify.tasks.histogram.rounded.forward import rounded_model
 from verify.tasks.histogram.rounded.reduction import RoundedReduction
@@ -25,12 +24,17 @@ from verify.tasks.histogram.rounded.refutation import SimulatedFailure, search
 from verify.tasks.histogram.stored import StoredModel
 from verify.tasks.histogram.task import Progress
 
+if TYPE_CHECKING:
+    from constructions.histogram import HistogramTransformer
+    from verify.tasks.histogram.array_problem import ArrayHistogram
+    from verify.tasks.histogram.problem import Histogram
+
 ARGUMENT = "a lower bound on every computed margin"
 PROVING = 0.8  # of the budget; the rest is for the search for a failure
 
 
 def certify(
-    module: HistogramTransformer,
+    model: HistogramTransformer | HistogramArrays,
     *,
     fmt: Format,
     accumulate: Format | None = None,
@@ -52,11 +56,19 @@ def certify(
     >>> certify(relation_counting.bos(T=8, L=4, d=16), fmt=FORMATS["float16"]).verdict.value
     'PROVED'
     """
-    effort = Effort(budget, seed, progress or silent)
-    return decide.certify(Histogram.of(module, L, claim, prove), Rounded(fmt, accumulate), effort)
+    problem: Histogram | ArrayHistogram
+    if isinstance(model, HistogramArrays) and L in (None, model.L):
+        from verify.tasks.histogram.array_problem import ArrayHistogram
+
+        problem = ArrayHistogram.of(model, claim, prove)
+    else:
+        from verify.tasks.histogram.problem import Histogram
+
+        problem = Histogram.of(model.module() if isinstance(model, HistogramArrays) else model, L, claim, prove)
+    return decide.certify(problem, Rounded(fmt, accumulate), Effort(budget, seed, progress or silent))
 
 
-def prove(problem: Histogram, reading: Rounded, effort: Effort) -> Finding:
+def prove(problem: Histogram | ArrayHistogram, reading: Rounded, effort: Effort) -> Finding:
     """Proves by a lower bound on each computed margin, cell by cell. Else inputs of open cells run in many orders."""
     deadline, fmt, accumulate = effort.deadline(), reading.format, reading.accumulate
     stored = rounded_model(problem.stored, Evaluation(fmt))
@@ -84,7 +96,7 @@ def prove(problem: Histogram, reading: Rounded, effort: Effort) -> Finding:
     is_in_every_order = reduction is not None and RoundedReadout(reduction).is_wrong_in_every_order(
         failure.tokens, failure.position
     )
-    found = counterexample(problem.module, stored, fmt, failure)
+    found = counterexample(problem, stored, fmt, failure)
     found |= {"fails_in": "every order" if is_in_every_order else "some order"}
     margin = failure.margin if failure.margin == failure.margin else None
     return Finding.refuted("a run in the dtype", decide.Failure(found, margin))
@@ -105,13 +117,15 @@ def is_finite(stored: StoredModel) -> bool:
 
 
 def counterexample(
-    module: HistogramTransformer, stored: StoredModel, fmt: Format, failure: SimulatedFailure
+    problem: Histogram | ArrayHistogram, stored: StoredModel, fmt: Format, failure: SimulatedFailure
 ) -> dict[str, object]:
     """The failing input, the evaluation that fails, and what torch itself answers where it has such a kernel."""
     answer = None
-    if fmt.name in KERNELS:
+    if fmt.name in KERNEL_NAMES:
+        import torch
+
         with torch.no_grad():
-            copy = rounded_module(module, stored, fmt)
+            copy = rounded_module(problem.module, stored, fmt)
             answer = int(copy.predict(torch.tensor([failure.tokens]))[0, failure.position])
     return {
         "input": failure.tokens,
