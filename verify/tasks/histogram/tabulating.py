@@ -119,8 +119,10 @@ class Table:
         own_weights = [row.own_weight] if row.spread is None else [row.own_weight[i] for i in range(len(row.positions))]
         tables = [reduction.tables(replace(row, own_weight=w), t, t + 1).of_token(t) for w in own_weights]
         bases, (_, own, others) = [base for base, _, _ in tables], tables[0]
-        base = Ball(bases[0].mid, np.max([base.rad for base in bases], axis=0))
-        self.shifts = np.array([base.mid - bases[0].mid for base in bases])  # (positions, r)
+        mids = np.array([base.mid for base in bases])
+        middle = mids[0] if len(bases) == 1 else mids.min(0) / 2 + mids.max(0) / 2
+        base = Ball(middle, np.max([base.rad for base in bases], axis=0))
+        self.shifts = mids - middle  # (positions, r)
         self.tokens = np.array([s for s in range(self.stored.T) if s != t], dtype=np.intp)
         H = others[self.tokens]
         self.exact = base, own, H
