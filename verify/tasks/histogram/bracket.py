@@ -69,7 +69,7 @@ class ShareBounds:
             worth = [k for k in counts if k < stored.L and pairs_of(stored, row, [k]) * len(chosen) > WORTH * total]
             if not worth:
                 continue
-            table = Table(self.reduction, in_one_group(row, self.reduction), t, space)
+            table = Table(self.reduction, in_one_group(row, self.reduction), t, space, np.float64)
             moments = Moments(table, worth, detail)
             for k in worth:
                 if deadline.is_up():

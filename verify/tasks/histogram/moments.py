@@ -177,19 +177,22 @@ class Given:
 class ReadoutRows:
     """Linear readouts d (C', r), all of which are positive where a cell is right; error (C',) by rounding.
 
-    The first is the difference to the class that is most often not behind; `order` (C',) are the differences' numbers.
+    The first is the difference to the class that is most often not behind; `order` (C',) are the differences' numbers,
+    `multiple` (C',) what of the first one was taken off, of unscaled readouts.
     """
 
     d: Array
     error: Array
     order: np.ndarray
+    multiple: Array
 
 
 @dataclass(frozen=True)
 class Behind:
     """At most the share of inputs on which each difference is not positive, but for those where the first is not.
 
-    Shapes: order (C',) the differences' numbers, most (C',). At least the share `least` is wrong. `on` and `off` (r,)
+    Shapes: order (C',) the differences' numbers, most (C',), and multiple (C',) of the first one, of which each was seen
+    to be larger where the first is positive. At least the share `least` is wrong. `on` and `off` (r,)
     are at most the shares of any position's inputs on which each neuron is positive, and on which it is negative.
     """
 
@@ -198,6 +201,7 @@ class Behind:
     least: float
     on: Array
     off: Array
+    multiple: Array
 
     @property
     def wrong(self) -> tuple[float, float]:
@@ -237,7 +241,7 @@ class Moments:
             most = _cantelli(mean - off, deviation)
             least = nextafter(1 - float(_cantelli(-mean - off, deviation)[0]) * INFLATION, 0.0)
             on, off = self._crossing(n, is_on)
-        return Behind(rows.order, np.where(most <= 1, most, 1.0), least if 0 < least <= 1 else 0.0, on, off)
+        return Behind(rows.order, np.where(most <= 1, most, 1.0), least if 0 < least <= 1 else 0.0, on, off, rows.multiple)
 
     def _crossing(self, n: int, is_on: np.ndarray) -> tuple[Array, Array]:
         """At most how often each neuron is positive, and how often negative (r,), at any position; D counts as on.
@@ -276,7 +280,7 @@ class Moments:
         tokens = np.random.default_rng(0).integers(0, S, (SAMPLED, n))
         counts = np.zeros((SAMPLED, S))
         np.add.at(counts, (np.arange(SAMPLED)[:, None], tokens), 1.0)
-        z, readout = self.start + counts @ self.steps.T, self._scaled(readout)
+        z, (readout, scale) = self.start + counts @ self.steps.T, self._scaled(readout)
         z[:, :-1] = np.maximum(z[:, :-1], 0)
         f = z @ readout.d.T
         mean, deviation = f.mean(0), f.std(0)
@@ -293,13 +297,14 @@ class Moments:
         size = np.abs(d) + y[:, None] * np.abs(d[0])
         lost = LEAST * (4 + self.size.sum())  # by products with y, times a form, and by the error's own
         error = (error + y * error[0] + gamma(4) * (size @ self.size) + lost) * INFLATION
-        return ReadoutRows(d - y[:, None] * d[0], error, np.array(order))
+        multiple = y * (scale[first] / scale[order])
+        return ReadoutRows(d - y[:, None] * d[0], error, np.array(order), multiple)
 
-    def _scaled(self, readout: CountReadout) -> CountReadout:
-        """The readout, each difference times a power of two of at least 1, which brings it to a size of about 1."""
+    def _scaled(self, readout: CountReadout) -> tuple[CountReadout, Array]:
+        """The readout, each difference times a power of two of at least 1, which brings it to a size of about 1, and that."""
         largest, size = (np.frexp(x)[1] for x in (np.abs(readout.d).max(1), np.abs(readout.d) @ self.size))
         scale = np.ldexp(1.0, np.clip(np.minimum(-size, LARGEST_SCALE - largest), 0, LARGEST_SCALE))[:, None]
-        return replace(readout, d=readout.d * scale, error=readout.error * scale)
+        return replace(readout, d=readout.d * scale, error=readout.error * scale), scale[:, 0]
 
     def _moments(self, rows: ReadoutRows, n: int, is_on: np.ndarray, is_bent: np.ndarray) -> tuple[Array, Array, Array]:
         """Means (C',) of each readout on the grid, what they may be off by, and upper bounds on the variances."""

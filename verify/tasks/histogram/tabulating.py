@@ -111,9 +111,9 @@ class Space:
 
 
 class Table:
-    """All multisets of one query token t in one row of positions that are alike, or almost."""
+    """All multisets of one query token t in one row of positions that are alike, or almost, by numbers of a dtype."""
 
-    def __init__(self, reduction: Reduces, row: Row, t: int, space: Space) -> None:
+    def __init__(self, reduction: Reduces, row: Row, t: int, space: Space, dtype: Kind | None = None) -> None:
         self.stored: StoredModel = reduction.stored
         self.row, self.t, self.slots = row, t, Slots(row)
         own_weights = [row.own_weight] if row.spread is None else [row.own_weight[i] for i in range(len(row.positions))]
@@ -145,7 +145,7 @@ class Table:
             self.spread = self._spread()
             readout = np.abs(np.vstack([self.stored.W_2, self.stored.b_2])).max(initial=0)
             self.is_narrow = bool(self.reach.max() < NARROW and readout < NARROW)
-            self.dtype = self._dtype()
+            self.dtype = dtype or self._dtype()
             rounding = gamma(roundings) if self.dtype is np.float64 else gamma32(roundings)
             # one product a slot may underflow, and few besides
             self.form_error = (rounding * self.reach + radius + UNDERFLOW[self.dtype] * (1 + self.stored.L)) * ENLARGE

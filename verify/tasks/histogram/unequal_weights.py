@@ -23,8 +23,8 @@ from verify.tasks.histogram.stored import Array
 from verify.tasks.histogram.tabulating import UNDERFLOW, CountReadout, Table
 
 MOMENT = 8
-TIMES = Fraction(5, 2)
-RARELY = TIMES**-MOMENT  # 0.00066
+TIMES = Fraction(3)
+RARELY = TIMES**-MOMENT  # 0.00015
 
 
 def usual_radius(table: Table, readout: CountReadout, is_on: np.ndarray, is_bent: np.ndarray) -> Array:
