@@ -255,7 +255,19 @@ def drawn_orders(rng, cell):
     above = Dominance(*np.abs(single(2, rivals)))
     values, shifts = 0.01 * single(neurons + rivals, tokens), 0.01 * single(neurons + rivals, 16)
     reach, rest, length = 0.02 * np.abs(single(neurons)), np.abs(0.01 * single(rivals)), np.float32(0.1)
-    return Orders(reach, values, shifts, 0.1 * single(16), *held, masks, rest, length, np.float32(0.3), above)
+    return Orders(
+        reach,
+        values,
+        shifts,
+        0.1 * single(16),
+        *held,
+        masks,
+        rest,
+        length,
+        np.float32(0.3),
+        above,
+        int(rng.integers(1, 4)),
+    )
 
 
 def fresh(asked):

@@ -157,7 +157,7 @@ def is_wide(features: Mapping[str, bool]) -> bool:
 POINTERS = ("larger", "smaller", "i_larger", "i_smaller", "leaves", "table", "W", "error", "f", "f_from", "low",
             "limit", "wrong", "counted", "entries", "number", "reach", "values", "shifts", "drift", "held_larger",
             "held_smaller", "masks", "rest", "multiple", "apart")  # fmt: skip
-NUMBERS = ("first", "last", "stride", "most")
+NUMBERS = ("first", "last", "stride", "most", "fewest")
 
 
 @cache
@@ -183,16 +183,16 @@ def _compiled(r: int, rivals: int, shape: Shape | None = None) -> Loop:
         narrow, prefixes, number = asked.narrow, asked.narrow.prefixes, np.zeros(1, dtype=np.int64)
         low, f = prefixes.padded
         orders: tuple[np.ndarray, ...]
-        orders, length, share = (number,) * 10, 0.0, 0.0
+        orders, length, share, fewest = (number,) * 10, 0.0, 0.0, 1
         if asked.orders is not None:
             of = asked.orders
             orders = of.reach, of.values, of.shifts, of.drift, of.larger, of.smaller, of.masks, of.rest
             orders = *orders, of.dominance.multiple, of.dominance.apart
-            length, share = float(of.length), float(of.share)
+            length, share, fewest = float(of.length), float(of.share), of.fewest
         arrays = (narrow.larger, narrow.smaller, prefixes.larger, prefixes.smaller, prefixes.leaves, narrow.leaves,
                   narrow.W, narrow.error, f, prefixes.f_from, low, asked.limit, asked.wrong,
                   number if asked.counted is None else asked.counted, asked.entries, number, *orders)  # fmt: skip
-        sizes = asked.first, asked.last, narrow.leaves.shape[1], len(asked.entries)
+        sizes = asked.first, asked.last, narrow.leaves.shape[1], len(asked.entries), fewest
         end = function(*(array.ctypes.data for array in arrays), *sizes, asked.slope, asked.rest, length, share)
         return end, int(number[0])
 
@@ -251,8 +251,9 @@ class LoopSource:
             f"declare {V} @llvm.fmuladd.v{LANES}f32({V}, {V}, {V})",
             f"declare i64 @llvm.vector.reduce.add.v{LANES}i64({L})",
             f"declare float @llvm.vector.reduce.fadd.v{LANES}f32(float, {V})",
-            f"declare float @llvm.vector.reduce.fmax.v{LANES}f32({V})",
+            f"declare i32 @llvm.vector.reduce.smax.v{LANES}i32({I})",
             f"declare i{LANES} @llvm.vector.reduce.or.v{LANES}i{LANES}({SHORT})",
+            f"declare i{LANES} @llvm.ctpop.i{LANES}(i{LANES})",
             f"declare {V} @llvm.fabs.v{LANES}f32({V})",
             "declare float @llvm.fabs.f32(float)",
             "declare float @llvm.sqrt.f32(float)",
@@ -462,7 +463,9 @@ class LoopSource:
             rows.append(self.at(f"%held_{name}", "float", self.new(f"mul i64 {index}, {LANES * shape.tokens}")))
         for w in range(shape.tokens):
             x, y = (self.load(V, row, "float", str(LANES * w)) for row in rows)
-            self.do(f"store {V} {self.new(f'fadd {V} {x}, {y}')}, ptr {self.at('%held', 'float', str(LANES * w))}, align 4")
+            self.do(
+                f"store {V} {self.new(f'fadd {V} {x}, {y}')}, ptr {self.at('%held', 'float', str(LANES * w))}, align 4"
+            )
 
     def _any(self, mask: str) -> str:
         return self.new(f"icmp ne i{LANES} {self.new(f'bitcast {MASK} {mask} to i{LANES}')}, 0")
@@ -473,7 +476,9 @@ class LoopSource:
     def _closer(self, v: int, lo: str, hi: str, first: str, shape: Shape) -> tuple[str, str]:
         """The ends of one vector's least differences, by the orders of what is near a tie where something is."""
         _, is_near = self._kinds(v, lo, hi, "zeroinitializer", first)
-        is_asked = self._any(is_near)
+        bits = self.new(f"bitcast {MASK} {is_near} to i{LANES}")
+        number = self.new(f"zext i{LANES} {self.new(f'call i{LANES} @llvm.ctpop.i{LANES}(i{LANES} {bits})')} to i64")
+        is_asked = self.new(f"icmp sge i64 {number}, %fewest")
         self.do(f"br label %close{v}.from")
         self.label(f"close{v}.from")
         self.do(f"br i1 {is_asked}, label %close{v}, label %close{v}.end")
@@ -564,7 +569,9 @@ class LoopSource:
             starts, bent = self._linear(v, starts, sizes)
         q, shifts = starts[: shape.tokens], starts[shape.tokens :]
         held = [self.load(V, "%held", "float", str(LANES * w)) for w in range(shape.tokens)]
-        centre = self.new(f"fmul float %share, {self._sum_of([self.new(f'fmul {V} {n}, {x}') for n, x in zip(held, q, strict=True)])}")
+        centre = self.new(
+            f"fmul float %share, {self._sum_of([self.new(f'fmul {V} {n}, {x}') for n, x in zip(held, q, strict=True)])}"
+        )
         middle = self.splat("float", centre)
         away = [self.new(f"fsub {V} {x}, {middle}") for x in q]
         squares = [self.new(f"fmul {V} {x}, {x}") for x in away]
@@ -628,10 +635,14 @@ class LoopSource:
         return self.new(f"call reassoc float @llvm.vector.reduce.fadd.v{LANES}f32(float 0.0, {V} {total})")
 
     def _most(self, vectors: list[str]) -> str:
-        most = vectors[0]
-        for x in vectors[1:]:
-            most = self.new(f"select {MASK} {self.new(f'fcmp ogt {V} {x}, {most}')}, {V} {x}, {V} {most}")
-        return self.new(f"call float @llvm.vector.reduce.fmax.v{LANES}f32({V} {most})")
+        """The largest of numbers that are not negative, which are in the order of their bits."""
+        bits = [self.new(f"bitcast {V} {x} to {I}") for x in vectors]
+        most = bits[0]
+        for x in bits[1:]:
+            most = self.new(f"select {MASK} {self.new(f'icmp sgt {I} {x}, {most}')}, {I} {x}, {I} {most}")
+        return self.new(
+            f"bitcast i32 {self.new(f'call i32 @llvm.vector.reduce.smax.v{LANES}i32({I} {most})')} to float"
+        )
 
     def _added(self, mask: str, begin: str, total: str) -> str:
         """The total and f of the leaves in a mask."""

@@ -30,6 +30,7 @@ from verify.tasks.histogram.tabulating import UNDERFLOW, CountReadout, Table, ga
 
 ABOVE = 1 + 2.0**-8
 MOST_TERMS = 1 << 12  # of a sum in float32: their roundings are far less than ABOVE has room for
+NO_NAN = 2.0**50  # above all q whose squares are finite in float32, and so are sums of them
 LOST = 2.0**-50  # of the root of a sum of squares, where these underflow
 
 
@@ -65,7 +66,8 @@ class Orders:
     of the neurons that are on, for each rival, and drift (positions,), with zeros up to whole vectors; larger and
     smaller (n, tokens) how often halves of prefixes hold each token, with the slots that hold the query token; masks
     (tokens of a leaf, vectors, leaves) the token in each place of a leaf, as a bit of a vector; rest (rivals,). `length` bounds
-    the root of the sum of the slots' squared differences of weights, `share` is one by the tokens of a prefix.
+    the root of the sum of the slots' squared differences of weights, `share` is one by the tokens of a prefix. Vectors are looked at
+    closer where at least the `fewest` of their multisets are near a tie.
     """
 
     reach: Single
@@ -79,6 +81,7 @@ class Orders:
     length: np.float32
     share: np.float32
     dominance: Dominance
+    fewest: int = 1
 
     @classmethod
     def of(cls, table: Table, narrow: Narrow, readout: CountReadout, is_on: np.ndarray, is_bent: np.ndarray) -> Orders:
@@ -92,9 +95,12 @@ class Orders:
         slots = x.shape[1]
         relative = 4 * gamma32(len(table.start) + 20)
         rounding = relative * (of_shifts + (float(length) * slots + np.abs(x).sum(1).max()) * size)
-        lost = LOST * length + UNDERFLOW[np.float32] * (1 + slots) * (2 + len(size) + size + of_shifts + np.abs(d).sum(1))
+        lost = LOST * length + UNDERFLOW[np.float32] * (1 + slots) * (
+            2 + len(size) + size + of_shifts + np.abs(d).sum(1)
+        )
         rest = (narrow.error.astype(np.float64) + readout.error[:, 0] + rounding + lost) * ENLARGE_LONG
         multisets, own = prefixes.multisets, slots - prefixes.m
+        rest = np.where(size < NO_NAN, rest, np.inf)
         small, large, leaves = (
             multisets.tokens(size, np.arange(multisets.number(size))) for size in (*prefixes.halves, prefixes.leaf)
         )
@@ -118,7 +124,7 @@ class Orders:
         """Looks closer at the leaves (prefixes `at`, n) near a tie: writes which of them are near, and wrong, then."""
         n, prefixes = near.shape[1], narrow.prefixes
         padded = np.pad(near, ((0, 0), (0, -n % LANES))).reshape(len(at), -1, LANES)
-        i, block = np.nonzero(padded.any(2))
+        i, block = np.nonzero(padded.sum(2) >= self.fewest)
         if not len(i):
             return
         lanes = block[:, None] * LANES + np.arange(LANES)
@@ -147,9 +153,7 @@ class Orders:
         alpha = np.where(is_on, 1, np.where(is_off, 0, 0.5)).astype(np.float32)
         return alpha, np.where(is_on | is_off, np.float32(0), self.reach[:, None] * np.float32(0.5))
 
-    def _radius(
-        self, W: Single, c: np.ndarray, alpha: Single, beta: Single, held: Single, bits: np.ndarray
-    ) -> Single:
+    def _radius(self, W: Single, c: np.ndarray, alpha: Single, beta: Single, held: Single, bits: np.ndarray) -> Single:
         """What differences to rivals c (m,) may be off by in blocks of these sides (neurons, m)."""
         neurons = len(alpha)
         q, shift = (rows[neurons + c] + (W * alpha).T @ rows[:neurons] for rows in (self.values, self.shifts))
