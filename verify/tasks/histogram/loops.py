@@ -50,7 +50,7 @@ class LoopAsked:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a loop that counts what is near has to know of sizes: a leaf's tokens, vectors of tokens and of positions."""
+    """What a loop that counts what is near knows of sizes: a leaf's tokens, vectors of tokens and of positions."""
 
     leaf: int
     tokens: int
@@ -247,6 +247,7 @@ class LoopSource:
 
     def text(self) -> str:
         arguments = [f"ptr %{name}" for name in POINTERS] + [f"i64 %{name}" for name in NUMBERS]
+        given = [f"float %{name}" for name in ("slope", "rest.slope", "length", "share")]
         self.lines = [
             f"declare {V} @llvm.fmuladd.v{LANES}f32({V}, {V}, {V})",
             f"declare i64 @llvm.vector.reduce.add.v{LANES}i64({L})",
@@ -257,7 +258,7 @@ class LoopSource:
             f"declare {V} @llvm.fabs.v{LANES}f32({V})",
             "declare float @llvm.fabs.f32(float)",
             "declare float @llvm.sqrt.f32(float)",
-            f"define i64 @judge({', '.join(arguments)}, float %slope, float %rest.slope, float %length, float %share) {{",
+            f"define i64 @judge({', '.join([*arguments, *given])}) {{",
             "entry:",
             f"  %u = alloca [{self.r} x float], align 64",
         ]

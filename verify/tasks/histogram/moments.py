@@ -192,9 +192,9 @@ class ReadoutRows:
 class Behind:
     """At most the share of inputs on which each difference is not positive, but for those where the first is not.
 
-    Shapes: order (C',) the differences' numbers, most (C',), and multiple (C',) of the first one, of which each was seen
-    to be larger where the first is positive. At least the share `least` is wrong. `on` and `off` (r,)
-    are at most the shares of any position's inputs on which each neuron is positive, and on which it is negative.
+    Shapes: order (C',) the differences' numbers, most (C',), and multiple (C',) of the first one that was taken off. At
+    least the share `least` is wrong. `on` and `off` (r,) are at most the shares of any position's inputs on which each
+    neuron is positive, and on which it is negative.
     """
 
     order: np.ndarray
@@ -278,7 +278,7 @@ class Moments:
         return is_on, ~(is_on | is_off)
 
     def _rows(self, readout: CountReadout, n: int) -> ReadoutRows:
-        """The differences to every class, with a multiple of the first or second taken off where they vary less then."""
+        """The differences to every class, with a multiple of the first or second one off where that varies less."""
         S = self.steps.shape[1]
         tokens = np.random.default_rng(0).integers(0, S, (SAMPLED, n))
         counts = np.zeros((SAMPLED, S))
@@ -294,7 +294,7 @@ class Moments:
         return ReadoutRows(d - y[:, None] * d[base], error, order, multiple)
 
     def _scaled(self, readout: CountReadout) -> tuple[CountReadout, Array]:
-        """The readout, each difference times a power of two of at least 1, which brings it to a size of about 1, and that."""
+        """The readout, each difference times a power of two of at least 1 that makes its size about 1, and that."""
         largest, size = (np.frexp(x)[1] for x in (np.abs(readout.d).max(1), np.abs(readout.d) @ self.size))
         scale = np.ldexp(1.0, np.clip(np.minimum(-size, LARGEST_SCALE - largest), 0, LARGEST_SCALE))[:, None]
         return replace(readout, d=readout.d * scale, error=readout.error * scale), scale[:, 0]

@@ -1,8 +1,9 @@
 """The share of a cell's wrong inputs by counting all its multisets, where the slots' weights are nearly equal.
 
 A multiset stands for all orders of its tokens, within a radius: it is surely wrong, surely right, or open. All are
-counted, those near a tie by how far their own orders can take them. What is rare is left out and its share known: rivals that are hardly ever ahead,
-neurons that hardly ever change sides, and orders that take a difference out of its radius.
+counted, and those near a tie by how far their own orders can take them (orders.py). What is rare is left out and its
+share known: rivals that are hardly ever ahead, neurons that hardly ever change sides, and orders that take a difference
+out of its radius.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class CountedCell:
             return None
         with np.errstate(all="ignore"):
             chosen = replace(readout, d=readout.d[rivals], error=readout.error[rivals])
-            dominance = Dominance.of(narrow, chosen, multiple)
+            dominance = Dominance.of(narrow, multiple)
             error, apart = (
                 above(plain.astype(np.float64) + usual_radius(table, rows, is_on, is_bent))
                 for plain, rows in ((narrow.error, chosen), (dominance.apart, dominance.readout(chosen)))

@@ -1,8 +1,8 @@
 """How far the orders of one multiset take its logit differences: no order is rare, and no probability is left out.
 
-The slots of a position weigh a + x_s, and hold the tokens of a multiset in any order. In LANES multisets near a tie that
-differ in little, most neurons are on in all of them at every order (alpha = 1) or off in all of them (0); of the others (1/2) only
-|e_i| <= reach_i is known of what a form is off by. A difference with readout d is then off by
+The slots of a position weigh a + x_s, and hold the tokens of a multiset in any order. In LANES multisets near a tie,
+which differ in little, most neurons are on in all of them at every order (alpha = 1) or off in all of them (0); of the others
+(1/2) only |e_i| <= reach_i is known of what a form is off by. A difference with readout d is then off by
 
     sum_s x_s q(token of slot s) + sum_i alpha_i d_i shift_i, and at most 1/2 sum |d_i| reach_i over the others,
 
@@ -26,7 +26,7 @@ import numpy as np
 from verify.arithmetic.slack import ENLARGE_LONG
 from verify.tasks.histogram.narrow import LANES, Narrow, Single, above
 from verify.tasks.histogram.stored import Array
-from verify.tasks.histogram.tabulating import UNDERFLOW, CountReadout, Table, gamma32
+from verify.tasks.histogram.tabulating import NARROW, UNDERFLOW, CountReadout, Table, gamma32
 
 ABOVE = 1 + 2.0**-8
 MOST_TERMS = 1 << 12  # of a sum in float32: their roundings are far less than ABOVE has room for
@@ -45,9 +45,13 @@ class Dominance:
     apart: Single
 
     @classmethod
-    def of(cls, narrow: Narrow, readout: CountReadout, multiple: Array) -> Dominance:
-        """With what float32 may be off by: both differences, and sums of theirs, which are no further rounded."""
-        y = np.where(np.isfinite(multiple) & (multiple > 0), multiple, 0).astype(np.float32)
+    def of(cls, narrow: Narrow, multiple: Array) -> Dominance:
+        """With what float32 may be off by: both differences, and their combination.
+
+        An error is more than five roundings of the sum of the difference's absolute terms. Twice as much covers those
+        of the product and of the sum, and of the readout of the combination in float64.
+        """
+        y = np.where((multiple > 0) & (multiple < NARROW), multiple, 0).astype(np.float32)
         y[0] = 0
         error = narrow.error.astype(np.float64)
         return cls(y, above(2 * (error + y * error[0]) * ENLARGE_LONG))
@@ -65,9 +69,9 @@ class Orders:
     Shapes: reach (neurons,); values (neurons + rivals, tokens) and shifts (neurons + rivals, positions), at last those
     of the neurons that are on, for each rival, and drift (positions,), with zeros up to whole vectors; larger and
     smaller (n, tokens) how often halves of prefixes hold each token, with the slots that hold the query token; masks
-    (tokens of a leaf, vectors, leaves) the token in each place of a leaf, as a bit of a vector; rest (rivals,). `length` bounds
-    the root of the sum of the slots' squared differences of weights, `share` is one by the tokens of a prefix. Vectors are looked at
-    closer where at least the `fewest` of their multisets are near a tie.
+    (tokens of a leaf, vectors, leaves) the token in each place of a leaf, as a bit of a vector; rest (rivals,).
+    `length` bounds the root of the sum of the slots' squared differences of weights, `share` is one by the tokens of a prefix.
+    Vectors are looked at closer where at least the `fewest` of their multisets are near a tie.
     """
 
     reach: Single
