@@ -1,8 +1,8 @@
 """How far the orders of one multiset take its logit differences: no order is rare, and no probability is left out.
 
 The slots of a position weigh a + x_s, and hold the tokens of a multiset in any order. In LANES multisets near a tie,
-which differ in little, most neurons are on in all of them at every order (alpha = 1) or off in all of them (0); of the others
-(1/2) only |e_i| <= reach_i is known of what a form is off by. A difference with readout d is then off by
+which differ in little, most neurons are on in all of them at every order (alpha = 1) or off in all of them (0); of the
+others (1/2) only |e_i| <= reach_i is known of what a form is off by. A difference with readout d is then off by
 
     sum_s x_s q(token of slot s) + sum_i alpha_i d_i shift_i, and at most 1/2 sum |d_i| reach_i over the others,
 
@@ -70,8 +70,8 @@ class Orders:
     of the neurons that are on, for each rival, and drift (positions,), with zeros up to whole vectors; larger and
     smaller (n, tokens) how often halves of prefixes hold each token, with the slots that hold the query token; masks
     (tokens of a leaf, vectors, leaves) the token in each place of a leaf, as a bit of a vector; rest (rivals,).
-    `length` bounds the root of the sum of the slots' squared differences of weights, `share` is one by the tokens of a prefix.
-    Vectors are looked at closer where at least the `fewest` of their multisets are near a tie.
+    `length` bounds the root of the sum of the slots' squared differences of weights, `share` is one by the tokens of a
+    prefix. Vectors are looked at closer where at least the `fewest` of their multisets are near a tie.
     """
 
     reach: Single
