@@ -287,7 +287,7 @@ def said(loop, asked):
 
 
 def compiled(asked):
-    narrow, shape = asked.narrow, None if asked.orders is None else loops.Shape.of(asked.narrow, asked.orders)
+    narrow, shape = asked.narrow, None if asked.orders is None else loops.LoopShape.of(asked.narrow, asked.orders)
     return loops._compiled(len(narrow.leaves), narrow.W.shape[1], shape)
 
 

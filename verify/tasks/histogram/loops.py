@@ -49,7 +49,7 @@ class LoopAsked:
 
 
 @dataclass(frozen=True)
-class Shape:
+class LoopShape:
     """What a loop that counts what is near knows of sizes: a leaf's tokens, vectors of tokens and of positions."""
 
     leaf: int
@@ -57,7 +57,7 @@ class Shape:
     positions: int
 
     @classmethod
-    def of(cls, narrow: Narrow, orders: Orders) -> Shape:
+    def of(cls, narrow: Narrow, orders: Orders) -> LoopShape:
         return cls(narrow.prefixes.leaf, *(rows.shape[1] // LANES for rows in (orders.values, orders.shifts)))
 
 
@@ -70,7 +70,7 @@ def is_compiled() -> bool:
     return bool(find_spec("llvmlite")) and tuple(map(int, version("llvmlite").split(".")[:2])) >= (0, 45)
 
 
-def loop_for(r: int, rivals: int, shape: Shape | None = None) -> Loop:
+def loop_for(r: int, rivals: int, shape: LoopShape | None = None) -> Loop:
     """The loop for r forms and this many rivals, to be asked with `counted` and `orders` where there is a shape."""
     return _compiled(r, rivals, shape) if is_compiled() else in_numpy
 
@@ -161,7 +161,7 @@ NUMBERS = ("first", "last", "stride", "most", "fewest")
 
 
 @cache
-def _compiled(r: int, rivals: int, shape: Shape | None = None) -> Loop:
+def _compiled(r: int, rivals: int, shape: LoopShape | None = None) -> Loop:
     """The loop as machine code for this machine."""
     import llvmlite.binding as llvm
 
@@ -200,7 +200,7 @@ def _compiled(r: int, rivals: int, shape: Shape | None = None) -> Loop:
     return loop
 
 
-def source(r: int, rivals: int, vectors: int, together: int, shape: Shape | None) -> str:
+def source(r: int, rivals: int, vectors: int, together: int, shape: LoopShape | None) -> str:
     """The loop in LLVM's language: `vectors` vectors of multisets at once, against up to `together` rivals at once."""
     return LoopSource(r, rivals, vectors, together, shape).text()
 
@@ -208,7 +208,7 @@ def source(r: int, rivals: int, vectors: int, together: int, shape: Shape | None
 class LoopSource:
     """Lines of LLVM's language, in which every value is named once."""
 
-    def __init__(self, r: int, rivals: int, vectors: int, together: int, shape: Shape | None) -> None:
+    def __init__(self, r: int, rivals: int, vectors: int, together: int, shape: LoopShape | None) -> None:
         self.r, self.rivals, self.vectors, self.shape = r, rivals, vectors, shape
         self.neurons = r - 1 if shape is None else r - rivals
         parts = -(-rivals // together)
@@ -456,7 +456,7 @@ class LoopSource:
         is_known = self.new(f"or {MASK} {is_right}, {is_bad}")
         return is_bad, self.new(f"and {MASK} {self.new(f'xor {MASK} {is_known}, {ONES}')}, {is_in}")
 
-    def _held(self, shape: Shape) -> None:
+    def _held(self, shape: LoopShape) -> None:
         """How often a prefix holds each token."""
         rows = []
         for name in ("larger", "smaller"):
@@ -474,7 +474,7 @@ class LoopSource:
     def _all(self, mask: str) -> str:
         return self.new(f"icmp eq i{LANES} {self.new(f'bitcast {MASK} {mask} to i{LANES}')}, -1")
 
-    def _closer(self, v: int, lo: str, hi: str, first: str, shape: Shape) -> tuple[str, str]:
+    def _closer(self, v: int, lo: str, hi: str, first: str, shape: LoopShape) -> tuple[str, str]:
         """The ends of one vector's least differences, by the orders of what is near a tie where something is."""
         _, is_near = self._kinds(v, lo, hi, "zeroinitializer", first)
         bits = self.new(f"bitcast {MASK} {is_near} to i{LANES}")
@@ -560,7 +560,7 @@ class LoopSource:
         self.do(f"br i1 {has_more}, label %side{v}, label %side{v}.end")
         self.label(f"side{v}.end")
 
-    def _radius(self, v: int, shape: Shape, is_near: str) -> str:
+    def _radius(self, v: int, shape: LoopShape, is_near: str) -> str:
         """What the difference to rival c may be off by in all orders of a vector's near multisets."""
         sizes = [("values", shape.tokens), ("shifts", shape.positions)]
         own = self.new(f"add i64 %c{v}, {self.neurons}")

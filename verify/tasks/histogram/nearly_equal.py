@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from verify.frame.clock import Deadline
-from verify.tasks.histogram.loops import LoopAsked, Shape, is_compiled, loop_for, room
+from verify.tasks.histogram.loops import LoopAsked, LoopShape, is_compiled, loop_for, room
 from verify.tasks.histogram.moments import Behind
 from verify.tasks.histogram.narrow import Narrow, above
 from verify.tasks.histogram.orders import MOST_TERMS, Dominance, Orders
@@ -78,7 +78,7 @@ class CountedCell:
         """
         orders = replace(self.orders, fewest=fewest)
         prefixes, (_, rivals) = self.narrow.prefixes, self.narrow.W.shape
-        loop = loop_for(len(self.narrow.leaves), rivals, Shape.of(self.narrow, self.orders))
+        loop = loop_for(len(self.narrow.leaves), rivals, LoopShape.of(self.narrow, self.orders))
         wrong, near = np.empty(prefixes.number, np.int64), np.empty(prefixes.number, np.int64)
         limit = np.full(prefixes.number, -1, np.int32)
         entries = np.empty((max(ENTRIES, room(self.narrow)), 4), dtype=np.int32)
