@@ -190,7 +190,10 @@ def test_every_field_is_refused_when_changed_or_trusted(name, files):
         assert outcome(weights, json.dumps({k: v for k, v in said.items() if k != key}))[0], key
 
 
-@pytest.mark.parametrize("seeds", first(1, [range(8), range(8, 20), *(range(i, i + 500) for i in range(20, 5020, 500))]), ids=str)
+SEEDS = [range(8), range(8, 20), *(range(i, i + 500) for i in range(20, 5020, 500))]
+
+
+@pytest.mark.parametrize("seeds", first(1, SEEDS), ids=str)
 @pytest.mark.parametrize("name", MODELS)
 def test_forged_programs_hold_only_where_they_are_true(name, seeds, files):
     """Another program is another statement: what holds must be true of it, as torch runs it.

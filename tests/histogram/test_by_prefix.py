@@ -27,6 +27,7 @@ from verify.tasks.histogram import by_cost, by_prefix, loops, narrow, on_device,
 from verify.tasks.histogram.by_prefix import ByPrefix
 from verify.tasks.histogram.candidate import Smallest
 from verify.tasks.histogram.narrow import Narrow
+from verify.tasks.histogram.orders import Dominance, Orders
 from verify.tasks.histogram.prefixes import Prefixes, prefixes_of
 from verify.tasks.histogram.proof import certify
 from verify.tasks.histogram.reduction import Reduction
@@ -238,11 +239,34 @@ def drawn_asked(rng, r, rivals, counts_near=False):
     large, small = (single(P.multisets.number(half), forms) for half in reversed(P.halves))
     large[:, -1] += 0 if counts_near else 9
     W = single(neurons, rivals) + np.float32(0.5)
-    cell = Narrow(P, large, small, leaves, W, np.full(rivals, 0.3, dtype=np.float32), 0.1)
+    cell = Narrow(P, large, small, leaves, W, np.full(rivals, 0.3, dtype=np.float32), np.full(forms, 0.1))
     limit, counted = rng.integers(-1, 3, P.number).astype(np.int32), np.zeros(P.number, dtype=np.int64)
     wrong, entries = np.zeros(P.number, dtype=np.int64), np.zeros((loops.room(cell) + 30, 4), dtype=np.int32)
-    return loops.LoopAsked(
-        cell, 0, P.number, np.float32(0.05), np.float32(0.1), limit, wrong, entries, counted if counts_near else None
+    asked = loops.LoopAsked(cell, 0, P.number, np.float32(0.05), np.float32(0.1), limit, wrong, entries)
+    return replace(asked, counted=counted, orders=drawn_orders(rng, cell)) if counts_near else asked
+
+
+def drawn_orders(rng, cell):
+    """Orders that bound some differences further than the cell's error, with one or two vectors of tokens."""
+    P, (neurons, rivals), tokens = cell.prefixes, cell.W.shape, 16 * int(rng.integers(1, 3))
+    single = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
+    held = [rng.integers(0, 3, (P.multisets.number(half), tokens)).astype(np.float32) for half in reversed(P.halves)]
+    masks = rng.integers(0, 1 << 16, (P.leaf, tokens // 16, cell.leaves.shape[1])).astype(np.uint16)
+    above = Dominance(*np.abs(single(2, rivals)))
+    values, shifts = 0.01 * single(neurons + rivals, tokens), 0.01 * single(neurons + rivals, 16)
+    reach, rest, length = 0.02 * np.abs(single(neurons)), np.abs(0.01 * single(rivals)), np.float32(0.1)
+    return Orders(
+        reach,
+        values,
+        shifts,
+        0.1 * single(16),
+        *held,
+        masks,
+        rest,
+        length,
+        np.float32(0.3),
+        above,
+        int(rng.integers(1, 4)),
     )
 
 
@@ -262,8 +286,9 @@ def said(loop, asked):
     return asked.wrong.tolist() + ([] if asked.counted is None else asked.counted.tolist()), found
 
 
-def compiled(narrow, counts_near):
-    return loops._compiled(len(narrow.leaves), narrow.W.shape[1], counts_near)
+def compiled(asked):
+    narrow, shape = asked.narrow, None if asked.orders is None else loops.LoopShape.of(asked.narrow, asked.orders)
+    return loops._compiled(len(narrow.leaves), narrow.W.shape[1], shape)
 
 
 @pytest.mark.skipif(not find_spec("llvmlite"), reason="weightproof[fast]")
@@ -277,7 +302,7 @@ def test_both_loops_say_the_same(shapes, monkeypatch):
         for features in ("avx512f", "none"):
             loops._compiled.cache_clear()
             monkeypatch.setattr(loops, "has_wide_registers", lambda features=features: features == "avx512f")
-            assert said(compiled(asked.narrow, seed % 4 == 3), fresh(asked)) == due, seed
+            assert said(compiled(asked), fresh(asked)) == due, seed
         seen |= {kind for _, _, kind in due[1]} | {"wrong" for total in due[0] if total}
     loops._compiled.cache_clear()
     assert seen == {loops.NEAR, loops.WRONG, "wrong"}
@@ -289,6 +314,7 @@ def device_differs():
     for seed in range(20):
         rng = np.random.default_rng([3, seed])
         asked = drawn_asked(rng, int(rng.integers(1, 40)), int(rng.integers(1, 25)), seed % 4 == 3)
+        asked = replace(asked, orders=None)
         due = said(loops.in_numpy, asked)
         if said(loop, fresh(asked)) != due:
             return seed

@@ -86,7 +86,7 @@ def broken(module):
                 readout, n = CountReadout.of(table, k), module.L - k
                 f = logits[at, position, k - module.first_count][:, None] - logits[at, position]
                 f = np.delete(f, k - module.first_count, axis=1)
-                rows = ReadoutRows(readout.d, readout.error[:, 0], np.arange(len(readout.d)))
+                rows = ReadoutRows(readout.d, readout.error[:, 0], np.arange(len(readout.d)), np.zeros(len(readout.d)))
                 is_on, is_bent = found._sides(n)
                 mean, off, variance = found._moments(rows, n, is_on, is_bent)
                 apart = found._apart(rows, n, is_on, is_bent)
@@ -124,7 +124,7 @@ def test_variances_given_all_tokens_are_exact():
     table = tables(module)[1]
     found, k = Moments(table, [1, 2]), 2
     readout, n = CountReadout.of(table, k), module.L - k
-    rows = ReadoutRows(readout.d, readout.error[:, 0], np.arange(len(readout.d)))
+    rows = ReadoutRows(readout.d, readout.error[:, 0], np.arange(len(readout.d)), np.zeros(len(readout.d)))
     mean, _, variance = found._moments(rows, n, *found._sides(n))
     at = (sequences[:, 0] == 1) & (counts[:, 0] == k)
     f = np.delete(logits[at, 0, [k - 1]][:, None] - logits[at, 0], k - 1, axis=1)

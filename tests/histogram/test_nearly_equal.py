@@ -12,11 +12,12 @@ from tests.clocks import ENDLESS
 from tests.histogram.test_moments import logits_times_D, model, tables
 from tests.planted import planted
 from verify.frame.decide import silent
-from verify.tasks.histogram import bracket, nearly_equal, prefixes
+from verify.tasks.histogram import bracket, loops, nearly_equal, prefixes
 from verify.tasks.histogram.bracket import ShareBounds
 from verify.tasks.histogram.moments import Behind, Moments
 from verify.tasks.histogram.narrow import CellForms, Narrow
 from verify.tasks.histogram.nearly_equal import CountedCell
+from verify.tasks.histogram.orders import Orders
 from verify.tasks.histogram.reduction import Reduction, mixing_weights
 from verify.tasks.histogram.stored import StoredModel
 from verify.tasks.histogram.tabulating import Slots, Space, Table
@@ -54,14 +55,14 @@ def cells(seed, kind):
     return found
 
 
-def broken(seed, kind, left_out=0.02):
+def broken(seed, kind, left_out=0.02, fewest=1):
     """Whether a share is not within its bracket, or a rival's radius is free; how many brackets are a tenth wide."""
     known = 0
     for table, k, behind, wrong in cells(seed, kind):
         cell = CountedCell.of(table, k, behind, left_out)
-        least, most = cell.share(ENDLESS.deadline())
+        least, most = cell.share(ENDLESS.deadline(), fewest)
         known += most - least <= Fraction(1, 10)
-        if cell.odd < RARELY * cell.narrow.W.shape[1] or not all(least <= share <= most for share in wrong):
+        if cell.odd < RARELY * (2 * cell.narrow.W.shape[1] - 1) or not all(least <= share <= most for share in wrong):
             return True, known
     return False, known
 
@@ -74,6 +75,19 @@ def test_enumeration(kind):
         assert not found, seed
         known += number
     assert known > 10
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_fewer_are_looked_at_closer(is_compiled, monkeypatch):
+    """By both loops, of which the compiled one may be absent: shares lie in brackets that are as wide or wider."""
+    if not is_compiled:
+        monkeypatch.setattr(loops, "is_compiled", lambda: False)
+    for seed in range(2):
+        assert not broken(seed, "lin", fewest=3)[0]
+        for table, k, behind, _ in cells(seed, "lin"):
+            cell = CountedCell.of(table, k, behind, 0.02)
+            (low, high), (least, most) = (cell.share(ENDLESS.deadline(), fewest) for fewest in (1, 17))
+            assert least <= low and high <= most
 
 
 @pytest.mark.parametrize("share", [0.1, 0.9])
@@ -90,10 +104,10 @@ def test_many(kind):
 
 
 FAULTS = [
-    (CountedCell, "of", "+ radius", ""),
+    (CountedCell, "of", "+ usual_radius(table, rows, is_on, is_bent)", ""),
     (CountedCell, "of", "- k)", "- k + 1)"),
-    (CountedCell, "of", "len(rivals) * RARELY", "RARELY"),
-    (CountedCell, "of", "crossing + len", "len"),
+    (CountedCell, "of", "(2 * len(rivals) - 1) * RARELY", "RARELY"),
+    (CountedCell, "of", "crossing + (2", "(2"),
     (CountedCell, "of", "rivals], is_on", "rivals], 0 * is_on"),
     (CountedCell, "share", "+ is_open", ""),
     (CountedCell, "share", "prefixes.outer * found", "found"),
@@ -101,9 +115,13 @@ FAULTS = [
     (CountedCell, "share", "self.others + self.odd", "self.others"),
     (CountedCell, "share", "self.others + self.odd", "self.odd"),
     (nearly_equal, "_rivals", "Fraction(float(most[i]))", "Fraction(0)"),
-    (nearly_equal, "_rivals", "np.delete(order, others)", "np.setdiff1d(order, others)"),
+    (nearly_equal, "_rivals", "np.sort(by_share[~is_left_out])", "by_share[:0]"),
+    (CountedCell, "of", "apart[0] = np.inf", "apart[0] = -np.inf"),
     (nearly_equal, "_sides", "behind.off <= behind.on", "behind.off > behind.on"),
     (nearly_equal, "_sides", "Fraction(float(x))", "Fraction(0)"),
+    (Orders, "judge", "np.where(is_ahead, np.inf", "np.where(is_ahead | True, np.inf"),
+    (Orders, "judge", "multiple * sums[0] > apart", "multiple * sums[0] > -9"),
+    (Orders, "judge", "radius[c, of] = np.where", "radius[c, of] = 0 * np.where"),
     (Narrow, "in_parts", "readout * is_on[:, None]", "readout"),
     (CellForms, "combined", "parts @ self.start", "np.zeros(len(parts))"),
 ]
@@ -111,9 +129,11 @@ FAULTS = [
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[f"{right} -> {wrong}" for _, _, right, wrong in FAULTS])
 def test_a_planted_fault_is_found(fault, monkeypatch):
-    left_out = 99 if fault[1] == "_rivals" or fault[-1] == "self.odd" else 0.02
-    is_crossed = fault[1] in ("share", "_sides") or fault[-1] == "len"
+    left_out = 99 if fault[-1] in ("Fraction(0)", "self.odd") and fault[1] != "_sides" else 0.02
+    is_crossed = fault[1] in ("share", "_sides") or fault[-1] == "(2"
     monkeypatch.setattr(nearly_equal, "CROSSING", 0.5 if is_crossed else 0.002)
+    if fault[0] is Orders:
+        monkeypatch.setattr(loops, "is_compiled", lambda: False)
     with planted(*fault):
         assert any(broken(seed, kind, left_out)[0] for seed in SEEDS for kind in KINDS)
 
@@ -236,5 +256,5 @@ def test_moments_that_take_long():
     [(row, *_), *_] = bracket.as_one_row([(row, 0, [70]) for row in reduction.rows], reduction)
     table = Table(reduction, row, 0, Space(reduction.stored))
     nothing = np.zeros(3)
-    behind = Behind(np.arange(199), np.ones(199), 0.0, nothing, nothing)
+    behind = Behind(np.arange(199), np.ones(199), 0.0, nothing, nothing, np.zeros(199))
     assert CountedCell.of(table, 70, behind, 0.0) is None

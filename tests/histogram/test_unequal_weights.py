@@ -18,7 +18,7 @@ from verify.tasks.histogram.tabulating import CountReadout
 from verify.tasks.histogram.unequal_weights import RARELY, TIMES
 
 KINDS = ["lin", "lin+sftm"]
-CHANGES = ["none", "on", "one"]
+CHANGES = ["none", "on", "one", "drift"]
 SEEDS = range(6)
 
 
@@ -63,12 +63,14 @@ def test_markov():
 
 @cache
 def changed(seed, kind, how):
-    """A model as it is; with all neurons on; with one neuron, which is mostly on."""
+    """A model as it is; all neurons on; one neuron, which is mostly on; such a one, and other slots of more weight."""
     module = copy.deepcopy(model(seed, kind))
     with torch.no_grad():
         if how == "on":
             module.b_1 += 50
-        if how == "one":
+        if how == "drift" and kind == "lin":
+            module.A += 0.05 * torch.arange(module.L)[:, None] * (1 - torch.eye(module.L))
+        if how in ("one", "drift"):
             module.W_2[1:] = 0
             module.b_1 += 1
     return module
@@ -129,9 +131,9 @@ FAULTS = [
     ("usual_radius", "readout.d * is_bent / 2", "0"),
     ("usual_radius", "np.abs(shifts @ linear.T + drift * of_q)", "np.abs(shifts @ linear.T)"),
     ("usual_radius", "np.abs(shifts @ linear.T + drift * of_q)", "np.abs(drift * of_q)"),
-    ("usual_radius", "varies + ", ""),
-    ("usual_radius", "+ of_neurons @ d_bent.T", ""),
-    ("usual_radius", "+ root_of_moment(bent - of_bent, x, own)", ""),
+    ("usual_radius", "root_of_moment(q - of_q, x, own) + ", ""),
+    ("usual_radius", "+= np.abs(shifts[:, is_bent] + drift * of_bent) @ d_bent.T", "+= 0"),
+    ("usual_radius", "+ root_of_moment(bent - of_bent, x, own) @ d_bent.T", ""),
     ("usual_radius", ".max(0)\n", ".min(0)\n"),
     ("root_of_moment", "/ comb(slots, own)", "/ comb(slots, own) ** 2"),
     ("root_of_moment", "* factorial(MOMENT)", ""),

@@ -20,7 +20,8 @@ from verify.tasks.histogram.task import Progress
 
 WORTH = 1e-3  # of the open pairs: own counts that hold less are not bounded
 CLOSE = 0.1  # of the largest weight, by which the weights of all slots may differ that are bounded together
-BEFORE_COUNTING = 0.15  # of the time, for means and variances where multisets will be counted
+BEFORE_COUNTING = 0.05  # of the time, for means and variances where multisets will be counted
+FEWEST_WHEN_LATE = 3  # of LANES multisets that are near a tie, to be looked at closer where time runs short
 LEFT_OUT = 0.005, 0.01, 0.02  # on what shares rivals may be ahead that are not counted: the first that time allows
 
 
@@ -69,7 +70,7 @@ class ShareBounds:
             worth = [k for k in counts if k < stored.L and pairs_of(stored, row, [k]) * len(chosen) > WORTH * total]
             if not worth:
                 continue
-            table = Table(self.reduction, in_one_group(row, self.reduction), t, space)
+            table = Table(self.reduction, in_one_group(row, self.reduction), t, space, np.float64)
             moments = Moments(table, worth, detail)
             for k in worth:
                 if deadline.is_up():
@@ -88,12 +89,16 @@ class ShareBounds:
         cells.sort(key=lambda cell: -self._worth(*cell[:2]))
         seconds = [sum(seconds_to_count(*cell, share) for cell in cells) for share in LEFT_OUT]
         left_out = next((x for x, each in zip(LEFT_OUT, seconds, strict=True) if each < deadline.left()), LEFT_OUT[-1])
-        for table, k, behind in cells:
+        started, available, done = deadline.clock(), deadline.left(), 0
+        sizes = [number_of_points(table.row, self.reduction.stored.T, [k], table.stored.L) for table, k, _ in cells]
+        for (table, k, behind), size in zip(cells, sizes, strict=True):
             if deadline.is_up():
                 return
+            is_late = (deadline.clock() - started) * sum(sizes) > available * done
             cell = CountedCell.of(table, k, behind, left_out)
             if cell is not None:
-                self._narrow(table, k, *cell.share(deadline))
+                self._narrow(table, k, *cell.share(deadline, FEWEST_WHEN_LATE if is_late and done else 1))
+            done += size
 
     def _worth(self, table: Table, k: int) -> Fraction:
         """How many open pairs there are for each multiset."""

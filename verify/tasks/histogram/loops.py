@@ -16,6 +16,7 @@ import numpy as np
 
 from verify.arithmetic.machine_code import engine_of, has_wide_registers, is_compiled
 from verify.tasks.histogram.narrow import LANES, Narrow
+from verify.tasks.histogram.orders import ABOVE, Orders
 
 NEAR, WRONG = 0, 1  # kinds of entries
 WORK = 1 << 17  # numbers in a working array of numpy
@@ -30,7 +31,8 @@ class LoopAsked:
     written: prefix, first leaf, which of LANES leaves as bits, and NEAR or WRONG; limit (number of prefixes,) how many
     different tokens a leaf may have for what is wrong to be an entry; slope and rest are a threshold for margins. Where
     `counted` (number of prefixes,) is given, it gets the sum of f over the leaves near a tie, nothing is an entry, the
-    threshold is 0, and the cell is in parts: its last forms are what rivals' differences have besides neurons.
+    threshold is 0, and the cell is in parts: its last forms are what rivals' differences have besides neurons. Those
+    near a tie are then bounded again by their `orders`.
     """
 
     narrow: Narrow
@@ -42,14 +44,28 @@ class LoopAsked:
     wrong: np.ndarray
     entries: np.ndarray
     counted: np.ndarray | None = None
+    orders: Orders | None = None
+
+
+@dataclass(frozen=True)
+class LoopShape:
+    """What a loop that counts what is near knows of sizes: a leaf's tokens, vectors of tokens and of positions."""
+
+    leaf: int
+    tokens: int
+    positions: int
+
+    @classmethod
+    def of(cls, narrow: Narrow, orders: Orders) -> LoopShape:
+        return cls(narrow.prefixes.leaf, *(rows.shape[1] // LANES for rows in (orders.values, orders.shifts)))
 
 
 Loop = Callable[[LoopAsked], tuple[int, int]]  # the prefix at which it ended, and how many entries there are
 
 
-def loop_for(r: int, rivals: int, *, counts_near: bool = False) -> Loop:
-    """The loop for r forms and this many rivals, to be asked with `counted` where it counts what is near a tie."""
-    return _compiled(r, rivals, counts_near) if is_compiled() else in_numpy
+def loop_for(r: int, rivals: int, shape: LoopShape | None = None) -> Loop:
+    """The loop for r forms and this many rivals, to be asked with `counted` and `orders` where there is a shape."""
+    return _compiled(r, rivals, shape) if is_compiled() else in_numpy
 
 
 def room(narrow: Narrow) -> int:
@@ -88,6 +104,9 @@ def in_numpy(asked: LoopAsked) -> tuple[int, int]:
             least = np.subtract(differences, error, out=shifted).min(0, initial=np.inf)
             is_near = ~((least > (asked.slope * z[-1] + asked.rest if asked.counted is None else 0)) | is_wrong)
             if asked.counted is not None:
+                if asked.orders is not None:
+                    asked.orders.judge(narrow, at, differences, is_near, is_wrong)
+                    asked.wrong[at] = _total(is_wrong, f)
                 asked.counted[at] = _total(is_near, f)
                 continue
             is_low = is_wrong & (low[:n] <= asked.limit[at][:, None])
@@ -124,43 +143,51 @@ def enter(entries: np.ndarray, number: int, prefixes: np.ndarray, found: np.ndar
 
 
 POINTERS = ("larger", "smaller", "i_larger", "i_smaller", "leaves", "table", "W", "error", "f", "f_from", "low",
-            "limit", "wrong", "counted", "entries", "number")  # fmt: skip
-NUMBERS = ("first", "last", "stride", "most")
+            "limit", "wrong", "counted", "entries", "number", "reach", "values", "shifts", "drift", "held_larger",
+            "held_smaller", "masks", "rest", "multiple", "apart")  # fmt: skip
+NUMBERS = ("first", "last", "stride", "most", "fewest")
 
 
 @cache
-def _compiled(r: int, rivals: int, counts_near: bool = False) -> Loop:
+def _compiled(r: int, rivals: int, shape: LoopShape | None = None) -> Loop:
     """The loop as machine code for this machine."""
     vectors, together = (2, 10) if has_wide_registers() else (1, 5)
-    engine = engine_of(source(r, rivals, vectors, together, counts_near))
-    kinds = [ctypes.c_void_p] * len(POINTERS) + [ctypes.c_int64] * len(NUMBERS) + [ctypes.c_float] * 2
+    engine = engine_of(source(r, rivals, vectors, together, shape))
+    kinds = [ctypes.c_void_p] * len(POINTERS) + [ctypes.c_int64] * len(NUMBERS) + [ctypes.c_float] * 4
     function = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(engine.get_function_address("judge"))
 
     def loop(asked: LoopAsked) -> tuple[int, int]:
         narrow, prefixes, number = asked.narrow, asked.narrow.prefixes, np.zeros(1, dtype=np.int64)
         low, f = prefixes.padded
+        orders: tuple[np.ndarray, ...]
+        orders, length, share, fewest = (number,) * 10, 0.0, 0.0, 1
+        if asked.orders is not None:
+            of = asked.orders
+            orders = of.reach, of.values, of.shifts, of.drift, of.larger, of.smaller, of.masks, of.rest
+            orders = *orders, of.dominance.multiple, of.dominance.apart
+            length, share, fewest = float(of.length), float(of.share), of.fewest
         arrays = (narrow.larger, narrow.smaller, prefixes.larger, prefixes.smaller, prefixes.leaves, narrow.leaves,
                   narrow.W, narrow.error, f, prefixes.f_from, low, asked.limit, asked.wrong,
-                  number if asked.counted is None else asked.counted, asked.entries, number)  # fmt: skip
-        sizes = asked.first, asked.last, narrow.leaves.shape[1], len(asked.entries)
-        end = function(*(array.ctypes.data for array in arrays), *sizes, asked.slope, asked.rest)
+                  number if asked.counted is None else asked.counted, asked.entries, number, *orders)  # fmt: skip
+        sizes = asked.first, asked.last, narrow.leaves.shape[1], len(asked.entries), fewest
+        end = function(*(array.ctypes.data for array in arrays), *sizes, asked.slope, asked.rest, length, share)
         return end, int(number[0])
 
     loop.engine = engine  # type: ignore[attr-defined]  # it owns the machine code
     return loop
 
 
-def source(r: int, rivals: int, vectors: int, together: int, counts_near: bool) -> str:
+def source(r: int, rivals: int, vectors: int, together: int, shape: LoopShape | None) -> str:
     """The loop in LLVM's language: `vectors` vectors of multisets at once, against up to `together` rivals at once."""
-    return LoopSource(r, rivals, vectors, together, counts_near).text()
+    return LoopSource(r, rivals, vectors, together, shape).text()
 
 
 class LoopSource:
     """Lines of LLVM's language, in which every value is named once."""
 
-    def __init__(self, r: int, rivals: int, vectors: int, together: int, counts_near: bool) -> None:
-        self.r, self.rivals, self.vectors, self.counts_near = r, rivals, vectors, counts_near
-        self.neurons = r - rivals if counts_near else r - 1
+    def __init__(self, r: int, rivals: int, vectors: int, together: int, shape: LoopShape | None) -> None:
+        self.r, self.rivals, self.vectors, self.shape = r, rivals, vectors, shape
+        self.neurons = r - 1 if shape is None else r - rivals
         parts = -(-rivals // together)
         ends = [rivals * i // parts for i in range(parts + 1)] if parts else [0]
         self.groups = [range(a, b) for a, b in zip(ends, ends[1:], strict=False)]
@@ -197,14 +224,26 @@ class LoopSource:
 
     def text(self) -> str:
         arguments = [f"ptr %{name}" for name in POINTERS] + [f"i64 %{name}" for name in NUMBERS]
+        given = [f"float %{name}" for name in ("slope", "rest.slope", "length", "share")]
         self.lines = [
             f"declare {V} @llvm.fmuladd.v{LANES}f32({V}, {V}, {V})",
             f"declare i64 @llvm.vector.reduce.add.v{LANES}i64({L})",
-            f"define i64 @judge({', '.join(arguments)}, float %slope, float %rest) {{",
+            f"declare float @llvm.vector.reduce.fadd.v{LANES}f32(float, {V})",
+            f"declare i32 @llvm.vector.reduce.smax.v{LANES}i32({I})",
+            f"declare i{LANES} @llvm.vector.reduce.or.v{LANES}i{LANES}({SHORT})",
+            f"declare i{LANES} @llvm.ctpop.i{LANES}(i{LANES})",
+            f"declare {V} @llvm.fabs.v{LANES}f32({V})",
+            "declare float @llvm.fabs.f32(float)",
+            "declare float @llvm.sqrt.f32(float)",
+            f"define i64 @judge({', '.join([*arguments, *given])}) {{",
             "entry:",
             f"  %u = alloca [{self.r} x float], align 64",
         ]
-        self.slope, self.rest = self.splat("float", "%slope"), self.splat("float", "%rest")
+        if self.shape is not None:
+            for name, size in (("alpha", self.neurons), ("beta", self.neurons), ("held", LANES * self.shape.tokens),
+                               ("sums", LANES * self.vectors * self.rivals)):  # fmt: skip
+                self.do(f"%{name} = alloca [{max(1, size)} x float], align 64")
+        self.slope, self.rest = self.splat("float", "%slope"), self.splat("float", "%rest.slope")
         self.do("br label %prefix")
         self._prefix()
         self._leaves()
@@ -237,6 +276,8 @@ class LoopSource:
             x, y = (self.load(kind, row, "float", str(begin)) for row in rows)
             total = self.new(f"fadd {kind} {x}, {y}")
             self.do(f"store {kind} {total}, ptr {self.at('%u', 'float', str(begin))}, align 4")
+        if self.shape is not None:
+            self._held(self.shape)
         self.do(f"%f.at = load i64, ptr {self.at('%f_from', 'i64', '%p')}, align 8")
         self.do(f"%low.most = load i32, ptr {self.at('%limit', 'i32', '%p')}, align 4")
         self.low_most = self.splat("i32", "%low.most")
@@ -257,7 +298,7 @@ class LoopSource:
             D = self._values(str(self.r - 1), is_neuron=False)
         for number, group in enumerate(self.groups):
             sums, before = self._neurons(number, group, before)
-            if self.counts_near:
+            if self.shape is not None:
                 sums = self._plus(group, sums)
             else:
                 D = self._values(str(self.r - 1), is_neuron=False)
@@ -266,13 +307,18 @@ class LoopSource:
                 error = self.splat("float", self.load("float", "%error", "float", str(c)))
                 for v in range(self.vectors):
                     x = sums[i * self.vectors + v]
+                    if self.shape is not None:
+                        at = self.at("%sums", "float", str(LANES * (c * self.vectors + v)))
+                        self.do(f"store {V} {x}, ptr {at}, align 4")
                     lo = [*lo[:v], self.lesser(self.new(f"fsub {V} {x}, {error}"), lo[v]), *lo[v + 1 :]]
                     hi = [*hi[:v], self.lesser(self.new(f"fadd {V} {x}, {error}"), hi[v]), *hi[v + 1 :]]
         first = self.splat("i32", self.new("trunc i64 %j to i32"))
         counts = "%found", "%near", "%entered.1"
         for v in range(self.vectors):
-            D_of = D[v] if D else ""
-            counts = self._classify(v, lo[v], hi[v], D_of, first, counts)
+            D_of, ends = D[v] if D else "", (lo[v], hi[v])
+            if self.shape is not None and self.rivals:
+                ends = self._closer(v, *ends, first, self.shape)
+            counts = self._classify(v, *ends, D_of, first, counts)
         found, near, entered = counts
         self.do("br label %leaf.end")
         self.label("leaf.end")
@@ -284,7 +330,7 @@ class LoopSource:
         self.do("br i1 %has.more, label %leaf, label %prefix.end")
         self.label("prefix.end")
         self.do(f"store i64 %found.last, ptr {self.at('%wrong', 'i64', '%p')}, align 8")
-        if self.counts_near:
+        if self.shape is not None:
             self.do(f"store i64 %near.last, ptr {self.at('%counted', 'i64', '%p')}, align 8")
         self.do("%p.next = add i64 %p, 1")
         self.do("br label %prefix")
@@ -346,17 +392,11 @@ class LoopSource:
         """Counts what is wrong of one vector, and enters what is near a tie, or wrong with few different tokens."""
         found, near, entered = counts
         threshold = "zeroinitializer"
-        if not self.counts_near:
+        if self.shape is None:
             threshold = self.new(f"call {V} @llvm.fmuladd.v{LANES}f32({V} {self.slope}, {V} {D}, {V} {self.rest})")
-        is_right, is_bad = self.new(f"fcmp ogt {V} {lo}, {threshold}"), self.new(f"fcmp olt {V} {hi}, zeroinitializer")
-        lanes = ", ".join(f"i32 {LANES * v + lane}" for lane in range(LANES))
-        index = self.new(f"add {I} {first}, <{lanes}>")
-        is_in = self.new(f"icmp slt {I} {index}, {self.n}")
-        is_bad = self.new(f"and {MASK} {is_bad}, {is_in}")
-        is_known = self.new(f"or {MASK} {is_right}, {is_bad}")
-        is_near = self.new(f"and {MASK} {self.new(f'xor {MASK} {is_known}, {ONES}')}, {is_in}")
+        is_bad, is_near = self._kinds(v, lo, hi, threshold, first)
         begin = self.new(f"add i64 %j, {LANES * v}")
-        if self.counts_near:
+        if self.shape is not None:
             return self._sum(f"count{v}", is_bad, begin, found), self._sum(f"near{v}", is_near, begin, near), entered
         entered = self._entry(f"near{v}", is_near, begin, NEAR, entered)
         bits = self.new(f"bitcast {MASK} {is_bad} to i{LANES}")
@@ -382,6 +422,205 @@ class LoopSource:
         self.do(f"%found{v} = phi i64 [ {found}, %count{v}.from ], [ {more}, %low{v}.end ]")
         self.do(f"%entered{v} = phi i64 [ {entered}, %count{v}.from ], [ %entered.low{v}, %low{v}.end ]")
         return f"%found{v}", near, f"%entered{v}"
+
+    def _kinds(self, v: int, lo: str, hi: str, threshold: str, first: str) -> tuple[str, str]:
+        """What is wrong of one vector, and what is near a tie."""
+        is_right, is_bad = self.new(f"fcmp ogt {V} {lo}, {threshold}"), self.new(f"fcmp olt {V} {hi}, zeroinitializer")
+        lanes = ", ".join(f"i32 {LANES * v + lane}" for lane in range(LANES))
+        index = self.new(f"add {I} {first}, <{lanes}>")
+        is_in = self.new(f"icmp slt {I} {index}, {self.n}")
+        is_bad = self.new(f"and {MASK} {is_bad}, {is_in}")
+        is_known = self.new(f"or {MASK} {is_right}, {is_bad}")
+        return is_bad, self.new(f"and {MASK} {self.new(f'xor {MASK} {is_known}, {ONES}')}, {is_in}")
+
+    def _held(self, shape: LoopShape) -> None:
+        """How often a prefix holds each token."""
+        rows = []
+        for name in ("larger", "smaller"):
+            index = self.new(f"sext i32 {self.load('i32', f'%i_{name}', 'i32', '%p')} to i64")
+            rows.append(self.at(f"%held_{name}", "float", self.new(f"mul i64 {index}, {LANES * shape.tokens}")))
+        for w in range(shape.tokens):
+            x, y = (self.load(V, row, "float", str(LANES * w)) for row in rows)
+            self.do(
+                f"store {V} {self.new(f'fadd {V} {x}, {y}')}, ptr {self.at('%held', 'float', str(LANES * w))}, align 4"
+            )
+
+    def _any(self, mask: str) -> str:
+        return self.new(f"icmp ne i{LANES} {self.new(f'bitcast {MASK} {mask} to i{LANES}')}, 0")
+
+    def _all(self, mask: str) -> str:
+        return self.new(f"icmp eq i{LANES} {self.new(f'bitcast {MASK} {mask} to i{LANES}')}, -1")
+
+    def _closer(self, v: int, lo: str, hi: str, first: str, shape: LoopShape) -> tuple[str, str]:
+        """The ends of one vector's least differences, by the orders of what is near a tie where something is."""
+        _, is_near = self._kinds(v, lo, hi, "zeroinitializer", first)
+        bits = self.new(f"bitcast {MASK} {is_near} to i{LANES}")
+        number = self.new(f"zext i{LANES} {self.new(f'call i{LANES} @llvm.ctpop.i{LANES}(i{LANES} {bits})')} to i64")
+        is_asked = self.new(f"icmp sge i64 {number}, %fewest")
+        self.do(f"br label %close{v}.from")
+        self.label(f"close{v}.from")
+        self.do(f"br i1 {is_asked}, label %close{v}, label %close{v}.end")
+        self.label(f"close{v}")
+        if self.neurons:
+            self._sides(v, is_near)
+        self.do(f"br label %rivals{v}.from")
+        self.label(f"rivals{v}.from")
+        self.do(f"br label %rival{v}")
+        self.label(f"rival{v}")
+        self.do(f"%c{v} = phi i64 [ 0, %rivals{v}.from ], [ %c{v}.next, %turn{v}.end ]")
+        for end in ("lo", "hi"):
+            self.do(f"%{end}{v} = phi {V} [ {INFINITE}, %rivals{v}.from ], [ %{end}{v}.next, %turn{v}.end ]")
+        row = self.new(f"add i64 {self.new(f'mul i64 %c{v}, {LANES * self.vectors}')}, {LANES * v}")
+        total, error = self.load(V, "%sums", "float", row), self.load("float", "%error", "float", f"%c{v}")
+        low = self.new(f"fsub {V} {total}, {self.splat('float', error)}")
+        multiple, apart = (self.load("float", f"%{name}", "float", f"%c{v}") for name in ("multiple", "apart"))
+        of_first = self.load(V, "%sums", "float", str(LANES * v))
+        of_first = self.new(f"fmul {V} {of_first}, {self.splat('float', multiple)}")
+        more = self.new(f"fsub {V} {total}, {of_first}")
+        is_ahead = self.new(f"fcmp ogt {V} {more}, {self.splat('float', apart)}")
+        is_behind = self.new(f"and {MASK} {is_near}, {self.new(f'fcmp ole {V} {low}, zeroinitializer')}")
+        is_turned = self._any(self.new(f"and {MASK} {is_behind}, {self.new(f'xor {MASK} {is_ahead}, {ONES}')}"))
+        self.do(f"br label %turn{v}.from")
+        self.label(f"turn{v}.from")
+        self.do(f"br i1 {is_turned}, label %turn{v}, label %turn{v}.end")
+        self.label(f"turn{v}")
+        found = self._radius(v, shape, is_near)
+        radius = self.new(f"select i1 {self.new(f'fcmp olt float {found}, {error}')}, float {found}, float {error}")
+        self.do(f"br label %turned{v}")
+        self.label(f"turned{v}")
+        self.do(f"br label %turn{v}.end")
+        self.label(f"turn{v}.end")
+        radius = self.splat("float", self.new(f"phi float [ {error}, %turn{v}.from ], [ {radius}, %turned{v} ]"))
+        low = self.new(f"fsub {V} {total}, {radius}")
+        low = self.new(f"select {MASK} {is_ahead}, {V} {INFINITE}, {V} {low}")
+        for end, x in (("lo", low), ("hi", self.new(f"fadd {V} {total}, {radius}"))):
+            lesser = self.lesser(x, f"%{end}{v}")
+            self.do(f"%{end}{v}.next = bitcast {V} {lesser} to {V}")
+        self.do(f"%c{v}.next = add i64 %c{v}, 1")
+        has_more = self.new(f"icmp slt i64 %c{v}.next, {self.rivals}")
+        self.do(f"br i1 {has_more}, label %rival{v}, label %close{v}.done")
+        self.label(f"close{v}.done")
+        ends = [
+            (before, self.new(f"select {MASK} {is_near}, {V} %{end}{v}.next, {V} {before}"))
+            for end, before in (("lo", lo), ("hi", hi))
+        ]
+        self.do(f"br label %close{v}.end")
+        self.label(f"close{v}.end")
+        low, high = (
+            self.new(f"phi {V} [ {before}, %close{v}.from ], [ {after}, %close{v}.done ]") for before, after in ends
+        )
+        return low, high
+
+    def _sides(self, v: int, is_near: str) -> None:
+        """Which neurons are on or off in all of a vector's near multisets, and what the others may be off by."""
+        self.do(f"br label %side{v}")
+        self.label(f"side{v}")
+        self.do(f"%s{v} = phi i64 [ 0, %close{v} ], [ %s{v}.next, %side{v} ]")
+        u = self.splat("float", self.load("float", "%u", "float", f"%s{v}"))
+        row = self.new(f"add i64 {self.new(f'mul i64 %s{v}, %stride')}, {self.new(f'add i64 %j, {LANES * v}')}")
+        z = self.new(f"fadd {V} {u}, {self.load(V, '%table', 'float', row)}")
+        reach = self.load("float", "%reach", "float", f"%s{v}")
+        above, below = (self.splat("float", x) for x in (reach, self.new(f"fneg float {reach}")))
+        is_out = self.new(f"xor {MASK} {is_near}, {ONES}")
+        is_on, is_off = (
+            self._all(self.new(f"or {MASK} {is_out}, {self.new(f'fcmp {asked} {V} {z}, {end}')}"))
+            for asked, end in (("ogt", above), ("olt", below))
+        )
+        off_or_bent = self.new(f"select i1 {is_off}, float 0.0, float 0.5")
+        alpha = self.new(f"select i1 {is_on}, float 1.0, float {off_or_bent}")
+        is_kept = self.new(f"or i1 {is_on}, {is_off}")
+        beta = self.new(f"select i1 {is_kept}, float 0.0, float {self.new(f'fmul float {reach}, 0.5')}")
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            self.do(f"store float {value}, ptr {self.at(f'%{name}', 'float', f'%s{v}')}, align 4")
+        self.do(f"%s{v}.next = add i64 %s{v}, 1")
+        has_more = self.new(f"icmp slt i64 %s{v}.next, {self.neurons}")
+        self.do(f"br i1 {has_more}, label %side{v}, label %side{v}.end")
+        self.label(f"side{v}.end")
+
+    def _radius(self, v: int, shape: LoopShape, is_near: str) -> str:
+        """What the difference to rival c may be off by in all orders of a vector's near multisets."""
+        sizes = [("values", shape.tokens), ("shifts", shape.positions)]
+        own = self.new(f"add i64 %c{v}, {self.neurons}")
+        starts = [self.load(V, f"%{name}", "float", self._vector(own, w, n)) for name, n in sizes for w in range(n)]
+        bent = "0.0"
+        if self.neurons:
+            starts, bent = self._linear(v, starts, sizes)
+        q, shifts = starts[: shape.tokens], starts[shape.tokens :]
+        held = [self.load(V, "%held", "float", str(LANES * w)) for w in range(shape.tokens)]
+        centre = self.new(
+            f"fmul float %share, {self._sum_of([self.new(f'fmul {V} {n}, {x}') for n, x in zip(held, q, strict=True)])}"
+        )
+        middle = self.splat("float", centre)
+        away = [self.new(f"fsub {V} {x}, {middle}") for x in q]
+        squares = [self.new(f"fmul {V} {x}, {x}") for x in away]
+        total = self._sum_of([self.new(f"fmul {V} {n}, {x}") for n, x in zip(held, squares, strict=True)])
+        for place in range(shape.leaf):
+            chosen = []
+            for w, x in enumerate(squares):
+                row = self.new(f"mul i64 %stride, {place * shape.tokens + w}")
+                at = self.new(f"add i64 {row}, {self.new(f'add i64 %j, {LANES * v}')}")
+                tokens = self.load(SHORT, "%masks", f"i{LANES}", at, 2)
+                tokens = self.new(f"select {MASK} {is_near}, {SHORT} {tokens}, {SHORT} zeroinitializer")
+                bits = self.new(f"call i{LANES} @llvm.vector.reduce.or.v{LANES}i{LANES}({SHORT} {tokens})")
+                mask = self.new(f"bitcast i{LANES} {bits} to {MASK}")
+                chosen.append(self.new(f"select {MASK} {mask}, {V} {x}, {V} zeroinitializer"))
+            total = self.new(f"fadd float {total}, {self._most(chosen)}")
+        norm = self.new(f"fmul float %length, {self.new(f'call float @llvm.sqrt.f32(float {total})')}")
+        moved = []
+        for w, x in enumerate(shifts):
+            drift = self.load(V, "%drift", "float", str(LANES * w))
+            y = self.new(f"fadd {V} {x}, {self.new(f'fmul {V} {drift}, {middle}')}")
+            moved.append(self.new(f"call {V} @llvm.fabs.v{LANES}f32({V} {y})"))
+        sum_of = self.new(f"fadd float {self.new(f'fadd float {norm}, {self._most(moved)}')}, {bent}")
+        larger = self.new(f"fmul float {sum_of}, {ABOVE!r}")
+        return self.new(f"fadd float {larger}, {self.load('float', '%rest', 'float', f'%c{v}')}")
+
+    def _linear(self, v: int, starts: list[str], sizes: list[tuple[str, int]]) -> tuple[list[str], str]:
+        """Rows of tokens and positions with what neurons add to them, and what those add that are bent."""
+        self.do(f"br label %add{v}.from")
+        self.label(f"add{v}.from")
+        self.do(f"br label %add{v}")
+        self.label(f"add{v}")
+        self.do(f"%a{v} = phi i64 [ 0, %add{v}.from ], [ %a{v}.next, %add{v} ]")
+        rows = [(name, n, w) for name, n in sizes for w in range(n)]
+        names = [f"%{name}{v}.{w}" for name, _, w in rows]
+        for name, start in zip(names, starts, strict=True):
+            self.do(f"{name} = phi {V} [ {start}, %add{v}.from ], [ {name}.next, %add{v} ]")
+        self.do(f"%bent{v} = phi float [ 0.0, %add{v}.from ], [ %bent{v}.next, %add{v} ]")
+        at = self.new(f"add i64 {self.new(f'mul i64 %a{v}, {self.rivals}')}, %c{v}")
+        weight = self.load("float", "%W", "float", at)
+        alpha, beta = (self.load("float", f"%{name}", "float", f"%a{v}") for name in ("alpha", "beta"))
+        factor = self.splat("float", self.new(f"fmul float {weight}, {alpha}"))
+        for name, (table, n, w) in zip(names, rows, strict=True):
+            x = self.load(V, f"%{table}", "float", self._vector(f"%a{v}", w, n))
+            self.do(f"{name}.next = call {V} @llvm.fmuladd.v{LANES}f32({V} {factor}, {V} {x}, {V} {name})")
+        size = self.new(f"call float @llvm.fabs.f32(float {weight})")
+        self.do(f"%bent{v}.next = fadd float %bent{v}, {self.new(f'fmul float {size}, {beta}')}")
+        self.do(f"%a{v}.next = add i64 %a{v}, 1")
+        has_more = self.new(f"icmp slt i64 %a{v}.next, {self.neurons}")
+        self.do(f"br i1 {has_more}, label %add{v}, label %add{v}.end")
+        self.label(f"add{v}.end")
+        return [f"{name}.next" for name in names], f"%bent{v}.next"
+
+    def _vector(self, row: str, w: int, n: int) -> str:
+        """Where vector w of a row of n vectors begins."""
+        return self.new(f"add i64 {self.new(f'mul i64 {row}, {LANES * n}')}, {LANES * w}")
+
+    def _sum_of(self, vectors: list[str]) -> str:
+        total = vectors[0]
+        for x in vectors[1:]:
+            total = self.new(f"fadd {V} {total}, {x}")
+        return self.new(f"call reassoc float @llvm.vector.reduce.fadd.v{LANES}f32(float 0.0, {V} {total})")
+
+    def _most(self, vectors: list[str]) -> str:
+        """The largest of numbers that are not negative, which are in the order of their bits."""
+        bits = [self.new(f"bitcast {V} {x} to {I}") for x in vectors]
+        most = bits[0]
+        for x in bits[1:]:
+            most = self.new(f"select {MASK} {self.new(f'icmp sgt {I} {x}, {most}')}, {I} {x}, {I} {most}")
+        return self.new(
+            f"bitcast i32 {self.new(f'call i32 @llvm.vector.reduce.smax.v{LANES}i32({I} {most})')} to float"
+        )
 
     def _added(self, mask: str, begin: str, total: str) -> str:
         """The total and f of the leaves in a mask."""
@@ -422,3 +661,4 @@ class LoopSource:
 V, I, L, MASK = f"<{LANES} x float>", f"<{LANES} x i32>", f"<{LANES} x i64>", f"<{LANES} x i1>"
 ONES = f"<{', '.join(['i1 true'] * LANES)}>"
 INFINITE = f"<{', '.join(['float 0x7FF0000000000000'] * LANES)}>"
+SHORT = f"<{LANES} x i{LANES}>"

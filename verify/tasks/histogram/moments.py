@@ -4,6 +4,8 @@ The L - k tokens of a cell (row, t, k) that are not t are independent and unifor
 difference f with mean m > 0 and variance v is at most zero with probability at most v / (v + m^2); where f_b > 0, a
 difference f_j is at most zero only where f_j - y f_b is, for any y >= 0, which may vary far less.
 
+A second one can be such an f_b as well, as it is positive itself but where it is counted not to be.
+
 Mean and variance. f is a sum of d_i ReLU(z_i) over neurons i, and z_i a sum of one step for each token. Given some of
 the tokens, the mean of ReLU(z_i) is that of one sum of independent steps: a table on a grid. In Hoeffding's
 decomposition of f into orthogonal parts of l tokens each, a part that all l-sets of tokens share has one variance v_l,
@@ -34,7 +36,6 @@ from verify.tasks.histogram.tabulating import CountReadout, Table
 
 MOST_GIVEN = 8  # tokens, beyond which rounding is multiplied by too much
 SAMPLED = 1 << 10  # inputs that show which multiple of another difference to take off; they bound nothing
-MULTIPLES = np.linspace(0, 1, 21)[:-1]
 LEAST_UNIT = -500  # of the grid, as a power of two
 ROOT = 2.0**-536  # more than the root of LEAST: what a root of a mean of squares loses where they underflow
 LARGEST_SCALE = 1000  # exponent: readouts are not scaled beyond this power of two
@@ -175,22 +176,25 @@ class Given:
 
 @dataclass(frozen=True)
 class ReadoutRows:
-    """Linear readouts d (C', r), all of which are positive where a cell is right; error (C',) by rounding.
+    """Linear readouts d (C', r): where all are positive a cell is right; error (C',) by rounding.
 
-    The first is the difference to the class that is most often not behind; `order` (C',) are the differences' numbers.
+    The first is the difference to the class that is most often not behind; `order` (C',) are the differences' numbers,
+    `multiple` (C',) what of the first one was taken off, of unscaled readouts; 0 where it was of the second.
     """
 
     d: Array
     error: Array
     order: np.ndarray
+    multiple: Array
 
 
 @dataclass(frozen=True)
 class Behind:
     """At most the share of inputs on which each difference is not positive, but for those where the first is not.
 
-    Shapes: order (C',) the differences' numbers, most (C',). At least the share `least` is wrong. `on` and `off` (r,)
-    are at most the shares of any position's inputs on which each neuron is positive, and on which it is negative.
+    Shapes: order (C',) the differences' numbers, most (C',), and multiple (C',) of the first one that was taken off. At
+    least the share `least` is wrong. `on` and `off` (r,) are at most the shares of any position's inputs on which each
+    neuron is positive, and on which it is negative.
     """
 
     order: np.ndarray
@@ -198,6 +202,7 @@ class Behind:
     least: float
     on: Array
     off: Array
+    multiple: Array
 
     @property
     def wrong(self) -> tuple[float, float]:
@@ -237,7 +242,9 @@ class Moments:
             most = _cantelli(mean - off, deviation)
             least = nextafter(1 - float(_cantelli(-mean - off, deviation)[0]) * INFLATION, 0.0)
             on, off = self._crossing(n, is_on)
-        return Behind(rows.order, np.where(most <= 1, most, 1.0), least if 0 < least <= 1 else 0.0, on, off)
+        return Behind(
+            rows.order, np.where(most <= 1, most, 1.0), least if 0 < least <= 1 else 0.0, on, off, rows.multiple
+        )
 
     def _crossing(self, n: int, is_on: np.ndarray) -> tuple[Array, Array]:
         """At most how often each neuron is positive, and how often negative (r,), at any position; D counts as on.
@@ -271,35 +278,26 @@ class Moments:
         return is_on, ~(is_on | is_off)
 
     def _rows(self, readout: CountReadout, n: int) -> ReadoutRows:
-        """The differences to every class, with a multiple of the first taken off where that makes them vary less."""
+        """The differences to every class, with a multiple of the first or second one off where that varies less."""
         S = self.steps.shape[1]
         tokens = np.random.default_rng(0).integers(0, S, (SAMPLED, n))
         counts = np.zeros((SAMPLED, S))
         np.add.at(counts, (np.arange(SAMPLED)[:, None], tokens), 1.0)
-        z, readout = self.start + counts @ self.steps.T, self._scaled(readout)
+        z, (readout, scale) = self.start + counts @ self.steps.T, self._scaled(readout)
         z[:, :-1] = np.maximum(z[:, :-1], 0)
-        f = z @ readout.d.T
-        mean, deviation = f.mean(0), f.std(0)
-        first = int(np.argmin(mean / np.maximum(deviation, 1e-300)))
-        y = np.zeros(len(readout.d))
-        if mean[first] > 0:
-            for j in range(len(y)):
-                taken = MULTIPLES * (mean[j] / mean[first]) if mean[j] > 0 and j != first else MULTIPLES[:1]
-                rest = f[:, [j]] - f[:, [first]] * taken
-                y[j] = taken[int(np.argmin(rest.std(0) / np.maximum(rest.mean(0), 1e-300)))]
-        order = [first, *(j for j in range(len(y)) if j != first)]
-        d, error, y = readout.d[order], readout.error[order, 0], y[order]
-        y[0] = 0.0
-        size = np.abs(d) + y[:, None] * np.abs(d[0])
+        order, base, y = _combined(z @ readout.d.T)
+        d, error, scale = readout.d[order], readout.error[order, 0], scale[order]
+        size = np.abs(d) + y[:, None] * np.abs(d[base])
         lost = LEAST * (4 + self.size.sum())  # by products with y, times a form, and by the error's own
-        error = (error + y * error[0] + gamma(4) * (size @ self.size) + lost) * INFLATION
-        return ReadoutRows(d - y[:, None] * d[0], error, np.array(order))
+        error = (error + y * error[base] + gamma(4) * (size @ self.size) + lost) * INFLATION
+        multiple = np.where(base == 0, y * (scale[0] / scale), 0.0)
+        return ReadoutRows(d - y[:, None] * d[base], error, order, multiple)
 
-    def _scaled(self, readout: CountReadout) -> CountReadout:
-        """The readout, each difference times a power of two of at least 1, which brings it to a size of about 1."""
+    def _scaled(self, readout: CountReadout) -> tuple[CountReadout, Array]:
+        """The readout, each difference times a power of two of at least 1 that makes its size about 1, and that."""
         largest, size = (np.frexp(x)[1] for x in (np.abs(readout.d).max(1), np.abs(readout.d) @ self.size))
         scale = np.ldexp(1.0, np.clip(np.minimum(-size, LARGEST_SCALE - largest), 0, LARGEST_SCALE))[:, None]
-        return replace(readout, d=readout.d * scale, error=readout.error * scale)
+        return replace(readout, d=readout.d * scale, error=readout.error * scale), scale[:, 0]
 
     def _moments(self, rows: ReadoutRows, n: int, is_on: np.ndarray, is_bent: np.ndarray) -> tuple[Array, Array, Array]:
         """Means (C',) of each readout on the grid, what they may be off by, and upper bounds on the variances."""
@@ -382,6 +380,37 @@ class Moments:
         lost = FAINT * (1 + apart.sum() + drift) if apart.any() or drift else 0.0
         result: Array = drift * np.abs(mean) + np.hypot(own, _root_of_squares(apart[None]) * deviation) + lost
         return result
+
+
+def _combined(f: Array) -> tuple[np.ndarray, np.ndarray, Array]:
+    """An order of differences, seen in samples f (n, C'), and what each is less y times another: which one, and y.
+
+    The first is that of the least mean to its deviation, the second that of the least then. Of j and b the mean to its
+    deviation is largest for the y that makes 1 and -y proportional to the inverse covariance times the means.
+    """
+    mean, s = f.mean(0), np.atleast_2d(np.cov(f.T, bias=True))
+    number, least = len(mean), 1e-300
+    ratio = mean / np.maximum(np.sqrt(np.diag(s)), least)
+
+    def against(b: int) -> tuple[Array, Array]:
+        above, below = s[b] * mean - np.diag(s) * mean[b], s[b, b] * mean - s[b] * mean[b]
+        y = np.divide(above, below, out=np.zeros(number), where=(above > 0) & (below > 0))
+        y[b] = 0
+        variance = np.diag(s) - 2 * y * s[b] + y**2 * s[b, b]
+        found = (mean - y * mean[b]) / np.maximum(np.sqrt(np.maximum(variance, 0)), least)
+        is_better = np.isfinite(y) & (found > ratio)
+        return np.where(is_better, y, 0.0), np.where(is_better, found, ratio)
+
+    first = int(np.argmin(ratio))
+    y, found = against(first)
+    rest = [j for j in np.argsort(found).tolist() if j != first]
+    order = np.array([first, *rest])
+    base = np.zeros(number, dtype=np.intp)
+    if rest:
+        other, by_other = against(rest[0])
+        is_better = (by_other > found) & ~np.isin(np.arange(number), order[:2])
+        y, base[is_better] = np.where(is_better, other, y), 1
+    return order, base[order], y[order]
 
 
 def _root_of_squares(x: Array) -> Array:

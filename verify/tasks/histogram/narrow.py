@@ -65,7 +65,7 @@ class Narrow:
     """The forms and differences of one query token t and own count k in float32.
 
     Shapes: larger (n, r) and smaller (n', r) for the two halves of prefixes, leaves (r, n'') with 2 LANES columns of
-    zeros behind them; W (r, C - 1); error (C - 1,) rounded upwards; D_error is what the last form may be off by. Where
+    zeros behind them; W (r, C - 1); error (C - 1,) rounded upwards; off (r,) what forms may be off by. Where
     it is `in_parts`, the last forms are one for each rival, which is added to what neurons give, W (neurons, rivals).
     """
 
@@ -75,7 +75,12 @@ class Narrow:
     leaves: Single
     W: Single
     error: Single
-    D_error: float
+    off: Array
+
+    @property
+    def D_error(self) -> float:
+        """What the last form may be off by."""
+        return float(self.off[-1])
 
     @classmethod
     def of(cls, table: Table, k: int) -> Narrow | None:
@@ -124,7 +129,7 @@ class Narrow:
         larger = np.ascontiguousarray((start[:, None] + sums[large]).T.astype(np.float32))
         smaller = np.ascontiguousarray(sums[small].T.astype(np.float32))
         W = np.ascontiguousarray(d.astype(np.float32))
-        return cls(prefixes, larger, smaller, leaves, W, above(error), float(off[-1]))
+        return cls(prefixes, larger, smaller, leaves, W, above(error), off)
 
     def threshold(self, margin: float) -> tuple[np.float32, np.float32]:
         """What a difference has to be above, a number times the last form and another, for its margin to be above this.

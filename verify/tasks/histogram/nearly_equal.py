@@ -1,8 +1,9 @@
 """The share of a cell's wrong inputs by counting all its multisets, where the slots' weights are nearly equal.
 
 A multiset stands for all orders of its tokens, within a radius: it is surely wrong, surely right, or open. All are
-counted and none is looked at closer. What is rare is left out and its share known: rivals that are hardly ever ahead,
-neurons that hardly ever change sides, and orders that take a difference out of its radius.
+counted, and those near a tie by how far their own orders can take them (orders.py). What is rare is left out and its
+share known: rivals that are hardly ever ahead, neurons that hardly ever change sides, and orders that take a difference
+out of its radius.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ import numpy as np
 
 from verify.arithmetic.machine_code import is_compiled
 from verify.frame.clock import Deadline
-from verify.tasks.histogram.loops import LoopAsked, loop_for, room
+from verify.tasks.histogram.loops import LoopAsked, LoopShape, loop_for, room
 from verify.tasks.histogram.moments import Behind
 from verify.tasks.histogram.narrow import Narrow, above
+from verify.tasks.histogram.orders import MOST_TERMS, Dominance, Orders
+from verify.tasks.histogram.stored import Array
 from verify.tasks.histogram.tabulating import CountReadout, Table, number_of_points
 from verify.tasks.histogram.unequal_weights import RARELY, usual_radius
 
 CROSSING = 0.002  # share of a cell's inputs, at most, on which neurons that are taken as on or off are not
-EACH, EACH_PRODUCT = 1.7e-9, 2.2e-11  # seconds of a multiset, and of a product in it
+EACH, EACH_PRODUCT = 4e-9, 2.2e-11  # seconds of a multiset, and of a product in it
 A_LOOK = 1 << 22  # multisets between two looks at the clock
 MOST_PRODUCTS = 1 << 24  # of positions, slots, own count and rivals, beyond which moments take longer than 3 seconds
 ENTRIES = 1 << 19  # what makes room for a loop's prefixes, though nothing is entered
@@ -35,6 +38,7 @@ class CountedCell:
     """
 
     narrow: Narrow
+    orders: Orders
     number: int  # of fillings of the slots by other tokens
     others: Fraction
     odd: Fraction
@@ -46,25 +50,36 @@ class CountedCell:
         Rivals that are left out are ahead on at most the share `left_out` of the inputs.
         """
         readout = CountReadout.of(table, k)
-        if table.slots.away[0].size * k * len(readout.d) > MOST_PRODUCTS:
+        if table.slots.away[0].size * k * len(readout.d) > MOST_PRODUCTS or len(table.values) > MOST_TERMS:
             return None
-        rivals, others = _rivals(behind, left_out)
+        rivals, multiple, others = _rivals(behind, left_out)
         is_on, is_bent, crossing = _sides(behind)
         narrow = Narrow.in_parts(table, k, readout.d.T[:, rivals], is_on, is_bent)
         if narrow is None:
             return None
         with np.errstate(all="ignore"):
-            radius = usual_radius(table, readout, is_on, is_bent)[rivals]
-            error = above(narrow.error.astype(np.float64) + radius)
+            chosen = replace(readout, d=readout.d[rivals], error=readout.error[rivals])
+            dominance = Dominance.of(narrow, multiple)
+            error, apart = (
+                above(plain.astype(np.float64) + usual_radius(table, rows, is_on, is_bent))
+                for plain, rows in ((narrow.error, chosen), (dominance.apart, dominance.readout(chosen)))
+            )
+            orders = Orders.of(table, narrow, chosen, is_on, is_bent)
         if not np.isfinite(error).all():
             return None
-        number, odd = len(table.tokens) ** (table.stored.L - k), crossing + len(rivals) * RARELY
-        return cls(replace(narrow, error=error), number, others, odd)
+        apart[0] = np.inf
+        number, odd = len(table.tokens) ** (table.stored.L - k), crossing + (2 * len(rivals) - 1) * RARELY
+        orders = replace(orders, dominance=replace(dominance, apart=apart))
+        return cls(replace(narrow, error=error), orders, number, others, odd)
 
-    def share(self, deadline: Deadline) -> tuple[Fraction, Fraction]:
-        """At least and at most what share is wrong; 0 and 1 where time did not suffice."""
+    def share(self, deadline: Deadline, fewest: int = 1) -> tuple[Fraction, Fraction]:
+        """At least and at most what share is wrong; 0 and 1 where time did not suffice.
+
+        Vectors of multisets are looked at closer where at least the fewest are near a tie.
+        """
+        orders = replace(self.orders, fewest=fewest)
         prefixes, (_, rivals) = self.narrow.prefixes, self.narrow.W.shape
-        loop = loop_for(len(self.narrow.leaves), rivals, counts_near=True)
+        loop = loop_for(len(self.narrow.leaves), rivals, LoopShape.of(self.narrow, self.orders))
         wrong, near = np.empty(prefixes.number, np.int64), np.empty(prefixes.number, np.int64)
         limit = np.full(prefixes.number, -1, np.int32)
         entries = np.empty((max(ENTRIES, room(self.narrow)), 4), dtype=np.int32)
@@ -75,7 +90,7 @@ class CountedCell:
             before = int(prefixes.until[first - 1]) if first else 0
             last = max(first + 1, int(np.searchsorted(prefixes.until, before + A_LOOK, side="right")))
             zero = np.float32(0)
-            first, _ = loop(LoopAsked(self.narrow, first, last, zero, zero, limit, wrong, entries, near))
+            first, _ = loop(LoopAsked(self.narrow, first, last, zero, zero, limit, wrong, entries, near, orders))
         least, is_open = (Fraction(int((prefixes.outer * found).sum()), self.number) for found in (wrong, near))
         return max(Fraction(0), least - self.odd), min(Fraction(1), least + is_open + self.others + self.odd)
 
@@ -87,13 +102,14 @@ def seconds_to_count(table: Table, k: int, behind: Behind, left_out: float) -> f
     return number * (EACH + EACH_PRODUCT * float(forms + 1) * rivals if is_compiled() else 20 * EACH)
 
 
-def _rivals(behind: Behind, left_out: float) -> tuple[np.ndarray, Fraction]:
-    """The first difference and those that are not positive too often, and at most how often all others are not."""
-    order, most = behind.order, behind.most
+def _rivals(behind: Behind, left_out: float) -> tuple[np.ndarray, Array, Fraction]:
+    """The first difference and those that are not positive too often, their multiples, and how often others are not."""
+    most = behind.most
     by_share = np.argsort(most[1:]) + 1
     is_left_out = np.cumsum(most[by_share]) <= left_out
-    others = by_share[is_left_out]
-    return np.sort(np.delete(order, others)), sum((Fraction(float(most[i])) for i in others), Fraction(0))
+    others, kept = by_share[is_left_out], np.append(0, np.sort(by_share[~is_left_out]))
+    share = sum((Fraction(float(most[i])) for i in others), Fraction(0))
+    return behind.order[kept], behind.multiple[kept], share
 
 
 def _sides(behind: Behind) -> tuple[np.ndarray, np.ndarray, Fraction]:

@@ -111,16 +111,18 @@ class Space:
 
 
 class Table:
-    """All multisets of one query token t in one row of positions that are alike, or almost."""
+    """All multisets of one query token t in one row of positions that are alike, or almost, by numbers of a dtype."""
 
-    def __init__(self, reduction: Reduces, row: Row, t: int, space: Space) -> None:
+    def __init__(self, reduction: Reduces, row: Row, t: int, space: Space, dtype: Kind | None = None) -> None:
         self.stored: StoredModel = reduction.stored
         self.row, self.t, self.slots = row, t, Slots(row)
         own_weights = [row.own_weight] if row.spread is None else [row.own_weight[i] for i in range(len(row.positions))]
         tables = [reduction.tables(replace(row, own_weight=w), t, t + 1).of_token(t) for w in own_weights]
         bases, (_, own, others) = [base for base, _, _ in tables], tables[0]
-        base = Ball(bases[0].mid, np.max([base.rad for base in bases], axis=0))
-        self.shifts = np.array([base.mid - bases[0].mid for base in bases])  # (positions, r)
+        mids = np.array([base.mid for base in bases])
+        middle = mids[0] if len(bases) == 1 else mids.min(0) / 2 + mids.max(0) / 2
+        base = Ball(middle, np.max([base.rad for base in bases], axis=0))
+        self.shifts = mids - middle  # (positions, r)
         self.tokens = np.array([s for s in range(self.stored.T) if s != t], dtype=np.intp)
         H = others[self.tokens]
         self.exact = base, own, H
@@ -143,7 +145,7 @@ class Table:
             self.spread = self._spread()
             readout = np.abs(np.vstack([self.stored.W_2, self.stored.b_2])).max(initial=0)
             self.is_narrow = bool(self.reach.max() < NARROW and readout < NARROW)
-            self.dtype = self._dtype()
+            self.dtype = dtype or self._dtype()
             rounding = gamma(roundings) if self.dtype is np.float64 else gamma32(roundings)
             # one product a slot may underflow, and few besides
             self.form_error = (rounding * self.reach + radius + UNDERFLOW[self.dtype] * (1 + self.stored.L)) * ENLARGE

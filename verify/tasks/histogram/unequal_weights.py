@@ -3,7 +3,8 @@
 Let the slots' weights be a + x_s, with one a for the row. A form is then off by e_i, the shift of its position plus the
 sum of x_s v_i(token of slot s), and ReLU(z_i) by a share of e_i between 0 and 1: all of it for a neuron that is on, and
 half of e_i up to half of |e_i| for one that may be either. So a difference with readout d is off by a linear form of
-the tokens, its mean over all inputs and what varies, and by at most 1/2 sum |d_i| |e_i| over those that may be either.
+the tokens, its mean over all inputs and what varies, and by at most 1/2 sum |d_i| |e_i| over those that may be either,
+where |e_i| is at most the absolute value of its mean and that of what varies.
 
 Tokens are independent but for which slots hold the query token, and all choices of these are equally likely. So the
 eighth moment of a sum over slots is known exactly, roots of eighth moments add up at most, and by Markov's inequality a
@@ -22,8 +23,8 @@ from verify.tasks.histogram.stored import Array
 from verify.tasks.histogram.tabulating import UNDERFLOW, CountReadout, Table
 
 MOMENT = 8
-TIMES = Fraction(5, 2)
-RARELY = TIMES**-MOMENT  # 0.00066
+TIMES = Fraction(3)
+RARELY = TIMES**-MOMENT  # 0.00015
 
 
 def usual_radius(table: Table, readout: CountReadout, is_on: np.ndarray, is_bent: np.ndarray) -> Array:
@@ -39,9 +40,9 @@ def usual_radius(table: Table, readout: CountReadout, is_on: np.ndarray, is_bent
     mean, of_q, of_bent = (_mean(v, own, n) for v in (values, q, bent))
     drift = x.sum(1, keepdims=True)  # (positions, 1)
     away = np.abs(shifts @ linear.T + drift * of_q)  # (positions, C - 1)
-    varies = root_of_moment(q - of_q, x, own)
-    of_neurons = np.abs(shifts[:, is_bent] + drift * of_bent) + root_of_moment(bent - of_bent, x, own)
-    found = (away + float(TIMES) * (varies + of_neurons @ d_bent.T)).max(0)
+    away += np.abs(shifts[:, is_bent] + drift * of_bent) @ d_bent.T
+    varies = root_of_moment(q - of_q, x, own) + root_of_moment(bent - of_bent, x, own) @ d_bent.T
+    found = (away + float(TIMES) * varies).max(0)
     size = np.abs(shifts).max(0) + np.abs(x).sum(1).max() * 8 * (np.abs(values).max(0) + np.abs(mean))
     rounding = 8 * gamma(4 * len(x[0]) + 4 * len(size) + len(values) + 40) * (np.abs(readout.d) @ size)
     lost = UNDERFLOW[np.float64] * (len(size) + np.abs(readout.d).sum(1) + size.sum()) * (1 + np.abs(x).sum())

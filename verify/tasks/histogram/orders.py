@@ -1,0 +1,192 @@
+"""How far the orders of one multiset take its logit differences: no order is rare, and no probability is left out.
+
+The slots of a position weigh a + x_s, and hold the tokens of a multiset in any order. In LANES multisets near a tie,
+which differ in little, most neurons are on in all of them at every order (alpha = 1) or off in all of them (0); of the
+others (1/2) only |e_i| <= reach_i is known of what a form is off by. A difference with readout d is then off by
+
+    sum_s x_s q(token of slot s) + sum_i alpha_i d_i shift_i, and at most 1/2 sum |d_i| reach_i over the others,
+
+with q(t) = sum_i alpha_i d_i v_i(t). For any number c, and whatever the order, Cauchy and Schwarz bound the first sum:
+
+    |sum_s x_s q(token of slot s) - c sum_s x_s| <= |x|_2 sqrt(sum over the slots' tokens of (q(t) - c)^2).
+
+c is near the mean of q. The tokens of the prefix are the same for all the multisets; one of a leaf adds the largest
+square among the tokens that the multisets have in its place.
+
+Rounding. All is float32. Sums of what is positive are off by a factor that ABOVE covers; what q and the shifts are off
+by, relative to the sums of their absolute terms, is part of `rest`, and so is what underflows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from verify.arithmetic.slack import ENLARGE_LONG
+from verify.tasks.histogram.narrow import LANES, Narrow, Single, above
+from verify.tasks.histogram.stored import Array
+from verify.tasks.histogram.tabulating import NARROW, UNDERFLOW, CountReadout, Table, gamma32
+
+ABOVE = 1 + 2.0**-8
+MOST_TERMS = 1 << 12  # of a sum in float32: their roundings are far less than ABOVE has room for
+NO_NAN = 2.0**50  # above all q whose squares are finite in float32, and so are sums of them
+LOST = 2.0**-50  # of the root of a sum of squares, where these underflow
+
+
+@dataclass(frozen=True)
+class Dominance:
+    """Where the first difference f is positive, f_j is if f_j - multiple f > 0: so if computed ones are above `apart`.
+
+    Shapes: multiple (rivals,) not negative, 0 for the first one; apart (rivals,) what the computed ones are off by.
+    """
+
+    multiple: Single
+    apart: Single
+
+    @classmethod
+    def of(cls, narrow: Narrow, multiple: Array) -> Dominance:
+        """With what float32 may be off by: both differences, and their combination.
+
+        An error is more than five roundings of the sum of the difference's absolute terms. Twice as much covers those
+        of the product and of the sum, and of the readout of the combination in float64.
+        """
+        y = np.where((multiple > 0) & (multiple < NARROW), multiple, 0).astype(np.float32)
+        y[0] = 0
+        error = narrow.error.astype(np.float64)
+        return cls(y, above(2 * (error + y * error[0]) * ENLARGE_LONG))
+
+    def readout(self, readout: CountReadout) -> CountReadout:
+        """The readout of f_j - multiple f, with errors by which that of f_j and that of f are rounded."""
+        y = self.multiple.astype(np.float64)[:, None]
+        return replace(readout, d=readout.d - y * readout.d[0], error=readout.error + y * readout.error[0])
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What bounds the differences of a cell's multisets in every order.
+
+    Shapes: reach (neurons,); values (neurons + rivals, tokens) and shifts (neurons + rivals, positions), at last those
+    of the neurons that are on, for each rival, and drift (positions,), with zeros up to whole vectors; larger and
+    smaller (n, tokens) how often halves of prefixes hold each token, with the slots that hold the query token; masks
+    (tokens of a leaf, vectors, leaves) the token in each place of a leaf, as a bit of a vector; rest (rivals,).
+    `length` bounds the root of the sum of the slots' squared differences of weights, `share` is one by the tokens of a
+    prefix. Vectors are looked at closer where at least the `fewest` of their multisets are near a tie.
+    """
+
+    reach: Single
+    values: Single
+    shifts: Single
+    drift: Single
+    larger: Single
+    smaller: Single
+    masks: np.ndarray
+    rest: Single
+    length: np.float32
+    share: np.float32
+    dominance: Dominance
+    fewest: int = 1
+
+    @classmethod
+    def of(cls, table: Table, narrow: Narrow, readout: CountReadout, is_on: np.ndarray, is_bent: np.ndarray) -> Orders:
+        """Those of a cell in parts for the readout of its rivals, whose errors are the cell's and the readout's own."""
+        d, neurons, prefixes = readout.d, int(is_bent.sum()), narrow.prefixes
+        x, drift = table.slots.away[0], table.slots.away[0].sum(1)
+        values, shifts = (np.vstack([rows[is_bent], (d * is_on) @ rows]) for rows in (table.values.T, table.shifts.T))
+        size = np.abs(d) @ np.abs(table.values).max(0)
+        of_shifts = np.abs(d) @ np.abs(table.shifts).max(0)
+        length = above(np.sqrt((x**2).sum(1)).max(keepdims=True) * ENLARGE_LONG)[0]
+        slots = x.shape[1]
+        relative = 4 * gamma32(len(table.start) + 20)
+        rounding = relative * (of_shifts + (float(length) * slots + np.abs(x).sum(1).max()) * size)
+        lost = LOST * length + UNDERFLOW[np.float32] * (1 + slots) * (
+            2 + len(size) + size + of_shifts + np.abs(d).sum(1)
+        )
+        rest = (narrow.error.astype(np.float64) + readout.error[:, 0] + rounding + lost) * ENLARGE_LONG
+        multisets, own = prefixes.multisets, slots - prefixes.m
+        rest = np.where(size < NO_NAN, rest, np.inf)
+        small, large, leaves = (
+            multisets.tokens(size, np.arange(multisets.number(size))) for size in (*prefixes.halves, prefixes.leaf)
+        )
+        smaller, larger = (_held(tokens, len(table.values)) for tokens in (small, large))
+        larger[:, len(table.tokens)] += own
+        return cls(
+            above((table.spread[is_bent] + narrow.off[:neurons]) * ENLARGE_LONG),
+            _in_vectors(values),
+            _in_vectors(shifts),
+            _in_vectors(drift[None])[0],
+            larger,
+            smaller,
+            _masks(leaves, larger.shape[1] // LANES),
+            above(rest),
+            length,
+            np.float32(1 / max(1, prefixes.size + own)),
+            Dominance(np.zeros(len(d), np.float32), np.full(len(d), np.inf, np.float32)),
+        )
+
+    def judge(self, narrow: Narrow, at: np.ndarray, differences: Single, near: np.ndarray, wrong: np.ndarray) -> None:
+        """Looks closer at the leaves (prefixes `at`, n) near a tie: writes which of them are near, and wrong, then."""
+        n, prefixes = near.shape[1], narrow.prefixes
+        padded = np.pad(near, ((0, 0), (0, -n % LANES))).reshape(len(at), -1, LANES)
+        i, block = np.nonzero(padded.sum(2) >= self.fewest)
+        if not len(i):
+            return
+        lanes = block[:, None] * LANES + np.arange(LANES)
+        is_near, lanes = padded[i, block], np.minimum(lanes, n - 1)
+        alpha, beta = self._sides(narrow, at[i], lanes, is_near)
+        sums = differences[:, i[:, None], lanes]  # (rivals, blocks, LANES)
+        multiple, apart = (x[:, None, None] for x in (self.dominance.multiple, self.dominance.apart))
+        is_ahead = sums - multiple * sums[0] > apart
+        radius = np.repeat(narrow.error[:, None], len(i), axis=1)
+        c, of = np.nonzero((is_near & ~is_ahead & (sums - narrow.error[:, None, None] <= 0)).any(2))
+        held = self.larger[prefixes.larger[at[i[of]]]] + self.smaller[prefixes.smaller[at[i[of]]]]
+        bits = np.bitwise_or.reduce(np.where(is_near, self.masks[:, :, lanes], np.uint16(0)), axis=3)
+        found = self._radius(narrow.W[:, c], c, alpha[:, of], beta[:, of], held, bits[:, :, of])
+        radius[c, of] = np.where(found < narrow.error[c], found, narrow.error[c])
+        is_right = np.where(is_ahead, np.inf, sums - radius[:, :, None]).min(0) > 0
+        is_wrong = (sums + radius[:, :, None]).min(0) < 0
+        rows = np.repeat(i[:, None], LANES, axis=1)[is_near], lanes[is_near]
+        near[rows], wrong[rows] = ~(is_right | is_wrong)[is_near], is_wrong[is_near]
+
+    def _sides(self, narrow: Narrow, at: np.ndarray, lanes: np.ndarray, is_near: np.ndarray) -> tuple[Single, Single]:
+        """Which neurons (neurons, blocks) are on in all near multisets of a block (1), or off (0); others' reach."""
+        prefixes, neurons, reach = narrow.prefixes, len(self.reach), self.reach[:, None, None]
+        u = (narrow.larger[prefixes.larger[at]] + narrow.smaller[prefixes.smaller[at]]).T[:neurons]
+        z = u[:, :, None] + narrow.leaves[:neurons, lanes]
+        is_on, is_off = ((found | ~is_near).all(2) for found in (z > reach, z < -reach))
+        alpha = np.where(is_on, 1, np.where(is_off, 0, 0.5)).astype(np.float32)
+        return alpha, np.where(is_on | is_off, np.float32(0), self.reach[:, None] * np.float32(0.5))
+
+    def _radius(self, W: Single, c: np.ndarray, alpha: Single, beta: Single, held: Single, bits: np.ndarray) -> Single:
+        """What differences to rivals c (m,) may be off by in blocks of these sides (neurons, m)."""
+        neurons = len(alpha)
+        q, shift = (rows[neurons + c] + (W * alpha).T @ rows[:neurons] for rows in (self.values, self.shifts))
+        centre = self.share * (held * q).sum(1, keepdims=True)
+        squares = (q - centre) ** 2
+        total = (held * squares).sum(1)
+        for of_place in np.moveaxis(bits, 2, 1):  # (m, vectors)
+            total += np.where((of_place[:, :, None] >> np.arange(LANES) & 1).reshape(squares.shape), squares, 0).max(1)
+        bent, away = (np.abs(W) * beta).sum(0), np.abs(shift + self.drift * centre).max(1)
+        result: Single = (self.length * np.sqrt(total) + away + bent) * np.float32(ABOVE) + self.rest[c]
+        return result.astype(np.float32)
+
+
+def _in_vectors(rows: Array) -> Single:
+    """Rows in float32, with zeros behind them up to whole vectors."""
+    return np.ascontiguousarray(np.pad(rows, ((0, 0), (0, -rows.shape[1] % LANES))).astype(np.float32))
+
+
+def _held(tokens: np.ndarray, width: int) -> Single:
+    """How often multisets (n, size) hold each token, in whole vectors (n, tokens)."""
+    found, index = np.zeros((len(tokens), width + -width % LANES), dtype=np.float32), np.arange(len(tokens))
+    np.add.at(found, (index[:, None], tokens), 1)
+    return found
+
+
+def _masks(leaves: np.ndarray, vectors: int) -> np.ndarray:
+    """The token in each place of each leaf (n, size), as a bit of one of a place's vectors: (size, vectors, n')."""
+    number, size = leaves.shape
+    found = np.zeros((size, vectors, number + 2 * LANES), dtype=np.uint16)
+    place, index = np.arange(size), np.arange(number)[:, None]
+    found[place, leaves // LANES, index] = 1 << leaves % LANES
+    return found
