@@ -119,7 +119,7 @@ def test_a_run_that_is_wrong_on_a_telling_input_alone_is_reported(name, monkeypa
 
 def test_each_way_to_decide_a_cell_hands_over_an_input():
     """A model whose cells are decided by vertices and, where these leave one open, by regions."""
-    problem = Histogram.of(inventory_counting.lin(T=4, L=4, d=5, p=5), None, None, lambda p, _, e: prove(p, e))
+    problem = Histogram.of(inventory_counting.dot_sftm(T=4, L=4, d=4, p=5), None, None, lambda p, _, e: prove(p, e))
     honest = problem.prove(Real(), Effort())
     assert honest.argument == SPLIT and len(honest.telling) > 2
     for item, _ in honest.telling:
