@@ -1,5 +1,7 @@
 """Complete linkage against scipy's, ties included; planted faults."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from planted import planted
@@ -28,6 +30,23 @@ def test_the_tree_is_scipys():
     assert differ() == 0
     many = np.random.default_rng(0).normal(size=(clusters.FEW + 1, 3))
     assert np.array_equal(clusters.complete_linkage(many), clusters.merged(many))
+
+
+def loses_points():
+    """Whether a tree is none, or misses a point: distances that overflow, or are no numbers, are distances too."""
+    for seed, size in product(range(20), [1.0, 1e200, np.inf, np.nan]):
+        drawn = points(seed) + 1.0
+        drawn[np.random.default_rng(seed).random(drawn.shape) < 0.5] *= size
+        children = clusters.merged(drawn)
+        if sorted(children.ravel().tolist()) != list(range(2 * len(drawn) - 2)):
+            return True
+    return False
+
+
+def test_every_point_is_in_the_tree():
+    assert not loses_points()
+    with planted(clusters, "_distances", "np.fmin(np.sqrt(squares), FAR)", "np.sqrt(squares)"):
+        assert loses_points()
 
 
 @pytest.mark.parametrize(

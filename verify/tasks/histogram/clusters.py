@@ -11,6 +11,7 @@ import numpy as np
 from verify.arithmetic.slack import Array
 
 FEW = 64  # points: a tree for each of so many tokens takes as long as loading scipy's clusters does
+FAR = float(np.finfo(float).max)
 
 
 def complete_linkage(points: Array) -> np.ndarray:
@@ -30,7 +31,7 @@ def complete_linkage(points: Array) -> np.ndarray:
 
 
 def merged(points: Array) -> np.ndarray:
-    """The same, in a few array operations for each merge."""
+    """The same, in a few array operations for each merge; infinity tells what is gone, and is no distance."""
     apart, merges, chain = _distances(points), [], list[int]()
     for _ in range(len(points) - 1):
         if not chain:
@@ -49,11 +50,12 @@ def merged(points: Array) -> np.ndarray:
 
 
 def _distances(points: Array) -> Array:
-    """The distance of each two points, and infinity of a point to itself."""
+    """The distance of each two points, FAR where that is not a number of float64; infinity of a point to itself."""
     squares = np.zeros((len(points), len(points)))
-    for coordinate in points.T:
-        squares += (coordinate[:, None] - coordinate) ** 2
-    apart: Array = np.sqrt(squares)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for coordinate in points.T:
+            squares += (coordinate[:, None] - coordinate) ** 2
+    apart: Array = np.fmin(np.sqrt(squares), FAR)
     np.fill_diagonal(apart, np.inf)
     return apart
 
