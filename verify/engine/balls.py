@@ -106,6 +106,9 @@ class Step:
     `pull` takes an enclosure of g to one of D^T g for each input, for every matrix D of slopes between points of the
     inputs' balls; None for an input that is exact. What is uncertain of the slopes that reach a step that `is_tight` is
     better multiplied by the radius there than followed further.
+
+    What reads the result may each read another form of it: all within `u` of its size and `tiny` of one number. A step
+    that `is_same` makes no number anew: each reads the inputs through it, in a form of its own.
     """
 
     out: Ball
@@ -113,6 +116,14 @@ class Step:
     local: Tensor
     pull: Pull
     is_tight: bool = False
+    is_same: bool = False
+    u: float = 0.0
+    tiny: float = 0.0
+
+    @property
+    def between_forms(self) -> Tensor:
+        """How far a form of the result is from the number that all of them are near, and no more than `local`."""
+        return torch.minimum((self.u * self.out.size + self.tiny) * ENLARGE, self.local)
 
 
 @dataclass(frozen=True)
@@ -162,10 +173,11 @@ class Arithmetic:
     tape: list[Step] | None = None
     kept: dict[Any, tuple[Tensor, Tensor]] | None = field(default=None, compare=False)
 
-    def record(self, out: Ball, inputs: tuple[Ball, ...], local: Tensor, pull: Pull) -> Ball:
+    def record(self, out: Ball, inputs: tuple[Ball, ...], local: Tensor, pull: Pull, is_same: bool = False) -> Ball:
         """The ball itself, written on the tape as one step from its inputs."""
         if self.tape is not None:
-            self.tape.append(Step(out, inputs, local, pull))
+            tiny = 0.0 if self.stored is None else self.tiny
+            self.tape.append(Step(out, inputs, local, pull, is_same=is_same, u=self.u, tiny=tiny))
         return out
 
     @property

@@ -177,7 +177,7 @@ def scores(
     at: Arithmetic, q: Ball, k: Ball, mask: Any, is_causal: bool, scale: float | None, multiply: Any = product
 ) -> Ball:
     """q k^T times the scale (else 1 / sqrt(d)) plus the mask: exactly -inf where a truth value is false."""
-    keys = at.record(turned(k), (k,), torch.zeros(()), lambda g: (turned(g),))
+    keys = at.record(turned(k), (k,), torch.zeros(()), lambda g: (turned(g),), is_same=True)
     found = multiply(at, q, keys, more=6)  # q and k may each be scaled by the root of the scale
     if scale is None:
         value = q.mid.new_tensor(1 / math.sqrt(q.mid.shape[-1]))
@@ -206,7 +206,7 @@ def masked(at: Arithmetic, x: Ball, mask: Tensor) -> Ball:
 
     mid = torch.where(mask, x.mid, torch.full_like(x.mid, -math.inf))
     out = Ball(mid, torch.where(mask | torch.isnan(x.radius), x.radius, torch.zeros_like(mid)), None, infinite=True)
-    return at.record(out, (x,), torch.zeros(()), kept)
+    return at.record(out, (x,), torch.zeros(()), kept, is_same=True)
 
 
 @rule("aten.native_layer_norm.default")
