@@ -8,11 +8,11 @@ a ball, whatever the D's are, and no second-order term is left out. A ball that 
 its own radius.
 
 In a dtype two operations may read one result in two forms, y_k + e_kr for reader r: rounded, or kept with more bits.
-Then sum_r g_kr . e_kr takes the place of g_k . e_k, with g_k the sum of the readers' g_kr. All forms are within some rho
-of one number and within `local` of the exact one, so that e_kr = a + b_r, |a| <= local - rho, |b_r| <= rho <= local: a
-is the middle of the extreme e_kr, or the end of that interval nearest to it. So the sum is at most
-(local - rho) |g_k| + rho sum_r |g_kr|. What only moves or chooses numbers makes none, and its readers are those of what
-it moves. Numbers on no step differ as they may, by their radius for each reader.
+Then sum_r g_kr . e_kr takes the place of g_k . e_k, with g_k the sum of the readers' g_kr. All forms are within some
+rho of one number and within `local` of the exact one, so that e_kr = a + b_r, |a| <= local - rho, |b_r| <= rho: a is
+the middle of the extreme e_kr, or the end of that interval nearest to it. So the sum is at most
+(local - rho) |g_k| + rho sum_r |g_kr|, for any rho <= local. What only moves or chooses numbers makes none, and its
+readers are those of what it moves. Numbers on no step differ as they may, by their radius for each reader.
 """
 
 from __future__ import annotations
