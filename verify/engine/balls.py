@@ -164,7 +164,8 @@ class Arithmetic:
     """What one operation may be off by: float64's own rounding, and in a dtype the rounding that the reading allows.
 
     `stored` is None in the reading real. `has_norms` follows vectors in the l2 norm too, and `tape` keeps the steps
-    for the mean value form. `kept` has the norms of stored matrices, for runs that share them unchanged.
+    for the mean value form. `kept` has the norms of stored matrices, for runs that share them unchanged. `has_forms`
+    says that what reads a result may read it rounded or kept, and not all of them alike.
     """
 
     stored: Format | None = None
@@ -172,12 +173,13 @@ class Arithmetic:
     has_norms: bool = False
     tape: list[Step] | None = None
     kept: dict[Any, tuple[Tensor, Tensor]] | None = field(default=None, compare=False)
+    has_forms: bool = True
 
     def record(self, out: Ball, inputs: tuple[Ball, ...], local: Tensor, pull: Pull, is_same: bool = False) -> Ball:
         """The ball itself, written on the tape as one step from its inputs."""
         if self.tape is not None:
-            tiny = 0.0 if self.stored is None else self.tiny
-            self.tape.append(Step(out, inputs, local, pull, is_same=is_same, u=self.u, tiny=tiny))
+            forms = (self.u, self.tiny) if self.has_forms and self.stored is not None else (0.0, 0.0)
+            self.tape.append(Step(out, inputs, local, pull, False, is_same, *forms))
         return out
 
     @property
