@@ -193,6 +193,15 @@ class Arithmetic:
             return 0.0
         return self.stored.u + (1 + self.stored.u) * 2.0 ** -(2 * self.stored.p + 2)
 
+    def by_root(self, ulps: int, roundings: int) -> float:
+        """The relative error of what is divided by a root within `ulps` u of its value; infinite where that may be 0.
+
+        Proof. A divisor off by t <= ulps u leaves 1 / (1 - t). What is rounded under the root counts once, the root
+        itself twice, as 1 / (1 - u) <= (1 + u)^2, and what follows once each.
+        """
+        off = ulps * self.u
+        return ((1 + self.u) ** roundings / (1 - off) - 1) * ENLARGE if off < 1 else math.inf
+
     @property
     def tiny(self) -> float:
         """What one result can lose by underflow."""
