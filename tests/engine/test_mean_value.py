@@ -231,3 +231,63 @@ def test_wrong_slopes_are_caught(owner, name, right, wrong, operation):
     _, graph = traced(lambda: Steep(OPERATIONS[operation]))
     with everywhere(owner, name, right, wrong):
         assert not held(graph, LAST)
+
+
+# a dtype: each operation reads a result rounded, or kept
+
+
+READERS = {
+    "sum": lambda x: x,
+    "view": lambda x: x.view(1, 1, 1).squeeze(0),
+    "opposite": lambda x: torch.neg(torch.neg(x)),
+    "relu": torch.relu,
+    "largest": lambda x: torch.amax(x.unsqueeze(0), 0),
+    "one of two": lambda x: torch.where(x > 0, x, 0 * x),
+    "sum in a linear layer": lambda x: F.linear(x.sum(0), torch.ones(1, 1), torch.zeros(1)).unsqueeze(0),
+    "widened": lambda x: x.square().sqrt(),
+}
+
+
+class TwoReaders(nn.Module):
+    """(x - 128) - (x - 127) = -1 and 0, of a sum x = 128 7/16 that 8 bits round to 128."""
+
+    def __init__(self, through):
+        super().__init__()
+        self.a, self.b, self.through = nn.Embedding(1, 1), nn.Embedding(1, 1), through
+        self.a.weight.data.fill_(128.0)
+        self.b.weight.data.fill_(7 / 16)
+
+    def forward(self, t):
+        x = self.through(self.a(t[:, -1]) + self.b(t[:, -1]))
+        gap = (x - 128.0) - (x - 127.0)
+        return torch.cat([gap, 0 * gap], -1)
+
+
+def both_forms_are_held(name, reading):
+    """Whether the bounds hold the gaps of one operation that reads 128 and another that reads 128 7/16."""
+    graph = capture(TwoReaders(READERS[name]).eval(), 1, is_real=False)
+    zero = torch.zeros(1, dtype=torch.long)
+    low, high = mean_value.gaps(graph, reading)(zero[None], zero, zero + 1)
+    return float(low) <= -1 - 7 / 16 and float(high) >= -1 + 7 / 16 and float(high - low) < 40
+
+
+@pytest.mark.parametrize("name", first(2, READERS))
+def test_two_operations_read_one_result_in_two_forms(name):
+    assert both_forms_are_held(name, Arithmetic(FORMATS["bfloat16"]))
+
+
+FORM_FAULTS = [
+    (mean_value, "followed", "size = sizes.pop(id(step.out), None)", "size = None", "sum"),
+    (mean_value, "followed", "if through is None else through.size", "", "opposite"),
+    (mean_value, "followed", "Ball(sizes[key]) if key in sizes else g", "g", "largest"),
+    (linear, "negated", "is_same=True", "is_same=False", "opposite"),
+    (linear, "widened", "is_same=True", "is_same=False", "sum in a linear layer"),
+    (pointwise, "relu", "is_same=True", "is_same=False", "relu"),
+    (movement, "record_move", "is_same=True", "is_same=False", "view"),
+]
+
+
+@pytest.mark.parametrize("owner, name, right, wrong, operation", every(4, FORM_FAULTS))
+def test_forms_that_are_taken_as_one_are_caught(owner, name, right, wrong, operation):
+    with everywhere(owner, name, right, wrong):
+        assert not both_forms_are_held(operation, Arithmetic(FORMATS["bfloat16"]))

@@ -1,6 +1,7 @@
 """Each rule's ball holds what 200-bit arithmetic gives anywhere in its arguments' balls, and any rounded run."""
 
 import itertools
+import math
 import random
 from functools import partial
 from unittest import mock
@@ -16,7 +17,7 @@ from models.selection import every
 
 from tests.oracles import operations as op
 from tests.planted import planted
-from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.formats import FORMATS, format_of_bits
 from verify.engine.balls import Arithmetic, Ball, Norm, Unsure, length
 from verify.engine.rules import RULES, linear, normalisation, order, pointwise, statement
 from verify.engine.rules.linear import spectral_norm, times
@@ -530,3 +531,55 @@ def test_the_three_factors_of_a_norm_are_multiplied_in_any_order(name, seed):
         off = (run.double() - mid).abs()
         assert bool((torch.isnan(radius) | (off <= radius)).all())
     assert 0.02 < torch.isnan(radius).double().mean() < 0.9
+
+
+def norm_of_one_row(name, at, row):
+    """The ball of a norm of one row without weight and bias."""
+    x = Ball(torch.tensor([row], dtype=torch.float64))
+    if name == "layer norm":
+        return RULES["aten.native_layer_norm.default"](at, x, [len(row)], None, None, 2.0**-40)[0]
+    if name == "group norm":
+        x = Ball(x.mid.unsqueeze(-1))
+        return RULES["aten.native_group_norm.default"](at, x, None, None, 1, len(row), 1, 1, 2.0**-40)[0]
+    if name == "rms norm":
+        return RULES["aten._fused_rms_norm.default"](at, x, [len(row)], None, 2.0**-40)[0]
+    zero, one = (torch.full((len(row),), value, dtype=torch.float64) for value in (0.0, 1.0))
+    return RULES["aten._native_batch_norm_legit_no_training.default"](
+        at, x, Ball(one), Ball(zero), Ball(zero), Ball(one), 0.1, 2.0**-40
+    )[0]
+
+
+ROWS = {"layer norm": [1.0, -1.0], "group norm": [1.0, -1.0] + 62 * [0.0], "rms norm": [1.0, 1.0], "batch norm": [1.0]}
+
+
+def worst_root_is_held(name, p):
+    """Whether the ball holds a result each of whose roundings errs by u upwards, where the root is 8 u too small."""
+    fmt = format_of_bits(p)
+    at = Arithmetic(fmt, FLOAT32 if name == "group norm" and p < 24 else None)
+    ball = norm_of_one_row(name, at, ROWS[name])
+    mid, radius = float(ball.mid.flatten()[0]), float(ball.radius.flatten()[0])
+    if p >= 12:
+        assert radius < 0.1
+    u, root = fmt.u, 1 - 8 * fmt.u
+    squares = (1 - u) ** (2 if name == "batch norm" else 4)  # their mean, and eps added
+    if root <= 0:
+        return not math.isfinite(radius)
+    worst = mid * (1 + u) ** 4 / (squares**0.5 * root * (1 - u))  # 1/root, products with weight and x, and the bias
+    return not math.isfinite(radius) or worst <= mid + radius
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_root_may_be_off_by_all_that_it_is_allowed(name):
+    assert all(worst_root_is_held(name, p) for p in (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 40))
+
+
+ROOT_FAULTS = [
+    ("((1 + self.u) ** roundings / (1 - off) - 1)", "(roundings * self.u + off)", "batch norm"),
+    ("if off < 1 else math.inf", "if off < 1 else 3.0", "batch norm"),
+]
+
+
+@pytest.mark.parametrize("right, wrong, name", ROOT_FAULTS)
+def test_errors_of_roots_that_are_only_added_are_caught(right, wrong, name):
+    with planted(Arithmetic, "by_root", right, wrong):
+        assert not all(worst_root_is_held(name, p) for p in range(2, 9))

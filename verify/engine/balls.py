@@ -106,6 +106,9 @@ class Step:
     `pull` takes an enclosure of g to one of D^T g for each input, for every matrix D of slopes between points of the
     inputs' balls; None for an input that is exact. What is uncertain of the slopes that reach a step that `is_tight` is
     better multiplied by the radius there than followed further.
+
+    What reads the result may each read another form of it: all within `u` of its size and `tiny` of one number. A step
+    that `is_same` makes no number anew: each reads the inputs through it, in a form of its own.
     """
 
     out: Ball
@@ -113,6 +116,14 @@ class Step:
     local: Tensor
     pull: Pull
     is_tight: bool = False
+    is_same: bool = False
+    u: float = 0.0
+    tiny: float = 0.0
+
+    @property
+    def between_forms(self) -> Tensor:
+        """How far a form of the result is from the number that all of them are near, and no more than `local`."""
+        return torch.minimum((self.u * self.out.size + self.tiny) * ENLARGE, self.local)
 
 
 @dataclass(frozen=True)
@@ -153,7 +164,8 @@ class Arithmetic:
     """What one operation may be off by: float64's own rounding, and in a dtype the rounding that the reading allows.
 
     `stored` is None in the reading real. `has_norms` follows vectors in the l2 norm too, and `tape` keeps the steps
-    for the mean value form. `kept` has the norms of stored matrices, for runs that share them unchanged.
+    for the mean value form. `kept` has the norms of stored matrices, for runs that share them unchanged. `has_forms`
+    says that what reads a result may read it rounded or kept, and not all of them alike.
     """
 
     stored: Format | None = None
@@ -161,11 +173,13 @@ class Arithmetic:
     has_norms: bool = False
     tape: list[Step] | None = None
     kept: dict[Any, tuple[Tensor, Tensor]] | None = field(default=None, compare=False)
+    has_forms: bool = True
 
-    def record(self, out: Ball, inputs: tuple[Ball, ...], local: Tensor, pull: Pull) -> Ball:
+    def record(self, out: Ball, inputs: tuple[Ball, ...], local: Tensor, pull: Pull, is_same: bool = False) -> Ball:
         """The ball itself, written on the tape as one step from its inputs."""
         if self.tape is not None:
-            self.tape.append(Step(out, inputs, local, pull))
+            forms = (self.u, self.tiny) if self.has_forms and self.stored is not None else (0.0, 0.0)
+            self.tape.append(Step(out, inputs, local, pull, False, is_same, *forms))
         return out
 
     @property
@@ -178,6 +192,15 @@ class Arithmetic:
         if self.stored is None:
             return 0.0
         return self.stored.u + (1 + self.stored.u) * 2.0 ** -(2 * self.stored.p + 2)
+
+    def by_root(self, ulps: int, roundings: int) -> float:
+        """The relative error of what is divided by a root within `ulps` u of its value; infinite where that may be 0.
+
+        Proof. A divisor off by t <= ulps u leaves 1 / (1 - t). What is rounded under the root counts once, the root
+        itself twice, as 1 / (1 - u) <= (1 + u)^2, and what follows once each.
+        """
+        off = ulps * self.u
+        return ((1 + self.u) ** roundings / (1 - off) - 1) * ENLARGE if off < 1 else math.inf
 
     @property
     def tiny(self) -> float:

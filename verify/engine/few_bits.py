@@ -361,7 +361,7 @@ class FewBits:
 
     def evaluate(self, stored: Mapping[str, Any], tokens: Tensor, tape: list[Step]) -> Ball:
         """The module's output on one input (length,), enclosed; what it is made of is on the tape."""
-        at = Arithmetic(self.wide, None, True, tape)
+        at = Arithmetic(self.wide, None, True, tape, has_forms=False)
         values: dict[torch.fx.Node, Any] = {}
         asserted: list[Tensor] = []
         for node in self.graph.program.nodes:

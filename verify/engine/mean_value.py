@@ -6,6 +6,13 @@ between two points of the inputs' balls, |e_k| at most the step's `local`. So a 
 by sum_k g_k . e_k, where g is c multiplied by the transposes D^T from the end to the beginning: each g_k is enclosed in
 a ball, whatever the D's are, and no second-order term is left out. A ball that is on no step and not exact is off by
 its own radius.
+
+In a dtype two operations may read one result in two forms, y_k + e_kr for reader r: rounded, or kept with more bits.
+Then sum_r g_kr . e_kr takes the place of g_k . e_k, with g_k the sum of the readers' g_kr. All forms are within some
+rho of one number and within `local` of the exact one, so that e_kr = a + b_r, |a| <= local - rho, |b_r| <= rho: a is
+the middle of the extreme e_kr, or the end of that interval nearest to it. So the sum is at most
+(local - rho) |g_k| + rho sum_r |g_kr|, for any rho <= local. What only moves or chooses numbers makes none, and its
+readers are those of what it moves. Numbers on no step differ as they may, by their radius for each reader.
 """
 
 from __future__ import annotations
@@ -35,6 +42,7 @@ def difference(tape: list[Step], output: Ball, slope: Tensor, apart: float = 1.0
 
 
 Slopes = dict[int, tuple[Ball, Ball]]
+Sizes = dict[int, Tensor]  # sums of the readers' |slopes|, of balls that have several
 
 
 def by_balls(slopes: Slopes) -> Tensor:
@@ -47,22 +55,34 @@ def by_balls(slopes: Slopes) -> Tensor:
 
 def followed(tape: list[Step], output: Ball, slope: Tensor) -> tuple[Tensor, Slopes]:
     """What local errors change slope * output by at most, and the slopes of the balls that are on no step."""
-    slopes = {id(output): (output, Ball(slope))}
+    slopes: Slopes = {id(output): (output, Ball(slope))}
+    sizes: Sizes = {}
+    is_rounded = any(step.u for step in tape)
     found = torch.zeros((), dtype=slope.dtype, device=slope.device)
     for step in reversed(tape):
         if id(step.out) not in slopes:
             continue
         _, g = slopes.pop(id(step.out))
-        found = found + off(g, step.local)
+        size = sizes.pop(id(step.out), None)
+        if size is None:
+            found = found + off(g, step.local)
+        else:
+            forms = step.between_forms
+            found = found + off(g, (step.local - forms).clamp(min=0)) + off(Ball(size), forms)
         if step.is_tight:
             found = found + off(Ball(torch.zeros_like(g.mid), g.radius, g.norm), step.out.radius)
             g = Ball(g.mid)
-        for ball, more in zip(step.inputs, step.pull(g), strict=True):
+        passed = step.pull(Ball(size)) if step.is_same and size is not None else (None,) * len(step.inputs)
+        for ball, more, through in zip(step.inputs, step.pull(g), passed, strict=True):
             if ball.rad is not None:
                 assert more is not None, "a ball that is not exact has slopes"
                 before = slopes.get(id(ball))
                 slopes[id(ball)] = ball, more if before is None else plus(SLOPES, before[1], more)
-    return found, slopes
+                if is_rounded and (before is not None or through is not None):
+                    own = more.size if through is None else through.size
+                    others = 0.0 if before is None else sizes.get(id(ball), before[1].size)
+                    sizes[id(ball)] = (own + others) * ENLARGE
+    return found, {key: (ball, Ball(sizes[key]) if key in sizes else g) for key, (ball, g) in slopes.items()}
 
 
 Pairs = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -72,7 +72,7 @@ def where_all_hold(at: Arithmetic, x: Ball, conditions: list[Tensor]) -> Ball:
         return x
     none = torch.where(torch.stack(conditions).all(), 0.0, torch.nan).to(x.mid.dtype)
     out = Ball(x.mid, x.radius + none, x.norm, x.infinite)
-    return at.record(out, (x,), none.expand(x.mid.shape), lambda slope: (slope,))
+    return at.record(out, (x,), none.expand(x.mid.shape), lambda slope: (slope,), is_same=True)
 
 
 def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], at: Arithmetic, device: torch.device) -> Any:

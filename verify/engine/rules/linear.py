@@ -262,9 +262,9 @@ def reshaped(x: Ball, shape: tuple[int, ...]) -> Ball:
 def linear(at: Arithmetic, x: Ball, weight: Ball, bias: Ball | None = None) -> Ball:
     """x W^T + b, the bias added afterwards or as one more term of the sum."""
     if x.mid.ndim == 1:
-        row = at.record(reshaped(x, (1, -1)), (x,), torch.zeros(()), lambda g: (reshaped(g, (-1,)),))
+        row = at.record(reshaped(x, (1, -1)), (x,), torch.zeros(()), lambda g: (reshaped(g, (-1,)),), is_same=True)
         out = linear(at, row, weight, bias)
-        return at.record(reshaped(out, (-1,)), (out,), torch.zeros(()), lambda g: (reshaped(g, (1, -1)),))
+        return at.record(reshaped(out, (-1,)), (out,), torch.zeros(()), lambda g: (reshaped(g, (1, -1)),), is_same=True)
     out = product(at, x, turned(weight), more=2)
     return out if bias is None else biased(at, out, bias, x.mid.shape[-1])
 
@@ -278,7 +278,7 @@ def biased(at: Arithmetic, x: Ball, bias: Ball, k: int) -> Ball:
 def widened(at: Arithmetic, x: Ball, by: Tensor) -> Ball:
     """The ball with a larger radius, and the norm that goes with it."""
     out = Ball(x.mid, (x.radius + by) * ENLARGE, None if x.norm is None else x.norm.plus(by), x.infinite)
-    return at.record(out, (x,), by, lambda slope: (slope,))
+    return at.record(out, (x,), by, lambda slope: (slope,), is_same=True)
 
 
 @rule("aten.addmm.default", "aten.baddbmm.default")
@@ -381,4 +381,4 @@ def variance(at: Arithmetic, x: Ball, dim: Any = None, *, correction: Any = 1, k
 
 def negated(at: Arithmetic, x: Ball) -> Ball:
     out = Ball(-x.mid, x.rad, x.norm, x.infinite)
-    return at.record(out, (x,), torch.zeros_like(x.mid), lambda slope: (negated(SLOPES, slope),))
+    return at.record(out, (x,), torch.zeros_like(x.mid), lambda slope: (negated(SLOPES, slope),), is_same=True)

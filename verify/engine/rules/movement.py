@@ -291,7 +291,7 @@ def where(at: Arithmetic, condition: Any, a: Any, b: Any) -> Ball:
     out = Ball(mid, rad, None, x.infinite or y.infinite)
     if at.tape is None or rad is None or isinstance(condition, Unsure):
         return out
-    return at.record(out, (x, y), torch.zeros(()), lambda slope: chosen(slope, condition, x, y))
+    return at.record(out, (x, y), torch.zeros(()), lambda slope: chosen(slope, condition, x, y), is_same=True)
 
 
 def chosen(slope: Ball, condition: Tensor, x: Ball, y: Ball) -> tuple[Ball | None, Ball | None]:
@@ -323,7 +323,8 @@ def record_move(at: Arithmetic, move: Any, args: Any, options: Any, out: Any) ->
         return
     for i, part in enumerate(outs):
         if part.rad is not None:
-            at.record(part, tuple(given), torch.zeros(()), back(move, args, options, given, None if part is out else i))
+            pull = back(move, args, options, given, None if part is out else i)
+            at.record(part, tuple(given), torch.zeros(()), pull, is_same=True)
 
 
 def back(move: Any, args: Any, options: Any, given: list[Ball], i: int | None) -> Pull:

@@ -177,7 +177,7 @@ def scores(
     at: Arithmetic, q: Ball, k: Ball, mask: Any, is_causal: bool, scale: float | None, multiply: Any = product
 ) -> Ball:
     """q k^T times the scale (else 1 / sqrt(d)) plus the mask: exactly -inf where a truth value is false."""
-    keys = at.record(turned(k), (k,), torch.zeros(()), lambda g: (turned(g),))
+    keys = at.record(turned(k), (k,), torch.zeros(()), lambda g: (turned(g),), is_same=True)
     found = multiply(at, q, keys, more=6)  # q and k may each be scaled by the root of the scale
     if scale is None:
         value = q.mid.new_tensor(1 / math.sqrt(q.mid.shape[-1]))
@@ -206,7 +206,7 @@ def masked(at: Arithmetic, x: Ball, mask: Tensor) -> Ball:
 
     mid = torch.where(mask, x.mid, torch.full_like(x.mid, -math.inf))
     out = Ball(mid, torch.where(mask | torch.isnan(x.radius), x.radius, torch.zeros_like(mid)), None, infinite=True)
-    return at.record(out, (x,), torch.zeros(()), kept)
+    return at.record(out, (x,), torch.zeros(()), kept, is_same=True)
 
 
 @rule("aten.native_layer_norm.default")
@@ -291,8 +291,8 @@ def reordered(at: Arithmetic, out: Ball, x: Ball, eps: float, weight: Ball | Non
 
     What rounding x w/s and mean w/s adds is within what N(x) may be off by. b is rounded once more, with mean w/s
     subtracted, and so is the sum; w/s underflows only where it is small, and is multiplied by |x| + |mean|, `size`.
-    It may overflow where w (x - mean)/s does not: then the sum is no number. The computed s is at least half of it, as
-    N(x) is unbounded where the variance is off by more than a quarter.
+    It may overflow where w (x - mean)/s does not: then the sum is no number. The computed s is that of a variance off
+    by at most a quarter, beyond which N(x) is unbounded, and within ULPS u of its root.
     """
     d = x.mid.shape[-1]
     square = x.size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4))
@@ -304,7 +304,9 @@ def reordered(at: Arithmetic, out: Ball, x: Ball, eps: float, weight: Ball | Non
     if weight is not None:
         may_underflow = (weight.mid.abs() - weight.radius <= 4 * at.tiny * most) & (weight.size > 0)
         extra = extra + torch.where(may_underflow, 2 * at.tiny * size, torch.zeros_like(size))
-    loudest = 2 * (1.0 if weight is None else scale) * (size + 1.0) / least * ENLARGE + shift
+    loudest = (
+        2 * (1 + at.by_root(ULPS, 2)) * (1.0 if weight is None else scale) * (size + 1.0) / least * ENLARGE + shift
+    )
     return widened(at, out, at.checked(loudest, extra.expand_as(out.mid)))
 
 
@@ -357,12 +359,16 @@ def layer_norm_rounding(at: Arithmetic, size: Tensor, z: Tensor, s0: Tensor, d: 
     mean_size = size.mean(-1, keepdim=True) * (1 + gamma(d + 4))
     square = size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4))
     mean_error = at.sums(d + 2) * mean_size + at.lost_in_sums(d)
-    var_error = at.sums(4 * d + 16) * square + at.lost_in_sums(4 * d)
+    # in steps each square and their mean are rounded, which a wider format's sums do not count
+    in_steps = 0.0 if at.accumulate is None else 4 * at.u
+    var_error = (at.sums(4 * d + 16) + in_steps) * square + at.lost_in_sums(4 * d)
     floor = s0.square()
     share = var_error / floor
-    # 1/sqrt(V'): off by less than delta/V relatively where delta <= V/4, then a root and a quotient
-    relative = torch.where(share <= 0.25, share + 2 * ULPS * at.u, torch.full_like(share, math.inf))
-    local = (mean_error + 8 * at.u * (size + mean_size) + 4 * at.tiny) / s0 + z * relative + 4 * at.tiny
+    # 1/sqrt(V'): off by less than delta/V relatively where delta <= V/4; then the centring, a root, 1/root, a product
+    relative = share + (1 + share) * at.by_root(ULPS, 6)
+    relative = torch.where(share <= 0.25, relative, torch.full_like(share, math.inf))
+    centre_error = (mean_error + 8 * at.u * (size + mean_size) + 4 * at.tiny) / s0
+    local = centre_error * (1 + relative) + z * relative + 4 * at.tiny
     return at.checked(square.expand_as(local) * d, local * ENLARGE)
 
 
@@ -395,8 +401,8 @@ def batch_norm(
 ) -> tuple[Ball, None, None]:
     """BatchNorm by stored means and variances: x a + (b - mean a) with a = w / sqrt(var + eps).
 
-    In a dtype it may be computed so, or as (x - mean) / sqrt(var + eps) w + b, the factors in any order: fewer than 24
-    roundings, those of the root ULPS u each, of terms that add up to at most (|x| + |mean|) |a| + |b|. Two of the
+    In a dtype it may be computed so, or as (x - mean) / sqrt(var + eps) w + b, the factors in any order: at most 10
+    roundings and a root within ULPS u, of terms that add up to at most (|x| + |mean|) |a| + |b|. Two of the
     factors may overflow where all three do not.
     """
     real = replace(at, stored=None, accumulate=None)
@@ -413,7 +419,7 @@ def batch_norm(
         for part in (scale, mean, inverse, weight, bias)
     )
     size = (x.size + centre) * a + b
-    extra = (2 * ULPS + 8) * at.u * size + at.tiny * (4 + w + x.size + centre + root) * 2
+    extra = at.by_root(ULPS, 10) * size + at.tiny * (4 + w + x.size + centre + root) * 2
     pairs = (x.size + centre) * torch.maximum(root, w)
     largest = torch.maximum(torch.maximum(size, pairs), torch.maximum(a, root).expand_as(size))
     return widened(at, out, at.checked(largest * ENLARGE, extra * ENLARGE)), None, None

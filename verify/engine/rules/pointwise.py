@@ -210,7 +210,7 @@ def relu(at: Arithmetic, x: Ball) -> Ball:
         between = Ball(torch.where(above, 1.0, half).to(x.mid.dtype), half.to(x.mid.dtype))
         return (times(SLOPES, slope, between),)
 
-    return at.record(out, (x,), torch.zeros_like(x.mid), pull)
+    return at.record(out, (x,), torch.zeros_like(x.mid), pull, is_same=True)
 
 
 @rule("aten.leaky_relu.default")
@@ -306,7 +306,7 @@ def within(at: Arithmetic, x: Ball, least: float, most: float) -> Ball:
     assert x.rad is not None
     reach = torch.maximum(x.mid - least, most - x.mid) + OF_SUMS + 2 * ULPS * at.u
     out = Ball(x.mid, torch.minimum(x.rad, reach), x.norm)
-    return at.record(out, (x,), torch.zeros_like(x.mid), lambda slope: (slope,))
+    return at.record(out, (x,), torch.zeros_like(x.mid), lambda slope: (slope,), is_same=True)
 
 
 @rule("aten.erf.default")

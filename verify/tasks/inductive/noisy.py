@@ -314,11 +314,12 @@ def of_root(at: Arithmetic, d: int, share: Tensor, low: Tensor) -> Tensor:
     """What a dtype's 1 / sqrt(variance + eps) may be off by, relatively, where the root is at least `low`.
 
     The variance is off by what sums of d squares are, and their mean is at most `share` times the root's square. So it
-    is by 2 `share` relatively, and 1/s by 1/sqrt(1 - 2 share) - 1.
+    is by 2 `share` relatively, which leaves 1/sqrt(1 - 2 share), of which the root and what divides by it are off.
     """
     share = (at.sums(2 * d + 8) * share + at.lost_in_sums(2 * d) / low.square()) * ENLARGE
     is_some = share <= 0.25
-    relative = (1 / (1 - 2 * torch.where(is_some, share, 0.0)).sqrt() - 1) * ENLARGE + 8 * U + 2 * ULPS * at.u
+    of_variance = 1 / (1 - 2 * torch.where(is_some, share, 0.0)).sqrt()
+    relative = (of_variance * (1 + at.by_root(ULPS, 8)) - 1) * ENLARGE + 16 * U
     return torch.where(is_some, relative, torch.full_like(share, math.inf))
 
 
