@@ -72,6 +72,10 @@ class Budget:
         return Deadline(self.clock() + share * self.seconds, self.clock)
 
 
+class TimeIsUp(Exception):
+    """A deadline came in the middle of a piece of work that is nothing while it is not whole."""
+
+
 @dataclass(frozen=True)
 class Deadline:
     """The moment at which a search ends, on its clock."""
@@ -87,6 +91,11 @@ class Deadline:
     def is_up(self) -> bool:
         """Whether it is over; a budget of 0 is over at once."""
         return self.clock() >= self.at
+
+    def check(self) -> None:
+        """Raises: TimeIsUp where it is over."""
+        if self.is_up():
+            raise TimeIsUp
 
     def left(self) -> float:
         """Seconds until then, below zero afterwards."""

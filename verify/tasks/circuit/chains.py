@@ -28,7 +28,6 @@ RENAMED = renamed(run="input")
 DEFAULT_RUNS = 64
 MOST_RUNS = 1_000_000
 QUICK_POSITIONS = 3000  # a forward run of this length takes a few seconds
-PRODUCTS_PER_SECOND = 3e8  # of scores in constant-bit arithmetic, on one core
 LONG_RUN = 10.0  # seconds of a forward run that is announced
 
 
@@ -131,6 +130,8 @@ def judge(wish: ChainWish, asked: Request, decomposition: Decomposition) -> tupl
 
 def _announce(wish: ChainWish, asked: Request, nodes: int) -> None:
     """Says on stderr that forward runs in constant-bit arithmetic will take long."""
+    from verify.tasks.circuit.task import seconds_of_a_run
+
     seconds = seconds_of_a_run(nodes)
     if wish.reading is None and seconds > LONG_RUN and not asked.is_json:
         advice = "" if wish.bits is not None else "; --bits 2 asks for no smaller ones, which a run refutes"
@@ -145,9 +146,11 @@ def _decided(
 
     runs, decide = wish.runs_beside(decomposition.circuit.nodes), _decider(wish, asked)
     if wish.weights is None and wish.bits is None and asked.method == CERTIFIED:
-        return smallest_bits(decomposition, runs=runs, seed=asked.seed, progress=progress, decide=decide)
+        return smallest_bits(
+            decomposition, runs=runs, seed=asked.seed, budget=asked.budget, progress=progress, decide=decide
+        )
     model = wish.built(decomposition)
-    return model, decide(model, decomposition, runs=runs, seed=asked.seed, progress=progress)
+    return model, decide(model, decomposition, runs=runs, seed=asked.seed, budget=asked.budget, progress=progress)
 
 
 def _decider(wish: ChainWish, asked: Request) -> Callable[..., Certificate]:
@@ -158,20 +161,11 @@ def _decider(wish: ChainWish, asked: Request) -> Callable[..., Certificate]:
     from verify.tasks.circuit.report import format_of
 
     if wish.reading is None:
-        return partial(proof.certify, s=wish.bits, method=asked.method, budget=asked.budget)
+        return partial(proof.certify, s=wish.bits, method=asked.method)
     if asked.method != CERTIFIED:
-        return partial(dtype.run_by_torch, method=asked.method, budget=asked.budget)
+        return partial(dtype.run_by_torch, method=asked.method)
     fmt, accumulate = format_of(wish.reading)
     return partial(dtype.certify, fmt=fmt, accumulate=accumulate)
-
-
-def seconds_of_a_run(nodes: int) -> float:
-    """About how long one forward run of so many positions takes: every position meets all earlier ones in 2k lanes.
-
-    >>> round(seconds_of_a_run(3000), 1), round(seconds_of_a_run(40_000))
-    (0.7, 171)
-    """
-    return nodes**2 * 2 * nodes.bit_length() / PRODUCTS_PER_SECOND
 
 
 def publish(

@@ -14,7 +14,7 @@ from verify.arithmetic.formats import Format
 from verify.arithmetic.readings import Kernel, Real, Rounded
 from verify.frame import decide
 from verify.frame.certificate import Certificate
-from verify.frame.clock import Budget
+from verify.frame.clock import Budget, TimeIsUp
 from verify.frame.decide import Effort, Failure, Finding
 from verify.tasks.circuit.attention import UnboundedSteps
 from verify.tasks.circuit.decomposition import wrong_decomposition
@@ -62,6 +62,7 @@ def certify(
     accumulate: Format | None = None,
     runs: int = 0,
     seed: int = 0,
+    budget: float | Budget = 30.0,
     progress: Progress = silent,
 ) -> Certificate:
     """Decides the stored weights, rounded once to a format, in every order of evaluation; no format is real arithmetic.
@@ -81,7 +82,7 @@ def certify(
     reading = Real() if fmt is None else Rounded(fmt, accumulate)
     _ = arithmetic_of(reading)  # refuses an accumulation with fewer bits than the format
     problem = CircuitProblem.of(model, decomposition, prove, runs, progress)
-    return decide.certify(problem, reading, Effort(seed=seed))
+    return decide.certify(problem, reading, Effort(budget, seed))
 
 
 def run_by_torch(
@@ -123,7 +124,7 @@ class _RoundedProof:
         self.at, self.asked, self.progress = arithmetic_of(reading), problem.runs, problem.advance
         self.fmt = reading.format if isinstance(reading, Rounded) else None
         self.accumulate = reading.accumulate if isinstance(reading, Rounded) else None
-        self.positions = self.circuit.nodes - 1
+        self.positions, self.deadline = self.circuit.nodes - 1, effort.deadline()
 
     def find(self) -> Finding:
         wrong = wrong_decomposition(self.decomposition)
@@ -142,6 +143,8 @@ class _RoundedProof:
             reached, inputs = self._reachable(faults)
         except UnboundedSteps as undecided:
             return self._open(str(undecided), [])
+        except TimeIsUp:
+            return Finding.open(INDUCTION, "the budget ended before every step was bounded")
         if reached is None and len(open_) <= MAX_FAULTS:
             least = float(margins[margins > 0].min(initial=0.5))
             return self._proved(None if least <= SMALLEST else least, len(open_))
@@ -153,12 +156,13 @@ class _RoundedProof:
         return self._open(f"gate {self.circuit.name_of(fault.gate)}: {fault.why}{unknown}{others}", inputs)
 
     def _step(self, done: int, total: int) -> None:
-        self.progress("steps", done, total)
+        self.problem.stepped(done, total, self.deadline)
 
     def _reachable(self, faults: Iterator[Fault]) -> tuple[tuple[Fault, list[int] | WhyNone] | None, list[list[int]]]:
         """The first fault that some input may reach, and inputs that reach some."""
         first, inputs, finder = None, [], None
         for fault in faults:
+            self.deadline.check()
             finder = finder or InputFinder(self.circuit, self.seed)
             found = finder.find(fault)
             if found is WhyNone.IMPOSSIBLE:
@@ -179,6 +183,8 @@ class _RoundedProof:
         count, tried = len(inputs) + mask.bit_length(), []
         for run in runs_of(self.fmt, self.accumulate, self.positions):
             most = (1 << min(count, inputs_run(self.positions, run))) - 1
+            if self.deadline.is_up():
+                break
             tried.append(run.name)
             failure = self._run(run, [word & most for word in words], most)
             if failure is not None:

@@ -16,7 +16,7 @@ from constructions.errors import BadInput
 from verify.arithmetic.readings import ConstantBits
 from verify.frame import decide
 from verify.frame.certificate import Certificate, Verdict
-from verify.frame.clock import Budget
+from verify.frame.clock import Budget, TimeIsUp
 from verify.frame.decide import Effort, Finding, run_all, run_some
 from verify.tasks.circuit.decomposition import wrong_decomposition
 from verify.tasks.circuit.refutation import (
@@ -28,7 +28,7 @@ from verify.tasks.circuit.refutation import (
 )
 from verify.tasks.circuit.retrieval import TooManyPairs
 from verify.tasks.circuit.steps import Fault, Opaque, Steps
-from verify.tasks.circuit.task import CircuitProblem, Progress, silent
+from verify.tasks.circuit.task import CircuitProblem, Progress, seconds_of_a_run, silent
 
 if TYPE_CHECKING:
     from verify.tasks.circuit.model import CircuitModel
@@ -82,22 +82,30 @@ def smallest_bits(
     *,
     runs: int = 0,
     seed: int = 0,
+    budget: float | Budget = 30.0,
     progress: Progress = silent,
     decide: Callable[..., Certificate] = certify,
 ) -> tuple[CircuitModel, Certificate]:
-    """The built transformer with the fewest bits that is proved, all fewer bits being refuted.
+    """The built transformer with the fewest bits that is proved, all fewer bits being refuted, in one budget.
 
     The certificate's `smallest_bits` is None when some smaller s stayed undecided.
     """
     smaller: list[dict[str, object]] = []
+    effort = Effort(budget)
+    deadline = effort.deadline()
     for s in range(1, MAX_BITS + 1):  # no two models are held at once: each has tens of numbers for each gate
-        certificate = decide(build(decomposition.circuit, s=s), decomposition, seed=seed, progress=progress)
+        left = effort.left(deadline).budget
+        certificate = decide(
+            build(decomposition.circuit, s=s), decomposition, seed=seed, budget=left, progress=progress
+        )
         if certificate.verdict is Verdict.PROVED or s == MAX_BITS:
             break
         why = certificate.counterexample or certificate.reason
         smaller.append({"s": s, "verdict": certificate.verdict.value, "why": why})
     model = build(decomposition.circuit, s=s)
-    certificate = decide(model, decomposition, runs=runs, seed=seed, progress=progress) if runs else certificate
+    if runs:
+        left = effort.left(deadline).budget
+        certificate = decide(model, decomposition, runs=runs, seed=seed, budget=left, progress=progress)
     is_smallest = all(entry["verdict"] == "REFUTED" for entry in smaller)
     is_proved = certificate.verdict is Verdict.PROVED
     extra = {"smallest_bits": s if is_proved and is_smallest else None, "smaller_bits": smaller}
@@ -124,16 +132,18 @@ class _BitsProof:
     ) -> None:
         self.problem, self.reading, self.machine, self.effort = problem, reading, machine, effort
         self.circuit, self.n = problem.decomposition.circuit, problem.model.n
+        self.deadline = effort.deadline()
 
     def find(self) -> Finding:
         unreached: list[tuple[Fault, WhyNone]] = []
         finder: InputFinder | None = None
         least: float | None = 0.5
         try:
-            steps = Steps(self.machine, lambda done, total: self.problem.advance("steps", done, total))
+            steps = Steps(self.machine, lambda done, total: self.problem.stepped(done, total, self.deadline))
             for block in steps.blocks(self.circuit):
                 least = None if least is None or block.least is None else min(least, block.least)
                 for fault in block.faults:
+                    self.deadline.check()
                     finder = finder or InputFinder(self.circuit, self.effort.seed)
                     found = finder.find(fault)
                     if isinstance(found, list):
@@ -143,6 +153,8 @@ class _BitsProof:
                         return self._searched(f"{MAX_FAULTS} steps differ from their gates")
         except (Opaque, TooManyPairs):
             return self._unstructured()
+        except TimeIsUp:
+            return Finding.open(INDUCTION, "the budget ended before every step was looked at")
         open_ = [(fault, reach) for fault, reach in unreached if reach is not WhyNone.IMPOSSIBLE]
         if open_:
             fault, reach = open_[0]
@@ -157,8 +169,11 @@ class _BitsProof:
         return Finding.proved(INDUCTION, (least or None) if is_known else 0.0, extra=extra)
 
     def _refuted(self, fault: Fault, found: list[int]) -> Finding:
-        """Runs the input that brings a fault's bits to its gate."""
-        item = tuple(found)
+        """Runs the input that brings a fault's bits to its gate, where there is time for a run."""
+        seconds, item = seconds_of_a_run(self.circuit.nodes), tuple(found)
+        if seconds > self.deadline.left():
+            differs = f"gate {self.circuit.name_of(fault.gate)}: {fault.why}"
+            return Finding.open(INDUCTION, f"{differs}, but to run an input that shows it takes about {seconds:.0f} s")
         if not self.problem.runner(self.reading)([item]).is_wrong.any():
             raise AssertionError(f"fault at gate {fault.gate} did not show when it was run")
         failure = self.problem.replay(item, 0, self.reading)
@@ -173,7 +188,9 @@ class _BitsProof:
         return run_all(self.problem, self.reading, UNLIMITED)
 
     def _searched(self, reason: str) -> Finding:
-        """Samples, where nothing is proved: a failure refutes."""
+        """Samples, where nothing is proved and there is time for a run: a failure refutes."""
+        if seconds_of_a_run(self.circuit.nodes) > self.deadline.left():
+            return Finding.open(SEARCH, reason)
         found = self._run_on(random_words(self.n, FEWEST_SAMPLES, self.effort.seed))
         return found if found.failure is not None else Finding.open(SEARCH, reason)
 
@@ -188,7 +205,7 @@ class _BitsProof:
         return replace(found, extra={"forward_runs": {"inputs": words[1].bit_length(), "all": is_all}})
 
     def _run_on(self, words: tuple[list[int], int]) -> Finding:
-        return run_some(self.problem, self.reading, self.effort, items_of(*words), argument=SEARCH)
+        return run_some(self.problem, self.reading, self.effort.left(self.deadline), items_of(*words), argument=SEARCH)
 
 
 def items_of(words: list[int], mask: int) -> list[tuple[int, ...]]:

@@ -20,6 +20,7 @@ from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import KERNEL_NAMES, format_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.torch_settings import lowered
+from verify.frame.clock import Deadline
 from verify.frame.decide import (
     LONGEST_BESIDE,
     Batch,
@@ -62,6 +63,17 @@ CONSTANT_BITS = (
 Proof = Callable[["CircuitProblem", Any, Effort], Finding]
 Progress = Callable[[str, int, int], None]
 
+PRODUCTS_PER_SECOND = 3e8  # of scores in constant-bit arithmetic, on one core
+
+
+def seconds_of_a_run(nodes: int) -> float:
+    """About how long one forward run of so many positions takes: every position meets all earlier ones in 2k lanes.
+
+    >>> round(seconds_of_a_run(3000), 1), round(seconds_of_a_run(40_000))
+    (0.7, 171)
+    """
+    return nodes**2 * 2 * nodes.bit_length() / PRODUCTS_PER_SECOND
+
 
 def silent(what: str, done: int, total: int) -> None:
     """Shows no progress."""
@@ -100,6 +112,14 @@ class CircuitProblem:
 
             model = unparametrized(model)
         return cls(model, decomposition, proof, runs, advance)
+
+    def stepped(self, done: int, total: int, deadline: Deadline) -> None:
+        """Shows how many steps are done.
+
+        Raises: TimeIsUp after the deadline.
+        """
+        self.advance("steps", done, total)
+        deadline.check()
 
     def parameters(self, reading: Reading) -> dict[str, object]:
         lanes = self.model.lanes

@@ -238,8 +238,8 @@ class RoundedReadout:
 def cell_margins(reduction: RoundedReduction, is_over: Callable[[], bool] = lambda: False) -> Array:
     """A lower bound on the computed margin of every cell (row, t, k - 1); only positive ones prove anything.
 
-    Cells that ranges leave open, where a neuron's range ignores what the others then are, are split: all of them where
-    they are few, else until one stays open, which leaves the model open, or `is_over` says so.
+    Cells that ranges leave open, where a neuron's range ignores what the others then are, are split until `is_over`
+    says so: all of them where they are few, else until one stays open, which leaves the model open.
     """
     readout = RoundedReadout(reduction)
     stored = reduction.stored
@@ -253,16 +253,18 @@ def cell_margins(reduction: RoundedReduction, is_over: Callable[[], bool] = lamb
     hardest = open_[np.argsort(margins[tuple(open_.T)], kind="stable")]
     are_many = len(open_) > stored.T
     for index, t, k in hardest.tolist():
-        if are_many and is_over():
+        if is_over():
             break
-        found = joint_margin(readout, reduction.rows[index], t, k)
+        found = joint_margin(readout, reduction.rows[index], t, k, is_over)
         margins[index, t, k] = np.fmax(margins[index, t, k], found)
         if are_many and not found > 0:
             break
     return margins
 
 
-def joint_margin(readout: RoundedReadout, row: Row, t: int, k: int) -> float:
+def joint_margin(
+    readout: RoundedReadout, row: Row, t: int, k: int, is_over: Callable[[], bool] = lambda: False
+) -> float:
     """The margin of a cell (k counts from 0), its multisets of other tokens split until the neurons decide jointly.
 
     What rounding the neurons and the readout can cost moves into b_2: off the right logit, onto the others.
@@ -282,4 +284,4 @@ def joint_margin(readout: RoundedReadout, row: Row, t: int, k: int) -> float:
     if not largest.max() <= at.stored.largest:
         return -np.inf
     cost[k + 1 - stored.first_count] *= -1
-    return margin_of_cell(RoundedReduction(replace(stored, b_2=stored.b_2 + cost), at), row, t, k + 1)
+    return margin_of_cell(RoundedReduction(replace(stored, b_2=stored.b_2 + cost), at), row, t, k + 1, is_over)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from verify.tasks.histogram.branch_and_bound import RegionSearch
@@ -11,17 +13,20 @@ from verify.tasks.histogram.rounded.reduction import RoundedReduction
 MOST_BATCHES = 1 << 10  # of regions, tried before a cell is left open
 
 
-def margin_of_cell(reduction: RoundedReduction, row: Row, t: int, k: int) -> float:
-    """A lower bound on the margin of the cell of token t with own count k, -inf where the search does not end."""
+def margin_of_cell(reduction: RoundedReduction, row: Row, t: int, k: int, is_over: Callable[[], bool]) -> float:
+    """A lower bound on the margin of the cell of token t with own count k, -inf where the search does not end.
+
+    `is_over` is asked before every batch.
+    """
     search, batches = RegionSearch(reduction, None, row, t, [k]), 0
 
-    def is_over() -> bool:
+    def gives_up() -> bool:
         nonlocal batches
         batches += 1
-        return search.is_lost or batches > MOST_BATCHES
+        return search.is_lost or batches > MOST_BATCHES or is_over()
 
-    while not search.is_finished and not is_over():
-        search.run_sizes([max(search.sizes)], is_over)
+    while not search.is_finished and not gives_up():
+        search.run_sizes([max(search.sizes)], gives_up)
     if search.is_lost or not search.is_finished:
         return -np.inf
     return search.right_margin[k]
