@@ -568,14 +568,14 @@ CASES = {
         lambda: is_refused(lambda: follower("p4").moved("constant_pad_nd", computed(1.0), [0, 1], value=0.9)),
     ),
     "few bits": (
-        rounded_graphs.RoundedFollower,
+        rounded_graphs,
         "check_widths",
         "own[0] >= min(fmt.p, p) and ",
         "",
         lambda: narrower("bfloat16") and not narrower("float64"),
     ),
     "a small range": (
-        rounded_graphs.RoundedFollower,
+        rounded_graphs,
         "check_widths",
         " and own[1] >= min(fmt.most, most)",
         "",

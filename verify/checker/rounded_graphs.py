@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 from verify.checker.arrays import FLOAT, Array, each, refuse
-from verify.checker.formats import NAMED
 from verify.checker.graphs import AT_ONCE, Follower, Node, TracedGraph, base_of, filled
 from verify.checker.moved import ZERO, MovedArray, OfArrays
 from verify.checker.moves import CREATING, MOVES, SIGNIFICANT, created, transposed
@@ -22,7 +21,7 @@ from verify.checker.operations import (
 )  # fmt: skip
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.rounded_norms import RoundedKernels
-from verify.checker.rounded_results import FUNCTIONS, NO_NUMBER, ULPS
+from verify.checker.rounded_results import FUNCTIONS, NO_NUMBER, ULPS, check_widths
 
 CHOOSING = {"abs", "maximum", "minimum", "clamp", "clamp_min", "hardtanh", "amax", "amin"}
 TRUTHS = {*OPPOSITE, "any", "all", "logical_and", "logical_or", "logical_xor", "logical_not"}
@@ -34,7 +33,7 @@ class RoundedFollower(Follower):
     def __init__(self, graph: TracedGraph, bits: int, at: RoundedKernels) -> None:
         super().__init__(graph, bits)
         self.at, self.found = at, at.number(0.0)  # what the logits are
-        self.check_widths()
+        check_widths(graph, self.uses, at.fmt)
         self.call, self.finish, self.most_at_once = self.called, self.hulls, 1 if at.errors.are_kept else AT_ONCE
         self.show = lambda found: found.mid if isinstance(found, MovedArray) else found
         self.rules: dict[str, Callable[..., Any]] = {
@@ -51,21 +50,6 @@ class RoundedFollower(Follower):
             "_safe_softmax": lambda x, dim: at.softmax(x, dim, ZERO),
             **{name: partial(self.function, name) for name in FUNCTIONS},
         }  # fmt: skip
-
-    def check_widths(self) -> None:
-        """No floats may have fewer bits or a smaller range than those they come from and what they are followed in.
-
-        That is so by whatever dtype an operation is asked for. A tensor without axes widens no other one.
-        """
-        widths, fmt = list[tuple[int, int]](), self.at.fmt
-        for node, used in zip(self.graph.nodes, self.uses, strict=True):
-            read = [widths[j] for j in used if self.graph.nodes[j]["shape"] != [] or node["shape"] == []]
-            p, most = (max(sizes, default=0) for sizes in ([q for q, _ in read], [top for _, top in read]))
-            own = (NAMED[node["dtype"]][0], NAMED[node["dtype"]][2]) if node["dtype"] in NAMED else (0, 0)
-            is_wide = own[0] >= min(fmt.p, p) and own[1] >= min(fmt.most, most)
-            is_wide = is_wide or node["dtype"] not in NAMED or base_of(node) in CREATING
-            require(is_wide, "program: a cast to fewer bits than the precision has", NOT_CHECKABLE)
-            widths.append(own if node["dtype"] is not None else (p, most))
 
     def hulls(self, values: Mapping[int, Any]) -> Array:
         found = values[self.graph.output]

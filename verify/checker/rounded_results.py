@@ -1,14 +1,16 @@
 """What an operation of a captured graph reads and leaves in a format of floats, in any evaluation of the contract."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flint import arb
 
 from verify.checker.arrays import FLOAT, Array, each
-from verify.checker.formats import BinaryFormat, scaled
+from verify.checker.formats import NAMED, BinaryFormat, scaled
+from verify.checker.graphs import TracedGraph, base_of
 from verify.checker.moved import ZERO, Errors, MovedArray, OfArrays, around
+from verify.checker.moves import CREATING
 from verify.checker.operations import ADDED, MINUS_INFINITY, OPERATIONS, TIMES, logistic, matmul
 from verify.checker.reading import NOT_CHECKABLE, require
 
@@ -166,3 +168,19 @@ class RoundedResults:
 def _once(fmt: BinaryFormat) -> arb:
     """What rounding a number does that was kept with 2p + 2 bits, some times over."""
     return (1 + fmt.u) * (1 + arb(2) ** -(2 * fmt.p + 2)) ** 8 - 1
+
+
+def check_widths(graph: TracedGraph, uses: Sequence[Sequence[int]], fmt: BinaryFormat) -> None:
+    """No floats may have fewer bits or a smaller range than those they come from and what they are followed in.
+
+    That is so by whatever dtype an operation is asked for. A tensor without axes widens no other one.
+    """
+    widths = list[tuple[int, int]]()
+    for node, used in zip(graph.nodes, uses, strict=True):
+        read = [widths[j] for j in used if graph.nodes[j]["shape"] != [] or node["shape"] == []]
+        p, most = (max(sizes, default=0) for sizes in ([q for q, _ in read], [top for _, top in read]))
+        own = (NAMED[node["dtype"]][0], NAMED[node["dtype"]][2]) if node["dtype"] in NAMED else (0, 0)
+        is_wide = own[0] >= min(fmt.p, p) and own[1] >= min(fmt.most, most)
+        is_wide = is_wide or node["dtype"] not in NAMED or base_of(node) in CREATING
+        require(is_wide, "program: a cast to fewer bits than the precision has", NOT_CHECKABLE)
+        widths.append(own if node["dtype"] is not None else (p, most))
