@@ -152,8 +152,8 @@ FORGED = [(name, reading) for name in MODELS for reading in READINGS[:4] if name
 
 
 @pytest.mark.parametrize("name, reading, seeds", first(2, [
-    ("classes", READINGS[1], range(12)), ("classes", READINGS[2], range(12)),
-    *((name, reading, range(8, 9 if name in SLOW else 20)) for name, reading in FORGED),
+    ("classes", READINGS[1], range(6)), ("classes", READINGS[2], range(6)),
+    *((name, reading, range(6, 7 if name in SLOW else 18)) for name, reading in FORGED),
 ]), ids=str)  # fmt: skip
 def test_no_forgery_holds_that_an_evaluation_shows_to_be_false(name, reading, seeds):
     weights, text = saved(name, reading)
