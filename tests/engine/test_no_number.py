@@ -10,7 +10,7 @@ from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
 from verify.engine import exact
 from verify.engine.balls import Arithmetic, Ball, Norm, Unsure, Whole, length
-from verify.engine.rules import RULES, normalisation, pointwise
+from verify.engine.rules import RULES, linear, normalisation, pointwise
 
 ONE, TWO, SAME = [(2, 4)], [(2, 3), (3,)], [(2, 3), (2, 3)]
 HEADS = [(3, 2), (3, 2), (3, 2)]
@@ -272,6 +272,41 @@ def test_what_overflows_has_no_radius():
     assert torch.isnan(tf32.radius).tolist() == [False, True]
     tiny, number = at.tensor(torch.tensor([1e-5])), at.tensor(torch.tensor([1e-3]))
     assert torch.isnan(RULES["aten.div.Tensor"](at, number, tiny).radius).all()  # a times the rounded 1/b
+
+
+def float16(*rows):
+    return Ball(torch.tensor(rows, dtype=torch.float64))
+
+
+def biased_first():
+    """(40000 + 30000) - 30000 in float16."""
+    at, bias = Arithmetic(FORMATS["float16"]), float16([4e4]).mid[0]
+    return RULES["aten.linear.default"](at, float16([3e4, -3e4]), float16([1.0, 1.0]), Ball(bias)).radius.isnan().all()
+
+
+def scaled_first(q, k, scale):
+    """How far the first of two weights may be from its middle, their values being 1 and 0."""
+    keys, rule = float16([k], [0.0]), RULES["aten.scaled_dot_product_attention.default"]
+    out = rule(Arithmetic(FORMATS["float16"]), float16([q]), keys, float16([1.0], [0.0]), scale=scale)
+    return out.mid, out.radius
+
+
+def underflows():
+    mid, radius = scaled_first(2.0**-14, 2.0**15, 0.5)
+    return mid.item() > 0.7 and not radius.item() < mid.item() - 0.5  # a query of 0 has the weight 1/2
+
+
+@pytest.mark.parametrize(
+    "case, owner, function, right, wrong",
+    [
+        (biased_first, linear, "biased", "at.checked(size, (share", "(lambda _, off: off)(size, (share"),
+        (underflows, normalisation, "scores", "4 * at.tiny * loud", "0 * loud"),
+    ],
+)
+def test_another_order_that_leaves_the_range_is_held(case, owner, function, right, wrong):
+    assert case()
+    with planted(owner, function, right, wrong):
+        assert not case()
 
 
 @pytest.mark.parametrize("options", [{"mask": CAUSAL}, {"is_causal": True}])

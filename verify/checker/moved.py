@@ -61,7 +61,7 @@ class Errors:
         if not self.are_kept:
             return MovedArray(each(around, x.mid, off), x.moved)
         middle = each(lambda m, e: m if e.is_finite() else arb("nan"), x.mid, off)
-        added = {i: e for i, e in enumerate(off.rows[0]) if e != 0 and e.is_finite()}
+        added = {i: e.upper() for i, e in enumerate(off.rows[0]) if e.upper() != 0 and e.is_finite()}
         zeros = [ZERO] * off.size
         rows = {next(self.numbers): [*zeros[:i], e, *zeros[i + 1 :]] for i, e in added.items()}
         return MovedArray(middle, {**x.moved, **rows})
@@ -150,11 +150,16 @@ def _gap(slope: arb, low: arb, high: arb) -> arb:
     return ZERO if slope in (0, 1) and (low >= 0 or high <= 0) else (-slope * low).max((1 - slope) * high).upper()
 
 
+def _is_masked(score: arb, moves: Sequence[arb]) -> bool:
+    """Whether a score is exactly -inf; what is no number is not, though it does not compare as another one."""
+    return bool(score == MINUS_INFINITY) and all(d.is_finite() for d in moves)
+
+
 def _weights(
     scores: Sequence[arb], moves: Sequence[Sequence[arb]], off: Callable[[arb], arb], empty: arb
 ) -> tuple[list[arb], list[list[arb]], list[arb]]:
     """The weights at the scores' middles, how each error moves them, and how far they are off besides."""
-    n, there = len(scores), [j for j, s in enumerate(scores) if s != MINUS_INFINITY]
+    n, there = len(scores), [j for j, s in enumerate(scores) if not _is_masked(s, [d[j] for d in moves])]
     if not there:
         return [empty] * n, [[ZERO] * n for _ in moves], [ZERO] * n
     p = dict(zip(there, weights_of([scores[j].mid() for j in there]), strict=True))

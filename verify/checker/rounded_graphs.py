@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from verify.checker.arrays import FLOAT, Array, refuse
+from verify.checker.arrays import FLOAT, Array, each, refuse
 from verify.checker.graphs import AT_ONCE, Follower, Node, TracedGraph, base_of, filled
 from verify.checker.moved import ZERO, MovedArray, OfArrays
-from verify.checker.moves import CREATING, MOVES, SIGNIFICANT, transposed
+from verify.checker.moves import CREATING, MOVES, SIGNIFICANT, created, transposed
 from verify.checker.operations import (
     ADDED,
     OPERATIONS,
@@ -21,7 +21,7 @@ from verify.checker.operations import (
 )  # fmt: skip
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.rounded_norms import RoundedKernels
-from verify.checker.rounded_results import FUNCTIONS, NO_NUMBER, ULPS
+from verify.checker.rounded_results import FUNCTIONS, NO_NUMBER, ULPS, check_widths
 
 CHOOSING = {"abs", "maximum", "minimum", "clamp", "clamp_min", "hardtanh", "amax", "amin"}
 TRUTHS = {*OPPOSITE, "any", "all", "logical_and", "logical_or", "logical_xor", "logical_not"}
@@ -33,6 +33,7 @@ class RoundedFollower(Follower):
     def __init__(self, graph: TracedGraph, bits: int, at: RoundedKernels) -> None:
         super().__init__(graph, bits)
         self.at, self.found = at, at.number(0.0)  # what the logits are
+        check_widths(graph, self.uses, at.fmt)
         self.call, self.finish, self.most_at_once = self.called, self.hulls, 1 if at.errors.are_kept else AT_ONCE
         self.show = lambda found: found.mid if isinstance(found, MovedArray) else found
         self.rules: dict[str, Callable[..., Any]] = {
@@ -73,7 +74,7 @@ class RoundedFollower(Follower):
         args, kwargs = filled(node["args"], values), filled(node["kwargs"], values)
         kwargs = {name: x for name, x in kwargs.items() if name != "dtype"}
         if base == "_to_copy":
-            return self.cast(args[0], node["dtype"], self.graph.nodes[self.uses[i][0]]["dtype"])
+            return self.cast(args[0], node["dtype"])
         if base == "index":
             self.check_places(i)
         if base in MOVES or base == "cat":
@@ -83,7 +84,7 @@ class RoundedFollower(Follower):
         require(base in self.rules, f"program: {node['op'][:60]} is not followed in a dtype", NOT_CHECKABLE)
         return self.rules[base](*args, **kwargs)
 
-    def cast(self, x: Any, dtype: str, before: str) -> Any:
+    def cast(self, x: Any, dtype: str) -> Any:
         """Numbers of another format, none with fewer bits than are followed; a rounding is one that all may have."""
         if dtype not in SIGNIFICANT:
             return (
@@ -92,9 +93,8 @@ class RoundedFollower(Follower):
                 else refuse("a float cast to whole numbers")
             )
         if not isinstance(x, MovedArray):
-            return self.at.number(x)
-        is_wide = SIGNIFICANT[dtype] >= min(self.at.fmt.p, SIGNIFICANT[before])
-        require(is_wide, "program: a cast to fewer bits than the precision has", NOT_CHECKABLE)
+            is_narrow = SIGNIFICANT[dtype] < self.at.fmt.p
+            return self.at.number(each(lambda v: created(float(v), dtype), x) if is_narrow else x)
         return x
 
     def moved(self, base: str, x: Any, *rest: Any, **options: Any) -> Any:
@@ -104,7 +104,7 @@ class RoundedFollower(Follower):
             return linear(lambda *parts: move([*parts], *rest, **options), *map(self.unread, x))
         x = self.unread(x)
         if base == "constant_pad_nd":
-            require(rest[1:] in ((), (0,)), "program: padding by another number than 0", NOT_CHECKABLE)
+            require(rest[1:] in ((), (0,)) and not options, "program: padding by another number than 0", NOT_CHECKABLE)
         if base in ("split", "split_with_sizes", "unbind"):
             parts = range(len(move(x.mid, *rest, **options)))
             return tuple(linear(lambda a, k=k: move(a, *rest, **options)[k], x) for k in parts)
@@ -149,22 +149,23 @@ class RoundedFollower(Follower):
         if n in names:
             return self.function(names[n], x)
         require(n in range(1, 17), "program: such a power", NOT_CHECKABLE)
-        x = found = self.at.read(x)
-        for _ in range(int(n) - 1):
-            found = self.at.read(self.at.times(TIMES, found, x))
+        one = found = self.at.read(x)
+        for k in range(int(n) - 1):
+            found = self.at.read(self.at.times(TIMES, found, self.at.read(x) if k else one))
         return self.at.left(found, found.size, 0, ULPS)
 
     def linear(self, x: Any, W: Any, bias: Any = None) -> MovedArray:
-        found = self.at.matrices(x, W, lambda a, b: matmul(a, transposed(b, 0, 1)))
-        return found if bias is None else self.at.with_bias(found, bias, x.mid.shape[-1])
+        return self.at.matrices(x, W, lambda a, b: matmul(a, transposed(b, 0, 1)), bias=bias)
 
     def added(self, bias: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> MovedArray:
         require(beta == alpha == 1, "program: a multiple in a matrix product", NOT_CHECKABLE)
-        return self.at.with_bias(self.at.matrices(x, y), bias, x.mid.shape[-1])
+        return self.at.matrices(x, y, bias=bias)
 
     def sums(self, op: OfArrays, stored: int, x: Any, *where_: Any) -> MovedArray:
         x = self.at.read(x)
-        return self.at.left(self.at.errors.linear(lambda a: op(a, *where_), x), op(x.size, *where_), x.mid.size, stored)
+        n, found = x.mid.size, self.at.errors.linear(lambda a: op(a, *where_), x)
+        found = self.at.left(found, op(x.size, *where_), n, stored)
+        return self.at.within(found, summed(x.size, *where_), n) if op is mean else found
 
     def function(self, name: str, x: Any, approximate: str = "none") -> MovedArray:
         require(approximate == "none", "program: an approximate GELU", NOT_CHECKABLE)

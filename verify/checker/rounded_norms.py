@@ -55,9 +55,12 @@ class RoundedKernels(RoundedResults):
         if enable_gqa:
             k, v = (self.errors.linear(lambda a: shared(a, q.mid.shape[-3]), x) for x in (k, v))
         d, (m, n) = q.mid.shape[-1], (q.mid.shape[-2], k.mid.shape[-2])
-        scores = self.read(self.matrices(q, k, lambda a, b: product_of(a, transposed(b, -2, -1)), 7, 2))
+        scores = self.read(self.matrices(q, k, by_keys, 7, 2))
         factor = self.number(1 / arb(d).sqrt() if scale is None else scale)
-        scores = self.times(TIMES, scores, factor, 1, 4 if scale is None else 1)
+        loud = TIMES(by_keys(ADDED(q.size, 1), ADDED(k.size, 1)), each(lambda f: f.max(arb(1)), factor.size))
+        lost = each(lambda size: 4 * self.fmt.tiny * size, loud)  # where a scaled number underflows
+        scores = self.times(TIMES, scores, factor, 1, 4 if scale is None else 1, lost)
+        scores = self.within(scores, loud, d + 8)
         if is_causal:
             mask = Array(TRUTH, (m, n), [[j <= i for i in range(m) for j in range(n)]])
         if isinstance(mask, Array) and mask.kind == TRUTH:
@@ -66,13 +69,8 @@ class RoundedKernels(RoundedResults):
             scores = self.plus(self.read(scores), self.read(mask))
         weights = self.softmax(scores, -1, ZERO)
         undivided = each(lambda w: 1 + 0 * w if w != 0 else w, weights.size)
-        is_there = self.left(MovedArray(product_of(undivided, v.size), {}), product_of(undivided, v.size), n)
-        return self.sum_within(self.matrices(weights, v, product_of, 3, 2), is_there.mid)
-
-    def sum_within(self, x: MovedArray, sizes: Array) -> MovedArray:
-        """No number where one of the sizes is none, or too large."""
-        top = self.fmt.largest
-        return self.errors.widened(x, each(lambda s: ZERO if abs(s) <= top else NO_NUMBER, sizes))
+        found = self.matrices(weights, v, product_of, 3, 2)
+        return self.within(found, product_of(undivided, v.size), (ULPS + 3) * (n + 1))
 
     def layer_norm(self, x: Any, sizes: list[int], weight: Any, bias: Any, eps: float) -> tuple[MovedArray]:
         """(x - mean) / s w + b, or x (w / s) + (b - mean w / s), with s^2 = variance + eps.
@@ -80,7 +78,7 @@ class RoundedKernels(RoundedResults):
         The mean is within gamma_(d+2) of the mean of |x|, the variance within gamma_(4d+16) of the mean of x^2, and
         eight roundings are relative to (|x| + |mean|) |w| / s + |b|, those of the root ULPS more.
         """
-        x = self.read(x)
+        again, x = x, self.read(x)
         if [*x.mid.shape[-1:]] != sizes:
             refuse("a norm over several axes")
         d, errors = x.mid.shape[-1], self.errors
@@ -89,11 +87,13 @@ class RoundedKernels(RoundedResults):
         centred = errors.linear(lambda a: ADDED(a, OPERATIONS["neg"](average_of(a))), x)
         squares = errors.linear(average_of, errors.product(TIMES, centred, centred))
         square = average_of(TIMES(x.size, x.size))
-        is_there = each(lambda v: ZERO if d * v <= self.fmt.largest else NO_NUMBER, square)
-        variance = self.left(squares, square, 4 * d + 16, stored, is_there)
+        variance = self.left(squares, square, 4 * d + 16, stored)
+        variance = self.within(variance, TIMES(ADDED(square, 1), d), 4 * d + 16)
         inverse = errors.function(*FUNCTIONS["rsqrt"], errors.linear(ADDED, variance, self.number(eps)))
         of_root = self.of_function(self.inner.u if self.is_one_norm else self.fmt.u, w, 5)
         inverse = errors.widened(inverse, each(lambda v: (of_root * v).upper(), inverse.size))
+        if not self.is_one_norm:  # which reads x once
+            centred = errors.linear(lambda a, b: ADDED(b, OPERATIONS["neg"](average_of(a))), x, self.read(again))
         off_centre = self.left(centred, ADDED(average, TIMES(x.size, 0.0)), d + 2, stored)
         found, scale = errors.product(TIMES, off_centre, inverse), MovedArray(Array(FLOAT, (), [[arb(1)]]), {})
         shift = MovedArray(Array(FLOAT, (), [[ZERO]]), {})
@@ -112,13 +112,15 @@ class RoundedKernels(RoundedResults):
         return (errors.widened(found, each(off, x.size, average, inverse.size, scale.size, shift.size)),)
 
     def rms_norm(self, x: Any, sizes: list[int], weight: Any = None, eps: Any = None) -> tuple[MovedArray]:
-        """Each step in turn, the weight multiplied by the scale or by x first."""
-        x, d = self.read(x), sizes[-1]
+        """Each step in turn, which need not read x alike; the weight multiplied by the scale or by x first."""
+        again, x, d = x, self.read(x), sizes[-1]
         if [*x.mid.shape[-1:]] != sizes or eps is None:
             refuse("a norm over several axes, or without eps")
         squares = self.read(self.times(TIMES, x, x))
         average = self.left(self.errors.linear(average_of, squares), average_of(squares.size), d, 3)
+        average = self.within(average, TIMES(average_of(squares.size), d), d)
         scale = self.read(self.function("rsqrt", self.read(self.plus(self.read(average), self.number(eps))), 4))
+        x = self.read(again)
         found = self.times(TIMES, x, scale)
         if weight is None:
             return (found,)
@@ -126,7 +128,11 @@ class RoundedKernels(RoundedResults):
         found = self.times(TIMES, self.read(found), W)
         pairs = each(lambda v, s, w: w * v.max(s), x.size, scale.size, W.size)
         lost = each(lambda v, s: 2 * self.fmt.tiny * (v + s), x.size, scale.size)
-        return (self.sum_within(self.left(found, found.size, 0, 0, lost), pairs),)
+        return (self.within(self.left(found, found.size, 0, 0, lost), pairs, 1),)
+
+
+def by_keys(x: Array, y: Array) -> Array:
+    return product_of(x, transposed(y, -2, -1))
 
 
 def average_of(x: Array) -> Array:

@@ -1,14 +1,16 @@
 """What an operation of a captured graph reads and leaves in a format of floats, in any evaluation of the contract."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flint import arb
 
 from verify.checker.arrays import FLOAT, Array, each
-from verify.checker.formats import BinaryFormat, scaled
+from verify.checker.formats import NAMED, BinaryFormat, scaled
+from verify.checker.graphs import TracedGraph, base_of
 from verify.checker.moved import ZERO, Errors, MovedArray, OfArrays, around
+from verify.checker.moves import CREATING
 from verify.checker.operations import ADDED, MINUS_INFINITY, OPERATIONS, TIMES, logistic, matmul
 from verify.checker.reading import NOT_CHECKABLE, require
 
@@ -99,33 +101,45 @@ class RoundedResults:
     def left(self, x: MovedArray, size: Array, roundings: int, stored: int = 0, lost: Any = 0) -> MovedArray:
         """What terms that add up to `size` leave: off by so many roundings in a sum, and so many that are stored."""
         share = (1 + self.v) ** roundings * (1 + self.u) ** stored - 1
-        tiny = (2 * roundings * self.inner.tiny + 2 * stored * self.fmt.tiny) * (1 + share)
+        tiny = 2 * roundings * self.inner.tiny + 2 * stored * self.fmt.tiny
 
         def off(middle: arb, most: arb, more: arb) -> arb:
-            if middle == MINUS_INFINITY or most == 0:
+            if middle == MINUS_INFINITY or most == 0 and more.is_finite():
                 return ZERO
-            found = share * most + tiny + more
+            found = share * most + (tiny + more) * (1 + share)
             return found.upper() if most + found <= self.fmt.largest else NO_NUMBER
 
         return self.errors.widened(x, each(off, x.mid, size, lost))
+
+    def within(self, x: MovedArray, sizes: Array, roundings: int) -> MovedArray:
+        """No number where terms of other sums on the way, rounded so often, may add up to more than the largest one."""
+        top = self.fmt.largest / ((1 + self.v) ** roundings * (1 + self.u))
+        return self.errors.widened(x, each(lambda s: ZERO if s <= top else NO_NUMBER, sizes))
 
     # ---- sums, products and functions of what is read
 
     def plus(self, x: MovedArray, y: MovedArray, roundings: int = 1, stored: int = 0) -> MovedArray:
         return self.left(self.errors.linear(ADDED, x, y), ADDED(x.size, y.size), roundings, stored)
 
-    def times(self, op: OfArrays, x: MovedArray, y: MovedArray, roundings: int = 1, stored: int = 0) -> MovedArray:
-        return self.left(self.errors.product(op, x, y), op(x.size, y.size), roundings, stored)
+    def times(
+        self, op: OfArrays, x: MovedArray, y: MovedArray, roundings: int = 1, stored: int = 0, lost: Any = 0
+    ) -> MovedArray:
+        return self.left(self.errors.product(op, x, y), op(x.size, y.size), roundings, stored, lost)
 
-    def matrices(self, x: Any, y: Any, op: OfArrays = matmul, more: int = 0, stored: int = 0) -> MovedArray:
+    def matrices(
+        self, x: Any, y: Any, op: OfArrays = matmul, more: int = 0, stored: int = 0, bias: Any = None
+    ) -> MovedArray:
         """Sums of k products in any order, each rounded as a product and in k - 1 sums, and one more with a bias."""
         x, y = self.read(x), self.read(y)
-        return self.times(op, x, y, x.mid.shape[-1] + 1 + more, stored)
+        terms = x.mid.shape[-1]
+        found = self.times(op, x, y, terms + 1 + more, stored)
+        return found if bias is None else self.with_bias(found, bias, op(x.size, y.size), terms)
 
-    def with_bias(self, x: MovedArray, bias: Any, terms: int) -> MovedArray:
+    def with_bias(self, x: MovedArray, bias: Any, size: Array, terms: int) -> MovedArray:
         """A bias is added to a sum that may have been stored, or is its first term, of which all roundings are."""
         bias = self.read(bias)
-        return self.left(self.plus(self.read(x), bias), bias.size, terms + 1)
+        found = self.left(self.plus(self.read(x), bias), bias.size, terms + 1)
+        return self.within(found, ADDED(size, bias.size), terms + 1)
 
     def function(self, name: str, x: MovedArray, more: int = 0) -> MovedArray:
         """A function within ULPS u of its value; `more` roundings besides."""
@@ -154,3 +168,19 @@ class RoundedResults:
 def _once(fmt: BinaryFormat) -> arb:
     """What rounding a number does that was kept with 2p + 2 bits, some times over."""
     return (1 + fmt.u) * (1 + arb(2) ** -(2 * fmt.p + 2)) ** 8 - 1
+
+
+def check_widths(graph: TracedGraph, uses: Sequence[Sequence[int]], fmt: BinaryFormat) -> None:
+    """No floats may have fewer bits or a smaller range than those they come from and what they are followed in.
+
+    That is so by whatever dtype an operation is asked for. A tensor without axes widens no other one.
+    """
+    widths = list[tuple[int, int]]()
+    for node, used in zip(graph.nodes, uses, strict=True):
+        read = [widths[j] for j in used if graph.nodes[j]["shape"] != [] or node["shape"] == []]
+        p, most = (max(sizes, default=0) for sizes in ([q for q, _ in read], [top for _, top in read]))
+        own = (NAMED[node["dtype"]][0], NAMED[node["dtype"]][2]) if node["dtype"] in NAMED else (0, 0)
+        is_wide = own[0] >= min(fmt.p, p) and own[1] >= min(fmt.most, most)
+        is_wide = is_wide or node["dtype"] not in NAMED or base_of(node) in CREATING
+        require(is_wide, "program: a cast to fewer bits than the precision has", NOT_CHECKABLE)
+        widths.append(own if node["dtype"] is not None else (p, most))

@@ -266,13 +266,21 @@ def linear(at: Arithmetic, x: Ball, weight: Ball, bias: Ball | None = None) -> B
         out = linear(at, row, weight, bias)
         return at.record(reshaped(out, (-1,)), (out,), torch.zeros(()), lambda g: (reshaped(g, (1, -1)),), is_same=True)
     out = product(at, x, turned(weight), more=2)
-    return out if bias is None else biased(at, out, bias, x.mid.shape[-1])
+    return out if bias is None else biased(at, out, bias, x, turned(weight))
 
 
-def biased(at: Arithmetic, x: Ball, bias: Ball, k: int) -> Ball:
-    """Sums of k products and a bias; in a dtype it may be the first term, which all k roundings are relative to."""
-    out = plus(at, x, bias)
-    return out if at.is_real else widened(at, out, (at.sums(k + 2) * bias.size).expand(out.mid.shape))
+def biased(at: Arithmetic, products: Ball, bias: Ball, x: Ball, y: Ball, factor: float = 1) -> Ball:
+    """Sums of k products, x y times a factor, and a bias.
+
+    In a dtype it may be the first term, which all k roundings are relative to, and with which any part of the sum may
+    overflow.
+    """
+    out, k = plus(at, products, bias), x.mid.shape[-1]
+    if at.is_real:
+        return out
+    share, most = at.sums(k + 2), max(1.0, abs(factor))
+    size = (most * (x.size @ y.size) * (1 + gamma(2 * k + 16)) + bias.size) * (1 + share) * ENLARGE
+    return widened(at, out, at.checked(size, (share * bias.size).expand(out.mid.shape)))
 
 
 def widened(at: Arithmetic, x: Ball, by: Tensor) -> Ball:
@@ -289,7 +297,7 @@ def addmm(at: Arithmetic, bias: Ball, x: Ball, y: Ball, *, beta: float = 1, alph
         out = times(at, out, at.number(alpha, out.mid))
     if beta != 1:
         bias = times(at, bias, at.number(beta, out.mid))
-    return biased(at, out, bias, x.mid.shape[-1])
+    return biased(at, out, bias, x, y, alpha)
 
 
 def times(at: Arithmetic, x: Ball, y: Ball) -> Ball:

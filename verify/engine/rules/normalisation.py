@@ -185,6 +185,10 @@ def scores(
     else:
         factor = at.number(scale, q.mid)
     found = times(at, found, factor)
+    if not at.is_real:  # what is scaled before may underflow, or be beyond the largest
+        loud = (q.size + 1) @ (keys.size + 1) * factor.size.clamp(min=1)
+        loud = loud * (1 + at.own_sums(2 * q.mid.shape[-1] + 16)) * ENLARGE
+        found = widened(at, found, at.checked(loud, 4 * at.tiny * loud))
     n, m = found.mid.shape[-2:]
     if is_causal:
         mask = torch.ones(n, m, dtype=torch.bool, device=q.mid.device).tril()
