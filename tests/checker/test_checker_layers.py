@@ -142,6 +142,33 @@ def test_a_fault_in_the_prover_is_found():
     assert outcome(weights, text)[0] in (1, NOT_CHECKABLE)
 
 
+class Cancelling(nn.Module):
+    """A coefficient that 256 bits do not tell from 0, of a neuron that decides the largest token."""
+
+    def __init__(self, B=1e60 + 1e44):
+        super().__init__()
+        self.E, self.up = nn.Embedding(3, 2), nn.Linear(2, 1)
+        self.wide, self.U = nn.Linear(1, 3, bias=False), nn.Linear(3, 3, bias=False)
+        self.double()
+        with torch.no_grad():
+            self.E.weight.copy_(torch.tensor([[0.0, 1], [1, 0], [1, 1]]))
+            self.up.weight.fill_(1.0)
+            self.up.bias.fill_(5.0)
+            self.wide.weight.copy_(torch.tensor([[B], [1.0], [B]], dtype=torch.double))
+            for i, row in enumerate(self.U.weight):
+                row.copy_(torch.tensor([B, 2.0 * i, -B], dtype=torch.double))
+
+    def forward(self, t):
+        x = self.E(t)
+        a = nn.functional.scaled_dot_product_attention(x[:, -1:], x, x)[:, 0]
+        return self.U(self.wide(torch.relu(self.up(a)))) + a[:, [0, 0, 0]] + torch.tensor([1.0, 0, 0])
+
+
+def test_what_is_not_told_from_zero_is_no_zero():
+    weights, text = saved(Cancelling(), Task(tokens([3] * 3), largest))
+    assert isinstance(attempt((weights, text), 0.0), str)
+
+
 EXACT = {"relu": lambda x: max(x, arb(0)), "square": lambda x: x * x, "product": lambda x, y: x * y}
 
 
@@ -203,7 +230,7 @@ FAULTS = [  # each in what decides cells, with the kinds whose counts it changes
     (stages.StagesAfterAttention, "_normed", "scaled(y.constant, weight, *bias or [None])", "y.constant", "layer norm"),
     (stages.StagesAfterAttention, "_followed", 'other if base == "mul" else self.stage("reciprocal", other)', "other",
      "norm, written"),
-    (stages.StagesAfterAttention, "needed", "row[e] != 0", "row[e] != 0 and r < 3", "relu"),
+    (stages.StagesAfterAttention, "needed", "not row[e].is_zero()", "not row[e].is_zero() and r < 3", "relu"),
     (whole_stages, "_with_constants", "near(own[e])", "0 * near(own[e])", "relu"),
     (whole_stages.RelaxedLayer, "_coefficients", "near(rows[s][e])", "near(-rows[s][e])", "heads"),
     (relaxed.RelaxedCell, "_head", "x - (m * w >> G)", "x + (m * w >> G)", "heads"),
