@@ -5,10 +5,14 @@ import random
 from fractions import Fraction
 
 import pytest
+from flint import arb
+from models.selection import every
 
 from tests.planted import planted
+from verify.checker.arrays import FLOAT, Array
 from verify.checker.lines import K
 from verify.checker.relaxed import RelaxedCell
+from verify.checker.stages import AffineNumbers, Stage, StagesAfterAttention
 from verify.checker.whole_stages import WEIGHT_BITS, OwnLayer, StageRows, WeighedRows
 
 FUNCTIONS = {"relu": lambda x: max(x, 0), "square": lambda x: x * x, "product": lambda x, y: x * y}
@@ -99,8 +103,21 @@ ROUNDINGS = [
 ]
 
 
-@pytest.mark.parametrize("fault", ROUNDINGS, ids=str)
-def test_a_rounding_that_is_forgotten_shows(fault):
-    with planted(RelaxedCell, *fault):
-        seeds = range(1700, 1800) if fault[0] == "_bound" else range(500)  # which is seldom all that counts
+@pytest.mark.parametrize("name, right, wrong", every(4, ROUNDINGS))
+def test_a_rounding_that_is_forgotten_shows(name, right, wrong):
+    with planted(RelaxedCell, name, right, wrong):
+        seeds = range(1700, 1800) if name == "_bound" else range(500)  # which is seldom all that counts
         assert False in map(bounds_hold, seeds)
+
+
+def test_a_coefficient_that_is_not_told_from_zero_is_followed():
+    """Balls that hold 0 and other numbers are neither equal to 0 nor different from it; NaN is neither."""
+    column = [arb(0), arb(0, 1), arb("nan"), arb(0), arb(2)]
+    rows = [[arb(0)], [arb(0, 1e-60)], [arb(0)], [arb(0)]]
+    argument, output = (AffineNumbers(Array(FLOAT, (1,), [[arb(0)]]), Array(FLOAT, (1,), x))
+                        for x in (rows, [[x] for x in column]))  # fmt: skip
+    after = object.__new__(StagesAfterAttention)
+    after.output, after.stages = output, [Stage("relu", [argument], 4, 1)]
+    assert after.needed([0]) == {1, 2, 4}
+    with planted(StagesAfterAttention, "needed", "not row[e].is_zero()", "row[e] != 0"):
+        assert after.needed([0]) == {4}
