@@ -10,7 +10,7 @@ import torch
 from flint import arb
 from models.one_layer import Nano, Plain
 from models.saved_modules import as_proof, fitting, outcome, saved, with_weights
-from models.selection import every, first
+from models.selection import first
 from oracles.graph_runs import falsehood
 from test_checker_cells import attempt, counted, drawn, enumerated
 from torch import nn
@@ -76,7 +76,8 @@ def kept(name):
     return saved(fitted(steps, **options), Task(tokens([5] * 3), largest))
 
 
-@pytest.mark.parametrize("name", every(3, TRAINED))
+@pytest.mark.deep
+@pytest.mark.parametrize("name", TRAINED)
 def test_what_the_prover_says_holds(name):
     weights, text = kept(name)
     said = json.loads(text)
@@ -85,7 +86,7 @@ def test_what_the_prover_says_holds(name):
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(1), *(range(i, i + 5) for i in range(1, 31, 5))]), ids=str)
-@pytest.mark.parametrize("name", every(5, KINDS))
+@pytest.mark.parametrize("name", first(1, KINDS))
 def test_counts_are_those_of_enumeration(name, seeds):
     for seed in seeds:
         rule = (largest, smallest)[seed % 2]
@@ -96,6 +97,7 @@ def test_counts_are_those_of_enumeration(name, seeds):
         assert found.right + found.wrong + len(found.open) == 27 and len(found.open) <= 2, seed
 
 
+@pytest.mark.deep
 def test_a_block_as_nanogpt_writes_it_is_counted_right():
     torch.manual_seed(1)
     model = Nano(3, 3)
@@ -116,7 +118,7 @@ def small(name):
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(1), *(range(i, i + 29) for i in range(1, 117, 29))]), ids=str)
-@pytest.mark.parametrize("name", every(3, SMALL))
+@pytest.mark.parametrize("name", first(1, SMALL))
 def test_a_forged_proof_of_other_weights_holds_only_where_it_is_true(name, seeds):
     """Three margins for each: 1,053 forgeries in all."""
     weights, text = small(name)
@@ -129,6 +131,7 @@ def test_a_forged_proof_of_other_weights_holds_only_where_it_is_true(name, seeds
             assert code or falsehood(moved, forged) is None, (seed, margin, answer)
 
 
+@pytest.mark.deep
 def test_a_fault_in_the_prover_is_found():
     """The least rival for the largest: a proof of a model that is wrong, its runs beside left out."""
     right = "torch.where(own, nothing, end).amax(-1)"
@@ -140,6 +143,34 @@ def test_a_fault_in_the_prover_is_found():
         weights, text = saved(fitted(30, hidden=8), Task(tokens([5] * 3), largest))
     assert json.loads(text)["verdict"] == "PROVED" and falsehood(weights, text)
     assert outcome(weights, text)[0] in (1, NOT_CHECKABLE)
+
+
+class Cancelling(nn.Module):
+    """A coefficient that 256 bits do not tell from 0, of a neuron that decides the largest token."""
+
+    def __init__(self, B=1e60 + 1e44):
+        super().__init__()
+        self.E, self.up = nn.Embedding(3, 2), nn.Linear(2, 1)
+        self.wide, self.U = nn.Linear(1, 3, bias=False), nn.Linear(3, 3, bias=False)
+        self.double()
+        with torch.no_grad():
+            self.E.weight.copy_(torch.tensor([[0.0, 1], [1, 0], [1, 1]]))
+            self.up.weight.fill_(1.0)
+            self.up.bias.fill_(5.0)
+            self.wide.weight.copy_(torch.tensor([[B], [1.0], [B]], dtype=torch.double))
+            for i, row in enumerate(self.U.weight):
+                row.copy_(torch.tensor([B, 2.0 * i, -B], dtype=torch.double))
+
+    def forward(self, t):
+        x = self.E(t)
+        a = nn.functional.scaled_dot_product_attention(x[:, -1:], x, x)[:, 0]
+        return self.U(self.wide(torch.relu(self.up(a)))) + a[:, [0, 0, 0]] + torch.tensor([1.0, 0, 0])
+
+
+@pytest.mark.deep
+def test_what_is_not_told_from_zero_is_no_zero():
+    weights, text = saved(Cancelling(), Task(tokens([3] * 3), largest))
+    assert isinstance(attempt((weights, text), 0.0), str)
 
 
 EXACT = {"relu": lambda x: max(x, arb(0)), "square": lambda x: x * x, "product": lambda x, y: x * y}
@@ -203,7 +234,7 @@ FAULTS = [  # each in what decides cells, with the kinds whose counts it changes
     (stages.StagesAfterAttention, "_normed", "scaled(y.constant, weight, *bias or [None])", "y.constant", "layer norm"),
     (stages.StagesAfterAttention, "_followed", 'other if base == "mul" else self.stage("reciprocal", other)', "other",
      "norm, written"),
-    (stages.StagesAfterAttention, "needed", "row[e] != 0", "row[e] != 0 and r < 3", "relu"),
+    (stages.StagesAfterAttention, "needed", "not row[e].is_zero()", "not row[e].is_zero() and r < 3", "relu"),
     (whole_stages, "_with_constants", "near(own[e])", "0 * near(own[e])", "relu"),
     (whole_stages.RelaxedLayer, "_coefficients", "near(rows[s][e])", "near(-rows[s][e])", "heads"),
     (relaxed.RelaxedCell, "_head", "x - (m * w >> G)", "x + (m * w >> G)", "heads"),
@@ -232,7 +263,8 @@ def some(name):
     return files_, tallies(files_)
 
 
-@pytest.mark.parametrize("owner, name, right, wrong, kind", every(8, FAULTS))
+@pytest.mark.deep
+@pytest.mark.parametrize("owner, name, right, wrong, kind", FAULTS)
 def test_faults_in_the_checker_show_in_counts(owner, name, right, wrong, kind):
     files_, due = some(kind)
     with planted(owner, name, right, wrong):

@@ -132,7 +132,7 @@ class StagesAfterAttention:
         for stage in (None, *reversed(self.stages)):
             if stage is not None:
                 left = [(x, i) for i in range(stage.size) if stage.start + i in found for x in stage.arguments]
-            found |= {r for x, e in left for r, row in enumerate(x.linear.rows) if row[e] != 0}
+            found |= {r for x, e in left for r, row in enumerate(x.linear.rows) if not row[e].is_zero()}
         return found
 
 
