@@ -14,6 +14,7 @@ from constructions import (
     circuit_simulation_arrays,
     contextual_counting_arrays,
     count01_arrays,
+    count01_heads_arrays,
     modular_arrays,
     parity_arrays,
 )
@@ -37,6 +38,8 @@ BUILT = {
     "clock": lambda dtype: modular_arrays.clock(**CLOCK, dtype=dtype),
     "pizza": lambda dtype: modular_arrays.pizza(P=7, dtype=dtype),
     "documents": lambda dtype: count01_arrays.documents(5, dtype=dtype),
+    "counting pair": lambda dtype: count01_heads_arrays.counting_pair(dtype=dtype),
+    "interval pair": lambda dtype: count01_heads_arrays.interval_pair(M=4, dtype=dtype),
     "layer norm": lambda dtype: count01_arrays.normed(dtype=dtype),
     "regions": lambda dtype: contextual_counting_arrays.build(16, 3, dtype=dtype),
     "convex": lambda dtype: contextual_counting_arrays.build(16, 2, keys="convex", dtype=dtype),
@@ -83,6 +86,8 @@ PROBLEMS = {
     "clock": lambda model: ModularAddition(model, 11),
     "pizza": lambda model: ModularAddition(model, 7),
     "documents": lambda model: Count01.of(model, "majority-ones", PromptDomain(3, 3, None)),
+    "counting pair": lambda model: Count01.of(model, "majority-ones", PromptDomain(6, 6)),
+    "interval pair": lambda model: Count01.of(model, "majority-ones", PromptDomain(6, 6)),
     "regions": lambda model: ContextualCounting(model, domain_of(model, 16)),
 }
 
@@ -109,7 +114,7 @@ def test_one_wrong_number_refutes_arrays(name, problem):
 @pytest.mark.parametrize(
     "line",
     every(3, [
-        "count01 --N 5", "contextual --length 16", "parity --T 3 --L 4", "modular --P 7",
+        "count01 --N 5", "count01 --construction counting-pair --max-digits 9 --max-noise 9", "contextual --length 16", "parity --T 3 --L 4", "modular --P 7",
         "modular --P 7 --construction clock", "addition --digits 2", "language 0*1 --length 4",
     ]),
 )  # fmt: skip
@@ -118,3 +123,14 @@ def test_a_main_job_loads_no_torch(line):
     code = f"import sys\nfrom verify import cli\nassert cli.main({argv}) == 0\nassert 'torch' not in sys.modules"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0 and "PROVED" in ran.stdout, ran.stderr
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_logits_of_two_heads_are_the_modules(dtype):
+    """At counts that separate the heads: a head that is left out, or read twice, changes a share by far more."""
+    arrays = count01_heads_arrays.interval_pair(M=8, dtype=dtype)
+    for n, last in (((3, 4, 0), 4), ((4, 4, 9), 4), ((0, 0, 1), 5)):
+        counts = torch.tensor([1, *n, 1, 0, 0, 0], dtype=torch.float64)
+        counts[last] = 1
+        due = arrays.module.logits_at_counts(counts, last).double().numpy()
+        assert np.abs(count01_arrays.logits_at_counts(arrays, n, last) - due).max() < 8 * UNITS[dtype] * 8
