@@ -1,27 +1,12 @@
-"""Weights that count regions without a mask: attention to what comes before, up to a tolerance, by absolute positions.
-
-The score of position i for position j has the part -delta q^(j - i) = (-delta q^-i)(q^j), of rank one: within
-[-delta, 0) for j <= i, and at most -delta q after i, where a weight is below e^(-delta q). So every position attends
-to BOS and to the delimiters before it almost alike, as with a causal mask, and the encoder's scalar is 1/(2r) in region
-r up to about delta/q: the hidden neurons, which are sure by a margin of 1, restore exact zeros. The price is exponent
-range, log2(q) for each position. Longer strings are cut into blocks with a coordinate each: a query leaves blocks
-before its own alone, and its coordinates for later blocks are a large negative number.
-"""
+"""Contextual counting without a mask, the weights of constructions.contextual_positions_arrays as a module."""
 
 from __future__ import annotations
 
-import math
-
 import torch
 
-from constructions import contextual_counting
+from constructions import contextual_positions_arrays
 from constructions.contextual.bidirectional import BidirectionalContextualTransformer
-from constructions.contextual.transformer import ONE, TOKENS, ZERO
-from constructions.errors import BadInput
-
-LOG_Q, LOG_DELTA = 8, -4  # delta q = 16, and delta/q = 2^-12
-LOG_AWAY = 6  # a later block's score is at most -2^6
-MOST_REGIONS = 64  # a line of the feed-forward layer moves by about 4 (R + 1) delta/q, and less than 1/8 is wanted
+from constructions.model_arrays import name_of
 
 
 def build(
@@ -34,8 +19,7 @@ def build(
 ) -> BidirectionalContextualTransformer:
     """Builds the bidirectional transformer with absolute positions that counts the ones of each of R regions.
 
-    Claim: W-19 (ours); B, Prop. 2.4 says that such attention needs as many dimensions as positions, which holds for
-        exact profiles only. The feed-forward layer and the decoder are those of B-2.1+2.2 with one-hot keys.
+    Claim: W-19 (ours); constructions.contextual_positions_arrays says why it is right.
     Shapes: scores of rank 1 + `coordinates`; by default the fewest coordinates that the dtype's exponents allow, one
         for each block of 128 positions in float64, of 16 in float32 and bfloat16.
     Raises: BadInput for sizes below one, R beyond 64, or too few coordinates.
@@ -43,56 +27,14 @@ def build(
     >>> build(16, 3)(torch.tensor([[2, 1, 0, 1, 3, 1, 2, 3, 2, 1, 3]])).argmax(-1).tolist()
     [[2, 0, 1]]
     """
-    causal = contextual_counting.build(N, R, dtype=dtype, u=u)
-    if R > MOST_REGIONS:
-        raise BadInput(f"R={R}: positions up to a tolerance select at most {MOST_REGIONS} regions here. Use fewer.")
-    block, places = block_length(dtype), N + 1
-    fewest = -(-places // block)
-    D = fewest if coordinates is None else coordinates
-    if fewest > D:
-        raise BadInput(
-            f"coordinates={D}: {dtype} has room for {block} positions in each, and N={N} needs {places}. "
-            f"Use {fewest} or more, or a wider dtype."
-        )
-    d, p = causal.W_1.shape
-    model = BidirectionalContextualTransformer(
-        tokens=len(TOKENS), places=places, d=d + 2 * D, e=1 + D, h=1, p=p, R=R, f=causal.U_K.shape[1], g=1,
-        classes=N + 1, dtype=dtype,
-    )  # fmt: skip
-    with torch.no_grad():
-        _copy(causal, model)
-        kappa = contextual_counting.temperature(N, torch.finfo(dtype).eps / 2 if u is None else u)
-        model.W_Q[: len(TOKENS), 0] = 1
-        model.W_K[[ZERO, ONE], 0] = -float(kappa)
-        model.U_K *= 2  # a penalty is at least 7/8 where it was at least 1
-        _fill_positions(model, d, D, -(-places // D))
-    return model
+    built = contextual_positions_arrays.build(N, R, coordinates=coordinates, dtype=name_of(dtype), u=u)
+    return built.made(BidirectionalContextualTransformer)
 
 
 def block_length(dtype: torch.dtype) -> int:
-    """How many positions one coordinate holds: all powers of q among them, and their products, are normal numbers.
+    """How many positions one coordinate holds in a dtype.
 
-    >>> [block_length(dtype) for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)]
-    [128, 16, 16, 2]
+    >>> block_length(torch.float32)
+    16
     """
-    info = torch.finfo(dtype)
-    most, least = int(math.log2(info.max)), int(-math.log2(info.tiny))
-    return 1 + min(most - LOG_AWAY - 1, least + LOG_DELTA) // LOG_Q
-
-
-def _copy(causal: torch.nn.Module, model: BidirectionalContextualTransformer) -> None:
-    """All but the encoder's scores, in the leading lanes."""
-    for name in ("E", "W_V", "W_O", "W_1", "b_1", "W_2", "b_2", "P", "U_Q", "U_K", "U_V", "W_out", "b_out"):
-        source, target = getattr(causal, name), getattr(model, name)
-        target[tuple(slice(n) for n in source.shape)] = source
-
-
-def _fill_positions(model: BidirectionalContextualTransformer, d: int, D: int, block: int) -> None:
-    """Lane d + c is what a position asks of block c, lane d + D + c what it offers there."""
-    for i in range(model.longest + 1):
-        own, place = divmod(i, block)
-        model.positions[i, d + own] = -(2.0 ** (LOG_DELTA - LOG_Q * place))
-        model.positions[i, d + own + 1 : d + D] = -(2.0**LOG_AWAY)
-        model.positions[i, d + D + own] = 2.0 ** (LOG_Q * place)
-    for c in range(D):
-        model.W_Q[d + c, 1 + c], model.W_K[d + D + c, 1 + c] = 1, 1
+    return contextual_positions_arrays.block_length(name_of(dtype))

@@ -1,34 +1,13 @@
-"""Weights that count regions with one causal head that is given positions: absolute, by rotation, or by distance.
-
-Absolute positions. The code of place i stands in a lane that no query, key or value reads: what counts is NoPE's model.
-
-Rotations. Digits have the key -kappa in the pair of coordinates that turns slowest, and all other keys are zero. So BOS
-and delimiters have score 0 whatever their distance, and digits -kappa cos(theta N) or less.
-
-Distances. What is n places away weighs e^(-m n) with slope m, so delimiters do not cancel as they do in NoPE. Times
-e^(m i) at place i, BOS weighs 1 and a delimiter at place p e^(m p), between 1 and e^(m N). Later ones weigh more: "["
-with the value +1, "]" with -1 and BOS with -1/2 sum to at least 1/2 inside a region, and to at most -1/2 outside. And
-after n delimiters BOS's share lies between 1/(1 + n e^(m N)) and 1/(1 + n). For n = 2r - 1 and 2r + 1, regions r and
-r + 1, these ranges are apart while e^(m N) < (2r + 1)/(2r - 1): lines between them take the place of NoPE's.
-"""
+"""Contextual counting with positions, the weights of constructions.contextual_with_positions_arrays as a module."""
 
 from __future__ import annotations
 
-import math
-
 import torch
 
-from constructions import contextual_counting
+from constructions import contextual_with_positions_arrays
 from constructions.contextual.positional import PositionalContextualTransformer
-from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, TOKENS, ZERO, ContextualCountingTransformer
-from constructions.errors import BadInput
-from constructions.readout import staircase_at
-
-PE = ("nope", "ape", "rope", "alibi")
-PAIRS, BASE = 8, 10000.0  # frequencies BASE^(-i / PAIRS), as in RoPE
-WIDEST = math.pi / 3  # at which the slowest rotation leaves half of a score
-INSIDE, SHARE = 5, 6  # ALiBi's lanes after those of the tokens: inside or outside, and BOS's share
-KEY = 7
+from constructions.contextual_with_positions_arrays import BASE, PAIRS, PE, WIDEST, check_slope, largest_slope, steps
+from constructions.model_arrays import name_of
 
 
 def build(
@@ -43,8 +22,8 @@ def build(
 ) -> PositionalContextualTransformer:
     """Builds the causal transformer that counts the ones of each of R regions and knows positions in the way `pe` says.
 
-    Claim: B-3.5 (Sec. 3.5, App. D.1 to D.4). Departures: without layer norm, and the feed-forward layer selects the
-        region (W-11); B's models are trained, and no weights are printed.
+    Claim: B-3.5 (Sec. 3.5, App. D.1 to D.4); constructions.contextual_with_positions_arrays says what departs, and why
+        it is right.
     Shapes: d = 6 + R, one more for absolute positions and for ALiBi; p = 2R - 1; pairs = 8 for RoPE, else 1; q = 1, or
         about log2(N) + 1 neurons where the decoder has an MLP.
     Units: `slope` is ALiBi's, for a distance of one place (default: half of the largest that these weights allow).
@@ -53,160 +32,8 @@ def build(
     >>> build(16, 3, "alibi")(torch.tensor([[2, 1, 0, 1, 3, 1, 2, 3, 2, 1, 3]])).argmax(-1).tolist()
     [[2, 0, 1]]
     """
-    if pe not in PE:
-        raise BadInput(f"pe={pe!r}: must be one of {', '.join(PE)}")
-    if slope is not None and pe != "alibi":
-        raise BadInput(f"slope={slope}: goes with ALiBi. Leave it out, or use --pe alibi.")
-    base = contextual_counting.build(N, R, dtype=dtype, u=u)
-    is_alibi, nodes = pe == "alibi", steps(N) if has_mlp else []
-    d, pairs = base.E.shape[1] + (pe in ("ape", "alibi")), PAIRS if pe == "rope" else 1
-    model = PositionalContextualTransformer(
-        tokens=len(TOKENS), places=N + 1, pairs=pairs, d=d, e=2 * pairs, h=1 + is_alibi, p=base.W_1.shape[1], R=R,
-        f=base.U_K.shape[1], g=1 + has_mlp, q=max(1, len(nodes) - 1), classes=N + 1, dtype=dtype,
-    )  # fmt: skip
-    kappa = contextual_counting.temperature(N, torch.finfo(dtype).eps / 2 if u is None else u)
-    with torch.no_grad():
-        model.cosines.fill_(1)
-        if is_alibi:
-            m = largest_slope(N, R) / 2 if slope is None else slope
-            check_slope(N, R, m)
-            _fill_decoder(base, model, KEY - contextual_counting.KEY)
-            _fill_alibi(model, m, kappa)
-        else:
-            _fill_decoder(base, model, 0)
-            for name in ("W_V", "W_O", "W_1", "b_1", "W_2", "b_2"):
-                source = getattr(base, name)
-                getattr(model, name)[tuple(slice(n) for n in source.shape)] = source
-            _fill_digits(model, kappa / (math.cos(WIDEST) if pe == "rope" else 1))
-        if pe == "rope":
-            _fill_rotations(model)
-        if pe == "ape":
-            model.positions[:, -1] = torch.arange(N + 1) / 2 ** math.ceil(math.log2(N + 1))
-        if has_mlp:
-            _fill_mlp(model, nodes)
-    for name, weight in model.named_parameters():
-        if not bool(weight.isfinite().all()):
-            raise BadInput(f"N={N}, R={R}: {name} exceeds the largest {dtype}; choose a wider dtype")
-    return model
+    built = contextual_with_positions_arrays.build(N, R, pe, slope=slope, has_mlp=has_mlp, dtype=name_of(dtype), u=u)
+    return built.made(PositionalContextualTransformer)
 
 
-def largest_slope(N: int, R: int) -> float:
-    """The slope below which BOS's share tells R regions apart at every length up to N: ln((2R - 1)/(2R - 3))/N.
-
-    A single region needs no share, but its line grows like e^(m N): these weights stop at e^8.
-
-    >>> round(largest_slope(512, 4), 6), round(largest_slope(512, 2), 6), largest_slope(64, 1)
-    (0.000657, 0.002146, 0.125)
-    """
-    return (math.log((2 * R - 1) / (2 * R - 3)) if R > 1 else 8.0) / N
-
-
-def check_slope(N: int, R: int, m: float) -> None:
-    """Raises BadInput unless the slope is one for which weights are known.
-
-    >>> check_slope(512, 4, 1.0)
-    Traceback (most recent call last):
-    constructions.errors.BadInput: slope=1.0: must lie between 0 and 0.0006572 for N=512, R=4: beyond, regions overlap
-    in BOS's share. Use a smaller slope.
-    """
-    if not 0 < m < largest_slope(N, R):
-        longest = int(largest_slope(1, R) / m) if m > 0 else 0
-        way = f"Use a smaller slope, or strings of up to {longest} tokens." if longest else "Use a smaller slope."
-        raise BadInput(
-            f"slope={m}: must lie between 0 and {largest_slope(N, R):.4g} for N={N}, R={R}: beyond, regions overlap in "
-            f"BOS's share. {way}"
-        )
-
-
-def steps(N: int) -> list[int]:
-    """The counts at which the decoder's MLP has a kink: 0, 1, 3, 7, ... and N.
-
-    >>> steps(12)
-    [0, 1, 3, 7, 12]
-    """
-    powers = [2**j - 1 for j in range(N.bit_length()) if 2**j - 1 < N]
-    return [*powers, N]
-
-
-def _fill_decoder(base: ContextualCountingTransformer, model: PositionalContextualTransformer, lanes: int) -> None:
-    """Embeddings, prompts, keys and readout of the model without positions, its key lanes moved up by so many."""
-    own = contextual_counting.KEY
-    for name in ("E", "P", "U_Q", "U_K", "U_V"):
-        source, target = getattr(base, name), getattr(model, name)
-        if name in ("E", "P"):
-            target[:, :own], target[:, own + lanes : source.shape[1] + lanes] = source[:, :own], source[:, own:]
-        else:
-            columns = source.shape[1]
-            target[:own, :columns] = source[:own]
-            target[own + lanes : len(source) + lanes, :columns] = source[own:]
-    model.W_out[0], model.b_out[:] = base.W_out[0], base.b_out
-
-
-def _fill_digits(model: PositionalContextualTransformer, kappa: float) -> None:
-    """Keys that keep every query away from the digits, in the pair that turns slowest."""
-    model.W_Q[: len(TOKENS), -2] = 1
-    model.W_K[[ZERO, ONE], -2] = -float(math.ceil(kappa))
-
-
-def _fill_rotations(model: PositionalContextualTransformer) -> None:
-    """The angle of every place at RoPE's frequencies.
-
-    Raises: BadInput for strings in which the slowest rotation turns a score round.
-    """
-    frequencies = torch.tensor([BASE ** (-i / PAIRS) for i in range(PAIRS)], dtype=torch.float64)
-    longest = int(WIDEST / float(frequencies[-1]))
-    if model.longest > longest:
-        raise BadInput(
-            f"N={model.longest}: the slowest rotation keeps scores apart up to N={longest}. Use that or less."
-        )
-    angles = torch.arange(model.longest + 1, dtype=torch.float64)[:, None] * frequencies
-    model.cosines[:], model.sines[:] = angles.cos(), angles.sin()
-
-
-def _fill_alibi(model: PositionalContextualTransformer, m: float, kappa: int) -> None:
-    """Two lanes, inside or outside and BOS's share, the lines between neighbouring regions, and who is penalised."""
-    R, N = model.R, model.longest
-    grown = math.exp(m * N)
-    model.slope.fill_(m)
-    _fill_digits(model, kappa + m * N)
-    model.W_V[OPEN, 0], model.W_V[CLOSE, 0], model.W_V[BOS, 0], model.W_V[BOS, 1] = 1, -1, -0.5, 1
-    model.W_O[0, INSIDE], model.W_O[1, SHARE] = 1, 1
-    # outside, the lane is at most -1/2 of BOS's share, and that is at least 1 / (1 + 2 R grown)
-    outside = 2 * R - 2
-    model.W_1[INSIDE, outside] = -(2.0 ** math.ceil(math.log2(4 * (1 + 2 * R * grown))))
-    model.W_2[outside, KEY : KEY + R] = 1
-    largest = float(-model.W_1[INSIDE, outside])
-    for j in range(1, R):
-        least, most = 1 / (1 + (2 * j - 1) * grown), 1 / (2 * j + 2)  # of region j, and of the next one
-        A = 2.0 ** math.ceil(math.log2(4 / (least - most)))
-        model.W_1[SHARE, [j - 1, R + j - 2]] = torch.tensor([-A, A], dtype=model.dtype)
-        model.b_1[[j - 1, R + j - 2]] = torch.tensor([A, -A], dtype=model.dtype) * (least + most) / 2
-        model.W_2[j - 1, KEY + j - 1] = 1  # too far on for prompt j
-        model.W_2[R + j - 2, KEY + j] = 1  # too early for prompt j + 1
-        largest = max(largest, A)
-    model.W_1[BOS] = -largest  # BOS is what the ones are counted against
-
-
-def _fill_mlp(model: PositionalContextualTransformer, nodes: list[int]) -> None:
-    """A second lane of the decoder, the count itself and 1 more, by a line between any two of the nodes.
-
-    At count k the share is 1/(k + 1). The lines are convex, so the lane rises by 1/2 to 2 from one count to the next,
-    where the share falls by 1/N^2: the margin no longer shrinks as N grows.
-    """
-    N, shares = model.longest, [1 / (n + 1) for n in nodes]
-    slopes = [(b - a) / (s - t) for a, b, s, t in zip(nodes, nodes[1:], shares, shares[1:], strict=False)]
-    model.W_3[0] = -1
-    model.b_3[:] = torch.tensor(shares[:-1], dtype=model.dtype)
-    model.W_4[:, 1] = torch.tensor([b - a for a, b in zip([0.0, *slopes], slopes, strict=False)], dtype=model.dtype)
-    model.b_4[1] = 1
-    reached = [1 + sum(_lane(1 / (k + 1), nodes, shares, slopes)) for k in range(N + 1)]
-    thresholds = [(a + b) / 2 for a, b in zip(reached, reached[1:], strict=False)]
-    lines, intercepts = staircase_at(thresholds, False, model.dtype)
-    model.W_out[0] = 0
-    model.W_out[1], model.b_out[:] = lines.to(model.dtype), intercepts.to(model.dtype)
-
-
-def _lane(share: float, nodes: list[int], shares: list[float], slopes: list[float]) -> list[float]:
-    """What each line between two nodes adds at a share."""
-    pieces = zip(slopes, shares, shares[1:], strict=False)
-    return [slope * max(0.0, high - max(share, low)) for slope, high, low in pieces]
+__all__ = ["BASE", "PAIRS", "PE", "WIDEST", "build", "check_slope", "largest_slope", "steps"]

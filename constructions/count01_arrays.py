@@ -158,21 +158,29 @@ def _separating_value(N: int) -> Decimal:
 
 
 def zero(
-    *, d: int = 1, classes: int = len(TOKENS), skip: bool = True, norm: bool = False, dtype: str = "float64"
+    *,
+    d: int = 1,
+    heads: int = 1,
+    d_h: int = 1,
+    classes: int = len(TOKENS),
+    skip: bool = True,
+    norm: bool = False,
+    dtype: str = "float64",
 ) -> ModelArrays:
-    """A zero Count01Transformer of one head with d_h = 1 before it is made.
+    """A zero Count01Transformer before it is made.
 
-    >>> zero(norm=True).extra_repr() == zero(norm=True).module.extra_repr()
+    >>> zero(norm=True, heads=2).extra_repr() == zero(norm=True, heads=2).module.extra_repr()
     True
     """
-    shapes = {"E": (len(TOKENS), d), "W_Q": (1, d, 1), "W_K": (1, d, 1), "W_V": (1, d, 1), "W_O": (1, 1, d)}
+    shapes: dict[str, tuple[int, ...]] = {"E": (len(TOKENS), d), "W_O": (heads, d_h, d)}
+    shapes |= {name: (heads, d, d_h) for name in ("W_Q", "W_K", "W_V")}
     shapes |= {"W_out": (d, classes), "b_out": (classes,)} | ({"norm_weight": (d,), "norm_bias": (d,)} if norm else {})
-    said = f"d={d}, heads=1, d_h=1, skip={skip}, dtype=torch.{dtype}"
-    facts = {"heads": 1, "scale": 1, "has_skip": skip, "has_norm": norm, "norm_eps": NORM_EPSILON}
+    said = f"d={d}, heads={heads}, d_h={d_h}, skip={skip}, dtype=torch.{dtype}"
+    facts = {"heads": heads, "scale": 1, "has_skip": skip, "has_norm": norm, "norm_eps": NORM_EPSILON}
     return ModelArrays.zeros(
         "constructions.count01:Count01Transformer",
         dtype,
-        {"d": d, "classes": classes, "skip": skip, "norm": norm},
+        {"d": d, "heads": heads, "d_h": d_h, "classes": classes, "skip": skip, "norm": norm},
         shapes,
         **facts,
         extra_repr=lambda: said,
@@ -191,14 +199,14 @@ def logits_at_counts(model: ModelArrays, n: tuple[int, int, int], last: int) -> 
     counts[last] = 1
     if model.has_norm or model.dtype == "bfloat16":
         raise BadInput("model: is run by torch, in bfloat16 and behind LayerNorm. Make its module first.")
-    E, W_Q, W_K, W_V, W_O, W_out, b_out, present = (
-        value.astype(model.dtype)
-        for value in (model.E, *(W[0] for W in (model.W_Q, model.W_K, model.W_V, model.W_O)), model.W_out, model.b_out,
-                      counts)
-    )  # fmt: skip
-    scores = np.where(present > 0, (E @ W_K) @ (E[last] @ W_Q), -np.inf)
-    weights = present * np.exp(scores - scores.max())
-    attended = (weights / weights.sum()) @ (E @ W_V) @ W_O
+    E, W_out, b_out, present = (x.astype(model.dtype) for x in (model.E, model.W_out, model.b_out, counts))
+    heads = []
+    for matrices in zip(model.W_Q, model.W_K, model.W_V, model.W_O, strict=True):
+        W_Q, W_K, W_V, W_O = (W.astype(model.dtype) for W in matrices)
+        scores = np.where(present > 0, (E @ W_K) @ (E[last] @ W_Q), -np.inf)
+        weights = present * np.exp(scores - scores.max())
+        heads.append((weights / weights.sum()) @ (E @ W_V) @ W_O)
+    attended = np.sum(heads, axis=0)
     stream = E[last] + attended if model.has_skip else attended
     logits: Array = (stream @ W_out + b_out).astype(np.float64)
     return logits

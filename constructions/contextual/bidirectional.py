@@ -7,14 +7,10 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from constructions.contextual.places import EncoderWithPlaces, fitting_sizes, weights_dtype
+from constructions.contextual_positions_arrays import SHAPES
 from constructions.files import naming, read_tensors, state_bytes
 
 METADATA_KEY = "weightproof.bidirectional"
-SHAPES = {  # of the parameters, by the sizes of the model
-    "E": ("tokens", "d"), "positions": ("places", "d"), "W_Q": ("d", "e"), "W_K": ("d", "e"), "W_V": ("d", "h"),
-    "W_O": ("h", "d"), "W_1": ("d", "p"), "b_1": ("p",), "W_2": ("p", "d"), "b_2": ("d",), "P": ("R", "d"),
-    "U_Q": ("d", "f"), "U_K": ("d", "f"), "U_V": ("d", "g"), "W_out": ("g", "classes"), "b_out": ("classes",),
-}  # fmt: skip
 
 
 class BidirectionalContextualTransformer(EncoderWithPlaces):

@@ -8,17 +8,11 @@ import torch
 from torch import Tensor
 
 from constructions.contextual.places import EncoderWithPlaces, fitting_sizes, weights_dtype
+from constructions.contextual_with_positions_arrays import SHAPES
 from constructions.errors import BadInput
 from constructions.files import naming, read_tensors, state_bytes
 
 METADATA_KEY = "weightproof.positional"
-SHAPES: dict[str, tuple[str, ...]] = {  # of the parameters, by the sizes of the model
-    "E": ("tokens", "d"), "positions": ("places", "d"), "cosines": ("places", "pairs"), "sines": ("places", "pairs"),
-    "slope": (), "W_Q": ("d", "e"), "W_K": ("d", "e"), "W_V": ("d", "h"), "W_O": ("h", "d"), "W_1": ("d", "p"),
-    "b_1": ("p",), "W_2": ("p", "d"), "b_2": ("d",), "P": ("R", "d"), "U_Q": ("d", "f"), "U_K": ("d", "f"),
-    "U_V": ("d", "g"), "W_3": ("g", "q"), "b_3": ("q",), "W_4": ("q", "g"), "b_4": ("g",), "W_out": ("g", "classes"),
-    "b_out": ("classes",),
-}  # fmt: skip
 
 
 class PositionalContextualTransformer(EncoderWithPlaces):

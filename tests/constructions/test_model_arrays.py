@@ -13,7 +13,10 @@ from constructions import (
     addition_arrays,
     circuit_simulation_arrays,
     contextual_counting_arrays,
+    contextual_positions_arrays,
+    contextual_with_positions_arrays,
     count01_arrays,
+    count01_heads_arrays,
     modular_arrays,
     parity_arrays,
 )
@@ -23,12 +26,15 @@ from constructions.model_arrays import LARGEST, UNITS, rounded_to
 from verify.frame.decide import certify
 from verify.tasks.addition.modular.task import ModularAddition
 from verify.tasks.addition.task import DigitAddition
+from verify.tasks.contextual.bidirectional.task import Bidirectional
+from verify.tasks.contextual.positional.task import Positional
 from verify.tasks.contextual.verdict import ContextualCounting, domain_of
 from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import Count01
 from verify.tasks.parity.task import Parity
 
 NAND = Circuit("nand", ("x", "y"), (Gate("and", (0, 1), "c"), Gate("not", (2,), "z")), (("z", 3),))
+PE = {"R": 2, "has_mlp": True}
 CLOCK = {"P": 11, "frequencies": (1, 2)}
 BUILT = {
     "parity": lambda dtype: parity_arrays.sawtooth(T=3, L=5, dtype=dtype),
@@ -37,8 +43,14 @@ BUILT = {
     "clock": lambda dtype: modular_arrays.clock(**CLOCK, dtype=dtype),
     "pizza": lambda dtype: modular_arrays.pizza(P=7, dtype=dtype),
     "documents": lambda dtype: count01_arrays.documents(5, dtype=dtype),
+    "counting pair": lambda dtype: count01_heads_arrays.counting_pair(dtype=dtype),
+    "interval pair": lambda dtype: count01_heads_arrays.interval_pair(M=4, dtype=dtype),
     "layer norm": lambda dtype: count01_arrays.normed(dtype=dtype),
     "regions": lambda dtype: contextual_counting_arrays.build(16, 3, dtype=dtype),
+    "absolute": lambda dtype: contextual_with_positions_arrays.build(9, **PE, pe="ape", dtype=dtype),
+    "rotations": lambda dtype: contextual_with_positions_arrays.build(9, **PE, pe="rope", dtype=dtype),
+    "distances": lambda dtype: contextual_with_positions_arrays.build(9, **PE, pe="alibi", slope=0.01, dtype=dtype),
+    "bidirectional": lambda dtype: contextual_positions_arrays.build(9, 2, dtype=dtype),
     "convex": lambda dtype: contextual_counting_arrays.build(16, 2, keys="convex", dtype=dtype),
 }
 
@@ -83,6 +95,11 @@ PROBLEMS = {
     "clock": lambda model: ModularAddition(model, 11),
     "pizza": lambda model: ModularAddition(model, 7),
     "documents": lambda model: Count01.of(model, "majority-ones", PromptDomain(3, 3, None)),
+    "counting pair": lambda model: Count01.of(model, "majority-ones", PromptDomain(6, 6)),
+    "interval pair": lambda model: Count01.of(model, "majority-ones", PromptDomain(6, 6)),
+    "absolute": lambda model: Positional.of(model),
+    "distances": lambda model: Positional.of(model),
+    "bidirectional": lambda model: Bidirectional.of(model),
     "regions": lambda model: ContextualCounting(model, domain_of(model, 16)),
 }
 
@@ -109,7 +126,9 @@ def test_one_wrong_number_refutes_arrays(name, problem):
 @pytest.mark.parametrize(
     "line",
     every(3, [
-        "count01 --N 5", "contextual --length 16", "parity --T 3 --L 4", "modular --P 7",
+        "count01 --N 5", "count01 --construction counting-pair --max-digits 9 --max-noise 9",
+        "contextual --length 16", "contextual --length 9 --regions 2 --pe ape", "bidirectional --length 9 --regions 2",
+        "contextual --length 9 --regions 2 --pe alibi", "parity --T 3 --L 4", "modular --P 7",
         "modular --P 7 --construction clock", "addition --digits 2", "language 0*1 --length 4",
     ]),
 )  # fmt: skip
@@ -118,3 +137,14 @@ def test_a_main_job_loads_no_torch(line):
     code = f"import sys\nfrom verify import cli\nassert cli.main({argv}) == 0\nassert 'torch' not in sys.modules"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0 and "PROVED" in ran.stdout, ran.stderr
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_logits_of_two_heads_are_the_modules(dtype):
+    """At counts that separate the heads: a head that is left out, or read twice, changes a share by far more."""
+    arrays = count01_heads_arrays.interval_pair(M=8, dtype=dtype)
+    for n, last in (((3, 4, 0), 4), ((4, 4, 9), 4), ((0, 0, 1), 5)):
+        counts = torch.tensor([1, *n, 1, 0, 0, 0], dtype=torch.float64)
+        counts[last] = 1
+        due = arrays.module.logits_at_counts(counts, last).double().numpy()
+        assert np.abs(count01_arrays.logits_at_counts(arrays, n, last) - due).max() < 8 * UNITS[dtype] * 8

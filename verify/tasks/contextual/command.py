@@ -17,6 +17,7 @@ from verify.frame.schema import as_json
 if TYPE_CHECKING:
     from constructions.contextual.positional import PositionalContextualTransformer
     from constructions.contextual.transformer import ContextualCountingTransformer
+    from constructions.model_arrays import ModelArrays
     from verify.arithmetic.readings import Reading
     from verify.tasks.contextual.model import ContextualModel
     from verify.tasks.contextual.positional.task import Positional
@@ -174,24 +175,24 @@ class PositionalWish:
         sizes = (args.dtype, args.weights, args.length, args.on_regions)
         return cls(N, R, args.pe or "nope", args.slope, args.decoder_mlp, *sizes)
 
-    def model(self, reading: Reading) -> PositionalContextualTransformer:
-        """The module; one that is built has weights that suit the format of the reading."""
-        from constructions.contextual import positional
-        from constructions.contextual.transformer import DTYPES
-        from constructions.contextual_with_positions import build
+    def model(self, reading: Reading) -> PositionalContextualTransformer | ModelArrays:
+        """The module or its arrays; weights that are built suit the format of the reading."""
+        from constructions.contextual_with_positions_arrays import build
         from verify.arithmetic.readings import Rounded
         from verify.tasks.contextual.bidirectional.task import LONGEST
 
         if self.weights is not None:
+            from constructions.contextual import positional
+
             return positional.load(self.weights)
         if self.N > LONGEST:
             raise BadInput(f"--built-for {self.N}: at most {LONGEST} are judged with positions. Use a smaller one.")
         fmt = reading.format if isinstance(reading, Rounded) else None
-        dtype = DTYPES[self.dtype or (fmt.name if fmt is not None and fmt.name in DTYPES else "float64")]
+        dtype = self.dtype or (fmt.name if fmt is not None and fmt.name in DTYPES else "float64")
         u = None if fmt is None else fmt.u
         return build(self.N, self.R, self.pe, slope=self.slope, has_mlp=self.has_mlp, dtype=dtype, u=u)
 
-    def problem(self, module: PositionalContextualTransformer) -> Positional:
+    def problem(self, module: PositionalContextualTransformer | ModelArrays) -> Positional:
         """The module with its strings."""
         from verify.tasks.contextual.positional.task import Positional
 
@@ -245,13 +246,21 @@ def run(args: argparse.Namespace) -> int:
 
 def with_positions(wish: PositionalWish, asked: Request, text: str | None) -> int:
     """Decides a model that knows positions, or lets it count one string."""
-    from constructions.contextual.positional import as_bytes
+    from constructions.model_arrays import module_of
 
-    module = wish.model(asked.reading)
+    model = wish.model(asked.reading)
+
+    def weights() -> bytes:
+        from constructions.contextual.positional import as_bytes
+
+        return as_bytes(module_of(model))
+
     if text is not None:
-        save_weights(asked, "--input", as_bytes(module))
-        return count(module, text, is_json=asked.is_json)
-    return publish(asked, request.decided(asked, wish.problem(module)), as_bytes(module))
+        save_weights(asked, "--input", weights())
+        return count(module_of(model), text, is_json=asked.is_json)
+    if asked.method != "certified":
+        model = module_of(model)
+    return publish(asked, request.decided(asked, wish.problem(model)), weights)
 
 
 def argue(claim: str, length: int | None, seed: int, *, is_json: bool) -> int:

@@ -131,9 +131,7 @@ class Count01Wish:
             return model, None
         dtype = self.dtype or "float64"
         if self.construction in PAIRS:
-            from constructions.count01 import DTYPES as dtypes
-
-            return pair(self.construction, dtypes[dtype]), PAIRS[self.construction]
+            return pair(self.construction, dtype), PAIRS[self.construction]
         from constructions import count01_arrays as arrays
 
         if self.construction == "layer-norm":

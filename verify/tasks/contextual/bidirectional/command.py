@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands import request
 from verify.commands.options import check_least, flag
 from verify.commands.parsing import add_weights
-from verify.commands.vocabulary import JUDGED, MODEL, group, option
+from verify.commands.vocabulary import DTYPES, JUDGED, MODEL, group, option
 
 if TYPE_CHECKING:
     from verify.arithmetic.readings import Reading
@@ -64,26 +64,26 @@ class BidirectionalWish:
         return cls(N, R, args.coordinates, args.dtype, args.weights, args.length, args.on_regions)
 
     def problem(self, reading: Reading) -> Bidirectional:
-        """The module with its strings; one that is built has weights that suit the format of the reading."""
-        from constructions import contextual_positions
-        from constructions.contextual import bidirectional
-        from constructions.contextual.transformer import DTYPES as TORCH_DTYPES
+        """The module or its arrays, with its strings; weights that are built suit the format of the reading."""
+        from constructions import contextual_positions_arrays as arrays
         from verify.arithmetic.readings import Rounded
         from verify.tasks.contextual.bidirectional.task import Bidirectional
 
         if self.weights is not None:
+            from constructions.contextual import bidirectional
+
             return Bidirectional.of(bidirectional.load(self.weights), length=self.length, regions=self.on_regions)
         fmt = reading.format if isinstance(reading, Rounded) else None
-        stored = self.dtype or (fmt.name if fmt is not None and fmt.name in TORCH_DTYPES else "float64")
+        stored = self.dtype or (fmt.name if fmt is not None and fmt.name in DTYPES else "float64")
         coordinates = self.coordinates
         if coordinates is None and fmt is not None and fmt.smallest_exponent > -1000:  # pN and others: fewer exponents
-            narrow = TORCH_DTYPES["float16" if fmt.smallest_exponent > -100 else "float32"]
-            coordinates = -(-(self.built_for + 1) // contextual_positions.block_length(narrow))
-        module = contextual_positions.build(
+            narrow = "float16" if fmt.smallest_exponent > -100 else "float32"
+            coordinates = -(-(self.built_for + 1) // arrays.block_length(narrow))
+        module = arrays.build(
             self.built_for,
             self.regions,
             coordinates=coordinates,
-            dtype=TORCH_DTYPES[stored],
+            dtype=stored,
             u=None if fmt is None else fmt.u,
         )
         return Bidirectional.of(module, length=self.length, regions=self.on_regions, claim="W-19")
@@ -91,7 +91,15 @@ class BidirectionalWish:
 
 def run(args: argparse.Namespace) -> int:
     asked, wish = request.Request.of(args), BidirectionalWish.of(args)
-    from constructions.contextual.bidirectional import as_bytes
+    from constructions.model_arrays import module_of
 
     problem = wish.problem(asked.reading)
-    return request.publish(asked, request.decided(asked, problem), as_bytes(problem.module))
+    if asked.method != "certified":
+        problem = replace(problem, module=module_of(problem.module))
+
+    def weights() -> bytes:
+        from constructions.contextual.bidirectional import as_bytes
+
+        return as_bytes(module_of(problem.module))
+
+    return request.publish(asked, request.decided(asked, problem), weights)

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ZERO
+from constructions.contextual_counting_arrays import BOS, CLOSE, ONE, OPEN, ZERO
 from verify.arithmetic.balls import Ball, ends, relu
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import ENLARGE, FAINT, INFLATION, OF_FEW, Array, gamma, lost_to_underflow

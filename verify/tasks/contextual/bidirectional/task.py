@@ -7,15 +7,13 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import torch
-from torch import nn
 
-from constructions.contextual.bidirectional import BidirectionalContextualTransformer
-from constructions.contextual.transformer import CLOSE, ONE, OPEN, ZERO
+from constructions.contextual_counting_arrays import CLOSE, ONE, OPEN, ZERO
 from constructions.errors import BadInput
+from constructions.model_arrays import ModelArrays, module_of, name_of
 from verify.arithmetic.contract import STORED
 from verify.arithmetic.exact_reals import float_above
 from verify.arithmetic.formats import Format, format_of
@@ -23,12 +21,17 @@ from verify.arithmetic.margins import margins
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import check_finite, numbers
+from verify.frame.arguments import check_whole_number
 from verify.frame.decide import Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, is_wrong_in_its_ball
-from verify.frame.judged import check_judged, check_whole_number
+from verify.frame.unmade import check_judged
 from verify.tasks.contextual import exact
 from verify.tasks.contextual.bidirectional.proof import PromptCell, Proof, StringProof
 from verify.tasks.contextual.rounding import CONTRACT
 from verify.tasks.contextual.task import StringDomain, answers, written
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 Tokens = tuple[int, ...]
 ARGUMENT = "ranges over all strings of what each kind of position computes"
@@ -50,7 +53,7 @@ class OnStrings(ABC):
     task = "contextual counting, position by position"
     computes: ClassVar[str]
     is_causal: ClassVar[bool]
-    judges: ClassVar[type[nn.Module]]
+    judges: ClassVar[str]
     counts_answers = True
     runs_for_ever = False
 
@@ -69,7 +72,7 @@ class OnStrings(ABC):
     @classmethod
     def of(
         cls,
-        module: nn.Module,
+        module: nn.Module | ModelArrays,
         *,
         length: int | None = None,
         regions: int | None = None,
@@ -103,7 +106,7 @@ class OnStrings(ABC):
             "regions": self.domain.R,
             "prompts": self.module.R,
             **self.positions(),
-            "dtype": str(self.module.dtype).removeprefix("torch."),
+            "dtype": name_of(self.module.dtype),
             **self.named,
         }
 
@@ -186,9 +189,13 @@ class OnStrings(ABC):
 
     def _run(self, batch: Sequence[Tokens]) -> np.ndarray:
         """(right logit) - (largest other) as the module computes them: (strings, prompts)."""
+        import torch
+
         right = torch.tensor([answers(list(tokens), self.module.R) for tokens in batch])
         with torch.no_grad():
-            logits = self.module(torch.tensor([list(t) for t in batch], dtype=torch.long).reshape(len(batch), -1))
+            logits = module_of(self.module)(
+                torch.tensor([list(t) for t in batch], dtype=torch.long).reshape(len(batch), -1)
+            )
         result: np.ndarray = margins(logits.double(), right).numpy()
         return result
 
@@ -228,20 +235,22 @@ class OnStrings(ABC):
         return first_in_order(batch, is_wrong)
 
     @property
-    def dtype(self) -> torch.dtype:
-        found: torch.dtype = self.module.dtype
+    def dtype(self) -> torch.dtype | str:
+        found: torch.dtype | str = self.module.dtype
         return found
 
     def length_of(self, item: Tokens) -> int:
         return len(item)
 
     def is_surely_wrong(self, item: Tokens, answer: int) -> bool:
-        return is_wrong_in_its_ball(self.module, item, answers(list(item), self.module.R)[answer], answer)
+        return is_wrong_in_its_ball(module_of(self.module), item, answers(list(item), self.module.R)[answer], answer)
 
     def replay(self, wrong: Tokens, answer: int, reading: Reading) -> Failure:
+        import torch
+
         tokens, expected = list(wrong), answers(list(wrong), self.module.R)
         with torch.no_grad():
-            said = self.module(torch.tensor(tokens, dtype=torch.long)).argmax(-1).tolist()
+            said = module_of(self.module)(torch.tensor(tokens, dtype=torch.long)).argmax(-1).tolist()
         found = {
             "input": written(tokens),
             "string": written(tokens),
@@ -261,14 +270,14 @@ class OnStrings(ABC):
 class Bidirectional(OnStrings):
     """One bidirectional model with absolute positions: a `Decidable`.
 
-    >>> from constructions.contextual_positions import build
+    >>> from constructions.contextual_positions_arrays import build
     >>> from verify.frame.decide import certify
     >>> certify(Bidirectional.of(build(16, 2))).verdict.value
     'PROVED'
     """
 
     task = "contextual counting, bidirectional"
-    judges = BidirectionalContextualTransformer
+    judges = "constructions.contextual.bidirectional:BidirectionalContextualTransformer"
     is_causal = False
     computes = (
         "x = E + positions; x' = x + softmax(x W_Q (x W_K)^T) x W_V W_O, attending before and after; "

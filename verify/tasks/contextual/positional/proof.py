@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from constructions.contextual.transformer import BOS
+from constructions.contextual_counting_arrays import BOS
 from verify.arithmetic.balls import Ball, ends, relu
 from verify.arithmetic.slack import Array
 from verify.tasks.contextual.bidirectional.proof import TOKENS, StringProof

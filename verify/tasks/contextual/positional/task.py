@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from constructions.contextual.positional import PositionalContextualTransformer
 from verify.arithmetic.formats import Format
 from verify.tasks.contextual.bidirectional.task import OnStrings
 from verify.tasks.contextual.positional.proof import PositionalProof
@@ -14,14 +13,14 @@ from verify.tasks.contextual.positional.proof import PositionalProof
 class Positional(OnStrings):
     """One causal model with positions: a `Decidable`.
 
-    >>> from constructions.contextual_with_positions import build
+    >>> from constructions.contextual_with_positions_arrays import build
     >>> from verify.frame.decide import certify
     >>> certify(Positional.of(build(16, 2, "alibi"))).verdict.value
     'PROVED'
     """
 
     task = "contextual counting with positions"
-    judges = PositionalContextualTransformer
+    judges = "constructions.contextual.positional:PositionalContextualTransformer"
     is_causal = True
     computes = (
         "x = E + positions; x' = x + softmax(rot(x W_Q) rot(x W_K)^T - slope (i - j), causal) x W_V W_O; "

@@ -19,9 +19,8 @@ from verify.frame.schema import as_json
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
-    import torch
-
     from constructions.count01 import Count01Transformer
+    from constructions.model_arrays import ModelArrays
     from verify.tasks.count01.heads.dissect import HeadsQuestion
     from verify.tasks.count01.layer_norm.laws import Law
 
@@ -114,22 +113,19 @@ class Source:
         if self.file is not None:
             return count01.load(self.file)
         if self.construction in PAIRS:
-            return pair(self.construction)
+            return pair(self.construction).made(count01.Count01Transformer)
         if self.construction == "uniform":
             return count01.uniform(labels=self.labels)
         return count01.documents(10, labels=self.labels)
 
 
-def pair(construction: str, dtype: torch.dtype | None = None) -> Count01Transformer:
+def pair(construction: str, dtype: str = "float64") -> ModelArrays:
     """The two heads that need each other, by name: of H-4, or of H-6 for INTERVAL."""
-    import torch
+    from constructions import count01_heads_arrays as arrays
 
-    from constructions import count01_heads
-
-    dtype = torch.float64 if dtype is None else dtype
     if construction == "counting-pair":
-        return count01_heads.counting_pair(dtype=dtype)
-    return count01_heads.interval_pair(M=INTERVAL, dtype=dtype)
+        return arrays.counting_pair(dtype=dtype)
+    return arrays.interval_pair(M=INTERVAL, dtype=dtype)
 
 
 @dataclass(frozen=True)
