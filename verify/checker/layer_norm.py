@@ -11,7 +11,7 @@ from verify.checker.reading import NOT_CHECKABLE, require
 ULPS = 8  # unit round-offs of a computed exponential or root; of a GELU in |x|
 
 
-class Spread(NamedTuple):
+class Deviations(NamedTuple):
     """Of a row x: the computed mean is within `off` of `centre`, and 1 / sqrt(variance + eps) is in `inverse`."""
 
     centre: arb
@@ -30,7 +30,7 @@ class LayerNormRoundings:
     def _hold(self, size: arb) -> None:
         require(self.fmt.holds(size.upper()), "a number may overflow in the format", NOT_CHECKABLE)
 
-    def _spread(self, row: Sequence[arb]) -> Spread:
+    def _spread(self, row: Sequence[arb]) -> Deviations:
         """The mean is within (d + 2) roundings of that of |x|, the variance within 4 d + 16 of that of the squares."""
         d, tiny, sizes = len(row), self.fmt.tiny, [abs(x).upper() for x in row]
         require(bool(self.growth(4 * d + 16) < 0.25), "a LayerNorm is too far off in the format", NOT_CHECKABLE)
@@ -44,12 +44,12 @@ class LayerNormRoundings:
         inverse += arb(0, (inverse * (self.growth(2) + ULPS * self.fmt.u * (1 + self.growth(2)))).upper())
         require(bool(inverse > 0), "a variance may be 0 in the format", NOT_CHECKABLE)
         self._hold(4 * (1 + d) * squares + off)
-        return Spread(centre, off, inverse, [y + (abs(centre) + off).upper() for y in sizes])
+        return Deviations(centre, off, inverse, [y + (abs(centre) + off).upper() for y in sizes])
 
     def _gamma(self, n: int) -> arb:
         return n * self.fmt.u / (1 - n * self.fmt.u)
 
-    def _rounded(self, spread: Spread, size: arb, weight: arb, bias: arb) -> arb:
+    def _rounded(self, spread: Deviations, size: arb, weight: arb, bias: arb) -> arb:
         """What rounding (x - mean) / s, times the weight, plus the bias, may do, or x (w / s) + (b - mean w / s).
 
         Six roundings as a factor, and two of the mean and of 1 / s, which may be read rounded or kept.

@@ -33,7 +33,7 @@ def near(x: arb, bits: int = K) -> int:
     return low
 
 
-class Lines(NamedTuple):
+class BoundingLines(NamedTuple):
     """For each end, lower and upper: a slope for each argument, and what is added; and the ends of the results."""
 
     slopes: tuple[tuple[int, ...], tuple[int, ...]]
@@ -87,41 +87,43 @@ BOUNDED = {"tanh": (-UNIT, UNIT), "sigmoid": (0, UNIT)}
 WIDE, LARGEST = 8 * UNIT, arb(2) ** 64
 
 
-def relu(low: int, high: int) -> Lines:
+def relu(low: int, high: int) -> BoundingLines:
     results = max(low, 0), max(high, 0)
     if low >= 0 or high <= 0:
         slope = (UNIT if low >= 0 else 0,)
-        return Lines((slope, slope), (0, 0), results)
+        return BoundingLines((slope, slope), (0, 0), results)
     chord = -((-high << K) // (high - low))
     above = max(-(chord * low >> K), high - (chord * high >> K))
-    return Lines(((UNIT if high > -low else 0,), (chord,)), (0, above), results)
+    return BoundingLines(((UNIT if high > -low else 0,), (chord,)), (0, above), results)
 
 
-def square(low: int, high: int) -> Lines:
+def square(low: int, high: int) -> BoundingLines:
     """Above the tangent at the middle, below the chord, whose slopes are the same."""
     slope, ends = (low + high,), (low * low, high * high)
     least = 0 if low <= 0 <= high else min(ends) >> K
-    return Lines((slope, slope), (-((low + high) ** 2) // 4 >> K, -(low * high >> K)), (least, -(-max(ends) >> K)))
+    return BoundingLines(
+        (slope, slope), (-((low + high) ** 2) // 4 >> K, -(low * high >> K)), (least, -(-max(ends) >> K))
+    )
 
 
-def product(low: int, high: int, least: int, most: int) -> Lines:
+def product(low: int, high: int, least: int, most: int) -> BoundingLines:
     """x y = b x + a y - a b + (x - a) (y - b), a and b in the middle."""
     a, b = (low + high) // 2, (least + most) // 2
     error = max(high - a, a - low) * max(most - b, b - least)
     every = [x * y for x in (low, high) for y in (least, most)]
     added = -(a * b + error) >> K, -(a * b - error >> K)
-    return Lines(((b, a), (b, a)), added, (min(every) >> K, -(-max(every) >> K)))
+    return BoundingLines(((b, a), (b, a)), added, (min(every) >> K, -(-max(every) >> K)))
 
 
-def wide(name: str, low: int, high: int) -> Lines:
+def wide(name: str, low: int, high: int) -> BoundingLines:
     """Between ends far apart: z times a share is up to 3/8 below ReLU, as |z| e^-|z| is; or constants."""
     if name in BOUNDED:
-        return Lines(((0,), (0,)), BOUNDED[name], BOUNDED[name])
+        return BoundingLines(((0,), (0,)), BOUNDED[name], BOUNDED[name])
     slopes, (_, above), (least, most) = relu(low, high)
-    return Lines(slopes, (-3 * UNIT // 8, above), (least - 3 * UNIT // 8, most))
+    return BoundingLines(slopes, (-3 * UNIT // 8, above), (least - 3 * UNIT // 8, most))
 
 
-def smooth(name: str, low: int, high: int) -> Lines:
+def smooth(name: str, low: int, high: int) -> BoundingLines:
     """Along the chord; of a convex function above the tangent at the middle, else what is left, in pieces.
 
     On a piece a function is its value in the middle, and at most its derivative times the distance from there.
@@ -143,7 +145,7 @@ def smooth(name: str, low: int, high: int) -> Lines:
             under = over = [_on_piece(f, slope_of, _of(p), *pair) for pair in zip(marks, marks[1:], strict=False)]
         least, most = min(map(_floor, under)), max(-_floor(-x) for x in over)
     results = min(q * x >> K for x in (low, high)) + least, max(-(-p * x >> K) for x in (low, high)) + most
-    return Lines(((q,), (p,)), (least, most), results)
+    return BoundingLines(((q,), (p,)), (least, most), results)
 
 
 def _of(x: int) -> arb:
@@ -165,9 +167,9 @@ def _floor(x: arb) -> int:
     return int(found)
 
 
-def lines(function: str, *ends_: int) -> Lines:
+def lines(function: str, *ends_: int) -> BoundingLines:
     """Lines of a function of one number or two between the ends of each."""
-    exact: dict[str, Callable[..., Lines]] = {"relu": relu, "square": square, "product": product}
+    exact: dict[str, Callable[..., BoundingLines]] = {"relu": relu, "square": square, "product": product}
     if function in exact:
         return exact[function](*ends_)
     low, high = ends_

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from flint import fmpz_mat
 
 from verify.checker.halving import CellBounds, Terms
-from verify.checker.lines import Ends, K, Lines, NoBound, lines
+from verify.checker.lines import BoundingLines, Ends, K, NoBound, lines
 from verify.checker.one_layer import Sets
 from verify.checker.whole_stages import OwnLayer, Rows, StageRows, WeighedRows, flat
 
@@ -49,7 +49,7 @@ class RelaxedCell(CellBounds):
         starts = [sum(map(len, sets[:j])) for j in range(len(sets) + 1)]
         self.places = [*zip(starts, starts[1:], strict=False)]
         self.totals = [1 + layer.largest * layer.width * len(layer.heads)]  # of all |x| before each stage
-        self.lines, self.ranges = list[list[Lines]](), list[list[list[Ends]]]()
+        self.lines, self.ranges = list[list[BoundingLines]](), list[list[list[Ends]]]()
         self.joint, self.low, self.table = list[int](), dict[int, int](), dict[int, list[int]]()
         self.is_bounded = False
         known = parent if isinstance(parent, RelaxedCell) and parent.is_bounded else None
@@ -91,7 +91,7 @@ class RelaxedCell(CellBounds):
     def _bound(self, stage: StageRows, known: "RelaxedCell | None") -> None:
         """The ends of a stage's arguments, lines between them, and a bound on its results."""
         s, off = len(self.lines), 2 * self.totals[-1]
-        found = [*known.lines[s]] if known else list[Lines]()
+        found = [*known.lines[s]] if known else list[BoundingLines]()
         ranges = [*known.ranges[s]] if known else list[list[Ends]]()
         left = [e for e in range(stage.size) if not known or not found[e].is_exact]
         new = [zip(*self._ends([rows[e] for e in left]), strict=True) for rows in stage.arguments if left]
@@ -119,7 +119,7 @@ class RelaxedCell(CellBounds):
     def _through(self, s: int, rows: Rows, errors: list[int]) -> Rows:
         """Functions of a stage's results as functions of what came before."""
         stage, total, left = self.layer.stages[s], self.totals[s], [row[: -self.layer.stages[s].size] for row in rows]
-        on = [e for e, line in enumerate(self.lines[s]) if line != Lines(OFF, (0, 0), line.results)]
+        on = [e for e, line in enumerate(self.lines[s]) if line != BoundingLines(OFF, (0, 0), line.results)]
         found, given = [self.lines[s][e] for e in on], [[row[e - stage.size] for e in on] for row in rows]
         ends = [[line.added[end] for line in found] for end in (0, 1)]
         for row, c in zip(left, given, strict=True):
