@@ -116,7 +116,7 @@ def _made_again():
 
 @needs_machine_code
 @pytest.mark.usefixtures("_made_again")
-@pytest.mark.parametrize("name, right, wrong", [pytest.param(*fault, marks=() if i < 4 else pytest.mark.deep)
+@pytest.mark.parametrize("name, right, wrong", [pytest.param(*fault, marks=() if i < 1 else pytest.mark.deep)
                                                 for i, fault in enumerate(FAULTS)])  # fmt: skip
 def test_a_fault_in_the_machine_code_is_caught(name, right, wrong):
     with planted(Loop, name, right, wrong):

@@ -1,5 +1,8 @@
 """Searches by cells that are cut off and go on: each input counts once, nothing is of another model."""
 
+import re
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +17,8 @@ from verify.arithmetic.readings import Real
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort
 from verify.module import ModuleProblem, Task, cells, certify, largest, problem, tokens
+from verify.module.decision import Tally
+from verify.module.layered import Layered
 from verify.module.resumed import Kept
 
 captured = traced_once(problem.capture)
@@ -72,6 +77,51 @@ def test_ctrl_c_keeps_what_was_found(tmp_path, monkeypatch):
             decided(module, tmp_path, ENDLESS)
         assert list(tmp_path.iterdir())
     assert decided(module, tmp_path, ENDLESS)[1] == counts
+
+
+class Interrupting:
+    """Raises KeyboardInterrupt before one of the lines that some functions run, counted from 0."""
+
+    def __init__(self, functions, at=-1):
+        self.codes, self.at, self.lines = {function.__code__ for function in functions}, at, 0
+
+    def __call__(self, frame, event, argument):
+        if frame.f_code not in self.codes:
+            return None
+        if event == "line":
+            self.lines += 1
+            if self.lines - 1 == self.at:
+                raise KeyboardInterrupt
+        return self
+
+    def decided(self, *given):
+        sys.settrace(self)
+        try:
+            return decided(*given)
+        finally:
+            sys.settrace(None)
+
+
+MOVING = [
+    cells.Search.run, cells.OneToken.run, cells.OneToken._batch, cells.OneToken._gather_alike, Layered.by_cells,
+    Layered._count, Tally.add, Tally.add_cells,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("many", [3, pytest.param(60, marks=pytest.mark.deep)])
+def test_ctrl_c_while_cells_are_moved_loses_none(many, tmp_path):
+    """Whatever line it comes at: no input is in two cells, or in none, of the file."""
+    torch.manual_seed(3)
+    module = fitted(Plain(4, 4, positions="none"), 4, 4, largest, 20).double()
+    whole = Interrupting(MOVING)
+    _, counts = whole.decided(module, tmp_path / "whole", ENDLESS)
+    for i in range(many):
+        folder = tmp_path / str(i)
+        with pytest.raises(KeyboardInterrupt, match="kept in") as said:
+            Interrupting(MOVING, whole.lines * (2 * i + 1) // (2 * many)).decided(module, folder, ENDLESS)
+        if re.search(r"^0 inputs right and 0 wrong|\b0 of them kept", str(said.value)) is None:
+            assert list(folder.iterdir())
+        assert decided(module, folder, ENDLESS)[1] == counts
 
 
 @pytest.mark.deep

@@ -168,7 +168,6 @@ class Search:
         self.number = count()
         self.met = math.inf  # the least margin of an input met so far, at most
         self.tightest: list[int] | None = None
-        self.has_wrong = False
         self.failing: list[int] | None = None  # an input on which the module is wrong, in whatever cell it is
         self.bounded = 0
         self.rng = np.random.default_rng(0)
@@ -180,6 +179,10 @@ class Search:
         self.sets = [torch.tensor(allowed) for allowed in part.sets]
         self.left: list[tuple[tuple[int, ...], list[Cell]]] = []
         self.remembered: Remembered | None = None  # where other positions answer as well
+
+    @property
+    def has_wrong(self) -> bool:
+        return self.failing is not None
 
     @property
     def goal(self) -> float:
@@ -325,16 +328,11 @@ class OneToken:
     def run(self, until: Deadline) -> Iterator[list[Decided]]:
         """Decides cells, the first by their order, until none is left, the aim is reached or the time is up."""
         while self.cells and not self.search.is_enough and not until.is_up():
-            batch = self._batch()
-            self.next = []
-            try:
-                found = list(self._decide(batch))
-            except BaseException:  # as if it had not begun: an interrupted search can go on
-                self.cells += batch
-                heapq.heapify(self.cells)
-                raise
+            rest, self.next = self.cells.copy(), []
+            found = list(self._decide(self._batch(rest)))
             for cell in self.next:
-                heapq.heappush(self.cells, cell)
+                heapq.heappush(rest, cell)
+            self.cells[:] = rest  # all at once: an interrupted search can go on as if the batch had not begun
             yield found
 
     def _decide(self, batch: list[Cell]) -> Iterator[Decided]:
@@ -351,12 +349,12 @@ class OneToken:
         if small:
             yield from self._run(small)
 
-    def _batch(self) -> list[Cell]:
-        """The largest cells, as many as one batch of tables holds."""
+    def _batch(self, rest: list[Cell]) -> list[Cell]:
+        """Takes the first cells, as many as one batch of tables holds."""
         batch: list[Cell] = []
         numbers = 0
-        while self.cells and len(batch) < MOST_AT_ONCE and (not batch or numbers < AT_ONCE):
-            cell = heapq.heappop(self.cells)
+        while rest and len(batch) < MOST_AT_ONCE and (not batch or numbers < AT_ONCE):
+            cell = heapq.heappop(rest)
             numbers += self._functions(cell) * sum(cell.sizes)
             batch.append(cell)
         return batch
@@ -404,9 +402,6 @@ class OneToken:
             yield self._decided(batch, is_right, right, least)
         is_wrong = torch.zeros_like(is_right)
         may_be = ((met_high <= 0) & ~is_right).nonzero().squeeze(1)
-        if len(may_be) and search.failing is None:
-            i = int(may_be[0])
-            search.failing = self._tokens(at[i : i + 1], batch[i].mask)[0].tolist()
         if len(may_be):  # the input of the greatest sum is the last one to be wrong
             other = table[may_be].where(torch.isfinite(table[may_be]), -torch.inf).argmax(-1)
             may_be = may_be[self._margins(other, right[may_be])[0] <= 0]
@@ -416,7 +411,6 @@ class OneToken:
                 below = one.least(-one.gaps(right[may_be], rivals[may_be, worst[may_be]].unsqueeze(1))).low
             is_wrong[may_be] = below.squeeze(1) >= 0
         if bool(is_wrong.any()):
-            search.has_wrong = True
             yield self._decided_wrong(batch, is_wrong, right, at)
         left = ~is_right & ~is_wrong
         for i in (~is_right).nonzero().squeeze(1).tolist():
@@ -457,8 +451,11 @@ class OneToken:
             return margins(self.points(ranks), right)
 
     def _meet(self, batch: list[Cell], at: Tensor, low: Tensor, high: Tensor) -> None:
-        """Takes note of the right input with the least margin among some, and of whether one is wrong."""
-        self.search.has_wrong |= bool((high <= 0).any())
+        """Takes note of the right input with the least margin among some, and of one that is wrong."""
+        wrong = (high <= 0).nonzero().squeeze(1).tolist()
+        if wrong and not self.search.has_wrong:
+            i = wrong[0]
+            self.search.failing = self._tokens(at[i : i + 1], batch[0].mask)[0].tolist()
         i = int(torch.where(low > 0, high, torch.inf).argmin())
         if float(low[i]) > 0 and float(high[i]) < self.search.met:
             self.search.met = float(high[i])

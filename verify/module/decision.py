@@ -22,7 +22,7 @@ from verify.engine.mean_value import gaps
 from verify.engine.run import enclose
 from verify.engine.tables import NoRadius, Sets
 from verify.frame.clock import Deadline
-from verify.module.cells import Decided
+from verify.module.cells import Decided, Search
 
 MODELS = ("cells", "tables", "plain", "balls", "l2", "mean_value", "exact")
 LISTED = 1000
@@ -54,6 +54,12 @@ class Tally:
     @property
     def seen(self) -> int:
         return self.right + self.wrong + self.undecided
+
+    def adds_up(self, search: Search) -> bool:
+        """Whether each input of a search is counted once: here, or in a cell that is left."""
+        kept = search.remembered
+        is_whole = self.seen + search.open == search.part.size
+        return is_whole and (kept is None or kept.adds_up(self.wrong, self.undecided))
 
     def add(self, tokens: Tensor, found: Bounds) -> None:
         """Counts a batch by its margins' bounds."""

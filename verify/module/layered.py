@@ -84,7 +84,7 @@ class Layered:
                 keep(False)
             beside.check()
         except KeyboardInterrupt:
-            if is_whole:
+            if is_whole and tally.adds_up(search):  # not where cells were being moved
                 keep(True)
             raise
         if search.tightest is not None and search.met <= 4 * tally.margin:  # the bound is attained nearly there

@@ -49,8 +49,7 @@ def together(searches: Sequence[Search], tallies: Sequence[Tally]) -> Tally:
     """
     size = searches[0].part.size
     for search, tally in zip(searches, tallies, strict=True):
-        is_whole = tally.seen + search.open == size and remembered(search).adds_up(tally.wrong, tally.undecided)
-        assert is_whole, "an input is in no product, so that the union would leave it out"
+        assert tally.adds_up(search), "an input is in no product, so that the union would leave it out"
     least = max(tally.wrong for tally in tallies)
     most = min(size, sum(size - tally.right for tally in tallies))
     wrong = [mask for search in searches for mask in remembered(search).wrong]

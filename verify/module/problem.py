@@ -376,7 +376,9 @@ class ModuleProblem:
                     layer.by_cells(search, tally, deadline, progress, keep, pool.map)
         except KeyboardInterrupt:
             so_far = f"{tally.right} inputs right and {tally.wrong} wrong so far"
-            where = "; --resume DIR would keep them" if kept is None else f", kept in {self.resume}"
+            where = "; --resume DIR would keep them"
+            if kept is not None:
+                where = f", {'' if kept.seen == tally.seen else f'{kept.seen} of them '}kept in {self.resume}"
             raise KeyboardInterrupt(so_far + where) from None
         return search, failing
 

@@ -29,7 +29,7 @@ from verify.module.specification import Traced
 FORMAT = 2  # of the file; another one is another search
 OFTEN = 20.0  # seconds after which what was found is written again
 REMEMBERED = ("wrong", "undecided")
-SEARCHED = ("met", "tightest", "has_wrong", "failing", "bounded")
+SEARCHED = ("met", "tightest", "failing", "bounded")
 
 
 class Kept:
@@ -43,6 +43,7 @@ class Kept:
     ) -> None:
         self.folder, self.graph, self.question, self.part = made_folder(folder, "resume"), graph, question, part
         self.clock, self.written = clock, clock()
+        self.seen = 0  # inputs that are decided in the file
 
     def place(self, chart: Chart | Traced) -> Path:
         """The file, by a digest of all that its numbers depend on, this program among it."""
@@ -70,13 +71,12 @@ class Kept:
             vars(tally).update(said["tally"])
             vars(search).update(said["search"])
             search.left = left
-            is_whole = tally.seen + search.open == self.part.size
             if search.remembered is not None:
                 search.remembered = kept
-                is_whole &= kept.adds_up(tally.wrong, tally.undecided)
+            self.seen = tally.seen
         except (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, BadZipFile) as error:
             raise BadInput(f"resume: {str(place)!r} is damaged ({error}); delete it to start again") from None
-        if not is_whole:
+        if not tally.adds_up(search):
             raise BadInput(f"resume: {str(place)!r} is damaged: its inputs do not add up; delete it to start again")
         return True
 
@@ -89,7 +89,7 @@ class Kept:
         arrays: dict[str, Any] = {"said": np.frombuffer(json.dumps(said).encode(), dtype=np.uint8), **packed(search)}
         np.savez_compressed(file, **arrays)
         write_whole(self.place(search.chart), file.getvalue(), "resume")
-        self.written = self.clock()
+        self.written, self.seen = self.clock(), tally.seen
 
 
 def packed(search: Search) -> dict[str, np.ndarray[Any, Any]]:
