@@ -203,7 +203,11 @@ def survivors(bits: FixedPoint, queries: Ints, keys: Ints) -> Survivors | None:
 
 
 def most_survivors(N: int) -> int:
-    """How many exponentials of N positions are followed at once: two for each, and as many as ever where N is small."""
+    """How many exponentials of N positions are followed at once: two for each, and as many as ever where N is small.
+
+    >>> most_survivors(1000), most_survivors(1 << 20)
+    (1048576, 2097152)
+    """
     return max(PASS_SURVIVORS, 2 * N)
 
 

@@ -223,5 +223,5 @@ def test_the_built_model_by_command(capsys):
 
 def test_how_far_float32_goes():
     model, at = build.normed(dtype=torch.float32), RoundedArithmetic.of(FORMATS["float32"])
-    assert decide_boxes(model, ONES, PromptDomain(max_length=2807), at).is_proved
-    assert not decide_boxes(model, ONES, PromptDomain(max_length=2808), at).is_proved
+    assert decide_boxes(model, ONES, PromptDomain(max_length=2808), at).is_proved
+    assert not decide_boxes(model, ONES, PromptDomain(max_length=2809), at).is_proved

@@ -21,7 +21,7 @@ from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import add, multiply, rounded
 from verify.frame.certificate import READING_DTYPE, Verdict
-from verify.frame.clock import Deadline
+from verify.frame.clock import Budget, Deadline
 from verify.tasks.histogram.precision.search import Construction, frontier, judge
 from verify.tasks.histogram.proof import certify as certify_real
 from verify.tasks.histogram.rounded import forward
@@ -359,12 +359,12 @@ def test_directed_evaluations_keep_to_the_certificate(models):
 def test_a_few_open_cells_are_decided_jointly():
     """d = 6: intervals leave one token with count 1 open, though its neurons are never on together."""
     module = Construction("dot+sftm", "code", 32, 10, 6).weights(FORMATS["float32"])
-    certificate = certify(module, fmt=FORMATS["float32"], budget=0.0)
+    certificate = certify(module, fmt=FORMATS["float32"])
     assert certificate.verdict is Verdict.PROVED
     assert certificate.margin < certify_real(module).margin
     with torch.no_grad():  # a bias that makes one count wrong is not proved
         module.b_2[0] += 1.0
-    assert certify(module, fmt=FORMATS["float32"], budget=0.0).verdict is not Verdict.PROVED
+    assert certify(module, fmt=FORMATS["float32"], budget=Budget.counting(100)).verdict is not Verdict.PROVED
 
 
 def test_the_failure_in_float16_that_takes_longest_to_find():
