@@ -190,7 +190,7 @@ def test_every_field_is_refused_when_changed_or_trusted(name, files):
         assert outcome(weights, json.dumps({k: v for k, v in said.items() if k != key}))[0], key
 
 
-SEEDS = [range(8), range(8, 20), *(range(i, i + 500) for i in range(20, 5020, 500))]
+SEEDS = [range(2), range(2, 20), *(range(i, i + 500) for i in range(20, 5020, 500))]
 
 
 @pytest.mark.parametrize("seeds", first(1, SEEDS), ids=str)

@@ -179,7 +179,7 @@ def trees(tree):
 
 
 @pytest.mark.parametrize("step", first(1, [4, 1]))
-@pytest.mark.parametrize("which", ["proved", "merged"])
+@pytest.mark.parametrize("which", first(1, ["proved", "merged"]))
 def test_any_other_tree_is_refused(request, which, step):
     """Every code of every tree left out, doubled, or replaced by each other kind of part."""
     weights, certificate = request.getfixturevalue(which)

@@ -54,7 +54,7 @@ def check_refutation(certificate, model, circuit):
     assert circuit.name_of(gate) == example["gate"]
 
 
-@pytest.mark.parametrize("part", first(2, range(6)))
+@pytest.mark.parametrize("part", first(1, range(6)))
 @pytest.mark.parametrize("seeds", first(1, [range(7), range(7, 15), range(15, 25)]))
 def test_verdicts_equal_enumeration_by_a_naive_transformer(part, seeds):
     seen = {verdict: 0 for verdict in Verdict}

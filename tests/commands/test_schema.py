@@ -12,7 +12,7 @@ from verify.frame.schema import SCHEMA
 
 SCHEMA_FILE = Path(__file__).parents[2] / "docs" / "schema.json"
 PROVED = Certificate(Verdict.PROVED, None, "t", {}, "real", "certified", 9)
-SOME = 200  # of each so many lines of the corpus, one runs by default
+SOME = 400  # of each so many lines of the corpus, one runs by default
 
 
 @pytest.fixture(scope="module")

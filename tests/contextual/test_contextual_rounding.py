@@ -243,7 +243,7 @@ def encoder_score_overflow(model):
 
 @pytest.mark.parametrize(
     "spoil",
-    every(2, [stream_overflow, query_overflow, encoder_query_overflow, encoder_score_overflow]),
+    every(4, [stream_overflow, query_overflow, encoder_query_overflow, encoder_score_overflow]),
     ids=lambda f: f.__name__,
 )
 @torch.no_grad()

@@ -112,6 +112,7 @@ def test_one_by_one_each_position_is_counted(reading):
     assert said(found) == exact and 0 < exact[1] < V**L
 
 
+@pytest.mark.deep
 def test_a_traced_function_answers_at_each_position(by_cells):
     def expected(t):
         return t.cumsum(1) % V
