@@ -21,6 +21,11 @@ PASS_QUERIES, PASS_SURVIVORS = 64, 2**20  # queries at a time, so that their sco
 LANE_FORMS = 1 << 12  # pairs of different values of one lane
 UNDEFINED = -1  # the token of a step in which a softmax is 0/0, and of every later step
 Tokens = np.ndarray[Any, np.dtype[np.int8]]
+Between = Callable[[], None]  # called between pieces of a long run; what it raises ends the run
+
+
+def nothing() -> None:
+    """Goes on."""
 
 
 class MachineLayer:
@@ -119,7 +124,9 @@ class ConstantBitMachine:
                     break
         return tokens, g
 
-    def after_right(self, right: np.ndarray[Any, Any]) -> tuple[Tokens, np.ndarray[Any, Any]] | None:
+    def after_right(
+        self, right: np.ndarray[Any, Any], between: Between = nothing
+    ) -> tuple[Tokens, np.ndarray[Any, Any]] | None:
         """The token that each step computes after the right ones (batch, n+T), and its g: one pass for all steps.
 
         Up to its first wrong token a chain of thought is right, so that far this is `generate_with_g`. None where
@@ -130,14 +137,14 @@ class ConstantBitMachine:
         if not N:
             return None
         of_batch = max(1, PASS_TOKENS // N)
-        passed = [self._pass(right[start : start + of_batch, :N]) for start in range(0, len(right), of_batch)]
+        passed = [self._pass(right[start : start + of_batch, :N], between) for start in range(0, len(right), of_batch)]
         parts = [part for part in passed if part is not None]
         if len(parts) < len(passed):
             return None
         tokens, g = (np.concatenate(each) for each in zip(*parts, strict=True))
         return tokens, g
 
-    def _pass(self, tokens: np.ndarray[Any, Any]) -> tuple[Tokens, np.ndarray[Any, Any]] | None:
+    def _pass(self, tokens: np.ndarray[Any, Any], between: Between) -> tuple[Tokens, np.ndarray[Any, Any]] | None:
         n, N, last = self.n, self.positions, len(self.layers) - 1
         position = np.repeat(np.arange(N), 2)  # of each different stream: here two for each position
         streams, which = self.embed(np.arange(2 * N) % 2, position), 2 * np.arange(N) + tokens
@@ -147,7 +154,7 @@ class ConstantBitMachine:
             queries, keys = layer.queries(streams), layer.keys(streams)
             if (queries != queries[start[position]]).any() or (keys != keys[start[position]]).any():
                 return None
-            found = survivors(self.bits, queries[start], keys[start])
+            found = survivors(self.bits, queries[start], keys[start], between)
             if found is None:
                 return None
             mixed, is_zero_over_zero = mixture(self.bits, found, layer.values(streams)[:, 0][which])
@@ -181,8 +188,10 @@ class Survivors(NamedTuple):
     total: Ints
 
 
-def survivors(bits: FixedPoint, queries: Ints, keys: Ints) -> Survivors | None:
+def survivors(bits: FixedPoint, queries: Ints, keys: Ints, between: Between = nothing) -> Survivors | None:
     """Every exponential of each position's query (N, 2k) and a key at or before it; None if they are too many.
+
+    `between` is called between blocks of queries, where all pairs are looked at.
 
     >>> bits = FixedPoint(2)
     >>> queries, keys = (bits.encode(np.array([[x, x]] * 3)) for x in (1.0, 0.0))
@@ -192,7 +201,7 @@ def survivors(bits: FixedPoint, queries: Ints, keys: Ints) -> Survivors | None:
     """
     pairs = alive_pairs(bits, queries, keys)
     if pairs is None:
-        pairs = alive_by_blocks(bits, queries, keys)
+        pairs = alive_by_blocks(bits, queries, keys, between)
     if pairs is None or len(pairs[0]) > most_survivors(len(keys)):
         return None
     query, key, scores = pairs
@@ -211,7 +220,9 @@ def most_survivors(N: int) -> int:
     return max(PASS_SURVIVORS, 2 * N)
 
 
-def alive_by_blocks(bits: FixedPoint, queries: Ints, keys: Ints) -> tuple[Ints, Ints, Ints] | None:
+def alive_by_blocks(
+    bits: FixedPoint, queries: Ints, keys: Ints, between: Between = nothing
+) -> tuple[Ints, Ints, Ints] | None:
     """Queries, keys at or before them and their scores, where exp is not 0, by all pairs; None if they are too many.
 
     >>> bits = FixedPoint(2)
@@ -221,6 +232,7 @@ def alive_by_blocks(bits: FixedPoint, queries: Ints, keys: Ints) -> tuple[Ints, 
     """
     N, found, listed = len(keys), list[tuple[Ints, Ints, Ints]](), 0
     for start in range(0, N, PASS_QUERIES):
+        between()
         q = queries[start : start + PASS_QUERIES]
         stop = start + len(q)
         scores = np.zeros((len(q), stop), np.int32)  # a sum of two values is below 2^26

@@ -457,17 +457,3 @@ def test_a_bad_call_is_one_line(arguments, named, places, capsys, tmp_path, monk
         assert shown in err or shown in err.replace("_", "-"), (shown, err)
     assert ended.user + ended.system - started.user - started.system < SECONDS
     assert os.listdir(tmp_path) == []
-
-
-def test_a_long_forward_run_is_announced(tmp_path, capsys, monkeypatch):
-    """An AND of 20,000 inputs: what takes minutes says so before it starts."""
-    names = [f"i{j}" for j in range(20_000)]
-    text = "".join(f"INPUT({name})\n" for name in names) + f"OUTPUT(z)\nz = AND({', '.join(names)})\n"
-    (tmp_path / "and.bench").write_text(text)
-    monkeypatch.setattr("verify.tasks.circuit.proof.smallest_bits", interrupted)
-    code, _, err = run(capsys, "circuit", str(tmp_path / "and.bench"))
-    assert code == 130 and "39999 positions: a forward run takes about" in err.splitlines()[0] and "--bits 2" in err
-
-
-def interrupted(*_, **__):
-    raise KeyboardInterrupt

@@ -7,11 +7,13 @@ import pytest
 
 from constructions.checkpoint import load
 from constructions.circuit_simulation_arrays import build
+from constructions.circuits import machine
 from constructions.circuits.circuit import decompose
 from constructions.regular_language import from_regex, unroll
 from tests.histogram.test_checkpoint import TRAINED
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import FORMATS
+from verify.frame.certificate import Verdict
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.circuit import dtype, proof, rounding, steps
 from verify.tasks.histogram import branch_and_bound
@@ -80,3 +82,39 @@ def test_a_search_ends_when_its_time_is_up(decide, place, name, monkeypatch):
     assert FEW <= pieces_of_work(decide, place, name, FEW) <= FEW + MORE
     monkeypatch.setattr(Deadline, "is_up", lambda deadline: False)  # the fault: a deadline that does not come
     assert pieces_of_work(decide, place, name, FEW) > FEW + MORE
+
+
+def refuted_in_one_bit(budget):
+    """A built circuit in one bit, whose fault a run shows."""
+    circuit = decompose(unroll(from_regex("0*1", "01"), 8).circuit)
+    return proof.certify(build(circuit.circuit, s=1), circuit, budget=budget)
+
+
+def test_a_run_that_shows_a_fault_takes_no_clock_where_it_is_short():
+    assert refuted_in_one_bit(Budget(1e-9, lambda: 0.0)).verdict is Verdict.REFUTED
+
+
+def test_a_long_run_that_shows_a_fault_ends_with_the_time():
+    """Positions one by one: the clock jumps at the third."""
+    positions = []
+
+    def attend(cache, *given):
+        positions.append(cache)
+        return attended(cache, *given)
+
+    attended = machine._Cache.attend
+    with (
+        mock.patch.object(machine.ConstantBitMachine, "after_right", lambda *_: None),
+        mock.patch.object(machine._Cache, "attend", attend),
+    ):
+        found = refuted_in_one_bit(Budget(1.0, lambda: 0.0 if len(positions) < FEW else 2.0))
+    assert found.verdict is Verdict.UNKNOWN and "the budget ended while an input that shows it was run" in found.reason
+    assert len(positions) <= FEW + MORE
+
+
+@pytest.mark.parametrize(("late", "verdict"), [(0.0, Verdict.REFUTED), (2.0, Verdict.UNKNOWN)])
+def test_all_pairs_of_positions_are_looked_at_only_while_there_is_time(late, verdict):
+    asked = []
+    with mock.patch.object(machine, "alive_pairs", lambda *_: asked.append(1)):
+        assert refuted_in_one_bit(Budget(1.0, lambda: late if asked else 0.0)).verdict is verdict
+    assert asked

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,6 @@ RENAMED = renamed(run="input")
 DEFAULT_RUNS = 64
 MOST_RUNS = 1_000_000
 QUICK_POSITIONS = 3000  # a forward run of this length takes a few seconds
-LONG_RUN = 10.0  # seconds of a forward run that is announced
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,23 +117,12 @@ def judge(wish: ChainWish, asked: Request, decomposition: Decomposition) -> tupl
     """Builds or loads the weights and decides them."""
     from verify.report.progress import progress_bar
 
-    _announce(wish, asked, decomposition.circuit.nodes)
     with progress_bar("deciding", quiet=asked.is_json) as advance:
 
         def progress(what: str, done: int, total: int) -> None:
             advance(done / max(total, 1), what)
 
         return _decided(wish, asked, decomposition, progress)
-
-
-def _announce(wish: ChainWish, asked: Request, nodes: int) -> None:
-    """Says on stderr that forward runs in constant-bit arithmetic will take long."""
-    from verify.tasks.circuit.task import seconds_of_a_run
-
-    seconds = seconds_of_a_run(nodes)
-    if wish.reading is None and seconds > LONG_RUN and not asked.is_json:
-        advice = "" if wish.bits is not None else "; --bits 2 asks for no smaller ones, which a run refutes"
-        print(f"{nodes} positions: a forward run takes about {seconds:.0f} s{advice}", file=sys.stderr)
 
 
 def _decided(

@@ -28,7 +28,7 @@ from verify.tasks.circuit.refutation import (
 )
 from verify.tasks.circuit.retrieval import TooManyPairs
 from verify.tasks.circuit.steps import Fault, Opaque, Steps
-from verify.tasks.circuit.task import CircuitProblem, Progress, seconds_of_a_run, silent
+from verify.tasks.circuit.task import CircuitProblem, Progress, silent
 
 if TYPE_CHECKING:
     from verify.tasks.circuit.model import CircuitModel
@@ -133,6 +133,7 @@ class _BitsProof:
         self.problem, self.reading, self.machine, self.effort = problem, reading, machine, effort
         self.circuit, self.n = problem.decomposition.circuit, problem.model.n
         self.deadline = effort.deadline()
+        self.timed = replace(problem, between=self.deadline.check)  # whose runs the deadline ends
 
     def find(self) -> Finding:
         unreached: list[tuple[Fault, WhyNone]] = []
@@ -169,14 +170,15 @@ class _BitsProof:
         return Finding.proved(INDUCTION, (least or None) if is_known else 0.0, extra=extra)
 
     def _refuted(self, fault: Fault, found: list[int]) -> Finding:
-        """Runs the input that brings a fault's bits to its gate, where there is time for a run."""
-        seconds, item = seconds_of_a_run(self.circuit.nodes), tuple(found)
-        if seconds > self.deadline.left():
+        """Runs the input that brings a fault's bits to its gate."""
+        item = tuple(found)
+        try:
+            if not self.timed.runner(self.reading)([item]).is_wrong.any():
+                raise AssertionError(f"fault at gate {fault.gate} did not show when it was run")
+            failure = self.timed.replay(item, 0, self.reading)
+        except TimeIsUp:
             differs = f"gate {self.circuit.name_of(fault.gate)}: {fault.why}"
-            return Finding.open(INDUCTION, f"{differs}, but to run an input that shows it takes about {seconds:.0f} s")
-        if not self.problem.runner(self.reading)([item]).is_wrong.any():
-            raise AssertionError(f"fault at gate {fault.gate} did not show when it was run")
-        failure = self.problem.replay(item, 0, self.reading)
+            return Finding.open(INDUCTION, f"{differs}, but the budget ended while an input that shows it was run")
         if failure.counterexample["step"] == fault.gate - self.n + 1:
             failure.counterexample["why"] = fault.why
         return Finding.refuted(INDUCTION, failure)
@@ -188,24 +190,28 @@ class _BitsProof:
         return run_all(self.problem, self.reading, UNLIMITED)
 
     def _searched(self, reason: str) -> Finding:
-        """Samples, where nothing is proved and there is time for a run: a failure refutes."""
-        if seconds_of_a_run(self.circuit.nodes) > self.deadline.left():
+        """Samples, where nothing is proved and there is time for runs: a failure refutes."""
+        try:
+            found = self._run_on(random_words(self.n, FEWEST_SAMPLES, self.effort.seed))
+        except TimeIsUp:
             return Finding.open(SEARCH, reason)
-        found = self._run_on(random_words(self.n, FEWEST_SAMPLES, self.effort.seed))
         return found if found.failure is not None else Finding.open(SEARCH, reason)
 
     def _run_beside(self) -> Finding:
         """Random inputs, or all of them when they are no more than 2^16, run beside the proof."""
         is_all = self.n <= EXHAUSTIVE_INPUTS
         words = exhaustive_words(self.n) if is_all else random_words(self.n, self.problem.runs, self.effort.seed)
-        found = self._run_on(words)
+        try:
+            found = self._run_on(words)
+        except TimeIsUp:
+            return Finding.open(SEARCH, "the budget ended before an input was run")
         if found.failure is not None:
             found.failure.counterexample["why"] = "a forward run contradicts the certificate"
             return found
         return replace(found, extra={"forward_runs": {"inputs": words[1].bit_length(), "all": is_all}})
 
     def _run_on(self, words: tuple[list[int], int]) -> Finding:
-        return run_some(self.problem, self.reading, self.effort.left(self.deadline), items_of(*words), argument=SEARCH)
+        return run_some(self.timed, self.reading, self.effort.left(self.deadline), items_of(*words), argument=SEARCH)
 
 
 def items_of(words: list[int], mask: int) -> list[tuple[int, ...]]:

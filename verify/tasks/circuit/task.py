@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from constructions.circuits.circuit import Decomposition
-from constructions.circuits.machine import UNDEFINED, ConstantBitMachine
+from constructions.circuits.machine import UNDEFINED, Between, ConstantBitMachine, nothing
 from constructions.errors import BadInput
 from constructions.model_arrays import ModelArrays, module_of, name_of
 from verify.arithmetic.any_order import RoundedArithmetic
@@ -63,17 +63,6 @@ CONSTANT_BITS = (
 Proof = Callable[["CircuitProblem", Any, Effort], Finding]
 Progress = Callable[[str, int, int], None]
 
-PRODUCTS_PER_SECOND = 3e8  # of scores in constant-bit arithmetic, on one core
-
-
-def seconds_of_a_run(nodes: int) -> float:
-    """About how long one forward run of so many positions takes: every position meets all earlier ones in 2k lanes.
-
-    >>> round(seconds_of_a_run(3000), 1), round(seconds_of_a_run(40_000))
-    (0.7, 171)
-    """
-    return nodes**2 * 2 * nodes.bit_length() / PRODUCTS_PER_SECOND
-
 
 def silent(what: str, done: int, total: int) -> None:
     """Shows no progress."""
@@ -83,7 +72,7 @@ def silent(what: str, done: int, total: int) -> None:
 class CircuitProblem:
     """One transformer against one circuit: a `Decidable` whose proof is passed in, as each reading has its own.
 
-    `runs` inputs are run beside a proof.
+    `runs` inputs are run beside a proof. `between` is called between pieces of a run in constant bits, and may end it.
     """
 
     model: CircuitModel
@@ -91,6 +80,7 @@ class CircuitProblem:
     proof: Proof
     runs: int = 0
     advance: Progress = silent
+    between: Between = nothing
     task = "circuit"
     claim = CLAIM
     counts_answers = True
@@ -226,11 +216,15 @@ class CircuitProblem:
         if isinstance(reading, ConstantBits):
             machine = ConstantBitMachine(self.model, reading.s)
 
+            def watch(*_: object) -> bool:
+                self.between()
+                return False
+
             def in_bits(expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-                passed = machine.after_right(expected)
+                passed = machine.after_right(expected, self.between)
                 if passed is not None:
                     return passed
-                tokens, g = machine.generate_with_g(expected[:, :n])
+                tokens, g = machine.generate_with_g(expected[:, :n], watch)
                 return tokens[:, n:], g[:, n:]
 
             return in_bits
