@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import random
 
 from verify.checker import kinds
 from verify.checker.reading import Refusal
@@ -46,3 +47,12 @@ def as_proof(c, margin):
     fields = {"verdict": "PROVED", "inputs_covered": total, "margin": margin, "tightest": tightest}
     counts = {"right": total, "wrong": "0", "undecided": "0"}
     return c | fields | {"counterexample": None, "counts": counts, "wrong_inputs": []}
+
+
+def of_other_weights(weights, text, name, seeds):
+    """Three margins each for other weights, said to be right on all inputs: weights, certificate and what was drawn."""
+    said = json.loads(text)
+    for seed in seeds:
+        moved = with_weights(weights, random.Random(f"{name} {seed}"))
+        for margin in (1e-9, abs(said["margin"] or 1), 3.0):
+            yield moved, fitting(as_proof(said, margin), moved), (seed, margin)
