@@ -584,9 +584,16 @@ CASES = {
     "whole numbers in few bits": (
         rounded_graphs.RoundedFollower,
         "cast",
-        "if is_narrow",
-        "if False",
+        "not is_narrow or",
+        "True or",
         lambda: is_refused(lambda: follower("float32").cast(Array(WHOLE, (1,), [[257]]), "bfloat16")),
+    ),
+    "whole numbers that a cast rounds": (
+        rounded_graphs.RoundedFollower,
+        "cast",
+        "require(is_kept",
+        "require(True",
+        lambda: is_refused(lambda: follower("float64").cast(Array(WHOLE, (1,), [[2**24 + 1]]), "float32")),
     ),
 }
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from verify.checker.arrays import FLOAT, Array, each, refuse
+from verify.checker.arrays import FLOAT, Array, refuse
 from verify.checker.graphs import AT_ONCE, Follower, Node, TracedGraph, base_of, filled
 from verify.checker.moved import ZERO, MovedArray, OfArrays
 from verify.checker.moves import CREATING, MOVES, SIGNIFICANT, created, transposed
@@ -85,17 +85,19 @@ class RoundedFollower(Follower):
         return self.rules[base](*args, **kwargs)
 
     def cast(self, x: Any, dtype: str) -> Any:
-        """Numbers of another format, none with fewer bits than are followed; a rounding is one that all may have."""
+        """Numbers of another format, none with fewer bits than are followed; whole ones are rounded by none."""
         if dtype not in SIGNIFICANT:
             return (
                 OPERATIONS["ne"](self.at.read(x).hull, 0)
                 if dtype == "bool"
                 else refuse("a float cast to whole numbers")
             )
-        if not isinstance(x, MovedArray):
-            is_narrow = SIGNIFICANT[dtype] < self.at.fmt.p
-            return self.at.number(each(lambda v: created(float(v), dtype), x) if is_narrow else x)
-        return x
+        if isinstance(x, MovedArray):
+            return x
+        is_narrow = SIGNIFICANT[dtype] < self.at.fmt.p
+        is_kept = not is_narrow or all(created(v, dtype) == v for row in x.rows for v in row)
+        require(is_kept, "program: a cast that rounds a whole number", NOT_CHECKABLE)
+        return self.at.number(x)
 
     def moved(self, base: str, x: Any, *rest: Any, **options: Any) -> Any:
         """What moves numbers moves what each error does to them."""
