@@ -6,6 +6,7 @@ from typing import Any
 
 from verify.checker.arrays import FLOAT, Array, refuse
 from verify.checker.graphs import AT_ONCE, Follower, Node, TracedGraph, base_of, filled
+from verify.checker.layer_norm import ULPS
 from verify.checker.moved import ZERO, MovedArray, OfArrays
 from verify.checker.moves import CREATING, MOVES, SIGNIFICANT, created, transposed
 from verify.checker.operations import (
@@ -21,7 +22,7 @@ from verify.checker.operations import (
 )  # fmt: skip
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.rounded_norms import RoundedKernels
-from verify.checker.rounded_results import FUNCTIONS, NO_NUMBER, ULPS, check_widths
+from verify.checker.rounded_results import FUNCTIONS, NO_NUMBER, check_widths
 
 CHOOSING = {"abs", "maximum", "minimum", "clamp", "clamp_min", "hardtanh", "amax", "amin"}
 TRUTHS = {*OPPOSITE, "any", "all", "logical_and", "logical_or", "logical_xor", "logical_not"}

@@ -9,12 +9,12 @@ from flint import arb
 from verify.checker.arrays import FLOAT, Array, each
 from verify.checker.formats import NAMED, BinaryFormat, scaled
 from verify.checker.graphs import TracedGraph, base_of
+from verify.checker.layer_norm import ULPS
 from verify.checker.moved import ZERO, Errors, MovedArray, OfArrays, around
 from verify.checker.moves import CREATING
 from verify.checker.operations import ADDED, MINUS_INFINITY, OPERATIONS, TIMES, logistic, matmul
 from verify.checker.reading import NOT_CHECKABLE, require
 
-ULPS = 8  # unit round-offs by which a function may be off
 NO_NUMBER = arb("nan")
 Function = tuple[Callable[[arb], arb], Callable[[arb], arb]]
 
