@@ -345,9 +345,18 @@ def test_a_whole_number_that_is_rounded_twice_is_not_followed(files):
     assert outcome(weights, json.dumps(with_lie(json.loads(text), lie)))[0] == NOT_CHECKABLE
 
 
-def test_a_program_with_more_that_is_true_holds(files):
+AROUND_ZERO = [floats(2.0), node("sqrt.default", ["1"], "float64", [1]), node("sub.Tensor", ["1", "1"], "float64", [1])]
+TRUE = {
+    "a sum": [whole("int8", 50), node("add.Tensor", ["1", "1"], "int8", [1])],
+    "the square of a ball round 0": [*AROUND_ZERO, node("pow.Tensor_Scalar", ["1", 2], "float64", [1])],
+    "GELU of a ball round 0": [*AROUND_ZERO, node("gelu.default", ["1"], "float64", [1], approximate="tanh")],
+}
+
+
+@pytest.mark.parametrize("name", TRUE)
+def test_a_program_with_more_that_is_true_holds(name, files):
     weights, text = files["built, largest"]
-    true = [whole("int8", 50), node("add.Tensor", ["1", "1"], "int8", [1]), node("lt.Scalar", ["1", 0], "bool", [1])]
+    true = [*TRUE[name], node("lt.Scalar", ["1", -1], "bool", [1])]
     forged = json.dumps(with_lie(json.loads(text), true))
     assert falsehood(weights, forged) is None and outcome(weights, forged) == (0, "PROVED")
 

@@ -32,7 +32,7 @@ def _slope_of_gelu(x: arb) -> arb:
 SLOPES: dict[str, Callable[[arb], arb]] = {
     "exp": arb.exp, "expm1": arb.exp, "log": lambda x: 1 / x, "log1p": lambda x: 1 / (1 + x),
     "sqrt": lambda x: 1 / (2 * x.sqrt()), "rsqrt": lambda x: -1 / (2 * x * x.sqrt()),
-    "reciprocal": lambda x: -1 / (x * x), "tanh": lambda x: 1 - x.tanh() ** 2, "sin": arb.cos,
+    "reciprocal": lambda x: -1 / (x * x), "tanh": lambda x: 1 - x.tanh() * x.tanh(), "sin": arb.cos,
     "cos": lambda x: -x.sin(),
     "erf": lambda x: 2 * (-x * x).exp() / arb.pi().sqrt(), "sigmoid": lambda x: logistic(x) * logistic(-x),
     "silu": lambda x: logistic(x) * (1 + x * logistic(-x)), "gelu": _slope_of_gelu,
