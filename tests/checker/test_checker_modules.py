@@ -329,9 +329,29 @@ def test_what_torch_computes_otherwise_does_not_hold(name, files):
     assert outcome(weights, forged)[0] in (1, NOT_CHECKABLE)
 
 
-def test_a_program_with_more_that_is_true_holds(files):
+def test_a_whole_number_that_is_rounded_twice_is_not_followed(files):
+    """It is nearer to the next number of float32, and the nearest one of float64 is half-way."""
+    number, (weights, text) = 2**60 + 2**36 + 1, files["built, largest"]
+    lie = [
+        node("full.default", [[1], number], "float32", [1], dtype="float32"),
+        node("ne.Scalar", ["1", 2.0**60], "bool", [1]),
+    ]
+    assert torch.full([1], number, dtype=torch.float32).item() == 2.0**60 + 2.0**37
+    assert outcome(weights, json.dumps(with_lie(json.loads(text), lie)))[0] == NOT_CHECKABLE
+
+
+AROUND_ZERO = [floats(2.0), node("sqrt.default", ["1"], "float64", [1]), node("sub.Tensor", ["1", "1"], "float64", [1])]
+TRUE = {
+    "a sum": [whole("int8", 50), node("add.Tensor", ["1", "1"], "int8", [1])],
+    "the square of a ball round 0": [*AROUND_ZERO, node("pow.Tensor_Scalar", ["1", 2], "float64", [1])],
+    "GELU of a ball round 0": [*AROUND_ZERO, node("gelu.default", ["1"], "float64", [1], approximate="tanh")],
+}
+
+
+@pytest.mark.parametrize("name", TRUE)
+def test_a_program_with_more_that_is_true_holds(name, files):
     weights, text = files["built, largest"]
-    true = [whole("int8", 50), node("add.Tensor", ["1", "1"], "int8", [1]), node("lt.Scalar", ["1", 0], "bool", [1])]
+    true = [*TRUE[name], node("lt.Scalar", ["1", -1], "bool", [1])]
     forged = json.dumps(with_lie(json.loads(text), true))
     assert falsehood(weights, forged) is None and outcome(weights, forged) == (0, "PROVED")
 

@@ -480,9 +480,16 @@ CASES = {
     "a variance is rounded": (
         RoundedKernels,
         "layer_norm",
-        "square, 4 * d + 16, stored",
-        "square, 0, 0",
+        "variance = off_by(squares, square, 4 * d + 16)",
+        "variance = squares",
         lambda: holds(norm_of(100.0, 101.0), -158.0, 158.0),
+    ),
+    "a variance is off by more than its roundings": (
+        RoundedKernels,
+        "layer_norm",
+        "gamma(n, w)",
+        "((1 + w) ** n - 1)",
+        lambda: holds(norm_of(*[1.0, -1.0] * 12), *[2.12, -2.12] * 12),
     ),
     "a score is no number": (
         moved,
@@ -584,9 +591,16 @@ CASES = {
     "whole numbers in few bits": (
         rounded_graphs.RoundedFollower,
         "cast",
-        "if is_narrow",
-        "if False",
+        "not is_narrow or",
+        "True or",
         lambda: is_refused(lambda: follower("float32").cast(Array(WHOLE, (1,), [[257]]), "bfloat16")),
+    ),
+    "whole numbers that a cast rounds": (
+        rounded_graphs.RoundedFollower,
+        "cast",
+        "require(is_kept",
+        "require(True",
+        lambda: is_refused(lambda: follower("float64").cast(Array(WHOLE, (1,), [[2**24 + 1]]), "float32")),
     ),
 }
 

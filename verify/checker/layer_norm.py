@@ -8,7 +8,12 @@ from flint import arb
 from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, require
 
-ULPS = 8  # unit round-offs of a computed exponential or root; of a GELU in |x|
+ULPS = 8  # unit round-offs by which a computed function may be off, GELU and SiLU in |x|
+
+
+def gamma(n: int, u: arb) -> arb:
+    """The share n u / (1 - n u), which is above (1 + u)^n - 1; no number where n u is not below 1."""
+    return n * u / (1 - n * u) if n * u < 1 else arb("nan")
 
 
 class Deviations(NamedTuple):
@@ -35,9 +40,9 @@ class LayerNormRoundings:
         d, tiny, sizes = len(row), self.fmt.tiny, [abs(x).upper() for x in row]
         require(bool(self.growth(4 * d + 16) < 0.25), "a LayerNorm is too far off in the format", NOT_CHECKABLE)
         centre, about, squares = sum(row, arb(0)) / d, sum(sizes, arb(0)) / d, sum((y * y for y in sizes), arb(0)) / d
-        off = (self._gamma(d + 2) * about + (d + 4) * tiny).upper()
+        off = (gamma(d + 2, self.fmt.u) * about + (d + 4) * tiny).upper()
         variance = sum(((x - centre) * (x - centre) for x in row), arb(0)) / d
-        variance += arb(0, (self._gamma(4 * d + 16) * squares + 8 * (d + 2) * tiny).upper())
+        variance += arb(0, (gamma(4 * d + 16, self.fmt.u) * squares + 8 * (d + 2) * tiny).upper())
         inner = variance + arb(self.eps)
         inner += arb(0, (self.growth(3) * abs(inner) + 4 * tiny).upper())
         inverse = 1 / inner.sqrt()
@@ -45,9 +50,6 @@ class LayerNormRoundings:
         require(bool(inverse > 0), "a variance may be 0 in the format", NOT_CHECKABLE)
         self._hold(4 * (1 + d) * squares + off)
         return Deviations(centre, off, inverse, [y + (abs(centre) + off).upper() for y in sizes])
-
-    def _gamma(self, n: int) -> arb:
-        return n * self.fmt.u / (1 - n * self.fmt.u)
 
     def _rounded(self, spread: Deviations, size: arb, weight: arb, bias: arb) -> arb:
         """What rounding (x - mean) / s, times the weight, plus the bias, may do, or x (w / s) + (b - mean w / s).

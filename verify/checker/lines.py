@@ -59,7 +59,7 @@ def density(z: arb) -> arb:
 
 def inner(z: arb) -> arb:
     """What the tanh of GELU's approximation is taken of."""
-    return (2 / arb.pi()).sqrt() * (z + arb("0.044715") * z**3)
+    return (2 / arb.pi()).sqrt() * (z + arb("0.044715") * z * z * z)
 
 
 def gelu_slope(z: arb) -> arb:
@@ -73,9 +73,9 @@ SMOOTH: dict[str, tuple[Function, Function]] = {  # each with its derivative
     "gelu tanh": (lambda z: z / 2 * (1 + inner(z).tanh()), gelu_slope),
     "silu": (lambda z: z * logistic(z), lambda z: logistic(z) * (1 + z * logistic(-z))),
     "sigmoid": (logistic, lambda z: logistic(z) * logistic(-z)),
-    "tanh": (arb.tanh, lambda z: 1 - z.tanh() ** 2),
+    "tanh": (arb.tanh, lambda z: 1 - z.tanh() * z.tanh()),
     "exp": (arb.exp, arb.exp),
-    "cube": (lambda z: z**3, lambda z: 3 * z * z),
+    "cube": (lambda z: z * z * z, lambda z: 3 * z * z),
     "sqrt": (arb.sqrt, lambda z: 1 / (2 * z.sqrt())),
     "rsqrt": (lambda z: 1 / z.sqrt(), lambda z: -1 / (2 * z * z.sqrt())),
     "reciprocal": (lambda z: 1 / z, lambda z: -1 / (z * z)),

@@ -51,6 +51,7 @@ def created(number: Any, dtype: str) -> Any:
     if not math.isfinite(value) or value == 0:
         return arb(value)
     if dtype == "float32":
+        value == number or refuse("a whole number of more than 53 bits, which is rounded once,")
         require(abs(value) < 2.0**127 and abs(value) > 2.0**-126, "graph: a constant is out of range")
         value = struct.unpack("<f", struct.pack("<f", value))[0]
     elif dtype != "float64":

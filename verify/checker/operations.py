@@ -6,7 +6,7 @@ An operation takes and returns arrays. What is not in OPERATIONS is not followed
 import math
 import operator
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from flint import arb
@@ -115,13 +115,18 @@ def where(condition: Array, x: Any = None, y: Any = None) -> Array:
 # ---- functions of one number
 
 
+def raised(v: Any, n: int) -> Any:
+    """v^n. As a product, since ** of python-flint gives no number for a ball whose middle is 0."""
+    return math.prod([v] * n) if n else v**0
+
+
 def power(x: Any, n: Any) -> Array:
     if not isinstance(n, int | float):
         refuse("a power by a tensor")
     if float(n).is_integer():
-        exponent = int(n)
-        require(abs(exponent) <= 64, "graph: a power is too high")
-        return arithmetic(lambda v: v**exponent)(x) if exponent >= 0 else floats(lambda v: 1 / v**-exponent)(x)
+        require(abs(n) <= 64, "graph: a power is too high")
+        of_one = partial(raised, n=abs(int(n)))
+        return arithmetic(of_one)(x) if n >= 0 else floats(lambda v: 1 / of_one(v))(x)
     roots = {0.5: lambda v: v.sqrt(), -0.5: lambda v: 1 / v.sqrt(), 1.5: lambda v: v * v.sqrt()}
     return floats(roots[n])(x) if n in roots else refuse(f"the power {n}")
 
@@ -136,7 +141,7 @@ def logistic(v: arb) -> arb:
 
 def gelu(x: Any, approximate: str = "none") -> Array:
     if approximate == "tanh":
-        return floats(lambda v: v * (1 + ((2 / arb.pi()).sqrt() * (v + arb("0.044715") * v**3)).tanh()) / 2)(x)
+        return floats(lambda v: v * (1 + ((2 / arb.pi()).sqrt() * (v + arb("0.044715") * v * v * v)).tanh()) / 2)(x)
     require(approximate == "none", "graph: GELU is of no known kind")
     return floats(lambda v: v * (1 + (v / arb(2).sqrt()).erf()) / 2)(x)
 

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from verify.checker.arrays import FLOAT, Array, each, refuse
+from verify.checker.arrays import FLOAT, Array, refuse
 from verify.checker.graphs import AT_ONCE, Follower, Node, TracedGraph, base_of, filled
+from verify.checker.layer_norm import ULPS
 from verify.checker.moved import ZERO, MovedArray, OfArrays
 from verify.checker.moves import CREATING, MOVES, SIGNIFICANT, created, transposed
 from verify.checker.operations import (
@@ -21,7 +22,7 @@ from verify.checker.operations import (
 )  # fmt: skip
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.rounded_norms import RoundedKernels
-from verify.checker.rounded_results import FUNCTIONS, NO_NUMBER, ULPS, check_widths
+from verify.checker.rounded_results import FUNCTIONS, NO_NUMBER, check_widths
 
 CHOOSING = {"abs", "maximum", "minimum", "clamp", "clamp_min", "hardtanh", "amax", "amin"}
 TRUTHS = {*OPPOSITE, "any", "all", "logical_and", "logical_or", "logical_xor", "logical_not"}
@@ -85,17 +86,19 @@ class RoundedFollower(Follower):
         return self.rules[base](*args, **kwargs)
 
     def cast(self, x: Any, dtype: str) -> Any:
-        """Numbers of another format, none with fewer bits than are followed; a rounding is one that all may have."""
+        """Numbers of another format, none with fewer bits than are followed; whole ones are rounded by none."""
         if dtype not in SIGNIFICANT:
             return (
                 OPERATIONS["ne"](self.at.read(x).hull, 0)
                 if dtype == "bool"
                 else refuse("a float cast to whole numbers")
             )
-        if not isinstance(x, MovedArray):
-            is_narrow = SIGNIFICANT[dtype] < self.at.fmt.p
-            return self.at.number(each(lambda v: created(float(v), dtype), x) if is_narrow else x)
-        return x
+        if isinstance(x, MovedArray):
+            return x
+        is_narrow = SIGNIFICANT[dtype] < self.at.fmt.p
+        is_kept = not is_narrow or all(created(v, dtype) == v for row in x.rows for v in row)
+        require(is_kept, "program: a cast that rounds a whole number", NOT_CHECKABLE)
+        return self.at.number(x)
 
     def moved(self, base: str, x: Any, *rest: Any, **options: Any) -> Any:
         """What moves numbers moves what each error does to them."""

@@ -7,11 +7,12 @@ from flint import arb
 
 from verify.checker.arrays import FLOAT, TRUTH, Array, each, product_of, refuse
 from verify.checker.formats import BinaryFormat
+from verify.checker.layer_norm import ULPS, gamma
 from verify.checker.moved import ZERO, MovedArray
 from verify.checker.moves import transposed
 from verify.checker.operations import ADDED, OPERATIONS, TIMES, mean, shared, where
 from verify.checker.reading import NOT_CHECKABLE, require
-from verify.checker.rounded_results import FUNCTIONS, NO_NUMBER, ULPS, RoundedResults
+from verify.checker.rounded_results import FUNCTIONS, NO_NUMBER, RoundedResults
 
 MOST_SCORES = 1 << 12
 
@@ -83,18 +84,22 @@ class RoundedKernels(RoundedResults):
             refuse("a norm over several axes")
         d, errors = x.mid.shape[-1], self.errors
         w, tiny, stored = (self.v, self.inner.tiny, 0) if self.is_one_norm else (self.u, self.fmt.tiny, 2)
+
+        def off_by(found: MovedArray, size: Array, n: int) -> MovedArray:
+            return self.left(found, size, 0, stored, each(lambda v: gamma(n, w) * v + 2 * n * tiny, size))
+
         average = average_of(x.size)
         centred = errors.linear(lambda a: ADDED(a, OPERATIONS["neg"](average_of(a))), x)
         squares = errors.linear(average_of, errors.product(TIMES, centred, centred))
         square = average_of(TIMES(x.size, x.size))
-        variance = self.left(squares, square, 4 * d + 16, stored)
+        variance = off_by(squares, square, 4 * d + 16)
         variance = self.within(variance, TIMES(ADDED(square, 1), d), 4 * d + 16)
         inverse = errors.function(*FUNCTIONS["rsqrt"], errors.linear(ADDED, variance, self.number(eps)))
         of_root = self.of_function(self.inner.u if self.is_one_norm else self.fmt.u, w, 5)
         inverse = errors.widened(inverse, each(lambda v: (of_root * v).upper(), inverse.size))
         if not self.is_one_norm:  # which reads x once
             centred = errors.linear(lambda a, b: ADDED(b, OPERATIONS["neg"](average_of(a))), x, self.read(again))
-        off_centre = self.left(centred, ADDED(average, TIMES(x.size, 0.0)), d + 2, stored)
+        off_centre = off_by(centred, ADDED(average, TIMES(x.size, 0.0)), d + 2)
         found, scale = errors.product(TIMES, off_centre, inverse), MovedArray(Array(FLOAT, (), [[arb(1)]]), {})
         shift = MovedArray(Array(FLOAT, (), [[ZERO]]), {})
         if weight is not None:
