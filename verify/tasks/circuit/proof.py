@@ -195,14 +195,15 @@ class _BitsProof:
         return found if found.failure is not None else Finding.open(SEARCH, reason)
 
     def _run_beside(self) -> Finding:
-        """Random inputs, or all of them when they are no more than 2^16, run beside the proof."""
+        """Random inputs, or all of them when they are no more than 2^16, run beside the proof as long as there is time."""
         is_all = self.n <= EXHAUSTIVE_INPUTS
         words = exhaustive_words(self.n) if is_all else random_words(self.n, self.problem.runs, self.effort.seed)
         found = self._run_on(words)
         if found.failure is not None:
             found.failure.counterexample["why"] = "a forward run contradicts the certificate"
             return found
-        return replace(found, extra={"forward_runs": {"inputs": words[1].bit_length(), "all": is_all}})
+        done = found.extra["samples"]
+        return replace(found, extra={"forward_runs": {"inputs": done, "all": is_all and done == words[1].bit_length()}})
 
     def _run_on(self, words: tuple[list[int], int]) -> Finding:
         return run_some(self.problem, self.reading, self.effort.left(self.deadline), items_of(*words), argument=SEARCH)
