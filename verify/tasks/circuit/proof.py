@@ -94,18 +94,13 @@ def smallest_bits(
     effort = Effort(budget)
     deadline = effort.deadline()
     for s in range(1, MAX_BITS + 1):  # no two models are held at once: each has tens of numbers for each gate
-        left = effort.left(deadline).budget
-        certificate = decide(
-            build(decomposition.circuit, s=s), decomposition, seed=seed, budget=left, progress=progress
-        )
+        model, left = build(decomposition.circuit, s=s), effort.left(deadline).budget
+        certificate = decide(model, decomposition, runs=runs, seed=seed, budget=left, progress=progress)
         if certificate.verdict is Verdict.PROVED or s == MAX_BITS:
             break
+        del model
         why = certificate.counterexample or certificate.reason
         smaller.append({"s": s, "verdict": certificate.verdict.value, "why": why})
-    model = build(decomposition.circuit, s=s)
-    if runs:
-        left = effort.left(deadline).budget
-        certificate = decide(model, decomposition, runs=runs, seed=seed, budget=left, progress=progress)
     is_smallest = all(entry["verdict"] == "REFUTED" for entry in smaller)
     is_proved = certificate.verdict is Verdict.PROVED
     extra = {"smallest_bits": s if is_proved and is_smallest else None, "smaller_bits": smaller}
