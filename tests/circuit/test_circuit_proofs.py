@@ -21,6 +21,7 @@ from constructions.circuits.weights import load_weights, save_weights
 from constructions.constant_bits.arithmetic import FixedPoint
 from constructions.errors import BadInput
 from verify.frame.certificate import READING_BIT_EXACT, Verdict
+from verify.frame.clock import Budget
 from verify.tasks.circuit.proof import certify, smallest_bits
 from verify.tasks.circuit.retrieval import PlacedVectors, addresses, surviving_pairs
 
@@ -285,6 +286,23 @@ def test_a_rare_fault_is_found_by_search():
     model.state_dict()["P"][78, model.lanes.g] = -1.0  # the last gate is 0 whatever it reads
     certificate = certify(model, decomposition)
     assert certificate.counterexample["input"] == "1" * 40 and certificate.counterexample["gate"] == "z"
+
+
+@pytest.mark.parametrize(
+    ("is_late", "told"), [(False, {"inputs": 1024, "all": True}), (True, {"inputs": 256, "all": False})]
+)
+def test_runs_that_time_did_not_allow_are_not_told(is_late, told):
+    """The proof is whole when the time is up, in the first part of the forward runs beside it."""
+    now = [0.0]
+
+    def progress(what, done, total):
+        now[0] = 100.0 if is_late and what == "forward runs" else 0.0
+
+    circuit = Circuit("ten", tuple(f"i{j}" for j in range(10)), (Gate("and", (0, 9), "z"),), (("z", 10),))
+    decomposition = decompose(circuit)
+    budget = Budget(30.0, lambda: now[0])
+    certificate = certify(build(decomposition.circuit), decomposition, runs=5, budget=budget, progress=progress)
+    assert certificate.verdict is Verdict.PROVED and certificate.extra["forward_runs"] == told
 
 
 def test_a_difference_that_no_input_reaches_is_harmless():

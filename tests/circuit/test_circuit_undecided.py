@@ -74,6 +74,18 @@ def test_fewest_bits_do_not_count_the_undecided_as_refuted():
     assert certificate.extra["smallest_bits"] is None
 
 
+def test_fewest_bits_are_decided_once_each_with_the_runs_beside():
+    asked = []
+
+    def decide(model, decomposition, **options):
+        asked.append(model.s)
+        return certify(model, decomposition, fmt=None, **options)
+
+    model, certificate = smallest_bits(NOT, runs=1, decide=decide)
+    assert asked == list(range(1, model.s + 1)) and certificate.verdict.value == "PROVED"
+    assert certificate.extra["forward_runs"] == {"inputs": 4, "all": True, "run": "real arithmetic"}
+
+
 def attacked(rng):
     """A small circuit and its transformer: mutated, scaled, at one half, or rough."""
     decomposition = decompose(random_circuit(rng, rng.randrange(1, 4), rng.randrange(1, 4)))

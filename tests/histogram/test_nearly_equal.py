@@ -1,5 +1,6 @@
 """Shares by counting multisets of nearly equal slots: enumeration's lie within them, and planted faults do not."""
 
+from copy import copy
 from fractions import Fraction
 from functools import cache
 
@@ -259,3 +260,13 @@ def test_moments_that_take_long():
     nothing = np.zeros(3)
     behind = Behind(np.arange(199), np.ones(199), 0.0, nothing, nothing, np.zeros(199))
     assert CountedCell.of(table, 70, behind, 0.0) is None
+
+
+@pytest.mark.parametrize("shape", [(nearly_equal.MOST_TERMS + 1, 2), (2, nearly_equal.MOST_TERMS + 1)])
+def test_sums_of_many_terms_are_not_bounded_in_float32(shape):
+    """Neither of many tokens nor of many neurons: a radius has room for so many roundings only."""
+    table, k, behind, _ = cells(0, "lin")[0]
+    large = copy(table)
+    large.values = np.zeros(shape)
+    assert CountedCell.of(table, k, behind, 0.02) is not None
+    assert CountedCell.of(large, k, behind, 0.02) is None

@@ -135,6 +135,16 @@ def test_one_difference_by_another():
     assert seen > 20
 
 
+def test_no_multiple_is_flushed_to_zero():
+    """One that float32 does not hold as a normal number, or that is too large or no number, is not taken off."""
+    table, k, _ = cells(1, "lin", "none")[0]
+    r, readout = len(table.start), CountReadout.of(table, k)
+    narrow = Narrow.in_parts(table, k, readout.d.T, np.zeros(r, bool), np.ones(r, bool))
+    for multiple, kept in ((2.0**-127, 0), (2.0**-150, 0), (2.0**-99, 2.0**-99), (2.0**41, 0), (np.nan, 0), (-1, 0)):
+        of = Dominance.of(narrow, np.full(len(readout.d), multiple))
+        assert of.multiple[0] == 0 and (of.multiple[1:] == kept).all() and len(of.multiple) > 1
+
+
 def test_dominance_is_of_the_readouts():
     """What is taken off in float32 is taken off the readout, with both errors; the first stays as it is."""
     table, k, _ = cells(1, "lin", "none")[0]

@@ -94,18 +94,13 @@ def smallest_bits(
     effort = Effort(budget)
     deadline = effort.deadline()
     for s in range(1, MAX_BITS + 1):  # no two models are held at once: each has tens of numbers for each gate
-        left = effort.left(deadline).budget
-        certificate = decide(
-            build(decomposition.circuit, s=s), decomposition, seed=seed, budget=left, progress=progress
-        )
+        model, left = build(decomposition.circuit, s=s), effort.left(deadline).budget
+        certificate = decide(model, decomposition, runs=runs, seed=seed, budget=left, progress=progress)
         if certificate.verdict is Verdict.PROVED or s == MAX_BITS:
             break
+        del model
         why = certificate.counterexample or certificate.reason
         smaller.append({"s": s, "verdict": certificate.verdict.value, "why": why})
-    model = build(decomposition.circuit, s=s)
-    if runs:
-        left = effort.left(deadline).budget
-        certificate = decide(model, decomposition, runs=runs, seed=seed, budget=left, progress=progress)
     is_smallest = all(entry["verdict"] == "REFUTED" for entry in smaller)
     is_proved = certificate.verdict is Verdict.PROVED
     extra = {"smallest_bits": s if is_proved and is_smallest else None, "smaller_bits": smaller}
@@ -198,7 +193,7 @@ class _BitsProof:
         return found if found.failure is not None else Finding.open(SEARCH, reason)
 
     def _run_beside(self) -> Finding:
-        """Random inputs, or all of them when they are no more than 2^16, run beside the proof."""
+        """Random inputs, or all of them when they are no more than 2^16, run beside the proof as long as there is time."""
         is_all = self.n <= EXHAUSTIVE_INPUTS
         words = exhaustive_words(self.n) if is_all else random_words(self.n, self.problem.runs, self.effort.seed)
         try:
@@ -208,7 +203,8 @@ class _BitsProof:
         if found.failure is not None:
             found.failure.counterexample["why"] = "a forward run contradicts the certificate"
             return found
-        return replace(found, extra={"forward_runs": {"inputs": words[1].bit_length(), "all": is_all}})
+        done = found.extra["samples"]
+        return replace(found, extra={"forward_runs": {"inputs": done, "all": is_all and done == words[1].bit_length()}})
 
     def _run_on(self, words: tuple[list[int], int]) -> Finding:
         return run_some(self.timed, self.reading, self.effort.left(self.deadline), items_of(*words), argument=SEARCH)

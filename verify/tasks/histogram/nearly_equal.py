@@ -50,7 +50,7 @@ class CountedCell:
         Rivals that are left out are ahead on at most the share `left_out` of the inputs.
         """
         readout = CountReadout.of(table, k)
-        if table.slots.away[0].size * k * len(readout.d) > MOST_PRODUCTS or len(table.values) > MOST_TERMS:
+        if table.slots.away[0].size * k * len(readout.d) > MOST_PRODUCTS or max(table.values.shape) > MOST_TERMS:
             return None
         rivals, multiple, others = _rivals(behind, left_out)
         is_on, is_bent, crossing = _sides(behind)

@@ -29,7 +29,8 @@ from verify.tasks.histogram.stored import Array
 from verify.tasks.histogram.tabulating import NARROW, UNDERFLOW, CountReadout, Table, gamma32
 
 ABOVE = 1 + 2.0**-8
-MOST_TERMS = 1 << 12  # of a sum in float32: their roundings are far less than ABOVE has room for
+MOST_TERMS = 1 << 12  # of a sum in float32, of tokens or of neurons: far fewer than ABOVE has room for
+LEAST_MULTIPLE = 2.0**-100  # of float32 that is normal, so that it is not flushed to zero
 NO_NAN = 2.0**50  # above all q whose squares are finite in float32, and so are sums of them
 LOST = 2.0**-50  # of the root of a sum of squares, where these underflow
 
@@ -51,7 +52,7 @@ class Dominance:
         An error is more than five roundings of the sum of the difference's absolute terms. Twice as much covers those
         of the product and of the sum, and of the readout of the combination in float64.
         """
-        y = np.where((multiple > 0) & (multiple < NARROW), multiple, 0).astype(np.float32)
+        y = np.where((multiple > LEAST_MULTIPLE) & (multiple < NARROW), multiple, 0).astype(np.float32)
         y[0] = 0
         error = narrow.error.astype(np.float64)
         return cls(y, above(2 * (error + y * error[0]) * ENLARGE_LONG))
@@ -100,7 +101,7 @@ class Orders:
         relative = 4 * gamma32(len(table.start) + 20)
         rounding = relative * (of_shifts + (float(length) * slots + np.abs(x).sum(1).max()) * size)
         lost = LOST * length + UNDERFLOW[np.float32] * (1 + slots) * (
-            2 + len(size) + size + of_shifts + np.abs(d).sum(1)
+            2 + len(size) + size + of_shifts + np.abs(d).sum(1) + table.spread.sum()
         )
         rest = (narrow.error.astype(np.float64) + readout.error[:, 0] + rounding + lost) * ENLARGE_LONG
         multisets, own = prefixes.multisets, slots - prefixes.m

@@ -157,7 +157,7 @@ class Table:
         return np.float32 if self.spread.any() and self.is_narrow else np.float64
 
     def _spread(self) -> Array:
-        """How far the weights can take each form from where the centres and the first position put it (r,).
+        """How far the weights can take each form from where the centres and the middle of the positions put it (r,).
 
         Zero only where all weights and positions are alike: what underflows is added wherever some differ.
         """
