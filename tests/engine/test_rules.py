@@ -583,3 +583,27 @@ ROOT_FAULTS = [
 def test_errors_of_roots_that_are_only_added_are_caught(right, wrong, name):
     with planted(Arithmetic, "by_root", right, wrong):
         assert not all(worst_root_is_held(name, p) for p in range(2, 9))
+
+
+def least_room_for_scaled_factors(accumulate):
+    """How much of a ball is left, at least, of scores q r . k r with r the root of a scale, each product rounded."""
+
+    def near(x):
+        return x.bfloat16().double()
+
+    x, root = torch.arange(128, 256).double() / 128, torch.tensor(1.035).double()
+    scaled = near(x * near(root))
+    numbers = Ball(x.reshape(1, 128, 1), torch.zeros(1, 128, 1).double())
+    at = Arithmetic(FORMATS["bfloat16"], accumulate)
+    found = normalisation.scores(at, numbers, numbers, None, False, float(root.square()))
+    return float((found.radius[0] - (near(scaled[:, None] * scaled) - found.mid[0]).abs()).min())
+
+
+@pytest.mark.parametrize("sums", [None, "float32"])
+def test_the_root_of_a_scale_is_rounded_and_so_are_both_factors(sums):
+    assert least_room_for_scaled_factors(FORMATS.get(sums)) > 0
+
+
+def test_a_root_of_a_scale_that_is_taken_as_exact_is_caught():
+    with mock.patch.object(normalisation, "scores", stripped(normalisation.scores, "4 * at.u * factor.size", "0.0")):
+        assert least_room_for_scaled_factors(FORMATS["float32"]) < 0

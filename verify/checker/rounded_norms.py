@@ -60,7 +60,7 @@ class RoundedKernels(RoundedResults):
         factor = self.number(1 / arb(d).sqrt() if scale is None else scale)
         loud = TIMES(by_keys(ADDED(q.size, 1), ADDED(k.size, 1)), each(lambda f: f.max(arb(1)), factor.size))
         lost = each(lambda size: 4 * self.fmt.tiny * size, loud)  # where a scaled number underflows
-        scores = self.times(TIMES, scores, factor, 1, 4 if scale is None else 1, lost)
+        scores = self.times(TIMES, scores, factor, 1, 4, lost)  # its root, rounded, may scale both
         scores = self.within(scores, loud, d + 8)
         if is_causal:
             mask = Array(TRUTH, (m, n), [[j <= i for i in range(m) for j in range(n)]])

@@ -54,7 +54,10 @@ def by_balls(slopes: Slopes) -> Tensor:
 
 
 def followed(tape: list[Step], output: Ball, slope: Tensor) -> tuple[Tensor, Slopes]:
-    """What local errors change slope * output by at most, and the slopes of the balls that are on no step."""
+    """What local errors change slope * output by at most, and the slopes of the balls that are on no step.
+
+    In a dtype what several operations read has the sum of their slopes' sizes, which have no sign.
+    """
     slopes: Slopes = {id(output): (output, Ball(slope))}
     sizes: Sizes = {}
     is_rounded = any(step.u for step in tape)
@@ -107,8 +110,10 @@ def least_gaps(graph: Graph, at: Arithmetic, device: torch.device | str = "cpu",
 
     Where the slope of a gap by a number has one sign on the whole box, the gap is least with that number at one end:
     between any two points of the box it changes by slope times distance, and twice the local errors. So these numbers
-    are put at that end, and the mean value form is taken again on the smaller box; this in `turns`.
+    are put at that end, and the mean value form is taken again on the smaller box; this in `turns`. In real arithmetic
+    alone: in a dtype two operations may read different numbers of the box.
     """
+    assert at.is_real, "one number has several forms"
     stored = enclosed_weights(graph, at, device)
 
     def one(tokens: Tensor, own: Tensor, rival: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,6 +142,7 @@ def positive_gap(graph: Graph, at: Arithmetic, device: torch.device | str = "cpu
     times its radius. A box is the union of its halves, and so is the least gap the least of theirs. The last argument
     of the function says when to stop.
     """
+    assert at.is_real, "one number has several forms"
     stored = enclosed_weights(graph, at, device)
     moving = {name: ball for name, ball in stored.items() if isinstance(ball, Ball) and ball.rad is not None}
 

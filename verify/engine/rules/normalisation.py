@@ -184,10 +184,13 @@ def scores(
         factor = Ball(value, value * (4 * U + 4 * at.u))
     else:
         factor = at.number(scale, q.mid)
+        if not at.is_real:  # its root, rounded, may scale both
+            factor = Ball(factor.mid, factor.radius + 4 * at.u * factor.size)
     found = times(at, found, factor)
     if not at.is_real:  # what is scaled before may underflow, or be beyond the largest
         loud = (q.size + 1) @ (keys.size + 1) * factor.size.clamp(min=1)
-        loud = loud * (1 + at.own_sums(2 * q.mid.shape[-1] + 16)) * ENLARGE
+        # at most seven roundings of each q k: the scale's and its root's in both, what is scaled by it, and the product
+        loud = loud * (1 + at.own_sums(q.mid.shape[-1])) * (1 + at.u) ** 7 * ENLARGE
         found = widened(at, found, at.checked(loud, 4 * at.tiny * loud))
     n, m = found.mid.shape[-2:]
     if is_causal:
