@@ -24,8 +24,11 @@ Tokens = np.ndarray[Any, np.dtype[np.int8]]
 Between = Callable[[], None]  # called between pieces of a long run; what it raises ends the run
 
 
-def _goes_on() -> None:
-    """Goes on."""
+def goes_on() -> None:
+    """Nothing is done between two pieces of a run.
+
+    >>> goes_on()
+    """
 
 
 class MachineLayer:
@@ -125,7 +128,7 @@ class ConstantBitMachine:
         return tokens, g
 
     def after_right(
-        self, right: np.ndarray[Any, Any], between: Between = _goes_on
+        self, right: np.ndarray[Any, Any], between: Between = goes_on
     ) -> tuple[Tokens, np.ndarray[Any, Any]] | None:
         """The token that each step computes after the right ones (batch, n+T), and its g: one pass for all steps.
 
@@ -188,7 +191,7 @@ class Survivors(NamedTuple):
     total: Ints
 
 
-def survivors(bits: FixedPoint, queries: Ints, keys: Ints, between: Between = _goes_on) -> Survivors | None:
+def survivors(bits: FixedPoint, queries: Ints, keys: Ints, between: Between = goes_on) -> Survivors | None:
     """Every exponential of each position's query (N, 2k) and a key at or before it; None if they are too many.
 
     `between` is called between blocks of queries, where all pairs are looked at.
@@ -221,7 +224,7 @@ def most_survivors(N: int) -> int:
 
 
 def alive_by_blocks(
-    bits: FixedPoint, queries: Ints, keys: Ints, between: Between = _goes_on
+    bits: FixedPoint, queries: Ints, keys: Ints, between: Between = goes_on
 ) -> tuple[Ints, Ints, Ints] | None:
     """Queries, keys at or before them and their scores, where exp is not 0, by all pairs; None if they are too many.
 

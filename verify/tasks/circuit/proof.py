@@ -104,7 +104,7 @@ def smallest_bits(
     is_smallest = all(entry["verdict"] == "REFUTED" for entry in smaller)
     is_proved = certificate.verdict is Verdict.PROVED
     extra = {"smallest_bits": s if is_proved and is_smallest else None, "smaller_bits": smaller}
-    return model, replace(certificate, extra={**certificate.extra, **extra})
+    return model, replace(certificate, extra={**certificate.extra, **extra})  # noqa: F821 (made by the last pass)
 
 
 def prove(problem: CircuitProblem, reading: ConstantBits, effort: Effort) -> Finding:
@@ -193,7 +193,7 @@ class _BitsProof:
         return found if found.failure is not None else Finding.open(SEARCH, reason)
 
     def _run_beside(self) -> Finding:
-        """Random inputs, or all of them when they are no more than 2^16, run beside the proof as long as there is time."""
+        """Random inputs, or all when they are no more than 2^16, run beside the proof as long as there is time."""
         is_all = self.n <= EXHAUSTIVE_INPUTS
         words = exhaustive_words(self.n) if is_all else random_words(self.n, self.problem.runs, self.effort.seed)
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from constructions.circuits.circuit import Decomposition
-from constructions.circuits.machine import UNDEFINED, Between, ConstantBitMachine, nothing
+from constructions.circuits.machine import UNDEFINED, Between, ConstantBitMachine, goes_on
 from constructions.errors import BadInput
 from constructions.model_arrays import ModelArrays, module_of, name_of
 from verify.arithmetic.any_order import RoundedArithmetic
@@ -80,7 +80,7 @@ class CircuitProblem:
     proof: Proof
     runs: int = 0
     advance: Progress = silent
-    between: Between = nothing
+    between: Between = goes_on
     task = "circuit"
     claim = CLAIM
     counts_answers = True
