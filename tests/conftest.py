@@ -9,6 +9,9 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and numpy are loaded; for the commands in processes, too
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what hundreds of processes load is compiled once
+sys.dont_write_bytecode = False
+
 gc.disable()  # until all tests are collected: what a thousand modules leave is looked through once, below
 
 import pytest  # noqa: E402
