@@ -99,7 +99,7 @@ def sums_of(B, n, seed, builds=BUILDS, changes=(mutated, trained_like)):
             compare(DigitAddition(change(build(n=n, B=B), rng), sums))
 
 
-@pytest.mark.parametrize("size", every(2, [(size,) for size in QUICK]))
+@pytest.mark.parametrize("size", every(6, [(size,) for size in QUICK]))
 def test_small_sums(size):
     sums_of(*size, seed=0)
 

@@ -248,7 +248,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("owner", "name", "right", "wrong"), every(4, FAULTS))
+@pytest.mark.parametrize(("owner", "name", "right", "wrong"), every(8, FAULTS))
 def test_planted_faults_are_caught(owner, name, right, wrong):
     """With the fault more is certified than some order computes, or an average is not within its bound."""
     with planted(owner, name, right, wrong):

@@ -10,6 +10,7 @@ from flint import fmpq
 from hypothesis import given
 from hypothesis import strategies as st
 from models.random_models import random_model
+from models.selection import every
 from oracles.histogram import _logits60, weights_of
 
 from constructions import inventory_counting, relation_counting
@@ -118,7 +119,7 @@ def test_products_and_quotients_end_in_an_error_where_they_must():
         first_nonpositive(exponentials({10**9: 1}), exponentials({0: -1}))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", every(3, range(60)))
 def test_exact_forward_agrees_with_sixty_digits(seed):
     module = random_model(seed)
     g = torch.Generator().manual_seed(seed)

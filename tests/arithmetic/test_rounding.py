@@ -152,7 +152,7 @@ WIDTHS = (
 )
 
 
-@pytest.mark.parametrize("name", every(2, WIDTHS))
+@pytest.mark.parametrize("name", every(6, WIDTHS))
 def test_operations_round_once(name):
     fmt, rng = format_named(name), random.Random(name)
     x, y, z = (awkward(rng, fmt, 600) for _ in range(3))

@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from flint import arb, arb_mat, ctx, fmpq
+from models.selection import every
 from oracles.every_sum import every_sum
 from planted import planted
 
@@ -115,14 +116,17 @@ def test_computed_arguments_are_where_they_are_said_to_be():
 
 @pytest.mark.parametrize(
     ("right", "wrong"),
-    [
-        ("(scores.rad + rounding)", "rounding"),
-        ("at.once * power_at_or_below(distance * (1 + at.inner.u))", "0.5 * at.once * power_at_or_below(distance)"),
-        ("is_known & at.is_representable(distance, unit)", "is_known"),
-        ("(~may_be_top | (scores.rad == 0)).all(-1, keepdims=True) & (scores.rad == 0)", "scores.rad == 0"),
-        ("there & (high >= np.where(there & is_always, low,", "there & (low > np.where(there & is_always, low,"),
-        ("(scores.mid == top)", "(scores.mid == scores.mid.max(-1, keepdims=True))"),
-    ],
+    every(
+        3,
+        [
+            ("(scores.rad + rounding)", "rounding"),
+            ("at.once * power_at_or_below(distance * (1 + at.inner.u))", "0.5 * at.once * power_at_or_below(distance)"),
+            ("is_known & at.is_representable(distance, unit)", "is_known"),
+            ("(~may_be_top | (scores.rad == 0)).all(-1, keepdims=True) & (scores.rad == 0)", "scores.rad == 0"),
+            ("there & (high >= np.where(there & is_always, low,", "there & (low > np.where(there & is_always, low,"),
+            ("(scores.mid == top)", "(scores.mid == scores.mid.max(-1, keepdims=True))"),
+        ],
+    ),
 )
 def test_a_planted_fault_of_arguments_is_seen(right, wrong):
     with planted(Arguments, "of", right, wrong):

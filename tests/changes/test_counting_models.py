@@ -128,7 +128,7 @@ def verdict_of(name):
     return what_is_wrong(found, numbers(changeable.module), found and numbers(found.module), listed), found, listed
 
 
-@pytest.mark.parametrize("name", every(8, CASES))
+@pytest.mark.parametrize("name", every(16, CASES))
 def test_models_are_repaired_close_to_the_bound(name):
     wrong, found, listed = verdict_of(name)
     assert (

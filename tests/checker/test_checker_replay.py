@@ -156,7 +156,7 @@ EACH = [Evaluation(FORMATS["float32"], flush=True), None, Evaluation(FORMATS["fl
 EACH += [Evaluation(FORMATS["float32"], order=order, fused=fused) for order in ORDERS for fused in (False, True)]
 
 
-@pytest.mark.parametrize("number", every(8, range(len(EACH))))
+@pytest.mark.parametrize("number", every(16, range(len(EACH))))
 def test_every_evaluation_that_the_prover_names_is_run_again(number):
     """One at a time; None is each sum in its worst order. Margins are equal to the last bit."""
     only, held, orders = EACH[number], 0, set()

@@ -63,7 +63,7 @@ def test_chain_of_thought(capsys):
 
 @pytest.mark.parametrize(
     "arguments, bits",
-    first(3, [
+    first(1, [
         (("float32",), 1), (("bfloat16", "--accumulate", "float32"), 2), (("real",), 1), (("bfloat16",), 2),
         (("e4m3",), 3), (("e5m2", "--accumulate", "float32"), 3), (("p5", "--bits", 4), 4), (("tf32",), 1),
     ]),

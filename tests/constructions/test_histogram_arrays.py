@@ -115,7 +115,7 @@ def test_bad_sizes():
 
 @pytest.mark.parametrize(
     "options",
-    first(3, [["dot"], ["lin+sftm", "--json"], ["lin", "--precision", "float32"], ["lin"], ["bos"], ["bos+sftm"]]),
+    first(1, [["dot"], ["lin+sftm", "--json"], ["lin", "--precision", "float32"], ["lin"], ["bos"], ["bos+sftm"]]),
 )
 def test_the_main_job_loads_no_torch(options):
     argv = ["histogram", "--T", "32", "--L", "10", "--d", "32", "--model", *options]
@@ -133,7 +133,7 @@ def test_precision_loads_no_torch():
     assert "p24" in run.stdout
 
 
-@pytest.mark.parametrize(("options", "not_loaded"), [([], "torch sympy numpy"), (["--coherence"], "torch")])
+@pytest.mark.parametrize(("options", "not_loaded"), every(2, [([], "torch sympy numpy"), (["--coherence"], "torch")]))
 def test_bounds_load_no_torch(options, not_loaded):
     code = f"import sys\nfrom verify import cli\nassert cli.main({['bounds', '--T', '32', '--L', '10', *options]}) == 0"
     run = subprocess.run(

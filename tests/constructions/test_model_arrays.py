@@ -125,7 +125,7 @@ def test_one_wrong_number_refutes_arrays(name, problem):
 
 @pytest.mark.parametrize(
     "line",
-    every(3, [
+    every(6, [
         "count01 --N 5", "count01 --construction counting-pair --max-digits 9 --max-noise 9",
         "contextual --length 16", "contextual --length 9 --regions 2 --pe ape", "bidirectional --length 9 --regions 2",
         "contextual --length 9 --regions 2 --pe alibi", "parity --T 3 --L 4", "modular --P 7",

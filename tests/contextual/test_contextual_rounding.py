@@ -170,7 +170,7 @@ def is_proved(keys, R, dtype, N):
         return all((c.margin > 0).all() for c in cells.decide())
 
 
-@pytest.mark.parametrize(("keys", "R", "dtype", "N"), every(8, limits()))
+@pytest.mark.parametrize(("keys", "R", "dtype", "N"), every(16, limits()))
 def test_the_limits_on_the_page(keys, R, dtype, N):
     if N is not None:
         assert is_proved(keys, R, dtype, N)
@@ -243,7 +243,7 @@ def encoder_score_overflow(model):
 
 @pytest.mark.parametrize(
     "spoil",
-    every(4, [stream_overflow, query_overflow, encoder_query_overflow, encoder_score_overflow]),
+    every(8, [stream_overflow, query_overflow, encoder_query_overflow, encoder_score_overflow]),
     ids=lambda f: f.__name__,
 )
 @torch.no_grad()

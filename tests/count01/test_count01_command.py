@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from models.selection import every
 
 from constructions import count01 as build
 from constructions.errors import BadInput, ProvedImpossible
@@ -78,17 +79,20 @@ def test_weights_round_trip_and_bad_files(tmp_path):
 
 @pytest.mark.parametrize(
     ("argv", "code"),
-    [
-        (["--N", "10"], 0),
-        (["--N", "500", "--max-digits", "9", "--max-noise", "9"], 1),  # e^-500 is lost in the stored a
-        (["--construction", "uniform"], 0),
-        (["--as-printed", "--max-digits", "5", "--max-noise", "5"], 1),
-        (["--N", "10", "--max-digits", "1000", "--max-noise", "1498"], 1),
-        (["--construction", "uniform", "--precision", "bfloat16", "--length", "12"], 3),
-        (["--method", "exhaustive", "--max-digits", "3", "--max-noise", "3"], 0),
-        (["--input", "0 1 1 2 ="], 0),
-        (["--N", "3", "--input", "1222="], 1),
-    ],
+    every(
+        3,
+        [
+            (["--N", "10"], 0),
+            (["--N", "500", "--max-digits", "9", "--max-noise", "9"], 1),  # e^-500 is lost in the stored a
+            (["--construction", "uniform"], 0),
+            (["--as-printed", "--max-digits", "5", "--max-noise", "5"], 1),
+            (["--N", "10", "--max-digits", "1000", "--max-noise", "1498"], 1),
+            (["--construction", "uniform", "--precision", "bfloat16", "--length", "12"], 3),
+            (["--method", "exhaustive", "--max-digits", "3", "--max-noise", "3"], 0),
+            (["--input", "0 1 1 2 ="], 0),
+            (["--N", "3", "--input", "1222="], 1),
+        ],
+    ),
 )
 def test_command(argv, code, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from command import as_json, run
+from models.selection import every
 
 from constructions.count01 import Count01Transformer, documents, load, save, uniform, with_heads
 from constructions.errors import BadInput
@@ -73,7 +74,7 @@ def wrong_here(name):
     return found.wrong
 
 
-@pytest.mark.parametrize("name", ["a4_s2", "norm_s0"])
+@pytest.mark.parametrize("name", every(2, ["a4_s2", "norm_s0"]))
 def test_wrong_inputs_are_counted_by_boxes(name, monkeypatch):
     """Whole boxes, halves of them, and single triples below a largest length; planted: one corner of a box for all."""
     wrong = wrong_by_enumeration(MODELS / f"{name}.safetensors", np.array(list(triples(LARGER))), LARGER.lasts)

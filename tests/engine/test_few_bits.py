@@ -103,7 +103,7 @@ def all_within(name, seeds=8, scales=(0.02, 0.1, 0.3, 1.0)):
     return True
 
 
-@pytest.mark.parametrize("name", first(3, STEPS))
+@pytest.mark.parametrize("name", first(1, STEPS))
 def test_a_step_says_how_its_result_moves(name):
     assert all_within(name)
 

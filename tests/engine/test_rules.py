@@ -231,7 +231,7 @@ def trial(case, reading, seed, has_norms=False, call_rule=None):
 
 
 @pytest.mark.parametrize(
-    ("case", "reading"), every(2, itertools.product(CASES, FIELDS)), ids=lambda x: getattr(x, "name", x)
+    ("case", "reading"), every(6, itertools.product(CASES, FIELDS)), ids=lambda x: getattr(x, "name", x)
 )
 @settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), has_norms=st.booleans())

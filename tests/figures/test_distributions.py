@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from command import run
+from models.selection import every
 
 from constructions.count01 import EOS, EQUALS, FIVE, FOUR, load
 from tests.planted import planted
@@ -64,7 +65,7 @@ def test_groups_by_size_are_those_of_the_dissection():
     assert separating_by_size(2, [0, None, 1, 1]) == [0, Fraction(1, 2), 1]
 
 
-@pytest.mark.parametrize("kind", ["contributions", "subsets"])
+@pytest.mark.parametrize("kind", every(2, ["contributions", "subsets"]))
 def test_the_command(capsys, tmp_path, kind):
     place = tmp_path / "a.svg"
     assert run(capsys, "figure", kind, MODEL, "--law", "box:0:3:2", "--out", str(place))[0] == 0 and place.exists()

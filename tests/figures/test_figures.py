@@ -299,7 +299,7 @@ def test_axes_are_named_and_no_names_overlap(kind):
 
 @pytest.mark.parametrize(
     "argv",
-    [
+    every(3, [
         ["margin", *JOBS["margin"], "--out", "figure.jpg"],
         ["margin", *JOBS["margin"], "--out", "x.png", "--size", "3.25"],
         ["margin", *JOBS["margin"], "--out", "x.png", "--size", "3x2"],
@@ -327,7 +327,7 @@ def test_axes_are_named_and_no_names_overlap(kind):
         ["tape", str(CIRCUITS / "aiger/halfadder.aag"), "--input", "1", "--out", "x.svg"],
         ["tape", str(CIRCUITS / "iscas85/c432.bench"), "--input", "0" * 36, "--out", "x.svg"],
         ["tape", "nowhere.bench", "--input", "0", "--out", "x.svg"],
-    ],
+    ]),
 )  # fmt: skip
 def test_bad_input_is_one_line(capsys, tmp_path, monkeypatch, argv):
     monkeypatch.chdir(tmp_path)

@@ -63,7 +63,7 @@ def exactly(module):
     return found
 
 
-@pytest.mark.parametrize("part", first(2, range(4)))
+@pytest.mark.parametrize("part", first(1, range(4)))
 def test_verdicts_shares_and_margins_of_scaled_layers(part):
     seen = set()
     for seed in range(part * 20, part * 20 + 20):
@@ -148,7 +148,7 @@ def shares_by_moments(module):
     return found
 
 
-@pytest.mark.parametrize("scale", every(3, [0, -300, -520, -535, -540, -600, -1000]))
+@pytest.mark.parametrize("scale", every(6, [0, -300, -520, -535, -540, -600, -1000]))
 def test_means_and_variances_hold_however_the_readout_is_scaled(scale):
     """Variances underflowed where squares of means did not, so that Cantelli's bound was 0."""
     module = noisy_readout(scale)

@@ -48,7 +48,7 @@ def test_every_string_of_seven_tokens_is_read_as_the_oracle_counts(K, m, dtype):
         assert all(b is None or a == b for a, b in zip(row, counted(string, m, 3), strict=True)), string
 
 
-@pytest.mark.parametrize("precision", [None, "p8", "float32"])
+@pytest.mark.parametrize("precision", every(3, [None, "p8", "float32"]))
 def test_both_are_proved_at_every_length(capsys, precision):
     for task in ("selective", "selective-modular"):
         asked = ["inductive", "--model", "rnn", "--task", task, *(["--precision", precision] if precision else [])]
@@ -82,7 +82,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("fault", every(2, ((fault,) for fault in FAULTS)), ids=str)
+@pytest.mark.parametrize("fault", every(4, ((fault,) for fault in FAULTS)), ids=str)
 def test_a_planted_fault_is_never_proved(fault):
     m, name, place, value = fault
     decided = problem(2, m, C=3)

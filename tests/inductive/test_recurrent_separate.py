@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from models.selection import every
 
 from constructions.recurrent import holding, selective
 from tests.command import as_json, run
@@ -75,7 +76,7 @@ def test_verdicts_agree_with_every_short_string():
 
 @pytest.mark.parametrize(
     ("owner", "name", "right", "wrong"),
-    [
+    every(3, [
         (separate, "_block", "[[1.0], [0.0]]", "[[1.0], [1.0]]"),
         (separate, "_state", "= block.low[rows].min(0)", "= block.high[rows].max(0)"),
         (separate, "_state", "counts in (None, c)", "c in (counts, (0,))"),
@@ -83,7 +84,7 @@ def test_verdicts_agree_with_every_short_string():
         (separate, "_units", "!= i", "== i"),
         (Trained, "counted", "if token >= len(counts):", "if token >= 0:"),
         (Trained, "due", "(n - 1) % m", "n % m"),
-    ],
+    ]),
 )  # fmt: skip
 def test_planted_faults_are_caught(owner, name, right, wrong):
     """Each proves what is wrong, or no longer proves what is built."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from flint import arb, ctx
-from models.selection import first
+from models.selection import every, first
 
 from bounds import modular as bounds
 from constructions import modular
@@ -314,7 +314,7 @@ def test_a_skip_may_add_what_a_factor_rounds():
             assert margins_of(logits[0], r) >= found.least[r, a]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", every(3, range(30)))
 def test_bounds_of_drawn_models_hold_in_every_order(seed):
     g = np.random.default_rng(seed)
     P, reading = int(g.integers(2, 5)), reading_of(("tf32", "float16", "p6", "bfloat16")[seed % 4])

@@ -120,7 +120,7 @@ MODULES = {
 }
 
 
-@pytest.mark.parametrize("name", every(4, MODULES))
+@pytest.mark.parametrize("name", every(8, MODULES))
 def test_every_change_is_a_dependence(name):
     torch.manual_seed(0)
     assert not missed(MODULES[name]())

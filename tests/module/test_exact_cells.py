@@ -352,7 +352,7 @@ FAULTS = [
 
 
 @pytest.mark.usefixtures("_in_torch")
-@pytest.mark.parametrize("shown_by, owner, function, right, wrong", first(24, FAULTS))
+@pytest.mark.parametrize("shown_by, owner, function, right, wrong", first(8, FAULTS))
 def test_a_fault_in_a_bound_is_caught(shown_by, owner, function, right, wrong):
     with planted(owner, function, right, wrong):
         assert violations(draw(*shown_by))

@@ -115,7 +115,7 @@ class OwnConstants(nn.Module):
         return self.e(t).sum(1) + self.u(torch.arange(3.0))
 
 
-@pytest.mark.parametrize("reading", ["real", "float32", "bfloat16"])
+@pytest.mark.parametrize("reading", every(3, ["real", "float32", "bfloat16"]))
 def test_a_module_that_fails_in_another_dtype_is_run_in_its_own(reading):
     module, asked = OwnConstants().eval(), {"inputs": tokens([4] * 3), "expected": lambda t: t.amax(1)}
     assert certify_module(module, reading=reading, **asked).verdict is Verdict.PROVED
@@ -126,7 +126,7 @@ def test_a_module_that_fails_in_another_dtype_is_run_in_its_own(reading):
 
 
 @pytest.mark.parametrize(
-    "expected", [Automaton(None, lambda _, t: t, lambda t: t), lambda t: t[:, -1]], ids=["cells", "inputs"]
+    "expected", every(2, [Automaton(None, lambda _, t: t, lambda t: t), lambda t: t[:, -1]]), ids=["cells", "inputs"]
 )
 def test_a_planted_fault_in_the_tables_ends_the_proof(expected):
     """The residual stream's logits with the wrong sign: of a model that is wrong everywhere, tables prove all."""

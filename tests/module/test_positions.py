@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from models.one_layer import Nano
+from models.selection import every
 from torch import nn
 
 from constructions.errors import BadInput
@@ -311,11 +312,14 @@ def test_planted_faults_are_caught(monkeypatch, owner, name, right, wrong):
 
 @pytest.mark.parametrize(
     "options, message",
-    [
-        ({"expected": largest}, r"returned \(64,\) for 64 inputs with 3 answer positions each; each_prefix"),
-        ({"expected": lambda t: t[:, :2]}, r"returned \(64, 2\) for 64 inputs with 3 answer positions each"),
-        ({"expected": each_prefix(Automaton(0, lambda s, t: s + 1, lambda s: s + 1))}, "is none of the 4 classes"),
-    ],
+    every(
+        3,
+        [
+            ({"expected": largest}, r"returned \(64,\) for 64 inputs with 3 answer positions each; each_prefix"),
+            ({"expected": lambda t: t[:, :2]}, r"returned \(64, 2\) for 64 inputs with 3 answer positions each"),
+            ({"expected": each_prefix(Automaton(0, lambda s, t: s + 1, lambda s: s + 1))}, "is none of the 4 classes"),
+        ],
+    ),
 )
 def test_answers_of_another_shape_are_refused(options, message):
     model = trained(0, each_prefix(largest), 1)

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from models.selection import first
+from models.selection import every, first
 from oracles.elman import answers
 from torch import nn
 
@@ -277,13 +277,16 @@ ALWAYS = Automaton(0, lambda n, token: 0, lambda n: 0)
 
 @pytest.mark.parametrize(
     "step",
-    [
-        lambda self, h, t: (h, torch.cat([h / (h - h), h], 1)),
-        lambda self, h, t: (h, torch.cat([h, (h - 2).sqrt()], 1)),
-        lambda self, h, t: ((h - 2).log(), torch.cat([h, h - 1], 1)),
-        lambda self, h, t: (h, torch.cat([h, h], 1)),
-        lambda self, h, t: (h * 3, torch.cat([torch.ones_like(h), 1 - h], 1) * torch.tensor(float("nan"))),
-    ],
+    every(
+        3,
+        [
+            lambda self, h, t: (h, torch.cat([h / (h - h), h], 1)),
+            lambda self, h, t: (h, torch.cat([h, (h - 2).sqrt()], 1)),
+            lambda self, h, t: ((h - 2).log(), torch.cat([h, h - 1], 1)),
+            lambda self, h, t: (h, torch.cat([h, h], 1)),
+            lambda self, h, t: (h * 3, torch.cat([torch.ones_like(h), 1 - h], 1) * torch.tensor(float("nan"))),
+        ],
+    ),
 )
 def test_nan_overflow_and_ties_are_never_proved(step):
     cell, start = cell_of(step)

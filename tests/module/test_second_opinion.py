@@ -44,7 +44,7 @@ def test_built_histogram_models(build, reading):
         assert general.margin <= specialised.margin * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", first(2, range(18)))
+@pytest.mark.parametrize("seed", first(1, range(18)))
 def test_random_histogram_models(seed):
     """Same verdict and the same first kind of failure, ties included."""
     model = random_model(seed)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from models.selection import first
+from models.selection import every, first
 from safetensors.torch import load_file
 
 from constructions import count01, modular, parity
@@ -35,7 +35,7 @@ def odd(t):
     return (t.unsqueeze(2) == t.unsqueeze(1)).sum(2) % 2
 
 
-@pytest.mark.parametrize("by", [0.0, -0.7])
+@pytest.mark.parametrize("by", every(2, [0.0, -0.7]))
 def test_parity(by):
     model = changed(parity.sawtooth(T=3, L=3), "W_2", (1, 0), by)
     special = decided(Parity(model))

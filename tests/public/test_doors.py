@@ -326,7 +326,7 @@ def test_layers_of_torch_that_do_something_else(patch):
 JUDGED = [way for way in WAYS if way not in (in_autocast, without_numbers, noisy, attributes_first)]
 
 
-@pytest.mark.parametrize("way", every(4, JUDGED), ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", every(12, JUDGED), ids=lambda way: way.__name__)
 def test_any_module_is_refused_or_judged_as_it_runs(way, patch):
     """The tables read a decoder's numbers; a decoder that runs something else is traced, and its verdict is its own."""
     _, build, decide = DOORS["module"]
