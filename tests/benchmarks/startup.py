@@ -121,7 +121,9 @@ if __name__ == "__main__":
     for command, reads in jobs():
         if all(word in command for word in asked.words):
             costs.append(cost(command, reads))
-            print("{seconds:7.2f} s {megabytes:5.0f} MB torch={has_torch:d} {code} {command}".format(**asdict(costs[-1])))
+            print(
+                "{seconds:7.2f} s {megabytes:5.0f} MB torch={has_torch:d} {code} {command}".format(**asdict(costs[-1]))
+            )
     if asked.json:
         Path(asked.json).write_text(json.dumps([asdict(each) for each in costs]), encoding="utf-8")
     if asked.write:
