@@ -7,6 +7,7 @@ import argparse
 import datetime
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -58,12 +59,17 @@ def variant(command):
     return words[0], tuple(sorted(chosen.items()))
 
 
+def main_job(command):
+    """The command in real arithmetic, by proof."""
+    return re.sub(r" --(precision|accumulate|method) \S+", "", command)
+
+
 def jobs():
-    """The first command of each variant that the claims have proved, with the files that it reads; then those beside."""
+    """The first command of the claims for each variant, in real arithmetic, with its files; then those beside."""
     found = {}
     for claim in CLAIMS:
         if not claim.needs and claim.kind != "impossible":
-            for command in (claim.command, *claim.deep):
+            for command in map(main_job, (claim.command, *claim.deep)):
                 found.setdefault(variant(command), (command, claim.reads))
     yield from found.values()
     yield from ((command, ()) for command in BESIDE)
@@ -94,12 +100,13 @@ def section(costs):
         said = "yes" if each.has_torch else "no"
         lines.append(f"| `{each.command}` | {each.seconds:.2f} | {each.megabytes:.0f} | {said} |")
     today, load = datetime.datetime.now(datetime.UTC).date(), os.getloadavg()[0]
+    within, loading = len(costs) - len(beyond), sum(each.has_torch for each in costs)
     return f"""{HEAD}
 
-Written by `python -m tests.benchmarks.startup --write` on {today}, load average {load:.1f}. One command of the claims for
-each builder, and `bounds`, `claims` and `precision`: CPU seconds of the user and the system, imports and building
-included, and the most memory held. {len(costs) - len(beyond)} of {len(costs)} take at most {SECONDS} s and {MEGABYTES} MB;
-{sum(each.has_torch for each in costs)} load torch. The others:
+Written by `python -m tests.benchmarks.startup --write` on {today}, load average {load:.1f}.
+One command of the claims for each builder, and `bounds`, `claims` and `precision`: CPU seconds of the user and the
+system, imports and building included, and the most memory held.
+{within} of {len(costs)} take at most {SECONDS} s and {MEGABYTES} MB; {loading} load torch. The others:
 
 {chr(10).join(lines)}
 """
