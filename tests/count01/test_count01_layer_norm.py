@@ -14,6 +14,7 @@ from constructions import count01_arrays, count01_heads_arrays
 from constructions.count01 import EQUALS, FIVE, FOUR, TOKENS, Count01Transformer, as_bytes, normed
 from verify.arithmetic.exact_reals import Basis, Combination, exponentials, fmpq, total
 from verify.frame.certificate import Verdict
+from verify.tasks.count01 import verdict
 from verify.tasks.count01.layer_norm import common_root, one_prompt
 from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import certify
@@ -226,3 +227,11 @@ def test_a_prompt_in_balls_is_what_the_module_says(name, right, wrong):
     least_leads_are_the_modules()
     with planted(one_prompt, name, right, wrong), pytest.raises(AssertionError):
         least_leads_are_the_modules()
+
+
+def test_a_prompt_that_is_not_as_proved_is_a_contradiction(monkeypatch):
+    model = count01_arrays.normed()
+    assert certify(model, LABELS[0], PromptDomain()).verdict is Verdict.PROVED
+    monkeypatch.setattr(verdict, "least_lead", lambda *_: one_prompt.arb(-1))
+    found = certify(model, LABELS[0], PromptDomain())
+    assert found.verdict is Verdict.UNKNOWN and "bug" in found.reason
