@@ -230,8 +230,12 @@ def test_a_prompt_in_balls_is_what_the_module_says(name, right, wrong):
 
 
 def test_a_prompt_that_is_not_as_proved_is_a_contradiction(monkeypatch):
-    model = count01_arrays.normed()
-    assert certify(model, LABELS[0], PromptDomain()).verdict is Verdict.PROVED
+    """Of all counts too, where the infimum of all margins is 0 and no margin is proved."""
     monkeypatch.setattr(verdict, "least_lead", lambda *_: one_prompt.arb(-1))
-    found = certify(model, LABELS[0], PromptDomain())
-    assert found.verdict is Verdict.UNKNOWN and "bug" in found.reason
+    monkeypatch.setattr(verdict, "margin_at", lambda *_: (-1, 0, one_prompt.arb(-1)))
+    for model in (count01_arrays.normed(), count01_arrays.uniform()):
+        found = certify(model, LABELS[0], PromptDomain())
+        assert found.verdict is Verdict.UNKNOWN and "bug" in found.reason
+        monkeypatch.undo()
+        assert certify(model, LABELS[0], PromptDomain()).verdict is Verdict.PROVED
+        monkeypatch.setattr(verdict, "margin_at", lambda *_: (-1, 0, one_prompt.arb(-1)))

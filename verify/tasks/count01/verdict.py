@@ -18,6 +18,7 @@ from verify.arithmetic.contract import constant_bits
 from verify.arithmetic.exact_reals import float_above
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded, precision_of
+from verify.arithmetic.slack import LEAST
 from verify.frame import decide
 from verify.frame.certificate import CERTIFIED, EXHAUSTIVE, Certificate
 from verify.frame.decide import (
@@ -188,10 +189,13 @@ class Count01:
         if not (isinstance(self.module, ModelArrays) and isinstance(reading, Real)):
             return OneRun()
         last = self.domain.lasts[answer]
+        due = self._due(item, last)
         if self.module.has_norm:
-            return OneRun(at_most=float_above(least_lead(self.module, prompt(item, last), self._due(item, last))))
-        _, _, margin = margin_at(exact_model(self.module), counts_of(item), last, self._due(item, last))
-        return OneRun(at_most=float_above(margin))
+            margin = least_lead(self.module, prompt(item, last), due)
+        else:
+            margin = margin_at(exact_model(self.module), counts_of(item), last, due)[2]
+        most = float_above(margin)
+        return OneRun(most, low=LEAST, at_most=most)  # above 0 also where all counts are proved, with no least margin
 
     def batches(self) -> Iterator[list[Item]]:
         """The strings of digits, the shortest first: one per triple and all short ones, or all of the domain."""
