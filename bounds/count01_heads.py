@@ -8,11 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-import sympy as sp
+from flint import fmpq, fmpq_mat
 
-w01, w02, v_0, v_1, v_2, low, high, M = sp.symbols("w01 w02 v_0 v_1 v_2 lo hi M", real=True)
+if TYPE_CHECKING:
+    import sympy as sp
+
 Number = Fraction | int
+
+
+def symbols() -> tuple[sp.Symbol, ...]:
+    """w01, v_0, v_1, v_2, hi and M, which the formulas are about.
+
+    >>> symbols()
+    (w01, v_0, v_1, v_2, hi, M)
+    """
+    import sympy as sp  # which those who ask for numbers do not load
+
+    return tuple(sp.symbols("w01 v_0 v_1 v_2 hi M", real=True))
 
 
 def balance() -> sp.Expr:
@@ -23,6 +37,7 @@ def balance() -> sp.Expr:
     >>> balance()
     (v_0*w01 + v_1)/(w01 + 1)
     """
+    w01, v_0, v_1, *_ = symbols()
     return (w01 * v_0 + v_1) / (1 + w01)
 
 
@@ -34,6 +49,7 @@ def least_w02_below() -> sp.Expr:
     >>> least_w02_below()
     M*(v_1 - v_2 + w01*(v_0 - v_2))/(-v_0 + v_1)
     """
+    w01, v_0, v_1, v_2, _, M = symbols()
     return M * (w01 * (v_0 - v_2) + (v_1 - v_2)) / (v_1 - v_0)
 
 
@@ -42,9 +58,10 @@ def least_lo_w02_above() -> sp.Expr:
 
     Claim: H-2 (ours). The threshold moves from x* by e; (lo, lo, M) asks for a large e, (hi-1, hi, 0) for a small one.
 
-    >>> sp.simplify(least_lo_w02_above().subs({v_2: balance()}))
+    >>> least_lo_w02_above().subs({symbols()[3]: balance()}).simplify()
     -M*w01/(w01 + 1)
     """
+    w01, v_0, v_1, v_2, high, M = symbols()
     g = v_2 - balance()
     return M * (g * ((1 + w01) * (high - 1) + 1) / (v_1 - v_0) - w01 / (1 + w01))
 
@@ -108,15 +125,15 @@ def separates_everything(values: Sequence[Sequence[Number]]) -> bool:
     >>> separates_everything([[-1, 0], [1, 0], [0, 1], [-1, 0], [0, 0]])  # kappa = -1
     False
     """
-    rows = [[sp.Rational(Fraction(x)) for x in vector] + [sp.Integer(1)] for vector in values]
-    digits, due = sp.Matrix(rows[:3]), sp.Matrix([-1, 1, 0])
-    constant = sp.Matrix([rows[3]]) + sp.Matrix([rows[4]])
-    if digits.rank() < digits.row_join(due).rank():
+    rows = [[*(fmpq(*Fraction(x).as_integer_ratio()) for x in vector), fmpq(1)] for vector in values]
+    n, constant = len(rows[0]), [a + b for a, b in zip(rows[3], rows[4], strict=True)]
+    reduced, rank = fmpq_mat([[*row, due] for row, due in zip(rows[:3], (-1, 1, 0), strict=True)]).rref()
+    pivots = [next(j for j in range(n + 1) if reduced[i, j] != 0) for i in range(rank)]
+    if n in pivots:
         return False
-    if digits.rank() < digits.col_join(constant).rank():
+    if fmpq_mat([*rows[:3], constant]).rref()[1] > rank:
         return True
-    solution, free = digits.gauss_jordan_solve(due)
-    kappa = (constant * solution.subs(dict.fromkeys(free, 0)))[0]
+    kappa = sum((constant[j] * reduced[i, n] for i, j in enumerate(pivots)), fmpq(0))
     return bool(-1 < kappa <= 0)
 
 
@@ -126,5 +143,7 @@ def latex() -> dict[str, str]:
     >>> sorted(latex())
     ['balance', 'least_lo_w02_above', 'least_w02_below']
     """
+    import sympy as sp
+
     formulas = {"balance": balance(), "least_w02_below": least_w02_below(), "least_lo_w02_above": least_lo_w02_above()}
     return {name: sp.latex(formula) for name, formula in formulas.items()}

@@ -15,9 +15,9 @@ def build(
     R: int,
     pe: str,
     *,
+    dtype: torch.dtype = torch.float64,
     slope: float | None = None,
     has_mlp: bool = False,
-    dtype: torch.dtype = torch.float64,
     u: float | None = None,
 ) -> PositionalContextualTransformer:
     """Builds the causal transformer that counts the ones of each of R regions and knows positions in the way `pe` says.

@@ -158,18 +158,12 @@ def _separating_value(N: int) -> Decimal:
 
 
 def zero(
-    *,
-    d: int = 1,
-    heads: int = 1,
-    d_h: int = 1,
-    classes: int = len(TOKENS),
-    skip: bool = True,
-    norm: bool = False,
-    dtype: str = "float64",
+    *, d: int = 1, heads: int = 1, d_h: int = 1, classes: int = 8, skip: bool = True, norm: bool = False, dtype: str
 ) -> ModelArrays:
     """A zero Count01Transformer before it is made.
 
-    >>> zero(norm=True, heads=2).extra_repr() == zero(norm=True, heads=2).module.extra_repr()
+    >>> model = zero(norm=True, heads=2, dtype="float64")
+    >>> model.extra_repr() == model.module.extra_repr()
     True
     """
     shapes: dict[str, tuple[int, ...]] = {"E": (len(TOKENS), d), "W_O": (heads, d_h, d)}

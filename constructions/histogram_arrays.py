@@ -113,12 +113,44 @@ def relation(
         direction, bias = e.sum(0), -float(T + 1)
         weights = {"E": e, "e_BOS": direction, "W_Q": root * np.eye(d), "W_K": np.eye(d)}
     else:
-        direction, bias = e[-1], -1.0
-        D = e.T @ e - e[:-1].sum(0)[:, None] * direction
-        weights = {"E": np.vstack([e[:-1] + direction, direction]), "W_Q": root * D, "W_K": D}
-    slopes, intercepts = staircase(gamma, dtype)
-    weights |= {"W_1": direction[:, None], "b_1": np.array([bias]), "W_2": slopes[None], "b_2": intercepts}
+        direction, bias, weights = e[-1], -1.0, _one_tag(e)
+    return _stored(model, T, L, d, p, dtype, weights | _one_neuron(direction, bias, gamma, dtype))
+
+
+def zero_bos(
+    *, model: str, T: int, L: int, d: int | None = None, p: int | None = None, dtype: str = "float32"
+) -> HistogramArrays:
+    """bos with e_BOS = 0, which has score 0 and value 0: exactly the dot model of `relation`.
+
+    Claim: A-4.1alt (App. B.2.3, alternative proof).
+    Shapes: see HistogramTransformer; d >= T and p >= 1 (by default T and 1), surplus is zero padding.
+    Raises: BadInput when d < T or a size makes no sense, and for another model.
+
+    >>> zero_bos(model="bos", T=4, L=3).predict([2, 0, 2])
+    [2, 1, 2]
+    """
+    d, p = T if d is None else d, 1 if p is None else p
+    e = _orthonormal(model, T, L, d, p)
+    if model != "bos":
+        raise BadInput(f"model={model}: only bos has a vector of BOS that may be 0. Use --model bos.")
+    weights = (
+        _one_tag(e) | {"e_BOS": np.zeros(d)} | _one_neuron(e[-1], -1.0, [float(k) for k in range(1, L + 1)], dtype)
+    )
     return _stored(model, T, L, d, p, dtype, weights)
+
+
+def _one_tag(e: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """Tokens that all hold the last direction, and scores as if they did not: relation_counting.one_tag."""
+    D = e.T @ e - e[:-1].sum(0)[:, None] * e[-1]
+    return {"E": np.vstack([e[:-1] + e[-1], e[-1]]), "W_Q": math.sqrt(e.shape[1]) * D, "W_K": D}
+
+
+def _one_neuron(
+    direction: NDArray[np.float64], bias: float, gamma: Sequence[float], dtype: str
+) -> dict[str, NDArray[np.float64]]:
+    """One neuron on a direction, and a staircase of what it reads at each count."""
+    slopes, intercepts = staircase(gamma, dtype)
+    return {"W_1": direction[:, None], "b_1": np.array([bias]), "W_2": slopes[None], "b_2": intercepts}
 
 
 def has_relation(model: str, T: int) -> bool:
@@ -143,7 +175,7 @@ def builder(construction: str, model: str, T: int, d: int | None) -> Builder | N
         return None
     if construction == "relation":
         return relation if has_relation(model, T) else None
-    return inventory if construction == "inventory" else None
+    return {"inventory": inventory, "zero-bos": zero_bos}.get(construction)
 
 
 def inventory(

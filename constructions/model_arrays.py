@@ -155,6 +155,27 @@ def rounded_to(dtype: str, values: NDArray[Any] | float) -> Array:
     return x.astype(np.float64)
 
 
+def file_of(model: ModelArrays, **buffers: bool | float) -> bytes:
+    """The safetensors file of the module's state dict: the weights in their dtype, and buffers of one number each.
+
+    >>> from safetensors.torch import save
+    >>> from constructions.parity_arrays import sawtooth
+    >>> model = sawtooth(T=2, L=2, dtype="float32")
+    >>> file_of(model) == save(dict(model.module.state_dict()))
+    True
+    """
+    if model.dtype == "bfloat16":  # which numpy does not have
+        from safetensors.torch import save as save_tensors
+
+        return save_tensors(dict(model.module.state_dict()))
+    from safetensors.numpy import save
+
+    return save(
+        {name: x.astype(model.dtype) for name, x in model.weights.items()}
+        | {name: np.asarray(x) for name, x in buffers.items()}
+    )
+
+
 def check_held(values: NDArray[Any] | float, dtype: str, what: str) -> None:
     """Raises BadInput for numbers that the dtype does not hold."""
     if not np.isfinite(rounded_to(dtype, values)).all():

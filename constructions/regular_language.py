@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from automata.base.exceptions import AutomatonException, RegexException
-from automata.fa.dfa import DFA
-from automata.fa.nfa import NFA
-
 from constructions import plain_json, regular_files
+from constructions.circuits.automata_lib import DFA, NFA, AutomatonException, RegexException
 from constructions.circuits.circuit import MAX_NODES, Circuit, Signal, from_signals
 from constructions.circuits.expression import letters, plain
-from constructions.circuits.expression_size import MOST_STATES, check_subsets
+from constructions.circuits.expression_size import MOST_STATES, TRAP, deterministic
 from constructions.errors import BadInput, shown
 
 DEAD = -1
@@ -66,11 +63,10 @@ def from_regex(regex: str, alphabet: str = "01") -> Automaton:
         )
     try:
         nfa = NFA.from_regex(read.text, input_symbols=set(coded))
-        check_subsets(nfa, what)
-        dfa = DFA.from_nfa(nfa)
+        dfa = deterministic(nfa, what)
     except (RegexException, AutomatonException) as error:
         raise BadInput(f"{what} over {shown(alphabet)}: {error}") from None
-    return replace(_canonical(f"/{regex}/", coded, dfa), alphabet=symbols)
+    return replace(_canonical(f"/{regex}/", coded, dfa.minify(), TRAP in dfa.states), alphabet=symbols)
 
 
 def from_dfa_file(path: str | Path) -> Automaton:
@@ -132,12 +128,19 @@ def check_alphabet(alphabet: tuple[str, ...]) -> None:
         raise BadInput(f"alphabet {''.join(alphabet)!r}: names a symbol twice")
 
 
-def _canonical(name: str, alphabet: tuple[str, ...], dfa: DFA) -> Automaton:
-    """States numbered in the order of discovery, so that the same language gives the same weights."""
+def _canonical(name: str, alphabet: tuple[str, ...], dfa: DFA, has_trap: bool = False) -> Automaton:
+    """States numbered in the order of discovery, so that the same language gives the same weights.
+
+    With `has_trap` the state, not the start, from which no string is accepted is left out: arrows to it lead nowhere.
+    """
     number = {dfa.initial_state: 0}
     queue, step = deque([dfa.initial_state]), []
+    traps = {
+        q for q, row in dfa.transitions.items() if has_trap and q not in dfa.final_states and {*row.values()} == {q}
+    }
+    traps.discard(dfa.initial_state)
     while queue:
-        row = dfa.transitions[queue.popleft()]
+        row = {symbol: q for symbol, q in dfa.transitions[queue.popleft()].items() if q not in traps}
         for symbol in alphabet:
             if symbol in row and row[symbol] not in number:
                 number[row[symbol]] = len(number)

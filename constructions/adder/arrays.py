@@ -5,6 +5,8 @@ from __future__ import annotations
 from constructions.errors import BadInput
 from constructions.model_arrays import ModelArrays
 
+MADE_BY = "constructions.adder.transformer:AdderTransformer"
+
 
 def zero_adder(
     *,
@@ -40,5 +42,4 @@ def zero_adder(
         shapes |= {f"layers.{i}.{name}": shape for name, shape in layer.items()}
     said = {"layers": len(p), "heads": heads, "d": d, "d_h": d_h, "p": sum(p)}
     arguments = {**sizes, "p": p, "skip": skip}
-    made_by = "constructions.adder.transformer:AdderTransformer"
-    return ModelArrays.zeros(made_by, dtype, arguments, shapes, has_skip=skip, sizes=lambda: said)
+    return ModelArrays.zeros(MADE_BY, dtype, arguments, shapes, has_skip=skip, sizes=lambda: said)

@@ -1,24 +1,22 @@
-"""How many states the automaton of a regular expression may have, before the library makes them."""
+"""The deterministic automaton of a regular expression, its states counted while they are made."""
 
 from __future__ import annotations
 
-from collections import deque
-
-from automata.fa.nfa import NFA
-
+from constructions.circuits.automata_lib import DFA, NFA
 from constructions.errors import BadInput
 
 MOST_STATES = 20_000  # of an automaton: some seconds
 MOST_HELD = 5_000_000  # states of the regular expression's automaton in those of the deterministic one: about 500 MB
+TRAP = -1  # the state of strings that no other has; other states are numbered
 
 
-def check_subsets(nfa: NFA, what: str) -> None:
-    """Counts the states of the deterministic automaton, one after another, before the library makes them all.
+def deterministic(nfa: NFA, what: str) -> DFA:
+    """The automaton of the sets of states that strings lead to, with TRAP where one leads nowhere.
 
     Raises: BadInput with the number reached when there are too many, or they are too large.
 
-    >>> from automata.fa.nfa import NFA
-    >>> check_subsets(NFA.from_regex("(a|b)*a(a|b)"), "(a|b)*a(a|b)")
+    >>> len(deterministic(NFA.from_regex("(a|b)*a(a|b)"), "(a|b)*a(a|b)").states)
+    5
     """
     arrows = {state: {symbol: set(to) for symbol, to in row.items()} for state, row in nfa.transitions.items()}
 
@@ -32,17 +30,28 @@ def check_subsets(nfa: NFA, what: str) -> None:
         return frozenset(found)
 
     start = closed({nfa.initial_state})
-    seen, todo, held = {start}, deque([start]), len(start)
-    while todo:
-        subset = todo.popleft()
+    number, subsets, rows, held = {start: 0}, [start], dict[int, dict[str, int]](), len(start)
+    for i, subset in enumerate(subsets):  # which grows on the way
+        rows[i] = dict.fromkeys(nfa.input_symbols, TRAP)
         for symbol in nfa.input_symbols:
             following = closed({to for state in subset for to in arrows.get(state, {}).get(symbol, ())})
-            if following and following not in seen:
-                seen.add(following)
-                todo.append(following)
+            if following and following not in number:
+                number[following] = len(subsets)
+                subsets.append(following)
                 held += len(following)
-        if len(seen) > MOST_STATES or held > MOST_HELD:
+            if following:
+                rows[i][symbol] = number[following]
+        if len(subsets) > MOST_STATES or held > MOST_HELD:
             raise BadInput(
                 f"{what}: its automaton has more than {MOST_STATES} states, or they take too much memory "
-                f"({len(seen)} were reached). Simplify it, or give the automaton with --dfa."
+                f"({len(subsets)} were reached). Simplify it, or give the automaton with --dfa."
             )
+    if any(TRAP in row.values() for row in rows.values()):
+        rows[TRAP] = dict.fromkeys(nfa.input_symbols, TRAP)
+    return DFA(
+        states=set(rows),
+        input_symbols=nfa.input_symbols,
+        transitions=rows,
+        initial_state=0,
+        final_states={i for i, subset in enumerate(subsets) if subset & nfa.final_states},
+    )

@@ -7,7 +7,7 @@ from math import gcd
 from pathlib import Path
 
 import torch
-from sympy import Poly, cyclotomic_poly, symbols
+from flint import fmpz_poly
 from torch import Tensor
 
 from constructions.errors import BadInput, NotKnown
@@ -173,8 +173,7 @@ def cyclotomic(*, m: int, dtype: torch.dtype = torch.float64) -> LinearModel:
     4
     """
     check(m)
-    x = symbols("x")
-    coefficients = [int(a) for a in Poly(cyclotomic_poly(m, x), x).all_coeffs()][::-1]  # of 1, x, ...
+    coefficients = [int(a) for a in fmpz_poly.cyclotomic(m)]  # of 1, x, ...
     d = len(coefficients) - 1
     A = torch.zeros(d, d, dtype=torch.float64)
     A[1:, :-1] += torch.eye(d - 1, dtype=torch.float64)

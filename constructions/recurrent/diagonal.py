@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.optimize import linprog
 
 from constructions.errors import BadInput, NotKnown
 from constructions.recurrent.counters import check
@@ -62,6 +61,8 @@ def readout(features: np.ndarray, m: int) -> np.ndarray:
     >>> (times @ readout(times, 3).T).argmax(1).tolist()
     [0, 1, 2]
     """
+    from scipy.optimize import linprog  # which takes as long to load as all the rest
+
     N, k = features.shape
     Q, R = np.linalg.qr(features)
     A = np.zeros((N * (m - 1), m * k + 1))

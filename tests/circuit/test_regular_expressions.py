@@ -9,8 +9,12 @@ import warnings
 
 import pytest
 
+from constructions import regular_language
+from constructions.circuits import expression_size
+from constructions.circuits.automata_lib import DFA
 from constructions.errors import BadInput
 from constructions.regular_language import from_regex
+from tests.planted import planted
 
 LENGTH = 5
 ALPHABETS = ("01", "0", "a-]", "ab^", "$.{", "(|)", "\\ n", "0_é", "x2,", "\n0", "&~[")
@@ -209,3 +213,29 @@ def test_the_command_says_what_is_true(capsys):
     assert code == 0 and "outputs accept=0\n" in out
     code, _, err = run(capsys, "language", "^1", "--length", "1")
     assert code == 2 and err.count("\n") == 1 and "Anchors" in err
+
+
+KINDS = ("0*1", "(0|1)*", "((0|1)&(0))1", "01&10", "(01&10)|1*", "((0|1)(01&10))|(0|1)*", "0{2,}1?", "(0*1)^(10)")
+
+
+def test_the_automaton_is_the_one_that_automata_lib_makes_of_subsets(monkeypatch):
+    """Also where strings lead to states that accept nothing, whose arrows automata-lib leaves out or keeps."""
+    found = {regex: from_regex(regex) for regex in KINDS}
+    assert {any(-1 in row for row in each.step) for each in found.values()} == {True, False}
+    monkeypatch.setattr(regular_language, "deterministic", lambda nfa, what: DFA.from_nfa(nfa))
+    assert found == {regex: from_regex(regex) for regex in KINDS}
+
+
+@pytest.mark.parametrize(
+    "room, name, right, wrong",
+    [
+        (expression_size, "deterministic", "if subset & nfa.final_states", "if nfa.initial_state in subset"),
+        (expression_size, "deterministic", "number[following] = len(subsets)", "number[following] = 0"),
+        (regular_language, "_canonical", "if q not in traps", "if q in traps"),
+    ],
+)
+def test_faults_in_the_automaton_are_caught(room, name, right, wrong):
+    due = {regex: language(from_regex(regex)) for regex in KINDS}
+    with planted(room, name, right, wrong), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(regular_language, name, getattr(room, name))
+        assert due != {regex: language(from_regex(regex)) for regex in KINDS}

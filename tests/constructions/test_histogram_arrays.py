@@ -12,7 +12,7 @@ from models.selection import every, first
 from constructions import inventory_counting, relation_counting
 from constructions.errors import BadInput
 from constructions.histogram import DTYPES as TORCH_DTYPES
-from constructions.histogram_arrays import DTYPES, inventory, relation
+from constructions.histogram_arrays import DTYPES, inventory, relation, zero_bos
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.frame.clock import Budget
 from verify.frame.decide import certify
@@ -32,7 +32,7 @@ INVENTORY = {
 }
 BUILDERS = [
     ("dot", relation, relation_counting.dot), ("bos", relation, relation_counting.bos),
-    ("bos+sftm", relation, relation_counting.bos_sftm),
+    ("bos+sftm", relation, relation_counting.bos_sftm), ("bos", zero_bos, relation_counting.zero_bos),
     *((name, inventory, build) for name, build in INVENTORY.items()),
 ]  # fmt: skip
 SIZES = [(2, 1, None, None), (4, 3, None, None), (5, 9, 8, 7), (32, 10, 32, 33), (3, 40, 3, 3), (2, 300, None, None)]
@@ -107,6 +107,8 @@ def test_bad_sizes():
         relation(model="dot", T=3, L=2, d=2)
     with pytest.raises(BadInput, match="model=bos.sftm, T=3: has no relation as arrays"):
         relation(model="bos+sftm", T=3, L=2)
+    with pytest.raises(BadInput, match="model=dot: only bos"):
+        zero_bos(model="dot", T=3, L=2)
     with pytest.raises(BadInput, match="p=2: inventory counting needs p >= T"):
         inventory(model="lin", T=3, L=2, p=2)
     with pytest.raises(BadInput, match="at most"):

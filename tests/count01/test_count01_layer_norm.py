@@ -10,10 +10,12 @@ import torch
 from command import as_json, run
 from planted import planted
 
+from constructions import count01_arrays, count01_heads_arrays
 from constructions.count01 import EQUALS, FIVE, FOUR, TOKENS, Count01Transformer, as_bytes, normed
 from verify.arithmetic.exact_reals import Basis, Combination, exponentials, fmpq, total
 from verify.frame.certificate import Verdict
-from verify.tasks.count01.layer_norm import common_root
+from verify.tasks.count01 import verdict
+from verify.tasks.count01.layer_norm import common_root, one_prompt
 from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import certify
 
@@ -193,3 +195,47 @@ def test_the_command(capsys, tmp_path):
     path.write_bytes(as_bytes(two))
     code, _, err = run(capsys, "count01", "--weights", str(path))
     assert code == 2 and "--max-digits" in err
+
+
+def least_leads_are_the_modules():
+    for model in (
+        count01_arrays.normed(),
+        count01_heads_arrays.interval_pair(M=8),
+        count01_arrays.documents(3, skip=False),
+    ):
+        for prompt, right in (([0, 1, 2, 3, 1, 4], FIVE), ([0, 2, 3, 2, 4, 5], 7), ([0, 3, 2, 4], 5)):
+            logits = model.module.next_logits(torch.tensor(prompt))
+            due = logits[right] - logits[torch.arange(len(logits)) != right].max()
+            assert abs(float(one_prompt.least_lead(model, prompt, right).mid()) - float(due)) < 1e-12 * (
+                1 + logits.abs().max()
+            )
+
+
+@pytest.mark.parametrize(
+    "name, right, wrong",
+    [
+        ("least_lead", "E[-1]", "E[0]"),
+        ("least_lead", "int(model.has_skip)", "1"),
+        ("least_lead", "stream = stream + attended", "stream = attended"),
+        ("least_lead", "[-x.ncols() :]", "[: x.ncols()]"),
+        ("least_lead", "arb.min", "arb.max"),
+        ("_normed", "part / root", "part / 2"),
+        ("_normed", "arb(model.norm_eps)", "arb(0.5)"),
+    ],
+)
+def test_a_prompt_in_balls_is_what_the_module_says(name, right, wrong):
+    least_leads_are_the_modules()
+    with planted(one_prompt, name, right, wrong), pytest.raises(AssertionError):
+        least_leads_are_the_modules()
+
+
+def test_a_prompt_that_is_not_as_proved_is_a_contradiction(monkeypatch):
+    """Of all counts too, where the infimum of all margins is 0 and no margin is proved."""
+    monkeypatch.setattr(verdict, "least_lead", lambda *_: one_prompt.arb(-1))
+    monkeypatch.setattr(verdict, "margin_at", lambda *_: (-1, 0, one_prompt.arb(-1)))
+    for model in (count01_arrays.normed(), count01_arrays.uniform()):
+        found = certify(model, LABELS[0], PromptDomain())
+        assert found.verdict is Verdict.UNKNOWN and "bug" in found.reason
+        monkeypatch.undo()
+        assert certify(model, LABELS[0], PromptDomain()).verdict is Verdict.PROVED
+        monkeypatch.setattr(verdict, "margin_at", lambda *_: (-1, 0, one_prompt.arb(-1)))

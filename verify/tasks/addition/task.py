@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from constructions.adder.arrays import MADE_BY
 from constructions.adder.digits import Digits
 from constructions.errors import BadInput
 from constructions.model_arrays import name_of
@@ -21,7 +22,6 @@ from verify.frame.decide import SAMPLES, Effort, Failure, Finding, Item, is_wron
 from verify.frame.unmade import check_judged
 from verify.tasks.addition import induction, window
 from verify.tasks.addition.adder import exact
-from verify.tasks.addition.adder.model import MADE_BY
 from verify.tasks.addition.adder.pairs import Pair, PairsAdded, how
 from verify.tasks.addition.adder.rounded import logits
 from verify.tasks.addition.proof import ColumnCells, Overflows, Unfit

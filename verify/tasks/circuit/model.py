@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     CircuitModel = CircuitTransformer | ModelArrays
 
-MADE_BY = "constructions.circuit_simulation:CircuitTransformer"
-
 
 def bytes_of(model: CircuitModel) -> bytes:
     """The file of the model's module."""

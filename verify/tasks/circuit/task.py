@@ -34,8 +34,8 @@ from verify.frame.decide import (
     first_in_order,
 )
 from verify.frame.unmade import check_judged
+from verify.tasks.circuit import MODEL
 from verify.tasks.circuit.forward import MOST_SIMULATED, RealRun, in_kernel, next_g
-from verify.tasks.circuit.model import MADE_BY
 from verify.tasks.circuit.refutation import EXHAUSTIVE_INPUTS
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ def judged(g: np.ndarray, tokens: np.ndarray, expected: np.ndarray) -> tuple[np.
 
 def check_sizes(model: CircuitModel, decomposition: Decomposition) -> None:
     """Raises: BadInput for the weights of another circuit, or a forward pass that is not the class's own."""
-    check_judged(model, MADE_BY)
+    check_judged(model, MODEL)
     if not isinstance(model, ModelArrays) and len(model.layers) != len(model.both):
         raise BadInput(f"module.layers: has {len(model.layers)} layers, and two are run. Remove the others.")
     n, T = len(decomposition.circuit.inputs), len(decomposition.circuit.gates)

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     ContextualModel = ContextualCountingTransformer | ModelArrays
 
-MADE_BY = "constructions.contextual.transformer:ContextualCountingTransformer"
-
 
 def bytes_of(model: ContextualModel) -> bytes:
     """The file of the model's module."""

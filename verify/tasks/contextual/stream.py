@@ -24,7 +24,7 @@ from verify.frame.decide import Failure, Provable
 from verify.frame.unmade import check_judged
 from verify.reduction.domains import Hull
 from verify.reduction.leaf import leaf
-from verify.tasks.contextual.model import MADE_BY
+from verify.tasks.contextual import MODEL
 from verify.tasks.contextual.task import StringDomain
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class StoredContextual:
 
         Raises: BadInput for a dtype that float64 does not hold, and for NaN or infinity.
         """
-        check_judged(module, MADE_BY)
+        check_judged(module, MODEL)
         return cls({name: finite(name, getattr(module, name)) for name in WEIGHTS}, module.has_bos)
 
 

@@ -34,8 +34,7 @@ from verify.frame.decide import (
     no_reading,
 )
 from verify.frame.unmade import check_judged
-from verify.tasks.contextual import dtype, proof
-from verify.tasks.contextual.model import MADE_BY
+from verify.tasks.contextual import MODEL, dtype, proof
 from verify.tasks.contextual.rounding import CONTRACT
 from verify.tasks.contextual.runs import counterexample, margin_at_most, margins
 from verify.tasks.contextual.stream import StoredContextual
@@ -66,7 +65,7 @@ def domain_of(
 
     Raises: BadInput for impossible sizes, or counts that the model has no class for.
     """
-    check_judged(module, MADE_BY)
+    check_judged(module, MODEL)
     check_whole_number("length", N)
     R = module.R if regions is None else regions
     check_whole_number("regions", R)
@@ -93,7 +92,7 @@ class ContextualCounting:
     runs_for_ever = False
 
     def __post_init__(self) -> None:
-        check_judged(self.module, MADE_BY)
+        check_judged(self.module, MODEL)
 
     @cached_property
     def stored(self) -> StoredContextual:

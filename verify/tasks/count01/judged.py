@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from constructions.errors import BadInput
 from constructions.model_arrays import ModelArrays
 from verify.frame.unmade import check_judged
+from verify.tasks.count01 import MODEL
 
 if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
@@ -19,7 +20,7 @@ def judged(model: M) -> M:
 
     Raises: BadInput for a module whose forward pass is not the class's own, or whose tensors do not fit together.
     """
-    check_judged(model, "constructions.count01:Count01Transformer")
+    check_judged(model, MODEL)
     d = model.E.shape[-1]
     heads, _, d_h = model.W_Q.shape
     classes = len(model.b_out)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from constructions.model_arrays import module_of
+from constructions.model_arrays import ModelArrays, file_of
 
 if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
-    from constructions.model_arrays import ModelArrays
 
     Count01Model = Count01Transformer | ModelArrays
 
 
 def bytes_of(model: Count01Model) -> bytes:
     """The file of the model's module."""
+    if isinstance(model, ModelArrays):
+        return file_of(model, skip=model.has_skip, **({"norm_eps": model.norm_eps} if model.has_norm else {}))
     from constructions.count01 import as_bytes
 
-    return as_bytes(module_of(model))
+    return as_bytes(model)

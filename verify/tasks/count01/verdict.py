@@ -18,6 +18,7 @@ from verify.arithmetic.contract import constant_bits
 from verify.arithmetic.exact_reals import float_above
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded, precision_of
+from verify.arithmetic.slack import LEAST
 from verify.frame import decide
 from verify.frame.certificate import CERTIFIED, EXHAUSTIVE, Certificate
 from verify.frame.decide import (
@@ -34,6 +35,7 @@ from verify.frame.decide import (
 from verify.tasks.count01 import bits, dtype, proof
 from verify.tasks.count01.boxes import LARGEST_COUNT
 from verify.tasks.count01.judged import judged
+from verify.tasks.count01.layer_norm.one_prompt import least_lead
 from verify.tasks.count01.real import check_plain, exact_model, margin_at
 from verify.tasks.count01.rounding import assumptions
 from verify.tasks.count01.runs import chunks, failed, margin_of
@@ -183,12 +185,17 @@ class Count01:
         return tuple((digits_of(n), lasts.index(last)) for n, last in can_run)
 
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
-        """The exact margin of arrays of one head, of which no module is run."""
-        if not (isinstance(self.module, ModelArrays) and isinstance(reading, Real)) or self.module.has_norm:
+        """The exact margin of arrays, of which no module is run: behind LayerNorm in balls."""
+        if not (isinstance(self.module, ModelArrays) and isinstance(reading, Real)):
             return OneRun()
         last = self.domain.lasts[answer]
-        _, _, margin = margin_at(exact_model(self.module), counts_of(item), last, self._due(item, last))
-        return OneRun(at_most=float_above(margin))
+        due = self._due(item, last)
+        if self.module.has_norm:
+            margin = least_lead(self.module, prompt(item, last), due)
+        else:
+            margin = margin_at(exact_model(self.module), counts_of(item), last, due)[2]
+        most = float_above(margin)
+        return OneRun(most, low=LEAST, at_most=most)  # above 0 also where all counts are proved, with no least margin
 
     def batches(self) -> Iterator[list[Item]]:
         """The strings of digits, the shortest first: one per triple and all short ones, or all of the domain."""
@@ -248,8 +255,8 @@ class Count01:
 
     @property
     def dtype(self) -> torch.dtype | str:
-        """Of a module where one is run: behind LayerNorm no exact margin is looked at, so that the module is run."""
-        return module_of(self.module).dtype if self.module.has_norm else self.module.dtype
+        """The name of it where nothing but arrays is judged, of which no module is run."""
+        return self.module.dtype
 
     def length_of(self, item: Item) -> int:
         return len(item)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
 import torch
@@ -54,12 +54,12 @@ class Noisy:
     def of(cls, ball: Ball) -> Noisy:
         return cls(ball.mid, ball.radius)
 
-    @property
+    @cached_property
     def noise(self) -> Tensor:
         """A bound on the distance from `mid`."""
         return reduce(torch.add, (G.abs() for G in self.shared.values()), self.own) * ENLARGE
 
-    @property
+    @cached_property
     def size(self) -> Tensor:
         return (self.mid.abs() + self.noise) * ENLARGE
 
@@ -129,8 +129,6 @@ def hypotenuse(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 def sum_error(at: Arithmetic, most: int) -> Tensor:
     """What a dtype's sum of 0, 1, .., `most` products, in any order, fused or not, may be off by, relatively."""
-    if at.is_real:
-        return torch.zeros(most + 1, dtype=torch.float64)
     return torch.tensor([0.0, *(at.sums(k - 2) for k in range(1, most + 1))], dtype=torch.float64)
 
 
@@ -161,35 +159,39 @@ def product(at: Arithmetic, x: Noisy, W: Ball, *, is_carried: bool = True) -> No
     midpoint and in each shared error, and in the bounds on them.
     """
     other, d = W.mid.abs(), W.mid.shape[-2]
-    size, noise = x.size, x.noise
-    counted = ((size > 0).double() @ (other + W.radius > 0).double()).long()
-    reach = size @ (other + W.radius) * ENLARGE**2
-    moved = (noise @ other + size @ W.radius) * ENLARGE**2 + underflow(counted > 0, 4 * d)
-    mid = x.mid @ W.mid
-    error = sum_error(at, max(int(counted.max()) if counted.numel() else 0, 1))
-    are_powers = (is_power(W.mid) & (W.radius == 0)).all(-2, keepdim=True)
-    in_products = torch.where(are_powers, 0.0, error[1])
-    result = (mid.abs() + moved + in_products * reach) * ENLARGE
-    partial = (reach * (1 + in_products) + result) / 2 * ENLARGE
-    rounding = error[(counted - 2).clamp(min=0)] * partial * (1 + error[1])
-    local = in_products * reach + rounding + torch.where(counted > 1, error[1], 0.0) * result
-    float64 = 2 * gamma(d + 8) * reach
-    if not at.is_real:
-        assert at.stored is not None
-        bits = min(at.stored.p, at.accumulate.p if at.accumulate else at.stored.p)
-        grid = multiples(x.mid, -1) + multiples(W.mid, -2)
-        held = (x.mid.abs() @ other) * torch.exp2(grid.clamp(max=64)) <= 2.0**bits
-        held &= torch.isfinite(grid) & (counted <= 40)
-        local = torch.where(held, torch.minimum(local, moved * torch.exp2(counted + 1.0)), local)
-        float64 = torch.where(held, 2 * gamma(d + 8) * moved, float64)
-        lost = at.lost_in_sums(1) * torch.where(counted == 0, 0, counted + 2).double()
-        grown = torch.where(held, reach + moved * torch.exp2(counted + 1.0), reach * (1 + error[counted]) ** 2)
-        local = at.checked(grown, local + lost)
-    own = (size @ W.radius) * ENLARGE**2 + (local + float64) * ENLARGE
+    whole = other if W.rad is None else other + W.radius
+    reach = x.size @ whole * ENLARGE**2
+    counted = (x.size > 0).double() @ (whole > 0).double()
+    of_weights = 0.0 if W.rad is None else (x.size @ W.radius) * ENLARGE**2
+    rounded_by = 2 * gamma(d + 8) * reach if at.is_real else _rounded_by(at, x, W, reach, counted.long())
+    own = of_weights + rounded_by * ENLARGE
     if is_carried:
         own = own + (x.own @ other) * ENLARGE**2
     own = own + underflow(counted > 0, (8 + 2 * len(x.shared)) * d)
-    return Noisy(mid, own * ENLARGE, {q: G @ W.mid for q, G in x.shared.items()})
+    return Noisy(x.mid @ W.mid, own * ENLARGE, {q: G @ W.mid for q, G in x.shared.items()})
+
+
+def _rounded_by(at: Arithmetic, x: Noisy, W: Ball, reach: Tensor, counted: Tensor) -> Tensor:
+    """What a dtype's and float64's rounding move sums of so many terms by, which reach so far: `product` says why."""
+    assert at.stored is not None
+    other, d = W.mid.abs(), W.mid.shape[-2]
+    moved = (x.noise @ other + x.size @ W.radius) * ENLARGE**2 + underflow(counted > 0, 4 * d)
+    error = sum_error(at, max(int(counted.max()) if counted.numel() else 0, 1))
+    are_powers = (is_power(W.mid) & (W.radius == 0)).all(-2, keepdim=True)
+    in_products = torch.where(are_powers, 0.0, error[1])
+    result = ((x.mid @ W.mid).abs() + moved + in_products * reach) * ENLARGE
+    partial = (reach * (1 + in_products) + result) / 2 * ENLARGE
+    rounding = error[(counted - 2).clamp(min=0)] * partial * (1 + error[1])
+    local = in_products * reach + rounding + torch.where(counted > 1, error[1], 0.0) * result
+    bits = min(at.stored.p, at.accumulate.p if at.accumulate else at.stored.p)
+    grid = multiples(x.mid, -1) + multiples(W.mid, -2)
+    held = (x.mid.abs() @ other) * torch.exp2(grid.clamp(max=64)) <= 2.0**bits
+    held &= torch.isfinite(grid) & (counted <= 40)
+    local = torch.where(held, torch.minimum(local, moved * torch.exp2(counted + 1.0)), local)
+    float64 = 2 * gamma(d + 8) * torch.where(held, moved, reach)
+    lost = at.lost_in_sums(1) * torch.where(counted == 0, 0, counted + 2).double()
+    grown = torch.where(held, reach + moved * torch.exp2(counted + 1.0), reach * (1 + error[counted]) ** 2)
+    return at.checked(grown, local + lost) + float64
 
 
 def product_of_alike(at: Arithmetic, x: Noisy, W: Ball, name: str) -> Noisy:

@@ -19,7 +19,7 @@ from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame.decide import Batch, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, no_reading
 from verify.frame.unmade import check_judged
-from verify.tasks.parity import proof, rounded
+from verify.tasks.parity import MODEL, proof, rounded
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +52,7 @@ class Parity:
     runs_for_ever = False
 
     def __post_init__(self) -> None:
-        check_judged(self.module, "constructions.parity:ParityTransformer")
+        check_judged(self.module, MODEL)
 
     def parameters(self, reading: Reading) -> dict[str, object]:
         m = self.module

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from bounds.recurrent import decays, one_unit
@@ -10,11 +12,12 @@ from constructions.recurrent import counters, diagonal, gated, holding, linear, 
 from constructions.recurrent.model import ACTIVATIONS, KINDS, RecurrentModel, as_bytes, load
 from verify.counting.asked import Asked, Judged
 from verify.counting.tasks import SELECTIVE, Task
-from verify.module.automaton import Automaton
-from verify.module.recurrence import Recurrence
-from verify.module.recurrent import RecurrentProblem
 from verify.tasks.recurrent.selective import Selective
 from verify.tasks.recurrent.task import Homogeneous
+
+if TYPE_CHECKING:
+    from verify.module.automaton import Automaton
+    from verify.module.recurrent import RecurrentProblem
 
 NEURONS = "Add --activation relu, for neurons after the recurrence."
 Counter = RecurrentModel | linear.LinearModel | linear.RotationModel | gated.GatedModel
@@ -68,6 +71,9 @@ def as_a_cell(model: stacked.StackedModel, task: Task, length: int | None) -> Re
 
     Raises: NotKnown for a task whose inputs are not all strings over its tokens, BadInput for other sizes.
     """
+    from verify.module.recurrence import Recurrence
+    from verify.module.recurrent import RecurrentProblem
+
     if task.name not in ("modular", "vanilla", "first-homogeneous", *SELECTIVE) or task.has_distinct_start:
         raise NotKnown(f"task={task.name}: no proof is known for networks with a projection, LayerNorm or an MLP head")
     if model.vocabulary not in ({1, task.vocabulary} if task.vocabulary == 1 else {task.vocabulary}):
@@ -93,6 +99,8 @@ def as_a_cell(model: stacked.StackedModel, task: Task, length: int | None) -> Re
 
 def expected(task: Task) -> Automaton:
     """The right classes of a task on all strings over its tokens: counts of each token, as far as they matter."""
+    from verify.module.automaton import Automaton
+
     m, most = task.m, task.C if task.C is not None else task.M
 
     def step(state: tuple[tuple[int, ...], int], token: int) -> tuple[tuple[int, ...], int]:

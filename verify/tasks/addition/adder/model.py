@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     Adder = AdderTransformer | ModelArrays
     AdderLayer = Layer | LayerArrays
 
-MADE_BY = "constructions.adder.transformer:AdderTransformer"
-
 
 def weights_of(model: Adder, header: Mapping[str, object]) -> bytes:
     """The file of the model's module."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from constructions.adder.arrays import MADE_BY
 from constructions.errors import BadInput
 from constructions.model_arrays import name_of
 from verify.arithmetic.any_order import RoundedArithmetic
@@ -18,7 +19,6 @@ from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Roun
 from verify.frame.decide import Effort, Failure, Finding, Item, is_wrong_exactly, no_reading
 from verify.frame.unmade import check_judged
 from verify.tasks.addition.adder import exact
-from verify.tasks.addition.adder.model import MADE_BY
 from verify.tasks.addition.adder.pairs import Pair, PairsAdded, how
 from verify.tasks.addition.adder.rounded import logits
 from verify.tasks.addition.modular.proof import DecidedPairs, by_sums, pair_by_pair

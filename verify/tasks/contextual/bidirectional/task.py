@@ -25,6 +25,7 @@ from verify.frame.arguments import check_whole_number
 from verify.frame.decide import Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, is_wrong_in_its_ball
 from verify.frame.unmade import check_judged
 from verify.tasks.contextual import exact
+from verify.tasks.contextual.bidirectional import MODEL
 from verify.tasks.contextual.bidirectional.proof import PromptCell, Proof, StringProof
 from verify.tasks.contextual.rounding import CONTRACT
 from verify.tasks.contextual.task import StringDomain, answers, written
@@ -277,7 +278,7 @@ class Bidirectional(OnStrings):
     """
 
     task = "contextual counting, bidirectional"
-    judges = "constructions.contextual.bidirectional:BidirectionalContextualTransformer"
+    judges = MODEL
     is_causal = False
     computes = (
         "x = E + positions; x' = x + softmax(x W_Q (x W_K)^T) x W_V W_O, attending before and after; "

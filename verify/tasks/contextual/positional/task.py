@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from verify.arithmetic.formats import Format
 from verify.tasks.contextual.bidirectional.task import OnStrings
+from verify.tasks.contextual.positional import MODEL
 from verify.tasks.contextual.positional.proof import PositionalProof
 
 
@@ -20,7 +21,7 @@ class Positional(OnStrings):
     """
 
     task = "contextual counting with positions"
-    judges = "constructions.contextual.positional:PositionalContextualTransformer"
+    judges = MODEL
     is_causal = True
     computes = (
         "x = E + positions; x' = x + softmax(rot(x W_Q) rot(x W_K)^T - slope (i - j), causal) x W_V W_O; "

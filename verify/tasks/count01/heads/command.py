@@ -19,10 +19,10 @@ from verify.frame.schema import as_json
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
-    from constructions.count01 import Count01Transformer
     from constructions.model_arrays import ModelArrays
     from verify.tasks.count01.heads.dissect import HeadsQuestion
     from verify.tasks.count01.layer_norm.laws import Law
+    from verify.tasks.count01.model import Count01Model
 
 CONSTRUCTIONS = ("documents", "uniform", "counting-pair", "interval-pair")
 PAIRS = {"counting-pair": "H-4", "interval-pair": "H-6"}  # the claim that both heads together are a case of
@@ -106,17 +106,19 @@ class Source:
             raise BadInput("FILE: name a weights file, or choose a model with --construction, one of the two")
         return cls(args.file, args.construction, args.labels)
 
-    def model(self) -> Count01Transformer:
+    def model(self) -> Count01Model:
         """The model, read or built."""
-        from constructions import count01
-
         if self.file is not None:
+            from constructions import count01
+
             return count01.load(self.file)
+        from constructions import count01_arrays
+
         if self.construction in PAIRS:
-            return pair(self.construction).made(count01.Count01Transformer)
+            return pair(self.construction)
         if self.construction == "uniform":
-            return count01.uniform(labels=self.labels)
-        return count01.documents(10, labels=self.labels)
+            return count01_arrays.uniform(labels=self.labels)
+        return count01_arrays.documents(10, labels=self.labels)
 
 
 def pair(construction: str, dtype: str = "float64") -> ModelArrays:
@@ -205,7 +207,7 @@ def decide_ratios(asked: Ratios, *, is_json: bool) -> int:
     return 0 if found else 1
 
 
-def show(request: HeadsRequest, model: Count01Transformer) -> int:
+def show(request: HeadsRequest, model: Count01Model) -> int:
     """Dissects, saves and prints; exit code 0 when everything was decided."""
     from verify.tasks.count01.heads.dissect import dissect
 
@@ -222,11 +224,11 @@ def show(request: HeadsRequest, model: Count01Transformer) -> int:
     return 0 if answer.is_complete else 3
 
 
-def identity(request: HeadsRequest, model: Count01Transformer) -> dict[str, object]:
+def identity(request: HeadsRequest, model: Count01Model) -> dict[str, object]:
     """Returns the fields that identify the model."""
     import hashlib
 
-    from constructions.count01 import as_bytes
+    from verify.tasks.count01.model import bytes_of
 
     return {
         "task": "heads",
@@ -239,18 +241,18 @@ def identity(request: HeadsRequest, model: Count01Transformer) -> dict[str, obje
             "norm": model.has_norm,
             "dtype": str(model.dtype).removeprefix("torch."),
         },
-        "weights_sha256": hashlib.sha256(as_bytes(model)).hexdigest(),
+        "weights_sha256": hashlib.sha256(bytes_of(model)).hexdigest(),
     }
 
 
-def save(request: HeadsRequest, model: Count01Transformer, data: dict[str, object]) -> None:
+def save(request: HeadsRequest, model: Count01Model, data: dict[str, object]) -> None:
     """Writes the folder that --save asks for."""
     if request.save is None:
         return
-    from constructions.count01 import as_bytes
     from constructions.written_files import write_whole_folder
+    from verify.tasks.count01.model import bytes_of
 
-    contents = (as_bytes(model), (as_json(data) + "\n").encode())
+    contents = (bytes_of(model), (as_json(data) + "\n").encode())
     write_whole_folder(request.save, dict(zip(shared.SAVED, contents, strict=True)))
     say_written(*(Path(request.save) / name for name in shared.SAVED))
 
@@ -267,11 +269,12 @@ def progress_line() -> Any:
     return shown
 
 
-def extract(request: HeadsRequest, model: Count01Transformer, heads: tuple[int, ...], claim: str | None) -> int:
+def extract(request: HeadsRequest, model: Count01Model, heads: tuple[int, ...], claim: str | None) -> int:
     """Builds the smaller model, decides it on the law, saves and prints it with the claim that it is a case of.
 
     Returns 0 when proved, 1 when refuted.
     """
+    from constructions.model_arrays import module_of
     from verify.tasks.count01.heads.dissect import check_subset
     from verify.tasks.count01.heads.extract import extract as extracted
     from verify.tasks.count01.heads.separability import separability
@@ -280,7 +283,7 @@ def extract(request: HeadsRequest, model: Count01Transformer, heads: tuple[int, 
     started = time.perf_counter()
     check_subset("--extract", heads, model.heads)
     law = request.question.law
-    found = extracted(model, heads, law, request.question.labels)
+    found = extracted(module_of(model), heads, law, request.question.labels)
     right = found.inputs - found.wrong
     numbers = model_numbers(model)
     alone = {h: separability(numbers.heads[h], law).is_separable for h in heads} if len(heads) > 1 else {}

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flint import arb, ctx
 
-from constructions.count01 import TOKENS, Count01Transformer, check_labels
+from constructions.count01_arrays import TOKENS, check_labels
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import Undecided
 from verify.tasks.count01.heads.auc import Auc
@@ -27,6 +27,9 @@ from verify.tasks.count01.layer_norm.laws import Law, law_named
 from verify.tasks.count01.layer_norm.numbers import SEEN, ModelNumbers, model_numbers
 from verify.tasks.count01.layer_norm.syntax import Syntax
 from verify.tasks.count01.task import ONE, TWO
+
+if TYPE_CHECKING:
+    from verify.tasks.count01.model import Count01Model
 
 UNBOUNDED = law_named("unbounded")
 MOST_PAIRED = 24  # heads: beyond it, pairs are looked at where asked
@@ -61,7 +64,7 @@ def silent(stage: str, share: float) -> None:
     """Shows no progress."""
 
 
-def dissect(model: Count01Transformer, question: HeadsQuestion, progress: Progress = silent) -> HeadFindings:
+def dissect(model: Count01Model, question: HeadsQuestion, progress: Progress = silent) -> HeadFindings:
     """Measures the heads of a model: every share exact, separability with a certificate either way.
 
     Claim: D, Sec. 5; E, Sec. 5.4 and 5.5. Heads outside a subset are zeroed; biases and the residual stay.

@@ -47,7 +47,7 @@ class Vectors:
 
     def decided(self) -> Separability:
         """The answer of the linear programme on the built model's stored numbers, with its certificate."""
-        from constructions.count01_heads import uniform_head
+        from constructions.count01_heads_arrays import uniform_head
         from verify.tasks.count01.heads.separability import separability
         from verify.tasks.count01.layer_norm.numbers import model_numbers
 
