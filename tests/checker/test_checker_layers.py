@@ -144,7 +144,7 @@ def test_a_fault_in_the_prover_is_found():
 class Cancelling(nn.Module):
     """A coefficient that 384 bits do not tell from 0, of a neuron that decides the largest token."""
 
-    def __init__(self, B=1e60 + 1e44):
+    def __init__(self, B=1e80 + 1e64):
         super().__init__()
         self.E, self.up = nn.Embedding(3, 2), nn.Linear(2, 1)
         self.wide, self.U = nn.Linear(1, 3, bias=False), nn.Linear(3, 3, bias=False)

@@ -28,7 +28,10 @@ class DrawnLayer:
         for _ in range(rng.choice((1, 2))):
             alike = [rng.randrange(1, 1 << WEIGHT_BITS) for _ in range(self.places)]
             is_alike = rng.random() < 0.7  # the weights of all tokens at a place, so that nothing is of second order
-            weights = {(j, t): alike[j] if is_alike else rng.randrange(1, 1 << WEIGHT_BITS - rng.choice((0, 9))) for j, t in self.pairs}
+            weights = {
+                (j, t): alike[j] if is_alike else rng.randrange(1, 1 << WEIGHT_BITS - rng.choice((0, 9)))
+                for j, t in self.pairs
+            }
             rows = {pair: [self.largest * Fraction(rng.choice((0, 1, -1, rng.uniform(-1, 1)))) for _ in range(width)]
                     for pair in self.pairs}  # fmt: skip
             weighed = {pair: [int(w * x // 1) for x in rows[pair]] for pair, w in weights.items()}

@@ -7,8 +7,9 @@ that N - m D is at least 0 on it, and q at most 1 / D there; then
     N / D = m + (N - m D) / D >= m + q (N - m D).
 
 So a linear function of all heads' numbers is at least one sum over the places, whose least value is found place by
-place. A function of what comes later goes backwards through the stages: a neuron's coefficient takes the line below it where it is above 0, the
-line above it where it is below 0, and what is left is linear in what the stage was given. Each function is
+place. A function of what comes later goes backwards through the stages: a neuron's coefficient takes the line below it
+where it is above 0, the line above it where it is below 0, and what is left is linear in what the stage was given. Each
+function is
 
     at least  sum of c x / 2^K  -  error / 2^K,   c and error whole, x: 1, the heads' numbers, the stages' results,
 
