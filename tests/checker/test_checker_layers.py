@@ -142,9 +142,9 @@ def test_a_fault_in_the_prover_is_found():
 
 
 class Cancelling(nn.Module):
-    """A coefficient that 256 bits do not tell from 0, of a neuron that decides the largest token."""
+    """A coefficient that 384 bits do not tell from 0, of a neuron that decides the largest token."""
 
-    def __init__(self, B=1e60 + 1e44):
+    def __init__(self, B=1e80 + 1e64):
         super().__init__()
         self.E, self.up = nn.Embedding(3, 2), nn.Linear(2, 1)
         self.wide, self.U = nn.Linear(1, 3, bias=False), nn.Linear(3, 3, bias=False)
@@ -233,15 +233,14 @@ FAULTS = [  # each in what decides cells, with the kinds whose counts it changes
     (stages.StagesAfterAttention, "needed", "not row[e].is_zero()", "not row[e].is_zero() and r < 3", "relu"),
     (whole_stages, "_with_constants", "near(own[e])", "0 * near(own[e])", "relu"),
     (whole_stages.RelaxedLayer, "_coefficients", "near(rows[s][e])", "near(-rows[s][e])", "heads"),
-    (relaxed.RelaxedCell, "_head", "x - (m * w >> G)", "x + (m * w >> G)", "heads"),
-    (relaxed.RelaxedCell, "_head", "*(x * zeta >> Z for x in numbers), m]", "*(x * zeta >> Z for x in numbers), -m]",
-     "heads"),
+    (relaxed.RelaxedCell, "_least_quotient", "return m, rest", "return m, numbers", "heads"),
+    (relaxed.RelaxedCell, "_by_heads", "found[f] += m", "found[f] -= m", "heads"),
     (relaxed.RelaxedCell, "_through", "row[0] += sum", "row[0] += 0 * sum", "tanh"),
     (relaxed.RelaxedCell, "_through", "x + (int(y) >> K)", "x - (int(y) >> K)", "relu"),
-    (relaxed.RelaxedCell, "_by_heads", "constant + low - error", "constant + high - error", "heads"),
+    (relaxed.RelaxedCell, "_by_heads", "[row[0] for row in rows]", "[0 * row[0] for row in rows]", "heads"),
     (relaxed.RelaxedCell, "_gaps", "sign * (x - y)", "sign * (y - x)", "heads"),
     (relaxed.RelaxedCell, "is_behind", "-1))[0] >= 4", "1))[0] <= 4", "heads"),
-    (relaxed.RelaxedCell, "_sums", "sum(map(min, parts))", "sum(map(max, parts))", "heads"),
+    (relaxed.RelaxedCell, "_least", "[*map(min, parts)]", "[*map(max, parts)]", "heads"),
     (cells, "_weights", "(x - top).exp()", "(top - x).exp()", "heads"),
 ]  # fmt: skip
 

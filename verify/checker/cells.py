@@ -26,7 +26,7 @@ from verify.checker.relaxed import RelaxedCell
 from verify.checker.stages import AffineNumbers, StagesAfterAttention
 from verify.checker.whole_stages import WEIGHT_BITS, RelaxedLayer, WeighedRows
 
-PRECISION, MOST_BITS = 256, 1 << 14  # of balls; how far apart scores may be
+PRECISION, MOST_BITS = 384, 1 << 14  # of balls; how far apart scores may be
 RULES: dict[str, Rule] = {"largest token": max, "smallest token": min}
 
 

@@ -1,20 +1,21 @@
 """Bounds on what follows an attention of several heads, with neurons and norms behind it, on a product of token sets.
 
 With the token of the place that answers fixed, each head gives N / D, where N and D > 0 are sums of one number for each
-place. For any m, and any zeta and delta with |1 / D - zeta| <= delta on the cell,
+place. A linear function of a head's numbers is such a quotient, too. Let m be the least it is on the cell, or less, so
+that N - m D is at least 0 on it, and q at most 1 / D there; then
 
-    N / D = m + zeta (N - m D) + e,   |e| <= delta |N - m D|.
+    N / D = m + (N - m D) / D >= m + q (N - m D).
 
-So a linear function of all heads' numbers is one sum over the places, and an error of second order. A function of what
-comes later goes backwards through the stages: a neuron's coefficient takes the line below it where it is above 0, the
-line above it where it is below 0, and what is left is linear in what the stage was given. Each function is
+So a linear function of all heads' numbers is at least one sum over the places, whose least value is found place by
+place. A function of what comes later goes backwards through the stages: a neuron's coefficient takes the line below it
+where it is above 0, the line above it where it is below 0, and what is left is linear in what the stage was given. Each
+function is
 
     at least  sum of c x / 2^K  -  error / 2^K,   c and error whole, x: 1, the heads' numbers, the stages' results,
 
 and what rounding c can do, a unit times the largest |x|, is in the error.
 """
 
-import operator
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -25,16 +26,21 @@ from verify.checker.lines import BoundingLines, Ends, K, NoBound, lines
 from verify.checker.one_layer import Sets
 from verify.checker.whole_stages import OwnLayer, Rows, StageRows, WeighedRows, flat
 
-Z, G = 32, K // 2  # bits of 1 / D, and of the heads' numbers and their coefficients
+D_BITS, Q_BITS = 48, 96  # of a head's weights on a cell, and of what 1 / D is over
 
 OFF = ((0,), (0,))  # the slopes of a neuron that is off
 
 
 class HeadOnCell(NamedTuple):
-    """Of each number of a head: zeta (N - m D) for each token and m, over 2^G, and how far off their sum is."""
+    """A head's weights for each token, over one power of two, and those times its numbers, each up to two units more.
 
-    rows: list[int]
-    errors: list[int]
+    Below and above 1 / D, in units of 2^-Q_BITS.
+    """
+
+    weights: list[int]
+    weighed: fmpz_mat
+    below: int
+    above: int
 
 
 class RelaxedCell(CellBounds):
@@ -50,14 +56,11 @@ class RelaxedCell(CellBounds):
         self.places = [*zip(starts, starts[1:], strict=False)]
         self.totals = [1 + layer.largest * layer.width * len(layer.heads)]  # of all |x| before each stage
         self.lines, self.ranges = list[list[BoundingLines]](), list[list[list[Ends]]]()
-        self.joint, self.low, self.table = list[int](), dict[int, int](), dict[int, list[int]]()
+        self.joint, self.low, self.table = list[list[int]](), dict[int, int](), dict[int, list[int]]()
         self.is_bounded = False
         known = parent if isinstance(parent, RelaxedCell) and parent.is_bounded else None
         try:
-            heads = [*map(self._head, layer.heads)]
-            self.errors = [x for head in heads for x in head.errors]
-            rows = [x for head in heads for x in head.rows]
-            self.heads = fmpz_mat(len(self.errors), len(self.pairs) + 1, rows)
+            self.heads = [*map(self._head, layer.heads)]
             for stage in layer.stages:
                 self._bound(stage, known)
         except NoBound:
@@ -66,27 +69,17 @@ class RelaxedCell(CellBounds):
 
     def _head(self, head: WeighedRows) -> HeadOnCell:
         weights = [head.weights[pair] for pair in self.pairs]
-        shift = sum(max(weights[a:b]) for a, b in self.places).bit_length() - G
+        shift = sum(max(weights[a:b]) for a, b in self.places).bit_length() - D_BITS
         if shift < 2:
             raise NoBound
         weights = [w >> shift for w in weights]
-        off, n = 2 * len(self.places), self.layer.largest << G
-        low = sum(min(weights[a:b]) for a, b in self.places) - off
-        high = sum(max(weights[a:b]) for a, b in self.places) + off
+        low = sum(min(weights[a:b]) for a, b in self.places)
+        high = sum(max(weights[a:b]) for a, b in self.places) + 2 * len(self.places)
         if low <= 0:
             raise NoBound
-        least, most = (1 << G + Z) // high, -((-1 << G + Z) // low)
-        zeta, rows, errors = (least + most) // 2, list[int](), list[int]()
-        delta, entry = max(most - zeta, zeta - least), len(self.places) * (3 + 2 * self.layer.largest)
-        for column in zip(*(head.weighed[pair] for pair in self.pairs), strict=True):
-            numbers = [x >> shift for x in column]
-            total = sum(min(numbers[a:b]) + max(numbers[a:b]) for a, b in self.places)
-            m = max(-n, min(n, (total << G) // (low + high)))
-            numbers = [x - (m * w >> G) for x, w in zip(numbers, weights, strict=True)]
-            furthest = max(map(abs, self._sums(numbers, 0))) + entry
-            errors.append((delta * furthest + zeta * entry >> Z) + 1 + len(self.places))
-            rows += [*(x * zeta >> Z for x in numbers), m]
-        return HeadOnCell(rows, errors)
+        columns = zip(*(head.weighed[pair] for pair in self.pairs), strict=True)
+        weighed = flat([[x >> shift for x in column] for column in columns])
+        return HeadOnCell(weights, weighed, (1 << Q_BITS) // high, -((-1 << Q_BITS) // low))
 
     def _bound(self, stage: StageRows, known: "RelaxedCell | None") -> None:
         """The ends of a stage's arguments, lines between them, and a bound on its results."""
@@ -104,8 +97,6 @@ class RelaxedCell(CellBounds):
         self.totals.append(self.totals[-1] + stage.size * _size(x for line in found for x in line.results))
 
     def _ends(self, rows: Rows) -> tuple[list[int], list[int]]:
-        if not self.lines:
-            return self._by_heads(rows)
         n, found = len(rows), self._lowest([*rows, *([-x for x in row] for row in rows)])
         return found[:n], [-x for x in found[n:]]
 
@@ -114,7 +105,7 @@ class RelaxedCell(CellBounds):
         rows, errors = [[*row] for row in rows], [1] * len(rows)
         for s in reversed(range(len(self.lines))):
             rows = self._through(s, rows, errors)
-        return [low - error for low, error in zip(self._by_heads(rows)[0], errors, strict=True)]
+        return [low - error for low, error in zip(self._by_heads(rows), errors, strict=True)]
 
     def _through(self, s: int, rows: Rows, errors: list[int]) -> Rows:
         """Functions of a stage's results as functions of what came before."""
@@ -136,23 +127,34 @@ class RelaxedCell(CellBounds):
                 errors[f] += n * largest + total * (2 * ((sum(map(abs, of_row)) >> K) + 1) + 1) + 1
         return left
 
-    def _by_heads(self, rows: Rows) -> tuple[list[int], list[int]]:
-        """Lower and upper bounds, in units, on functions of the heads' numbers alone: coefficients lose G bits."""
-        size, off, found = len(self.pairs), self.totals[0] << G, list[Ends]()
-        some = [[c >> G for c in row[1 : 1 + len(self.errors)]] for row in rows]
-        self.joint = [*map(int, (flat(some) * self.heads).entries())]
-        for f, (row, of_heads) in enumerate(zip(rows, some, strict=True)):
-            start = f * (size + 1)
-            low, high = self._sums(self.joint, start)
-            error = off + sum(map(operator.mul, map(abs, of_heads), self.errors))
-            constant = row[0] + self.joint[start + size]
-            found.append((constant + low - error, constant + high + error))
-        return [low for low, _ in found], [high for _, high in found]
+    def _by_heads(self, rows: Rows) -> list[int]:
+        """Lower bounds, in units, on functions of the heads' numbers alone."""
+        size, width, found = len(self.pairs), self.layer.width, [row[0] for row in rows]
+        self.joint = [[0] * size for _ in rows]
+        for h, head in enumerate(self.heads):
+            some = [row[1 + h * width : 1 + (h + 1) * width] for row in rows]
+            numbers = [*map(int, (flat(some) * head.weighed).entries())]
+            for f, of_head in enumerate(some):
+                m, rest = self._least_quotient(numbers[f * size : (f + 1) * size], head.weights)
+                error = 2 * len(self.places) * (sum(map(abs, of_head)) + abs(m))
+                found[f] += m - (error * head.above >> Q_BITS) - 1
+                self.joint[f] = [x + head.below * y for x, y in zip(self.joint[f], rest, strict=True)]
+        return [x + (self._least(joint)[0] >> Q_BITS) for x, joint in zip(found, self.joint, strict=True)]
 
-    def _sums(self, numbers: list[int], start: int) -> tuple[int, int]:
-        """The least and the greatest sum of one number for each place."""
-        parts = [numbers[start + a : start + b] for a, b in self.places]
-        return sum(map(min, parts)), sum(map(max, parts))
+    def _least_quotient(self, numbers: list[int], weights: list[int]) -> tuple[int, list[int]]:
+        """A whole m at most the least N / D of the cell, and N - m D for each token: by Newton's steps, downwards."""
+        low, at, m, rest = -1, self._least(numbers)[1], 0, numbers
+        while low < 0:
+            m = sum(numbers[i] for i in at) // sum(weights[i] for i in at)
+            rest = [x - m * w for x, w in zip(numbers, weights, strict=True)]
+            low, at = self._least(rest)
+        return m, rest
+
+    def _least(self, numbers: list[int]) -> tuple[int, list[int]]:
+        """The least sum of one number for each place, and where it is."""
+        parts = [numbers[a:b] for a, b in self.places]
+        least = [*map(min, parts)]
+        return sum(least), [a + part.index(x) for part, x, (a, _) in zip(parts, least, self.places, strict=True)]
 
     def _gaps(self, rivals: Sequence[int], sign: int) -> Rows:
         """(logit of the right class - another) times a sign; each off by as many units as four times all |x|."""
@@ -164,8 +166,7 @@ class RelaxedCell(CellBounds):
             return dict.fromkeys(rivals, -1)
         off = 4 * self.totals[-1] + self.margin
         self.low = {c: low - off for c, low in zip(rivals, self._lowest(self._gaps(rivals, 1)), strict=True)}
-        size = len(self.pairs) + 1
-        self.table = {c: self.joint[f * size : (f + 1) * size - 1] for f, c in enumerate(rivals)}
+        self.table = dict(zip(rivals, self.joint, strict=True))
         return self.low
 
     def is_behind(self, rivals: Sequence[int]) -> bool:

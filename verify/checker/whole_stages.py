@@ -9,7 +9,7 @@ from verify.checker.lines import Pair, near
 from verify.checker.one_layer import of_each
 from verify.checker.stages import AffineNumbers, StagesAfterAttention
 
-WEIGHT_BITS = 200  # of weights of which the largest is 1
+WEIGHT_BITS = 320  # of weights of which the largest is 1
 Rows = list[list[int]]  # coefficients, for each function
 
 
