@@ -9,6 +9,7 @@ from models.selection import every
 
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
+from tests.clocks import looks
 from tests.models import trained
 from tests.models.fitted import fitted
 from tests.oracles import readouts
@@ -19,6 +20,7 @@ from verify.changes import changeable as changeable_of
 from verify.changes import farkas, programs
 from verify.changes import repair as mending
 from verify.changes.repair import RepairSearch
+from verify.frame.clock import Budget
 from verify.tasks.histogram.changing import changeable
 
 SIZES = {"T": 3, "L": 3, "d": 4, "p": 8}
@@ -231,3 +233,22 @@ def test_a_budget_of_nothing_is_unknown_with_a_reason():
     wrong = next(m for m in (fitted(seed, **SIZES) for seed in SEEDS) if not certify(m))
     found = repair(wrong, budget=0)
     assert found.outcome == "UNKNOWN" and "budget" in found.reason
+
+
+@pytest.mark.parametrize("seeds", [SEEDS[:2], pytest.param(SEEDS, marks=pytest.mark.deep)])
+def test_time_that_is_up_at_any_look_says_nothing_wrong(seeds):
+    """A repair is one, and its bound is a bound, however many cuts there was time for."""
+    for seed in seeds:
+        module, bounds = fitted(seed, **SIZES), set()
+        for number in (1, 2, 3, 5, 8, 13, 21, 34):
+            found = repair(module, budget=looks(number))
+            assert what_is_wrong(module, found) in (None, "gap"), (seed, number, found)
+            bounds.add(found.at_least)
+        assert None in bounds
+
+
+def test_two_runs_of_one_effort_are_the_same():
+    first, second = (repair(fitted(1, **SIZES), budget=Budget.counting(9)).to_dict() for _ in range(2))
+    for found in (first, second):
+        (found["certificate"] or {}).pop("seconds", None)
+    assert first == second

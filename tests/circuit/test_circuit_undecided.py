@@ -18,6 +18,7 @@ from oracles.circuit_real import next_tokens as next_real_tokens
 from constructions.circuit_simulation import build
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.model_arrays import module_of
+from tests.clocks import looks
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.frame.certificate import Verdict
 from verify.tasks.circuit import dtype
@@ -84,6 +85,15 @@ def test_fewest_bits_are_decided_once_each_with_the_runs_beside():
     model, certificate = smallest_bits(NOT, runs=1, decide=decide)
     assert asked == list(range(1, model.s + 1)) and certificate.verdict.value == "PROVED"
     assert certificate.extra["forward_runs"] == {"inputs": 4, "all": True, "run": "real arithmetic"}
+
+
+def test_fewest_bits_that_time_did_not_allow_are_open():
+    """However early the clock ends the search: never the refutation of fewer bits in place of a verdict."""
+    nand = decompose(Circuit("nand", ("x", "y"), (Gate("nand", (0, 1), "z"),), (("z", 2),)))
+    found = [smallest_bits(nand, budget=looks(number))[1] for number in range(1, 40, 2)]
+    told = {(certificate.verdict.value, certificate.parameters["s"]) for certificate in found}
+    assert told == {("PROVED", 2), ("UNKNOWN", 1), ("UNKNOWN", 2)}
+    assert any("no more than 1 bits had been looked at" in (certificate.reason or "") for certificate in found)
 
 
 def attacked(rng):

@@ -177,6 +177,8 @@ class RadiusSearch:
                 return None
         high = min(top, 4 * low)
         for _ in range(HALVINGS):
+            if self.deadline.is_up():
+                break
             middle = math.sqrt(low * high)
             low, high = (middle, high) if are_right(middle) else (low, middle)
         return low
@@ -195,6 +197,8 @@ class RadiusSearch:
         for start in range(0, len(self.questions), RUN_AT_ONCE):
             row, rival, low = within.left_by_running(self.questions[slice(start, start + RUN_AT_ONCE)])
             found.append((start + row, rival, low))
+            if self.deadline.is_up():
+                return None
             self.effort.progress(start / len(self.questions))
         row, rival, low = (torch.cat(column) for column in zip(*found, strict=True))
         order = low.nan_to_num(-torch.inf).argsort()

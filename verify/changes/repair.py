@@ -353,13 +353,20 @@ class RepairSearch:
         )  # fmt: skip
 
     def at_least(self) -> float:
-        """A bound on every repair, by the multipliers of the least change for the cuts taken so far, in balls."""
+        """A bound on every repair, by the multipliers of the least change for the cuts taken so far, in balls.
+
+        Cuts for which there is no time are left out: any multipliers give a bound, 0 at the least.
+        """
         relaxed = programs.least_change(self.cuts, self.X, 0.0, 0.0)
         if relaxed is None:
             return 0.0
-        used = np.flatnonzero(relaxed.multipliers)
+        used, hidden = np.flatnonzero(relaxed.multipliers), []
         asked = self.questions[self.cuts.question[used]]
-        hidden = [self.changeable.enclosed(t, int(i), BITS) for t, i in zip(asked.tokens, asked.position, strict=True)]
+        for tokens, position in zip(asked.tokens, asked.position, strict=True):
+            if self.deadline.is_up():
+                break
+            hidden.append(self.changeable.enclosed(tokens, int(position), BITS))
+        used, asked = used[: len(hidden)], asked[slice(0, len(hidden))]
         scaled = relaxed.multipliers[used] / self.cuts.size[used]
         return programs.bound_on_every_change(
             hidden, asked.right.tolist(), self.cuts.rival[used].tolist(), scaled, self.X

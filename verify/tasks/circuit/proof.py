@@ -98,6 +98,9 @@ def smallest_bits(
         certificate = decide(model, decomposition, runs=runs, seed=seed, budget=left, progress=progress)
         if certificate.verdict is Verdict.PROVED or s == MAX_BITS:
             break
+        if deadline.is_up():
+            certificate = _with_more_bits_open(certificate, s, effort.limit)
+            break
         del model
         why = certificate.counterexample or certificate.reason
         smaller.append({"s": s, "verdict": certificate.verdict.value, "why": why})
@@ -105,6 +108,17 @@ def smallest_bits(
     is_proved = certificate.verdict is Verdict.PROVED
     extra = {"smallest_bits": s if is_proved and is_smallest else None, "smaller_bits": smaller}
     return model, replace(certificate, extra={**certificate.extra, **extra})  # noqa: F821 (made by the last pass)
+
+
+def _with_more_bits_open(certificate: Certificate, s: int, limit: Budget) -> Certificate:
+    """What a search says that ended at s bits: that these do not suffice is no verdict on those that were to follow."""
+    if certificate.verdict is not Verdict.REFUTED:
+        return certificate
+    reason = f"the {limit} ended when no more than {s} bits had been looked at, which do not suffice"
+    return replace(
+        certificate, verdict=Verdict.UNKNOWN, reason=reason, counterexample=None, margin=None, margin_exact=None,
+        error_share=None, inputs_covered=0,
+    )  # fmt: skip
 
 
 def prove(problem: CircuitProblem, reading: ConstantBits, effort: Effort) -> Finding:

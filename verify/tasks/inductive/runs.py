@@ -20,9 +20,12 @@ from verify.engine.balls import Arithmetic
 from verify.engine.capture import Graph, capture
 from verify.engine.margins import margins
 from verify.engine.run import enclosed_weights, evaluate
+from verify.frame.clock import Deadline
 
 TABLES = ("W_pos", "rotation.cos", "rotation.sin")
 MODELS = ("balls", "l2")
+UNBOUNDED = "nothing"  # decided it: the time was up
+NEVER = Deadline.never()
 ENTRIES_AT_ONCE = 2**20  # of one tensor: what a processor's cache holds
 WORTH_A_GRAPH = 48  # so many runs of half the length save the time that it takes to trace their graph
 
@@ -93,18 +96,21 @@ class Runs:
             yield from (line.tokens[:n] for n in range(_shared(before, line.tokens) + 1, len(line.tokens) + 1))
             before = line.tokens
 
-    def bounds(self, reading: Real | Rounded) -> Iterator[MarginBounds]:
-        """Bounds at every shift; by balls as long as they leave nothing open, from then on in the l2 norm."""
+    def bounds(self, reading: Real | Rounded, until: Deadline = NEVER) -> Iterator[MarginBounds]:
+        """Bounds at every shift; by balls as long as they leave nothing open, from then on in the l2 norm.
+
+        Raises: TimeIsUp where the time is up between two pieces of the work.
+        """
         name = MODELS[0]
         for length, shifts in self._by_length():
             graph = capture(self.model, length, is_real=isinstance(reading, Real))
             enclosed = _enclosed(graph, reading, name)
             for some in _groups(shifts, max(1, at_once(graph) // len(self.lines(shifts[0])))):
-                found = self._at(enclosed, some, name)
+                found = self._at(enclosed, some, name, until)
                 if name == MODELS[0] and any(bool((~((b.low > 0) | (b.high <= 0))).any()) for b in found):
                     name = MODELS[1]
                     enclosed = _enclosed(graph, reading, name)
-                    found = self._at(enclosed, some, name)
+                    found = self._at(enclosed, some, name, until)
                 yield from found
 
     def _by_length(self) -> Iterator[tuple[int, list[int]]]:
@@ -118,10 +124,17 @@ class Runs:
             yield length, list(self.shifts[first:last])
             first = last
 
-    def _at(self, enclosed: EnclosedGraph, shifts: list[int], name: str) -> list[MarginBounds]:
+    def unbounded(self, shifts: range) -> MarginBounds:
+        """What is known of the lines at some shifts, up to the last one, before any is run: nothing."""
+        lines = self.lines(shifts.start)
+        _, answers = padded(self.task, (line.tokens for line in lines), max(len(line.tokens) for line in lines))
+        low = torch.where(answers >= 0, -torch.inf, torch.inf).double()
+        return MarginBounds(shifts, lines, low, torch.full_like(low, torch.inf), UNBOUNDED)
+
+    def _at(self, enclosed: EnclosedGraph, shifts: list[int], name: str, until: Deadline) -> list[MarginBounds]:
         """Bounds at some shifts, run together."""
         lines = [self.lines(shift) for shift in shifts]
-        low, high = self._run(enclosed, lines, shifts)
+        low, high = self._run(enclosed, lines, shifts, until)
         sizes = [len(part) for part in lines]
         alone = [range(shift, shift + 1) for shift in shifts]
         parts = zip(alone, lines, torch.split(low, sizes), torch.split(high, sizes), strict=True)
@@ -138,7 +151,13 @@ class Runs:
                 break
         return low, high
 
-    def _run(self, enclosed: EnclosedGraph, lines: list[list[Line]], shifts: list[int]) -> tuple[Tensor, Tensor]:
+    def _run(
+        self,
+        enclosed: EnclosedGraph,
+        lines: list[list[Line]],
+        shifts: list[int],
+        until: Deadline = NEVER,
+    ) -> tuple[Tensor, Tensor]:
         """Bounds on the margins of the lines of each shift, one after the other."""
         graph, at, stored = enclosed
         tokens, answers = padded(self.task, (line.tokens for part in lines for line in part), graph.length)
@@ -158,9 +177,11 @@ class Runs:
             return torch.where(right >= 0, low, nothing), torch.where(right >= 0, high, nothing)
 
         many = torch.vmap(one)
-        found = []
+        found: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad():
             for rows in torch.split(torch.arange(len(tokens)), at_once(graph)):
+                if found:
+                    until.check()
                 parts = [
                     shifted(part, moved[rows]) for name in tables for part in (stored[name].mid, stored[name].radius)
                 ]

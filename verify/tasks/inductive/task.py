@@ -23,11 +23,12 @@ from verify.counting.tasks import Line, Task
 from verify.engine.balls import Arithmetic
 from verify.engine.capture import ASSUMPTIONS
 from verify.frame.certificate import Verdict
+from verify.frame.clock import Deadline, TimeIsUp
 from verify.frame.decide import Effort, Failure, Finding, Item, OneRun, Ran, Run, first_in_order, is_wrong_in_its_ball
 from verify.frame.judged import check_judged
 from verify.tasks.inductive import boxes, cells, first_token, marked, placed, sharp, uniform
 from verify.tasks.inductive.document_c import lengths
-from verify.tasks.inductive.runs import MarginBounds, Runs
+from verify.tasks.inductive.runs import UNBOUNDED, MarginBounds, Runs
 from verify.tasks.inductive.share import InputRange, Share
 
 BATCH = 512
@@ -169,18 +170,31 @@ class Counting:
         assert isinstance(reading, Real | Rounded)
         if not self.has_lines:
             return self._strings(reading, effort)
-        first = None
+        first, deadline = None, effort.deadline()
         if sharp.applies(self.module):
-            first = self._lines(sharp.bounds(self.runs, reading), sharp.ARGUMENT, reading, effort)
+            bounds = self._until(deadline, sharp.bounds(self.runs, reading))
+            first = self._lines(bounds, sharp.ARGUMENT, reading, effort)
             if first.verdict is Verdict.PROVED or _is_decided(first):
                 return first
         if uniform.applies(self.module):
             found, argument = uniform.bounds(self.runs, reading), uniform.ARGUMENT
         else:
-            found, argument = self.runs.bounds(reading), ENGINE
-        second = self._lines(found, argument, reading, effort)
+            found, argument = self.runs.bounds(reading, deadline), ENGINE
+        second = self._lines(self._until(deadline, found), argument, reading, effort)
         is_lost = second.verdict is Verdict.UNKNOWN and first is not None and first.failure is not None
         return first if first is not None and is_lost else second
+
+    def _until(self, deadline: Deadline, bounds: Iterator[MarginBounds]) -> Iterator[MarginBounds]:
+        """The bounds as long as there is time, and of all shifts after that one bound that says nothing."""
+        first, last = self.runs.shifts.start, self.runs.shifts.stop
+        try:
+            for found in bounds:
+                yield found
+                first = found.shifts.stop
+                if first < last:
+                    deadline.check()
+        except TimeIsUp:
+            yield self.runs.unbounded(range(first, last))
 
     def _lines(self, bounds: Iterator[MarginBounds], argument: str, reading: Real | Rounded, effort: Effort) -> Finding:
         """The verdict from bounds on all positions: the shortest wrong input, at the least shift, refutes."""
@@ -190,12 +204,16 @@ class Counting:
         share = self.share()
         wrong: tuple[int, int, int, Line, int] | None = None
         opened: tuple[int, int, int] | None = None  # length, shift, start
+        ended = None  # the shift at which the time was up
         for found in bounds:
             shift = found.shifts.start
             effort.progress(found.shifts.stop / len(self.runs.shifts))
             times = self.runs.times(found.shifts, found.low.shape[1])
-            judged = int((torch.isfinite(found.low).sum(0) * times).sum())
-            by[found.decided_by] = by.get(found.decided_by, 0) + judged
+            if found.decided_by == UNBOUNDED:
+                ended = shift
+            else:
+                judged = int((torch.isfinite(found.low).sum(0) * times).sum())
+                by[found.decided_by] = by.get(found.decided_by, 0) + judged
             low = torch.where(torch.isnan(found.low), -torch.inf, found.low)
             share.add(found.lines, low > 0, found.high <= 0, found.shifts, self.runs.times)
             row, place_ = divmod(int(low.argmin()), low.shape[1])
@@ -223,6 +241,8 @@ class Counting:
         if opened is not None:
             reason = (
                 f"the margin may be within the error at length {opened[0]}, shift {opened[1]}; shorter inputs are right"
+                if ended is None
+                else f"the {effort.limit} ended at shift {ended}, of {len(self.runs.shifts)}"
             )
             return Finding.open(argument, reason, extra=extra | {"length": _before(opened[0])})
         assert tightest is not None

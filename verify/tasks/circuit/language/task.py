@@ -99,7 +99,7 @@ def for_strings(certificate: Certificate, unrolling: Unrolling) -> Certificate:
     ('PROVED', 8, '4')
     """
     automaton, n = unrolling.automaton, unrolling.n
-    position = wrong_position(unrolling)
+    position = None if certificate.verdict is Verdict.UNKNOWN else wrong_position(unrolling)
     strings = len(automaton.alphabet) ** n
     extra = {
         "language": f"{automaton.name} over {''.join(automaton.alphabet)}, {len(automaton.step)} states",
