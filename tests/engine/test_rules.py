@@ -294,7 +294,7 @@ def stripped(function, right, wrong):
 FAULTS = [
     (linear, "product", "spread = x.rad @ other", "spread = 0.0 * (x.rad @ other)", "aten.mm.default"),
     (linear, "product", "by_y = sizes @ y.rad", "by_y = 0.5 * (sizes @ y.rad)", "aten.mm.default"),
-    (linear, "product", "g * (sizes", "g / 16 * (sizes", "aten.mm.default"),
+    (linear, "product", "local = x.mid @ y.mid, g * size", "local = x.mid @ y.mid, g / 16 * size", "aten.mm.default"),
     (linear, "at_once", "torch.add(x.rad,", "torch.add(0.5 * x.rad,", "aten.mm.default"),
     (linear, "at_once", "rad + sizes @ y.rad", "rad + 0.5 * (sizes @ y.rad)", "aten.mm.default"),
     (linear, "at_once", "off = g * sizes", "off = g / 64 * sizes", "aten.mm.default"),

@@ -19,7 +19,9 @@ from verify.checker.table import IN_DTYPE, walk
 ONCE = "each result rounded once"
 MOST_OF_FEW_BITS = 16  # of formats whose sums in a wider one make LayerNorm one operation
 FUNCTIONS = "exp, log, log1p, expm1, erf, tanh, sigmoid, sin, cos, roots within 8 u of their value; GELU, SiLU of |x|"
-LARGEST_SO_FAR = "softmax subtracts the largest score so far, its own among them, and may rescale by later ones"
+LARGEST_SO_FAR = (
+    "softmax subtracts the largest score so far and may rescale by later ones; exp within 8 u of its sums' format"
+)
 MEAN_OF_SQUARES = "the mean of squares (one pass, two passes, Welford)"
 ASSUMED = {
     "plain": [

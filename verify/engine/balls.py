@@ -223,6 +223,18 @@ class Arithmetic:
         """What underflow can take away from a sum of k products: each product, and each partial sum, once."""
         return 2 * (k + 2) * self.tiny * (1 + min(self.sums(k), 1e300))
 
+    def within_reach(self, size: Tensor, k: int, rad: Tensor) -> Tensor:
+        """The radius, NaN where a part of a sum of k products may overflow, whose absolute values add up to `size`.
+
+        Each part is at most the sum of the absolute values, each k + 2 times rounded upwards, then stored, and what is
+        rounded up below the normal numbers.
+        """
+        if self.stored is None:
+            return rad
+        inner = self.accumulate or self.stored
+        grown = math.exp(min((k + 2) * (inner.u + 2.0 ** -(2 * inner.p + 1)) + 2 * self.u, 700.0)) * ENLARGE
+        return self.checked((size + 2 * (k + 2) * self.tiny) * grown, rad)
+
     def checked(self, size: Tensor, rad: Tensor) -> Tensor:
         """The radius, NaN where a number of that size may overflow in the dtype: inf - inf is no number."""
         if self.stored is None:

@@ -75,11 +75,11 @@ STEPWISE = frozenset(  # kernels of torch's round in between
         "pow.Scalar", "var.correction",
     )
 )  # fmt: skip
-SUMS = frozenset(
+SUMS = frozenset(  # without quotients and means, whose rounded inverse may be multiplied by
     f"aten.{name}"
     for name in (
-        "linear.default", "addmm.default", "mm.default", "bmm.default", "matmul.default", "sum.dim_IntList", "mean.dim",
-        "add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor",
+        "linear.default", "addmm.default", "mm.default", "bmm.default", "matmul.default", "sum.dim_IntList",
+        "add.Tensor", "sub.Tensor", "mul.Tensor",
     )
 )  # fmt: skip
 PADDING = "aten.constant_pad_nd.default"
@@ -465,7 +465,8 @@ class FewBits:
             scores = widened(at, scores, off)
         weights = tightened(at, softmax(self._inside(at), tightened(at, scores), -1, 0.0))
         weights = widened(at, weights, self._stepwise(at).u * weights.size + self.fmt.tiny)
-        return centred_product(at, weights, v, more=4)
+        found = centred_product(at, weights, v, more=4)
+        return rules.undivided(self._inside(at), weights, v, found)
 
 
 def _is_exact(x: Ball) -> bool:

@@ -60,12 +60,12 @@ CONTRACT = (
     "each operation is rounded to nearest, or kept with 2p + 2 bits; sums in any order, products fused or not",
     "exp, log, log1p, expm1, erf, tanh, sigmoid, sin, cos, roots within 8 u of their value; GELU, SiLU of |x|",
     "LayerNorm's variance within gamma_(4d+16) of the mean of squares (one pass, two passes, Welford)",
-    "softmax subtracts the largest score so far, its own among them, and may rescale by later ones",
+    "softmax subtracts the largest score so far and may rescale by later ones; exp within 8 u of its sums' format",
 )
 KEPT = (
     "an operation reads each result rounded to nearest, or kept with 2p + 2 bits; sums in float32, in any order",
     "LayerNorm is one operation in float32, its variance within gamma_(4d+16) of it; softmax is one, or several",
-    "softmax subtracts the largest score so far, its own among them, and may rescale by later ones",
+    "softmax subtracts the largest score so far and may rescale by later ones; exp within 8 u of its sums' format",
     "exp, log, log1p, expm1, erf, tanh, sigmoid, sin, cos, roots within 8 u of their value; GELU, SiLU of |x|",
 )
 ONCE = (

@@ -73,10 +73,11 @@ def product(at: Arithmetic, x: Ball, y: Ball, more: int = 0) -> Ball:
     if at.is_real and not at.has_norms and at.tape is None:
         mid = x.mid @ y.mid
         return Ball(mid, of_finite(mid, at_once(at, x, y, g, sizes, other) * ENLARGE, x, y))
+    size = sizes @ (other if y.rad is None else y.size)
     if at.is_real and at.has_norms:
         mid, local = careful_product(x.mid, y.mid)
     else:
-        mid, local = x.mid @ y.mid, g * (sizes @ (other if y.rad is None else y.size))
+        mid, local = x.mid @ y.mid, g * size
     spread = None
     if x.rad is not None:
         spread = x.rad @ other
@@ -87,7 +88,7 @@ def product(at: Arithmetic, x: Ball, y: Ball, more: int = 0) -> Ball:
     if at.has_norms and spread is not None:
         spread, norm = sharper(at, x, y, spread, sizes)
     enlarged = 1 + gamma(2 * k + 16)  # these products, too, are sums of k positive terms
-    local = at.checked(local / g, local * enlarged + at.lost_in_sums(k + more))
+    local = at.within_reach(size * enlarged, k + more, local * enlarged + at.lost_in_sums(k + more))
     rad = local if spread is None else (local + spread * enlarged) * ENLARGE
     if norm is not None:
         norm = norm.plus(local)
@@ -332,7 +333,8 @@ def total(at: Arithmetic, x: Value, dims: Axes = None, keepdim: bool = False, **
     if not axes:
         return ball
     mid, size = ball.mid.sum(axes, keepdim), ball.size.sum(axes, keepdim)
-    local = at.checked(size, at.own_sums(k) * size * (1 + gamma(k + 16)) + at.lost_in_sums(k))
+    size = size * (1 + gamma(k + 16))
+    local = at.within_reach(size, k, at.own_sums(k) * size + at.lost_in_sums(k))
     spread = 0.0 if ball.rad is None else ball.rad.sum(axes, keepdim) * (1 + gamma(k + 16))
     kept = [1 if i in {a % ball.mid.ndim for a in axes} else n for i, n in enumerate(ball.mid.shape)]
 
@@ -361,7 +363,8 @@ def cumsum(at: Arithmetic, x: Value, dim: int, **options: object) -> Ball:
     ball = as_ball(at, x, midpoint(x))
     k = int(ball.mid.shape[dim])
     size = ball.size.cumsum(dim)
-    local = at.checked(size, at.own_sums(k) * size * (1 + gamma(k + 16)) + at.lost_in_sums(k))
+    size = size * (1 + gamma(k + 16))
+    local = at.within_reach(size, k, at.own_sums(k) * size + at.lost_in_sums(k))
     spread = 0.0 if ball.rad is None else ball.rad.cumsum(dim) * (1 + gamma(k + 16))
     mid = ball.mid.cumsum(dim)
     return Ball(mid, of_finite(mid, (local + spread) * ENLARGE, ball))
@@ -383,8 +386,19 @@ def variance(at: Arithmetic, x: Ball, dim: Any = None, *, correction: Any = 1, k
     found = at.result(out.mid / divisor, out.radius / divisor * ENLARGE, 3)
     if at.is_real:
         return found
-    square = x.size.square().sum(axes, keepdim) * (1 + gamma(k + 16)) / abs(divisor)
-    return widened(at, found, at.sums(4 * k + 16) * square + at.lost_in_sums(4 * k))
+    square = x.size.square().sum(axes, keepdim) * (1 + gamma(k + 16))
+    off = off_in_variance(at, k) * square / abs(divisor) + at.lost_in_sums(4 * k)
+    return widened(at, found, at.within_reach(square, k, off * ENLARGE))
+
+
+def off_in_variance(at: Arithmetic, k: int) -> float:
+    """How far a variance of k numbers is off in a dtype, as a share of the mean of their squares.
+
+    Sums are off by gamma_(4k+16). In steps, where they are in a wider format, results are rounded that its sums do not
+    count. Of one pass these are a square, the sum of all, and its quotient; the mean's sum and quotient, twice each in
+    its square, which is rounded itself; the difference, and what corrects the divisor: ten.
+    """
+    return at.sums(4 * k + 16) + (0.0 if at.accumulate is None else ((1 + at.u) ** 10 - 1) * ENLARGE)
 
 
 def negated(at: Arithmetic, x: Ball) -> Ball:

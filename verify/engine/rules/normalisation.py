@@ -14,7 +14,18 @@ from verify.arithmetic.slack import LEAST, OF_SUMS, U, gamma
 from verify.engine import elementary
 from verify.engine.balls import Arithmetic, Ball, Computed, Norm, Unsure, length
 from verify.engine.dtypes import as_float
-from verify.engine.rules.linear import SLOPES, mean, negated, plus, product, times, total, turned, widened
+from verify.engine.rules.linear import (
+    SLOPES,
+    mean,
+    negated,
+    off_in_variance,
+    plus,
+    product,
+    times,
+    total,
+    turned,
+    widened,
+)
 from verify.engine.rules.movement import record_move
 from verify.engine.rules.pointwise import ULPS, rsqrt
 from verify.engine.rules.registry import RULES, as_ball, rule
@@ -70,12 +81,12 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
     rad, p = torch.where(out, torch.where(is_masked, 0.0, lost), rad), torch.where(out, 0.0, p)
     rad = torch.where(torch.isnan(p) | spoilt, math.nan, rad)
     nothing = is_masked.all(dim, keepdim=True)
-    if at.stored is not None:  # partial sums of up to n weights must stay in range
-        rad = at.checked(torch.full_like(rad, 2.0 * n), rad)
+    in_softmax = (ULPS + 3) * (n + 1)  # roundings of an exponential, of each rescaling, and of sums
+    rad = at.within_reach(torch.full_like(rad, 2.0 * n), in_softmax, rad)  # partial sums of up to n weights
     is_last = dim % x.mid.ndim == x.mid.ndim - 1
     found = Ball(torch.where(nothing, empty, p), rad, None, l1=l1 if is_last else None)
     local = torch.where(is_masked, torch.zeros_like(p), off_by_own(own, p + rad, dim) + lost)
-    local = at.checked(torch.full_like(local, 2.0 * n), local)
+    local = at.within_reach(torch.full_like(local, 2.0 * n), in_softmax, local)
     return at.record(found, (x,), local, lambda g: (spread_of(g, found, dim),))
 
 
@@ -161,7 +172,16 @@ def attention(
     if enable_gqa:
         k, v = (repeated(at, x, q.mid.shape[-3]) for x in (k, v))
     weights = softmax(at, scores(at, q, k, mask, is_causal, scale), -1, 0.0)
-    return product(at, weights, v, more=4)
+    return undivided(at, weights, v, product(at, weights, v, more=4))
+
+
+def undivided(at: Arithmetic, weights: Ball, v: Ball, out: Ball) -> Ball:
+    """The mean of values, no number where their sum may overflow that is divided last: its weights may be 1 each."""
+    if at.is_real:
+        return out
+    n = v.mid.shape[-2]
+    size = (weights.size > 0).to(v.mid.dtype) @ v.size * (1 + gamma(n + 16))
+    return widened(at, out, at.within_reach(size, (ULPS + 3) * (n + 1), torch.zeros_like(out.mid)))
 
 
 def repeated(at: Arithmetic, x: Ball, heads: int) -> Ball:
@@ -366,9 +386,7 @@ def layer_norm_rounding(at: Arithmetic, size: Tensor, z: Tensor, s0: Tensor, d: 
     mean_size = size.mean(-1, keepdim=True) * (1 + gamma(d + 4))
     square = size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4))
     mean_error = at.sums(d + 2) * mean_size + at.lost_in_sums(d)
-    # in steps each square and their mean are rounded, which a wider format's sums do not count
-    in_steps = 0.0 if at.accumulate is None else 4 * at.u
-    var_error = (at.sums(4 * d + 16) + in_steps) * square + at.lost_in_sums(4 * d)
+    var_error = off_in_variance(at, d) * square + at.lost_in_sums(4 * d)
     floor = s0.square()
     share = var_error / floor
     # 1/sqrt(V'): off by less than delta/V relatively where delta <= V/4; then the centring, a root, 1/root, a product
@@ -376,7 +394,7 @@ def layer_norm_rounding(at: Arithmetic, size: Tensor, z: Tensor, s0: Tensor, d: 
     relative = torch.where(share <= 0.25, relative, torch.full_like(share, math.inf))
     centre_error = (mean_error + 8 * at.u * (size + mean_size) + 4 * at.tiny) / s0
     local = centre_error * (1 + relative) + z * relative + 4 * at.tiny
-    return at.checked(square.expand_as(local) * d, local * ENLARGE)
+    return at.within_reach(square.expand_as(local) * d, d, local * ENLARGE)
 
 
 @rule("aten.native_group_norm.default")
@@ -414,7 +432,9 @@ def batch_norm(
     """
     real = replace(at, stored=None, accumulate=None)
     sides = [1, mean.mid.shape[0]] + [1] * (x.mid.ndim - 2)
-    inverse = rsqrt(Arithmetic(), plus(Arithmetic(), var, Arithmetic().number(eps, var.mid)))
+    eps_read = at.number(eps, var.mid)  # it may be lost, where it is subnormal, and so may what it is added to
+    under = plus(Arithmetic(), var, eps_read if at.is_real else Ball(eps_read.mid, eps_read.radius + at.tiny))
+    inverse = rsqrt(Arithmetic(), under)
     scale = inverse if weight is None else times(Arithmetic(), weight, inverse)
     shift = negated(Arithmetic(), times(Arithmetic(), mean, scale))
     shift = shift if bias is None else plus(Arithmetic(), bias, shift)

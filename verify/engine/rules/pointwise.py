@@ -66,7 +66,10 @@ def div(at: Arithmetic, a: Value, b: Value) -> Ball:
         inverse = 1 / y.mid  # rounded once, or off by at most LEAST / 2; no number where y is too small
         off = torch.where(inverse.abs() < math.inf, 2 * U * inverse.abs() + LEAST, math.nan)
         out = times(at, x, Ball(inverse, off))
-        return widened(at, out, 2 * at.u * out.size)
+        if at.is_real:
+            return out
+        lost = 2 * at.tiny * x.size  # the rounded 1/b may underflow, or be beyond the largest
+        return widened(at, out, at.checked(inverse.abs() * ENLARGE, (2 * at.u * out.size + lost) * ENLARGE))
     low = (y.mid.abs() - y.radius) * (1 - 4 * U)
     is_safe = low > 2.0**-500
     low = torch.where(is_safe, low, torch.ones_like(low))
@@ -218,7 +221,8 @@ def leaky_relu(at: Arithmetic, x: Ball, slope: float = 0.01) -> Ball:
     """x where positive, else slope x, rounded once."""
     steep = max(1.0, abs(float(slope)))
     mid = torch.where(x.mid > 0, x.mid, x.mid * float(slope))
-    return at.result(mid, of_finite(mid, x.radius * steep * ENLARGE, x), 2)
+    lost = 0.0 if at.is_real else at.tiny * x.size  # the slope may be flushed
+    return at.result(mid, of_finite(mid, (x.radius * steep + lost) * ENLARGE, x), 2)
 
 
 def bounded_exp(at: Arithmetic, x: Ball) -> tuple[Tensor, Tensor]:
