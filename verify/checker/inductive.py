@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from verify.checker import counting, gated, linear, recurrent, rounded, selective
+from verify.checker import counting, gated, linear, recurrent, rounded, rounded_lines, selective
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
 from verify.checker.statement import certificate_of, verdict_of
 from verify.checker.table import walk
@@ -68,8 +68,11 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
         return "strings" + (wrong if model == "lstm" else ", block by block"), selective.decide
     for_ever = ", for ever" * (not wrong and c["length"] == "all")
     if reading != "real":
-        require(not wrong, "a refutation in a format is not checked", NOT_CHECKABLE)
-        require(bool(for_ever), "in a format only proofs of all lengths are checked", NOT_CHECKABLE)
+        if wrong:
+            require("evaluation" not in c["counterexample"], "single runs in a format are not checked", NOT_CHECKABLE)
+            return "line, wrong", rounded_lines.wrong_in_every_order
+        if not for_ever:
+            return "line", rounded_lines.finite
         require("invariant" in c, "no ellipsoids are saved, and boxes are not checked", NOT_CHECKABLE)
         return "line, for ever", rounded.for_ever
     if model == "s4":
