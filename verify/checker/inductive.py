@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from verify.checker import counting, gated, linear, recurrent, rounded, rounded_lines, selective
+from verify.checker import counting, gated, linear, recurrent, rounded, rounded_lines, rounded_runs, selective
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
 from verify.checker.statement import certificate_of, verdict_of
 from verify.checker.table import walk
@@ -69,8 +69,11 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
     for_ever = ", for ever" * (not wrong and c["length"] == "all")
     if reading != "real":
         if wrong:
-            require("evaluation" not in c["counterexample"], "single runs in a format are not checked", NOT_CHECKABLE)
-            return "line, wrong", rounded_lines.wrong_in_every_order
+            require(c["margin"] is not None, "answers that are no numbers are not checked", NOT_CHECKABLE)
+            if "evaluation" not in c["counterexample"]:
+                return "line, wrong", rounded_lines.wrong_in_every_order
+            require("run" in c, "the run is not saved, or other states than one run's are meant", NOT_CHECKABLE)
+            return "line, wrong in a run", rounded_runs.decide
         if not for_ever:
             return "line", rounded_lines.finite
         require("invariant" in c, "no ellipsoids are saved, and boxes are not checked", NOT_CHECKABLE)

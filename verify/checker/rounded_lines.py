@@ -1,4 +1,4 @@
-"""Lines up to a length whose every operation rounds, in any order, re-checked from the stored numbers (docs/checker.md).
+"""Lines up to a length whose every operation rounds, in any order, re-checked from the numbers of the file.
 
 The computed states are followed as those that lead into ellipsoids are: the state in real arithmetic, and a sum of what
 all roundings before may have moved it by. So a length is right in every order, or wrong in every order.

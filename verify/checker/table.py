@@ -156,6 +156,20 @@ WRONG_STRING: Table = INDUCTIVE | {
     "counterexample.is_first?": Field("flag", "by inductive._route"),
     "counterexample.float64_predicts?": _trusted("whole | null", "float64_predicts", "what torch answers there"),
 }
+RUN = "a result that its operation may have, by rounded_runs.ComputedRun"
+WRONG_RUN: Table = WRONG_STRING | {
+    "right_to": _trusted(
+        "whole", "right_to", "that every order is right up to there, where it is not said to be the first"
+    ),
+    "counterexample.evaluation": _trusted("text", "evaluation", "how the prover names the run"),
+    "counterexample.is_first": Field("flag", "by rounded_runs.decide"),
+    "run": Field("object", RUN),
+    "run.numbers": Field("list", RUN),
+    "run.numbers[]": Field("list", RUN),
+    "run.numbers[][]": Field("number", RUN),
+    "run.logits": Field("list", RUN),
+    "run.logits[]": Field("number", RUN),
+}
 RING = "a witness, tried by recurrent.for_ever or rounded.for_ever"
 FOR_EVER: Table = INDUCTIVE | {
     "invariant?": Field("object", RING),
@@ -631,6 +645,7 @@ TABLES: dict[str, Table] = {
     "histogram, wrong": WRONG | UNCOUNTED,
     "line": INDUCTIVE,
     "line, wrong": WRONG_STRING,
+    "line, wrong in a run": WRONG_RUN,
     "line, for ever": FOR_EVER,
     "line, fractions that repeat": TURNS,
     "line, states of a run that repeat": STATES,
