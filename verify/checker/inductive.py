@@ -3,7 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
-from verify.checker import counting, gated, linear, recurrent, rounded, rounded_lines, rounded_runs, selective
+from verify.checker import (
+    counting,
+    gated,
+    linear,
+    recurrent,
+    rounded,
+    rounded_boxes,
+    rounded_lines,
+    rounded_runs,
+    selective,
+)
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
 from verify.checker.statement import certificate_of, verdict_of
 from verify.checker.table import walk
@@ -76,7 +86,9 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
             return "line, wrong in a run", rounded_runs.decide
         if not for_ever:
             return "line", rounded_lines.finite
-        require("invariant" in c, "no ellipsoids are saved, and boxes are not checked", NOT_CHECKABLE)
+        if "boxes" in c:
+            return "line, for ever by boxes", rounded_boxes.for_ever
+        require("invariant" in c, "no ellipsoids are saved, and no box", NOT_CHECKABLE)
         return "line, for ever", rounded.for_ever
     if model == "s4":
         require(task == "modular", f"{model} on task {task!r} is not checked", NOT_CHECKABLE)

@@ -170,6 +170,13 @@ WRONG_RUN: Table = WRONG_STRING | {
     "run.logits": Field("list", RUN),
     "run.logits[]": Field("number", RUN),
 }
+KEPT = "a witness, tried by rounded_boxes.for_ever"
+BOXES: Table = INDUCTIVE | {
+    "boxes": Field("object", KEPT),
+    **{f"boxes.{name}": Field("whole", KEPT) for name in ("entry", "turn")},
+    **{f"boxes.{name}": Field("list", KEPT) for name in ("low", "high")},
+    **{f"boxes.{name}[]": Field("number", KEPT) for name in ("low", "high")},
+}
 RING = "a witness, tried by recurrent.for_ever or rounded.for_ever"
 FOR_EVER: Table = INDUCTIVE | {
     "invariant?": Field("object", RING),
@@ -647,6 +654,7 @@ TABLES: dict[str, Table] = {
     "line, wrong": WRONG_STRING,
     "line, wrong in a run": WRONG_RUN,
     "line, for ever": FOR_EVER,
+    "line, for ever by boxes": BOXES,
     "line, fractions that repeat": TURNS,
     "line, states of a run that repeat": STATES,
     "strings": INDUCTIVE,

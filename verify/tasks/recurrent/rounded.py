@@ -141,7 +141,8 @@ def _boxed(
     if not boxes.can_run:
         return None
     followed = boxes.follow(length, until)
-    return replace(outcome(followed), argument=ARGUMENT_BOXES if length is None else ARGUMENT_BOX)
+    facts: dict[str, object] | None = None if boxes.kept is None else {"boxes": boxes.kept}
+    return replace(outcome(followed), argument=ARGUMENT_BOXES if length is None else ARGUMENT_BOX, facts=facts)
 
 
 def _run(
