@@ -7,6 +7,7 @@ from verify.checker import (
     counting,
     gated,
     linear,
+    one_string,
     recurrent,
     rounded,
     rounded_boxes,
@@ -72,6 +73,9 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
         require(reading == "real", f"the reading {reading!r} is not checked", NOT_CHECKABLE)
         require("invariant" not in c, "invariants of such cells are not checked", NOT_CHECKABLE)
         return ("strings" if task in SELECTIVE else "line") + wrong, gated.decide
+    if task in SELECTIVE and wrong and reading == "real" and c["argument"] == one_string.ARGUMENT:
+        require(model in recurrent.GATES, f"strings of {model!r} are not run", NOT_CHECKABLE)
+        return "strings, one wrong", one_string.refuted
     if task in SELECTIVE:
         is_found = model == "lstm" or "invariant_found" in c and not wrong
         require(is_found, "only proofs by block invariants are checked", NOT_CHECKABLE)

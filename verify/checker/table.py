@@ -156,6 +156,8 @@ WRONG_STRING: Table = INDUCTIVE | {
     "counterexample.is_first?": Field("flag", "by inductive._route"),
     "counterexample.float64_predicts?": _trusted("whole | null", "float64_predicts", "what torch answers there"),
 }
+SHORTER = "that all strings up to there are right, where the wrong one is not said to be the first"
+ONE_STRING: Table = WRONG_STRING | {"right_to": _trusted("whole", "right_to", SHORTER)}
 RUN = "a result that its operation may have, by rounded_runs.ComputedRun"
 WRONG_RUN: Table = WRONG_STRING | {
     "right_to": _trusted(
@@ -659,6 +661,7 @@ TABLES: dict[str, Table] = {
     "line, states of a run that repeat": STATES,
     "strings": INDUCTIVE,
     "strings, wrong": WRONG_STRING,
+    "strings, one wrong": ONE_STRING,
     "strings, block by block": BLOCKS,
     "addition, proved": ADDITION_PROVED,
     "addition, refuted": ADDITION_WRONG,
