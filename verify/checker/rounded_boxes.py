@@ -35,10 +35,7 @@ def for_ever(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
         work = (entry + turn) * net.hidden**2 * len(net.layers)
         require(entry + turn <= MOST_STEPS and work <= MOST_WORK, "boxes: too many steps to follow", NOT_CHECKABLE)
         on, due = ComputedBoxes(net, fmt), due_of(len(net.b), said)
-        state: Box = [(fmpq(0), fmpq(0))] * net.size
-        for t in range(1, entry + 1):
-            state = on.step(state)
-            on.wins(state, due(t), margin, t)
+        state = on.after(entry, due, margin)
         require(len(found["low"]) == len(found["high"]) == net.size, "boxes: has another number of ends")
         box = [(exact(arb(x)), exact(arb(y))) for x, y in zip(found["low"], found["high"], strict=True)]
         require(is_within(state, box), f"boxes: a state after {entry} tokens may be outside the box")
@@ -66,6 +63,14 @@ class ComputedBoxes:
         self.net, self.fmt, self.tiny = net, fmt, fmpq(2) ** fmt.least
         self.layers = [(_rows(y.W_x), _exact(y.b_x), _rows(y.W_h), _exact(y.b_h)) for y in net.layers]
         self.V, self.b, self.x = _rows(net.V), _exact(net.b), [(v, v) for v in _exact(net.x)]
+
+    def after(self, steps: int, due: Callable[[int], int | None], margin: arb) -> Box:
+        """The box after so many tokens, each of which is answered rightly by the margin."""
+        state: Box = [(fmpq(0), fmpq(0))] * self.net.size
+        for t in range(1, steps + 1):
+            state = self.step(state)
+            self.wins(state, due(t), margin, t)
+        return state
 
     def step(self, state: Box) -> Box:
         """The box after one more token."""

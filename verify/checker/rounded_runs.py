@@ -12,9 +12,10 @@ from flint import arb, arb_mat, ctx
 from verify.checker import formats
 from verify.checker.formats import BinaryFormat
 from verify.checker.linear import first_wrong, wrong_at
-from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.recurrent import StoredNetwork, logistic
 from verify.checker.rounded import BITS
+from verify.checker.rounded_boxes import ComputedBoxes
 from verify.checker.rounded_lines import ComputedLine, stored_network
 from verify.checker.rounded_operations import RoundedOperations
 
@@ -46,7 +47,15 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
         found = {j: logits[line.due(n) or 0] - y for j, y in enumerate(logits) if j != line.due(n)}
         require(wrong in found and logits[wrong] == max(logits), "counterexample: another class is predicted")
         require(margin == min(found.values()) <= 0, f"margin: is not {min(found.values())}, that of the run")
-        for _ in range(c["right_to"] if is_first else 0):
+        _right_to(line, c["right_to"] if is_first else 0)
+
+
+def _right_to(line: ComputedLine, steps: int) -> None:
+    """All lengths up to this one are right in every order, by boxes or by what each rounding moves."""
+    try:
+        ComputedBoxes(line.net, line.fmt).after(steps, line.due, arb(0))
+    except Refusal:
+        for _ in range(steps):
             line.is_right(line.after_one_more(), arb(0))
 
 
