@@ -13,6 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 from flint import arb, arb_mat
+from models.certificates import swinging
 from models.selection import every
 
 from constructions.recurrent import counters, diagonal, gated, holding, selective
@@ -174,22 +175,9 @@ TAMPERED = [
 ]
 
 
-def swing(f, push):
-    """h' = relu(1 - h), right modulo 2, less `push` times a sum s' = f s + 2^-9."""
-    model = counters.ring(m=2)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.zero_()
-        model.cell.weight_hh_l0.copy_(torch.tensor([[-1.0, 0.0], [0.0, f]]))
-        model.cell.bias_ih_l0.copy_(torch.tensor([1.0, 2.0**-9]))
-        model.readout.weight[0].copy_(torch.tensor([2.0, -push]))
-        model.readout.bias[0] = -1.0
-    return model
-
-
 SEARCHED = {
-    "boxes": (swing(1.0, 0.5), "PROVED", None),
-    "run": (swing(1 - 2.0**-7, 8.0), "REFUTED", False),
+    "boxes": (swinging(1.0, 0.5), "PROVED", None),
+    "run": (swinging(1 - 2.0**-7, 8.0), "REFUTED", False),
 }
 
 
@@ -207,7 +195,7 @@ def test_what_boxes_and_single_runs_decide_in_a_format_is_not_checkable_without_
 
 
 def test_a_wrong_length_in_reals_that_is_not_said_to_be_the_first_is_not_checkable():
-    model = swing(1.0, 8.0)
+    model = swinging(1.0, 8.0)
     found, weights = certify(modular(model, 2), Real()), bytes_of(model)
     certificate = json.loads(found.about(weights).to_json())
     assert outcome(weights, certificate) == "REFUTED"

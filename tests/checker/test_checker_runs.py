@@ -11,9 +11,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-import torch
 from flint import arb, ctx, fmpq
 from models import crafted
+from models.certificates import swinging
 from models.recurrent import random_network
 from models.selection import first
 
@@ -49,19 +49,6 @@ def trained(name, length=None):
     return modular(load(DATA / "recurrent" / f"{name}.safetensors"), 10, length)
 
 
-def swinging(f, push):
-    """h' = relu(1 - h), right modulo 2, less `push` times a sum s' = f s + 2^-9."""
-    model = counters.ring(m=2)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.zero_()
-        model.cell.weight_hh_l0.copy_(torch.tensor([[-1.0, 0.0], [0.0, f]]))
-        model.cell.bias_ih_l0.copy_(torch.tensor([1.0, 2.0**-9]))
-        model.readout.weight[0].copy_(torch.tensor([2.0, -push]))
-        model.readout.bias[0] = -1.0
-    return modular(model, 2)
-
-
 def of_family(seed):
     found = crafted.crafted(seed)
     return Homogeneous(found.model, found.task, None)
@@ -79,8 +66,8 @@ CASES = {
     "a run, gru": lambda: (trained("gru_seed2_stop0.5"), "bfloat16"),
     "a run, lstm": lambda: (trained("lstm_seed6_stop0.25"), "bfloat16"),
     "a run, tanh": lambda: (trained("rnn_seed3_stop0.5"), "bfloat16"),
-    "a run, rounded": lambda: (swinging(1.0, 8.0), "bfloat16"),
-    "boxes": lambda: (swinging(1.0, 0.5), "bfloat16"),
+    "a run, rounded": lambda: (modular(swinging(1.0, 8.0), 2), "bfloat16"),
+    "boxes": lambda: (modular(swinging(1.0, 0.5), 2), "bfloat16"),
     "boxes, tanh": lambda: (modular(counters.cycle(m=3), 3), "bfloat16"),
     "a string": lambda: (strings("gru_K2_C2_seed1"), "real"),
     "a string, the first": lambda: (strings("lstm_K2_C2_seed14"), "real"),
@@ -226,10 +213,10 @@ FORGED = {  # a case, what is changed, and a fault in the checker with which it 
     ),
     "the first, by a run": ("a run, lstm", as_first, rounded_runs, "decide", 'c["right_to"] if is_first else 0', "0"),
     "another length": ("a run, rounded", ten_later, rounded_runs, "decide", "len(rows) == n", "True"),
-    "a margin of all lengths": ("up to a length", no_more(1.001), LINE, "is_right", "gap - off >= margin and", ""),
+    "a margin of all lengths": ("up to a length", no_more(1.001), LINE, "right_to", "low >= margin and", ""),
     "a margin in every order": (
         "wrong in every order", no_more(1.01), rounded_lines, "wrong_in_every_order",
-        "bool(gap + off <= arb(margin))", "True",
+        "bool(high <= arb(margin))", "True",
     ),
     "boxes of another format": ("boxes", in_float32, rounded_boxes, "for_ever", "is_within(after, box)", "True"),
     "boxes not entered": ("boxes", above, rounded_boxes, "for_ever", "is_within(state, box)", "True"),
@@ -365,7 +352,7 @@ def inside(seed, steps, name):
     said = {"model": model.kind, "units": model.hidden, "layers": 1, "dtype": "float64", "precision": name}
     said |= {"activation": model.activation} if model.kind == "rnn" else {}
     with ctx.workprec(BITS):
-        net, fmt = rounded_lines.stored_network(weights, said)
+        net, fmt = rounded.stored_network(weights, said)
         on, line = rounded_boxes.ComputedBoxes(net, fmt), loose_steps(model, name, draw)
         box, states = [(fmpq(0), fmpq(0))] * net.size, [[Fraction(0)] * net.size for _ in range(30)]
         centre, generators = [arb(0)] * net.size, []

@@ -66,7 +66,7 @@ class Due:
     def after(self, string: Any) -> int | None:
         """The right class after a string, None where it is not judged."""
         count = sum(token == string[-1] for token in string)
-        return (count - 1) % self.m if self.m is not None else count if count <= self.C else None
+        return None if count > self.C else count if self.m is None else (count - 1) % self.m
 
 
 def states(net: StoredNetwork, string: Any) -> Iterator[Vector]:

@@ -189,6 +189,13 @@ def stored_in(net: StoredNetwork, fmt: BinaryFormat) -> StoredNetwork:
     return StoredNetwork(net.kind, net.activation, layers, vector(net.x), matrix(net.V), vector(net.b))
 
 
+def stored_network(weights: bytes, said: dict[str, Any]) -> tuple[StoredNetwork, BinaryFormat]:
+    """The numbers of the file, rounded once to the format that the certificate names."""
+    require(said.get("model") in GATES, f"in a format {said.get('model')!r} is not checked", NOT_CHECKABLE)
+    fmt = formats.named(said)
+    return stored_in(network(weights, said), fmt), fmt
+
+
 def for_ever(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     """Checks a proof of all lengths in a format."""
     require(said.get("model") in GATES, f"parameters: no recurrent model, but {said.get('model')!r}", NOT_CHECKABLE)

@@ -12,8 +12,7 @@ from flint import arb, arb_mat, ctx, fmpq
 from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.recurrent import PERIODS, StoredNetwork, due_of, logistic, positive_margin
-from verify.checker.rounded import BITS
-from verify.checker.rounded_lines import stored_network
+from verify.checker.rounded import BITS, stored_network
 
 MOST_STEPS, MOST_WORK = 20_000, 2_000_000  # steps, and these times hidden units squared
 
@@ -35,7 +34,10 @@ def for_ever(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
         work = (entry + turn) * net.hidden**2 * len(net.layers)
         require(entry + turn <= MOST_STEPS and work <= MOST_WORK, "boxes: too many steps to follow", NOT_CHECKABLE)
         on, due = ComputedBoxes(net, fmt), due_of(len(net.b), said)
-        state = on.after(entry, due, margin)
+        state: Box = [(fmpq(0), fmpq(0))] * net.size
+        for t in range(1, entry + 1):
+            state = on.step(state)
+            on.wins(state, due(t), margin, t)
         require(len(found["low"]) == len(found["high"]) == net.size, "boxes: has another number of ends")
         box = [(exact(arb(x)), exact(arb(y))) for x, y in zip(found["low"], found["high"], strict=True)]
         require(is_within(state, box), f"boxes: a state after {entry} tokens may be outside the box")
@@ -63,14 +65,6 @@ class ComputedBoxes:
         self.net, self.fmt, self.tiny = net, fmt, fmpq(2) ** fmt.least
         self.layers = [(_rows(y.W_x), _exact(y.b_x), _rows(y.W_h), _exact(y.b_h)) for y in net.layers]
         self.V, self.b, self.x = _rows(net.V), _exact(net.b), [(v, v) for v in _exact(net.x)]
-
-    def after(self, steps: int, due: Callable[[int], int | None], margin: arb) -> Box:
-        """The box after so many tokens, each of which is answered rightly by the margin."""
-        state: Box = [(fmpq(0), fmpq(0))] * self.net.size
-        for t in range(1, steps + 1):
-            state = self.step(state)
-            self.wins(state, due(t), margin, t)
-        return state
 
     def step(self, state: Box) -> Box:
         """The box after one more token."""
@@ -104,11 +98,13 @@ class ComputedBoxes:
         other = self.plus(n, self.times(z, self.plus(own[0], less(n))))
         return [[(min(a, c), max(b, d)) for (a, b), (c, d) in zip(one, other, strict=True)]]
 
+    def logits(self, state: Box) -> Box:
+        return self.sums([(self.V, state[self.net.read : self.net.read + self.net.hidden], self.b)])
+
     def wins(self, state: Box, right: int | None, margin: arb, t: int) -> None:
         """The right class has the margin in every order."""
         require(right is not None, f"length {t}: has no right class")
-        h = state[self.net.read : self.net.read + self.net.hidden]
-        logits = self.sums([(self.V, h, self.b)])
+        logits = self.logits(state)
         for j, (_, most) in enumerate(logits):
             gap = logits[right or 0][0] - most
             is_right = j == right or (gap > 0 and gap >= exact(margin))

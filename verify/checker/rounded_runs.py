@@ -12,11 +12,10 @@ from flint import arb, arb_mat, ctx
 from verify.checker import formats
 from verify.checker.formats import BinaryFormat
 from verify.checker.linear import first_wrong, wrong_at
-from verify.checker.reading import NOT_CHECKABLE, Refusal, require
-from verify.checker.recurrent import StoredNetwork, logistic
-from verify.checker.rounded import BITS
-from verify.checker.rounded_boxes import ComputedBoxes
-from verify.checker.rounded_lines import ComputedLine, stored_network
+from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.recurrent import StoredNetwork, due_of, logistic
+from verify.checker.rounded import BITS, stored_network
+from verify.checker.rounded_lines import either
 from verify.checker.rounded_operations import RoundedOperations
 
 WIDE = BinaryFormat(*formats.NAMED["float64"])  # what is kept has its bits
@@ -34,29 +33,18 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     """Checks a wrong length: one run that the reading allows answers wrongly there."""
     with ctx.workprec(BITS):
         net, fmt = stored_network(weights, said)
-        line = ComputedLine(net, fmt, said)
-        is_first = c["counterexample"].get("is_first")
-        require(type(is_first) is bool, "counterexample: is it the first?")
-        n, margin, wrong = (first_wrong if is_first else wrong_at)(c, line.due, said)
+        due = due_of(len(net.b), said)
+        is_first = c["counterexample"]["is_first"]
+        n, margin, wrong = (first_wrong if is_first else wrong_at)(c, due, said)
         require(is_first or c["right_to"] < n - 1, "right_to: all shorter lengths are right, and it is not the first")
-        require("run" in c, "the run is not saved", NOT_CHECKABLE)
         rows, logits = c["run"]["numbers"], c["run"]["logits"]
         require(len(rows) == n, f"run: must have the numbers of {n} tokens")
         require(sum(map(len, rows)) <= MOST_NUMBERS, "the run is too long to follow", NOT_CHECKABLE)
         ComputedRun(net, fmt).follow(rows, logits)
-        found = {j: logits[line.due(n) or 0] - y for j, y in enumerate(logits) if j != line.due(n)}
+        found = {j: logits[due(n) or 0] - y for j, y in enumerate(logits) if j != due(n)}
         require(wrong in found and logits[wrong] == max(logits), "counterexample: another class is predicted")
         require(margin == min(found.values()) <= 0, f"margin: is not {min(found.values())}, that of the run")
-        _right_to(line, c["right_to"] if is_first else 0)
-
-
-def _right_to(line: ComputedLine, steps: int) -> None:
-    """All lengths up to this one are right in every order, by boxes or by what each rounding moves."""
-    try:
-        ComputedBoxes(line.net, line.fmt).after(steps, line.due, arb(0))
-    except Refusal:
-        for _ in range(steps):
-            line.is_right(line.after_one_more(), arb(0))
+        either(net, fmt, said, lambda line: line.right_to(c["right_to"] if is_first else 0, arb(0)))
 
 
 class ComputedRun:
@@ -197,7 +185,7 @@ class ComputedRun:
 
 
 def floats(x: list[arb]) -> Vector:
-    return [float(v) for v in x]
+    return list(map(float, x))
 
 
 def matrix_of(W: arb_mat) -> Rows:
