@@ -45,7 +45,8 @@ def refuted(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     else:
         raise Refusal("counterexample: the margin is not known well enough", NOT_CHECKABLE)
     is_first = case.get("is_first", False)
-    require(not is_first or c["right_to"] == n - 1, "is_first: shorter strings may be wrong")
+    is_said = is_first or "is_first" not in case  # that it is not the first is never said
+    require(is_said and (not is_first or c["right_to"] == n - 1), "is_first: shorter strings may be wrong")
     if is_first:
         require(due.types ** (n - 1) <= MOST_STRINGS, "is_first: too many strings are shorter", NOT_CHECKABLE)
         with ctx.workprec(BITS[0]):
