@@ -51,29 +51,21 @@ def wrong_in_every_order(weights: bytes, c: dict[str, Any], said: dict[str, Any]
 
 
 class ComputedLine:
-    """The states after t tokens: `state` in real arithmetic, and `generators` of how far computed ones are from it."""
+    """A line that is answered token by token: `gaps(right)` goes on by one, and says what is known of the logits."""
 
-    def __init__(self, net: StoredNetwork, fmt: BinaryFormat, said: dict[str, Any]) -> None:
-        self.net, self.fmt, self.due, self.t = net, fmt, due_of(len(net.b), said), 0
-        self.state, self.generators = [arb(0)] * net.size, list[arb_mat]()
+    def __init__(self, due: Callable[[int], int | None], gaps: Callable[[int], Gaps]) -> None:
+        self.due, self.gaps, self.t = due, gaps, 0
 
     def after_one_more(self) -> Gaps:
         """Between which numbers (right logit) - (each other) is computed after one more token."""
         self.t += 1
-        right, where = self.due(self.t), f"length {self.t}"
-        require(right is not None, f"{where}: has no right class")
+        right = self.due(self.t)
+        require(right is not None, f"length {self.t}: has no right class")
         require(self.t <= MOST_ENTRY, f"more than {MOST_ENTRY} steps are not followed", NOT_CHECKABLE)
         try:
-            return self.gaps(right or 0, where)
+            return self.gaps(right or 0)
         except Refusal as refusal:  # of what may overflow, and need not
-            raise Refusal(str(refusal), NOT_CHECKABLE) from None
-
-    def gaps(self, right: int, where: str) -> Gaps:
-        net, fmt = self.net, self.fmt
-        self.state, self.generators = moved(net, fmt, self.state, self.generators)
-        box = box_of(self.state, [reach_of(G) for G in self.generators])
-        found = computed_gaps(net, fmt, self.state, box, self.generators, right, where, is_ball=False)
-        return {j: (gap - off, gap + off) for j, (gap, off) in found.items()}
+            raise Refusal(f"length {self.t}: {refusal}", NOT_CHECKABLE) from None
 
     def right_to(self, steps: int, margin: arb) -> None:
         """The right class wins by the margin in every order after each of so many tokens."""
@@ -84,23 +76,36 @@ class ComputedLine:
                 require(bool(low >= margin and low > 0), f"{sentence} in every order, or not shown", NOT_CHECKABLE)
 
 
-class BoxedLine(ComputedLine):
-    """The same by boxes of computed numbers."""
+def by_boxes(net: StoredNetwork, fmt: BinaryFormat) -> Callable[[int], Gaps]:
+    """What boxes of computed numbers say of the logits after one token, two tokens, and so on."""
+    on, box = ComputedBoxes(net, fmt), [(fmpq(0), fmpq(0))] * net.size
 
-    def __init__(self, net: StoredNetwork, fmt: BinaryFormat, said: dict[str, Any]) -> None:
-        super().__init__(net, fmt, said)
-        self.on, self.box = ComputedBoxes(net, fmt), [(fmpq(0), fmpq(0))] * net.size
-
-    def gaps(self, right: int, where: str) -> Gaps:
-        self.box = self.on.step(self.box)
-        logits = self.on.logits(self.box)
+    def gaps(right: int) -> Gaps:
+        box[:] = on.step(box)
+        logits = on.logits(box)
         low, high = logits[right]
         return {j: (arb(low - b), arb(high - a)) for j, (a, b) in enumerate(logits) if j != right}
+
+    return gaps
+
+
+def by_errors(net: StoredNetwork, fmt: BinaryFormat) -> Callable[[int], Gaps]:
+    """The same, from the state in real arithmetic, and generators of how far computed states are from it."""
+    state, generators = [arb(0)] * net.size, list[arb_mat]()
+
+    def gaps(right: int) -> Gaps:
+        state[:], generators[:] = moved(net, fmt, state, generators)
+        box = box_of(state, [reach_of(G) for G in generators])
+        found = computed_gaps(net, fmt, state, box, generators, right, "after this token", is_ball=False)
+        return {j: (gap - off, gap + off) for j, (gap, off) in found.items()}
+
+    return gaps
 
 
 def either(net: StoredNetwork, fmt: BinaryFormat, said: dict[str, Any], decide: Callable[[ComputedLine], None]) -> None:
     """Decides by boxes, and otherwise by what each rounding moves."""
+    due = due_of(len(net.b), said)
     try:
-        decide(BoxedLine(net, fmt, said))
+        decide(ComputedLine(due, by_boxes(net, fmt)))
     except Refusal:
-        decide(ComputedLine(net, fmt, said))
+        decide(ComputedLine(due, by_errors(net, fmt)))
