@@ -66,6 +66,7 @@ CASES = {
     "a run, gru": lambda: (trained("gru_seed2_stop0.5"), "bfloat16"),
     "a run, lstm": lambda: (trained("lstm_seed6_stop0.25"), "bfloat16"),
     "a run, tanh": lambda: (trained("rnn_seed3_stop0.5"), "bfloat16"),
+    "a run, a tie": lambda: (of_family(5), "bfloat16"),
     "a run, rounded": lambda: (modular(swinging(1.0, 8.0), 2), "bfloat16"),
     "boxes": lambda: (modular(swinging(1.0, 0.5), 2), "bfloat16"),
     "boxes, tanh": lambda: (modular(counters.cycle(m=3), 3), "bfloat16"),
@@ -209,7 +210,7 @@ FORGED = {  # a case, what is changed, and a fault in the checker with which it 
     ),
     "another class": (
         "a run, gru", put("counterexample", "predicted", value=lambda x: x % 10 + 1), rounded_runs, "decide",
-        "wrong in found and logits[wrong] == max(logits)", "True",
+        "0 <= wrong < len(logits) and logits[wrong] == max(logits)", "True",
     ),
     "the first, by a run": ("a run, lstm", as_first, rounded_runs, "decide", 'c["right_to"] if is_first else 0', "0"),
     "another length": ("a run, rounded", ten_later, rounded_runs, "decide", "len(rows) == n", "True"),

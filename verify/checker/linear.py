@@ -121,16 +121,20 @@ def _run(
     return h
 
 
-def first_wrong(c: dict[str, Any], due: Callable[[int], int | None], said: dict[str, Any]) -> tuple[int, float, int]:
+def first_wrong(
+    c: dict[str, Any], due: Callable[[int], int | None], said: dict[str, Any], *, may_tie: bool = False
+) -> tuple[int, float, int]:
     """The length of a counterexample that is the first, its margin, and the class that wins there."""
-    n, margin, wrong = wrong_at(c, due, said)
+    n, margin, wrong = wrong_at(c, due, said, may_tie=may_tie)
     is_first = c["counterexample"].get("is_first") is True and c.get("right_to") == n - 1
     require(is_first, "counterexample: must be the first")
     return n, margin, wrong
 
 
-def wrong_at(c: dict[str, Any], due: Callable[[int], int | None], said: dict[str, Any]) -> tuple[int, float, int]:
-    """The length of a counterexample, its margin, and the class that wins there."""
+def wrong_at(
+    c: dict[str, Any], due: Callable[[int], int | None], said: dict[str, Any], *, may_tie: bool = False
+) -> tuple[int, float, int]:
+    """The length of a counterexample, its margin, and the class that wins there, or the right one that ties."""
     case, margin = c["counterexample"], c["margin"]
     n = case["length"]
     require(type(n) is int and n > 0 and c.get("inputs_covered") == "1", "counterexample: has no length")
@@ -141,7 +145,8 @@ def wrong_at(c: dict[str, Any], due: Callable[[int], int | None], said: dict[str
     right, first = due(n), int("modulus" in said)
     require(right is not None and case.get("expected") == right + first, "counterexample: another answer is expected")
     predicted = case.get("predicted")
-    require(type(predicted) is int and predicted - first != right, "counterexample: predicts no other class")
+    is_other = type(predicted) is int and (predicted - first != right or may_tie and margin == 0)
+    require(is_other, "counterexample: predicts no other class")
     return n, margin, predicted - first
 
 

@@ -35,14 +35,14 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
         net, fmt = stored_network(weights, said)
         due = due_of(len(net.b), said)
         is_first = c["counterexample"]["is_first"]
-        n, margin, wrong = (first_wrong if is_first else wrong_at)(c, due, said)
+        n, margin, wrong = (first_wrong if is_first else wrong_at)(c, due, said, may_tie=True)
         require(is_first or c["right_to"] < n - 1, "right_to: all shorter lengths are right, and it is not the first")
         rows, logits = c["run"]["numbers"], c["run"]["logits"]
         require(len(rows) == n, f"run: must have the numbers of {n} tokens")
         require(sum(map(len, rows)) <= MOST_NUMBERS, "the run is too long to follow", NOT_CHECKABLE)
         ComputedRun(net, fmt).follow(rows, logits)
         found = {j: logits[due(n) or 0] - y for j, y in enumerate(logits) if j != due(n)}
-        require(wrong in found and logits[wrong] == max(logits), "counterexample: another class is predicted")
+        require(0 <= wrong < len(logits) and logits[wrong] == max(logits), "counterexample: another class is predicted")
         require(margin == min(found.values()) <= 0, f"margin: is not {min(found.values())}, that of the run")
         either(net, fmt, said, lambda line: line.right_to(c["right_to"] if is_first else 0, arb(0)))
 
