@@ -87,7 +87,7 @@ FAULTS = [
     (held.HeldUnits, "_refuted", "right_to == length - 1)", "True)"),
     (held, "_parts", "token (0|[1-9][0-9]{0,19}) ([1-9][0-9]{0,19}) times", r"token (-?[0-9]+) (-?[0-9]+) times"),
     (reading, "tables_of", "len({dtype for dtype, _, _ in tensors.values()}) == 1", "True"),
-    (linear, "wrong_one", 'c.get("right_to") == n - 1', "True"),
+    (linear, "first_wrong", 'c.get("right_to") == n - 1', "True"),
     (fields, "_replay", "require(is_near", "require(True"),
     (selective._Thermometer, "_wins", "low >= margin", "True"),
     (heads, "_certified", "checks[kind, said]()", "True"),

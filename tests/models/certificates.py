@@ -94,7 +94,32 @@ def residues(model, m=2):
     return Selective(model, Task.of("selective-modular", types=2, modulus=m), None)
 
 
+def swinging(f, push):
+    """h' = relu(1 - h), right modulo 2, less `push` times a sum s' = f s + 2^-9."""
+    model = counters.ring(m=2)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+        model.cell.weight_hh_l0.copy_(torch.tensor([[-1.0, 0.0], [0.0, f]]))
+        model.cell.bias_ih_l0.copy_(torch.tensor([1.0, 2.0**-9]))
+        model.readout.weight[0].copy_(torch.tensor([2.0, -push]))
+        model.readout.bias[0] = -1.0
+    return model
+
+
+def weak_thermometer():
+    """A thermometer whose first class is said too often."""
+    model = selective.thermometer(types=2, max_count=2)
+    with torch.no_grad():
+        model.readout.bias[1] += 2.5
+    return model
+
+
 RECURRENT = {
+    "swing": lambda: (modular(swinging(1.0, 0.5), 2), "bfloat16"),
+    "swing, wrong": lambda: (modular(swinging(1 - 2.0**-7, 16.0), 2), "bfloat16"),
+    "swing, always wrong": lambda: (modular(swinging(1.0, 32.0), 2), "bfloat16"),
+    "one string, wrong": lambda: (counted(weak_thermometer()), "real"),
     "ssm": lambda: (modular(counters.cyclotomic(m=3), 3), "real"),
     "relu": lambda: (modular(counters.ring(m=4), 4), "real"),
     "decay": lambda: (modular(diagonal.decays(m=3, s=2, N=4), 3, 4), "real"),

@@ -389,6 +389,9 @@ def inductive(tensors, about, c):
     say(C is None or count <= C, "is not judged")
     first = 1 if m else 0
     say(case["expected"] == right + first, "expected")
+    if c["reading"] == "dtype, any order":
+        wrong_in_format(net, c, n, right, case["predicted"] - first)
+        return
     logits = net.logits(net.after(runs), runs[-1][0])
     top = logits[case["predicted"] - first]
     say(0 <= case["predicted"] - first != right and not any(x > top for x in logits), "predicted")
@@ -398,6 +401,62 @@ def inductive(tensors, about, c):
     say("is_first" not in case or case["is_first"] is True, "is_first")
     if "is_first" in case:
         right_up_to(n - 1, arb(0), "is_first")
+
+
+def wrong_in_format(net, c, n, right, wrong):
+    """The run's numbers, or those of one order, one token after the other; each is a result that an order may have."""
+    p, lowest = format_of(c["parameters"]["precision"])
+
+    def either(x, bits=(p, 53)):
+        found = set()
+        for b in bits:
+            size = Fraction(2) ** (math.frexp(float(abs(x)))[1] - 1) if x else Fraction(1)
+            unit = max(size, Fraction(2) ** lowest) / 2 ** (b - 1)
+            found.add(round(x / unit) * unit)
+        return found
+
+    def sums(terms):
+        if len(terms) == 1:
+            return either(terms[0][0] * terms[0][1])
+        found = set()
+        for chosen in range(1, 2 ** (len(terms) - 1)):
+            sides = [tuple(x for i, x in enumerate(terms) if (chosen >> i & 1) == side) for side in (0, 1)]
+            found |= {y for a, b in product(*map(sums, sides)) for y in either(a + b)}
+        return found
+
+    def near(x):
+        (y,) = either(x, (p,))
+        return y
+
+    def stored(x):
+        m, e = x.mid().man_exp()
+        return near(Fraction(int(m)) * Fraction(2) ** int(e))
+
+    def row_of(row, x, added):
+        terms = [(stored(w), near(y)) for w, y in zip(row, x, strict=True) if stored(w) and y]
+        return tuple(terms + [(Fraction(1), stored(b)) for b in added if stored(b)]) or ((Fraction(0), Fraction(0)),)
+
+    say(net.kind == "rnn" and net.relu, "cannot be run")
+    W, h, run = net.W, [Fraction(0)] * net.units, c.get("run")
+    for t in range(n):
+        parts = [
+            row_of(row, h, [x[0], a, b])
+            for row, x, a, b in zip(W["weight_hh_l0"], W["weight_ih_l0"], W["bias_ih_l0"], W["bias_hh_l0"], strict=True)
+        ]
+        if run is None:
+            h = [max(Fraction(0), min(sums(terms))) for terms in parts]
+            continue
+        numbers = [Fraction(x) for x in run["numbers"][t]]
+        before, h = numbers[: net.units], numbers[net.units :]
+        say(all(x in sums(terms) for x, terms in zip(before, parts, strict=True)), f"a sum after {t} tokens")
+        say(h == [max(Fraction(0), x) for x in before], f"the state after {t} tokens")
+    say(run is None or len(run["numbers"]) == n, "the run's length")
+    parts = [row_of(row, h, [b]) for row, b in zip(net.V, net.b, strict=True)]
+    logits = [min(sums(terms)) for terms in parts] if run is None else [Fraction(x) for x in run["logits"]]
+    say(run is None or all(x in sums(terms) for x, terms in zip(logits, parts, strict=True)), "logits")
+    say(wrong != right and logits[wrong] == max(logits), "predicted")
+    margin = logits[right] - max(x for j, x in enumerate(logits) if j != right)
+    say(margin <= Fraction(c["margin"]) <= 0 if run is None else margin == Fraction(c["margin"]), "its margin")
 
 
 def rounded(net, c, least, due, K):

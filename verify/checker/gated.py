@@ -5,7 +5,7 @@ from typing import Any
 from flint import arb, ctx
 
 from verify.checker import held
-from verify.checker.linear import wrong_one
+from verify.checker.linear import first_wrong
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tensors, require, tables_of
 from verify.checker.recurrent import due_of, positive_margin, predicts
 
@@ -67,7 +67,7 @@ def _line(
 ) -> None:
     """One repeated token: right up to a length, or first wrong after so many."""
     due, is_wrong = due_of(len(b), said), c["verdict"] == "REFUTED"
-    n, margin, other = wrong_one(c, due, said) if is_wrong else (c["length"], 0.0, 0)
+    n, margin, other = first_wrong(c, due, said) if is_wrong else (c["length"], 0.0, 0)
     least = arb(0) if is_wrong else positive_margin(c)
     require(type(n) is int and n <= MOST_STEPS, f"{n} steps are too many to run", NOT_CHECKABLE)
     require(is_wrong or c.get("inputs_covered") == str(n), f"inputs_covered: must be {n}")

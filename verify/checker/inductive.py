@@ -3,7 +3,18 @@
 from collections.abc import Callable
 from typing import Any
 
-from verify.checker import counting, gated, linear, recurrent, rounded, selective
+from verify.checker import (
+    counting,
+    gated,
+    linear,
+    one_string,
+    recurrent,
+    rounded,
+    rounded_boxes,
+    rounded_lines,
+    rounded_runs,
+    selective,
+)
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
 from verify.checker.statement import certificate_of, verdict_of
 from verify.checker.table import walk
@@ -62,15 +73,26 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
         require(reading == "real", f"the reading {reading!r} is not checked", NOT_CHECKABLE)
         require("invariant" not in c, "invariants of such cells are not checked", NOT_CHECKABLE)
         return ("strings" if task in SELECTIVE else "line") + wrong, gated.decide
+    if task in SELECTIVE and wrong and reading == "real" and c["argument"] == one_string.ARGUMENT:
+        require(model in recurrent.GATES, f"strings of {model!r} are not run", NOT_CHECKABLE)
+        return "strings, one wrong", one_string.refuted
     if task in SELECTIVE:
         is_found = model == "lstm" or "invariant_found" in c and not wrong
         require(is_found, "only proofs by block invariants are checked", NOT_CHECKABLE)
         return "strings" + (wrong if model == "lstm" else ", block by block"), selective.decide
     for_ever = ", for ever" * (not wrong and c["length"] == "all")
     if reading != "real":
-        require(not wrong, "a refutation in a format is not checked", NOT_CHECKABLE)
-        require(bool(for_ever), "in a format only proofs of all lengths are checked", NOT_CHECKABLE)
-        require("invariant" in c, "no ellipsoids are saved, and boxes are not checked", NOT_CHECKABLE)
+        if wrong:
+            require(c["margin"] is not None, "answers that are no numbers are not checked", NOT_CHECKABLE)
+            if "evaluation" not in c["counterexample"]:
+                return "line, wrong", rounded_lines.wrong_in_every_order
+            require("run" in c, "the run is not saved, or other states than one run's are meant", NOT_CHECKABLE)
+            return "line, wrong in a run", rounded_runs.decide
+        if not for_ever:
+            return "line", rounded_lines.finite
+        if "boxes" in c:
+            return "line, for ever by boxes", rounded_boxes.for_ever
+        require("invariant" in c, "no ellipsoids are saved, and no box", NOT_CHECKABLE)
         return "line, for ever", rounded.for_ever
     if model == "s4":
         require(task == "modular", f"{model} on task {task!r} is not checked", NOT_CHECKABLE)

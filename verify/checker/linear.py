@@ -24,7 +24,7 @@ def exact(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     start, step, V, b = _stepped(weights, said)
     due, verdict, length = due_of(V.nrows(), said), c["verdict"], c["length"]
     if verdict == "REFUTED":
-        n, margin, wrong = wrong_one(c, due, said)
+        n, margin, wrong = first_wrong(c, due, said)
         h = _run(start, step, V, b, n - 1, due, fmpq(0))
         gaps = _gaps(V, b, step(h), due(n))
         require(gaps[wrong] <= _fraction(margin), f"counterexample: the margin at length {n} is {gaps[wrong]}")
@@ -121,20 +121,32 @@ def _run(
     return h
 
 
-def wrong_one(c: dict[str, Any], due: Callable[[int], int | None], said: dict[str, Any]) -> tuple[int, float, int]:
+def first_wrong(
+    c: dict[str, Any], due: Callable[[int], int | None], said: dict[str, Any], *, may_tie: bool = False
+) -> tuple[int, float, int]:
     """The length of a counterexample that is the first, its margin, and the class that wins there."""
+    n, margin, wrong = wrong_at(c, due, said, may_tie=may_tie)
+    is_first = c["counterexample"].get("is_first") is True and c.get("right_to") == n - 1
+    require(is_first, "counterexample: must be the first")
+    return n, margin, wrong
+
+
+def wrong_at(
+    c: dict[str, Any], due: Callable[[int], int | None], said: dict[str, Any], *, may_tie: bool = False
+) -> tuple[int, float, int]:
+    """The length of a counterexample, its margin, and the class that wins there, or the right one that ties."""
     case, margin = c["counterexample"], c["margin"]
     n = case["length"]
     require(type(n) is int and n > 0 and c.get("inputs_covered") == "1", "counterexample: has no length")
     require(c["length"] == "all" or n <= c["length"], "counterexample: is longer than the lengths that are judged")
-    require(case.get("is_first") is True and c.get("right_to") == n - 1, "counterexample: must be the first")
     shown = case["input"]
     require(is_line(shown, n), "counterexample: its input is not so many tokens 0")
     require(type(margin) is float and margin <= 0, f"margin: {margin!r} must be zero or negative")
     right, first = due(n), int("modulus" in said)
     require(right is not None and case.get("expected") == right + first, "counterexample: another answer is expected")
     predicted = case.get("predicted")
-    require(type(predicted) is int and predicted - first != right, "counterexample: predicts no other class")
+    is_other = type(predicted) is int and (predicted - first != right or may_tie and margin == 0)
+    require(is_other, "counterexample: predicts no other class")
     return n, margin, predicted - first
 
 
@@ -149,7 +161,7 @@ def rotation(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
         require(said.get("task") == "modular" and type(m) is int and 2 <= m <= len(b), "parameters: no modular task")
         found = _Circle(omega, [acb(*row) for row in V], [arb(x) for x in b], int(str(m)))
         if c["verdict"] == "REFUTED":
-            n, margin, wrong = wrong_one(c, due_of(len(b), said), said)
+            n, margin, wrong = first_wrong(c, due_of(len(b), said), said)
             found.check(n - 1, arb(0))
             require(0 <= wrong < len(b), "counterexample: predicts no class")
             gaps = {j: found.gap(n, j) for j in range(len(b)) if j != (n - 1) % found.m}

@@ -32,7 +32,7 @@ class StoredLayer:
 
 @dataclass(frozen=True)
 class StoredNetwork:
-    """The stored numbers, exactly; `x` is the input of every step."""
+    """The stored numbers, exactly; `x` is the input of every step, and what `tokens` has of the first one."""
 
     kind: str
     activation: str
@@ -40,6 +40,7 @@ class StoredNetwork:
     x: list[arb]
     V: arb_mat
     b: list[arb]
+    tokens: tuple[list[arb], ...] = ()
 
     @property
     def hidden(self) -> int:
@@ -124,9 +125,10 @@ def network(data: bytes, said: dict[str, Any]) -> StoredNetwork:
         is_right = all((W.nrows(), W.ncols()) == (GATES[kind] * H, n) for W, n in shapes)
         is_right = is_right and len(layer.b_x) == len(layer.b_h) == GATES[kind] * H
         require(is_right, f"layer {i} has other shapes than a {kind} of {H} units", UNREADABLE)
-    x = [arb(int(i == 0)) for i in range(inputs)] if embedding is None else vector(embedding[:1])
-    require(len(x) == inputs and V.nrows() == len(rows["readout.bias"][0]), "shapes do not fit", UNREADABLE)
-    net = StoredNetwork(kind, activation, layers, x, V, vector(rows["readout.bias"]))
+    one_hot = [[float(i == j) for j in range(inputs)] for i in range(inputs)]
+    tokens = tuple([arb(v) for v in row] for row in embedding or one_hot)
+    require(len(tokens[0]) == inputs and V.nrows() == len(rows["readout.bias"][0]), "shapes do not fit", UNREADABLE)
+    net = StoredNetwork(kind, activation, layers, tokens[0], V, vector(rows["readout.bias"]), tokens)
     require(net.size <= MOST_STATE, f"{net.size} numbers of state are too many to check", NOT_CHECKABLE)
     dtype = WORDS[tensors["readout.weight"][0]][0]
     shape: dict[str, Any] = {"model": kind, "units": H, "layers": k, "dtype": dtype}

@@ -175,7 +175,7 @@ def _terms(layer: StoredLayer) -> list[int]:
     return count
 
 
-def _rounded(net: StoredNetwork, fmt: BinaryFormat) -> StoredNetwork:
+def stored_in(net: StoredNetwork, fmt: BinaryFormat) -> StoredNetwork:
     """The network with every stored number rounded once."""
 
     def matrix(W: arb_mat) -> arb_mat:
@@ -187,6 +187,13 @@ def _rounded(net: StoredNetwork, fmt: BinaryFormat) -> StoredNetwork:
 
     layers = [StoredLayer(matrix(y.W_x), matrix(y.W_h), vector(y.b_x), vector(y.b_h)) for y in net.layers]
     return StoredNetwork(net.kind, net.activation, layers, vector(net.x), matrix(net.V), vector(net.b))
+
+
+def stored_network(weights: bytes, said: dict[str, Any]) -> tuple[StoredNetwork, BinaryFormat]:
+    """The numbers of the file, rounded once to the format that the certificate names."""
+    require(said.get("model") in GATES, f"in a format {said.get('model')!r} is not checked", NOT_CHECKABLE)
+    fmt = formats.named(said)
+    return stored_in(network(weights, said), fmt), fmt
 
 
 def for_ever(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
@@ -207,25 +214,25 @@ def for_ever(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     require(type(rate) is float and 0 <= rate <= 1, f"invariant: a rate of {rate!r}")
     require(type(own) is float and own >= c["margin"], "invariant: its margin is less than that of the certificate")
     with ctx.workprec(BITS):
-        net = _rounded(net, fmt)
+        net = stored_in(net, fmt)
         centres, shapes = ellipsoids(ring, net.size)
         _enter(net, fmt, due, margin, entry, centres[place], shapes[place])
         for i in range(k):
             _leads(net, fmt, (centres[i], shapes[i]), (centres[(i + 1) % k], shapes[(i + 1) % k]), i)
             generator = [shapes[i]]
-            box = _box(centres[i], [[length_of(row) for row in shapes[i].tolist()]])
+            box = box_of(centres[i], [[length_of(row) for row in shapes[i].tolist()]])
             right = due(entry + (i - place) % k)
             _wins(net, fmt, centres[i], box, generator, right, arb(own), f"on ellipsoid {i}", is_ball=True)
 
 
-def _box(centre: Vector, reaches: list[Vector]) -> Vector:
+def box_of(centre: Vector, reaches: list[Vector]) -> Vector:
     """Balls round the centre that reach as far as all the reaches together."""
     none = [arb(0)] * len(centre)
     total = [sum(column, arb(0)).upper() for column in zip(none, *reaches, strict=True)]
     return [(v - r).union(v + r) for v, r in zip(centre, total, strict=True)]
 
 
-def _reach(G: arb_mat) -> Vector:
+def reach_of(G: arb_mat) -> Vector:
     """How far G x reaches in each entry, |x_j| <= 1."""
     return [sum(map(abs, row), arb(0)).upper() for row in G.tolist()]
 
@@ -238,23 +245,8 @@ def _enter(net: StoredNetwork, fmt: BinaryFormat, due: Due, margin: arb, entry: 
     """The computed state after `entry` tokens is in {P + L e}, and the right class wins by the margin until then."""
     state, generators = [arb(0)] * net.size, list[arb_mat]()
     for t in range(1, entry + 1):
-        reaches = [_reach(G) for G in generators]
-        box = _box(state, reaches)
-        identity = [[arb(int(i == j)) for j in range(net.size)] for i in range(net.size)]
-        apart = [(b.rad() + abs(b.mid() - s)).upper() for b, s in zip(box, state, strict=True)]
-        slope = step(net, on_box(box, identity, state, apart)).slope
-        assert slope is not None
-        middle = arb_mat([[v.mid() for v in row] for row in slope])
-        varied = [[v.rad() for v in row] for row in slope]
-        delta = rounding_of_step(net, box, fmt)
-        new = [
-            (e + sum((v * a for v, a in zip(row, apart, strict=True)), arb(0))).upper()
-            for e, row in zip(delta, varied, strict=True)
-        ]
-        state = step(net, point(state)).value
-        generators, new = _joined([middle * G for G in generators], new)
-        generators.append(_diagonal(new))
-        box = _box(state, [_reach(G) for G in generators])
+        state, generators = moved(net, fmt, state, generators)
+        box = box_of(state, [reach_of(G) for G in generators])
         _wins(net, fmt, state, box, generators, due(t), margin, f"after {t} tokens", is_ball=False)
     inverse = L.inv()
     off = inverse * arb_mat(net.size, 1, [a - b for a, b in zip(state, P, strict=True)])
@@ -264,11 +256,32 @@ def _enter(net: StoredNetwork, fmt: BinaryFormat, due: Due, margin: arb, entry: 
     require(is_in, f"invariant: a computed state after {entry} tokens may be outside its ellipsoid")
 
 
+def moved(
+    net: StoredNetwork, fmt: BinaryFormat, state: Vector, generators: list[arb_mat]
+) -> tuple[Vector, list[arb_mat]]:
+    """The computed states after one more token: what `state` leads to, and how far all errors reach from there."""
+    reaches = [reach_of(G) for G in generators]
+    box = box_of(state, reaches)
+    identity = [[arb(int(i == j)) for j in range(net.size)] for i in range(net.size)]
+    apart = [(b.rad() + abs(b.mid() - s)).upper() for b, s in zip(box, state, strict=True)]
+    slope = step(net, on_box(box, identity, state, apart)).slope
+    assert slope is not None
+    middle = arb_mat([[v.mid() for v in row] for row in slope])
+    varied = [[v.rad() for v in row] for row in slope]
+    delta = rounding_of_step(net, box, fmt)
+    new = [
+        (e + sum((v * a for v, a in zip(row, apart, strict=True)), arb(0))).upper()
+        for e, row in zip(delta, varied, strict=True)
+    ]
+    kept, new = _joined([middle * G for G in generators], new)
+    return step(net, point(state)).value, [*kept, _diagonal(new)]
+
+
 def _joined(generators: list[arb_mat], new: Vector) -> tuple[list[arb_mat], Vector]:
     """Adds generators that are small beside the new errors to these."""
     kept = []
     for G in generators:
-        reach = _reach(G)
+        reach = reach_of(G)
         if all(bool(r <= SMALL * e) for r, e in zip(reach, new, strict=True)):
             new = [(r + e).upper() for r, e in zip(reach, new, strict=True)]
         else:
@@ -302,7 +315,7 @@ def _leads(
     """One computed step leads from {P + L e} into {Q + M e}."""
     (P, L), (Q, M), n = before, after, net.size
     widths = [length_of(row) for row in L.tolist()]
-    box = _box(P, [widths])
+    box = box_of(P, [widths])
     image, inverse = step(net, point(P)).value, M.inv()
     off = inverse * arb_mat(n, 1, [a - b for a, b in zip(image, Q, strict=True)])
     room = 1 - length_of([y for row in off.tolist() for y in row])
@@ -355,7 +368,18 @@ def _wins(
     The x of each G have |x| <= 1 where `is_ball`, and |x_j| <= 1 otherwise.
     """
     require(right is not None, f"{where}: no class is right")
-    first = net.read
+    found = computed_gaps(net, fmt, centre, box, generators, right or 0, where, is_ball=is_ball)
+    for j, (gap, reach) in found.items():
+        least = gap - reach
+        require(bool(least >= margin and least > 0), f"{where}: class {right} does not win over {j} by {margin}")
+
+
+def computed_gaps(
+    net: StoredNetwork, fmt: BinaryFormat, centre: Vector, box: Vector, generators: list[arb_mat], right: int,
+    where: str, *, is_ball: bool,
+) -> dict[int, tuple[arb, arb]]:  # fmt: skip
+    """(right logit) - (each other) at the centre, and how far a computed one may be from it."""
+    first, found = net.read, dict[int, tuple[arb, arb]]()
     h = box[first : first + net.hidden]
     off = []
     for i, b in enumerate(net.b):
@@ -363,19 +387,19 @@ def _wins(
         size = sum((abs(w) * x for w, x in row), abs(b)).upper()
         off.append(fmt.of_sum(size, len(row) + int(b != 0), net.hidden))
         require(fmt.holds((size + off[-1]).upper()), f"{where}: logit {i} may overflow")
-    values = iter(margins(net, centre[first : first + net.hidden], right or 0))
+    values = iter(margins(net, centre[first : first + net.hidden], right))
     for j in range(len(net.b)):
         if j == right:
             continue
-        reach = off[right or 0] + off[j]
+        reach = off[right] + off[j]
         v = arb_mat(1, net.size, [arb(0)] * net.size)
         for m in range(net.hidden):
-            v[0, first + m] = net.V[right or 0, m] - net.V[j, m]
+            v[0, first + m] = net.V[right, m] - net.V[j, m]
         for G in generators:
             along = [x for row in (v * G).tolist() for x in row]
             reach += length_of(along) if is_ball else sum(map(abs, along), arb(0))
-        gap = next(values) - reach
-        require(bool(gap >= margin and gap > 0), f"{where}: class {right} does not win over {j} by {margin}")
+        found[j] = (next(values), reach)
+    return found
 
 
 def repeated(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
@@ -397,7 +421,7 @@ def repeated(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     require(is_right and (again - first) % period == 0, f"repeats: {first!r} and {again!r} are no turns of {period}")
     require(states[first - 1] == states[again - 1], f"repeats: the states after {first} and {again} tokens differ")
     with ctx.workprec(BITS):
-        net = _rounded(net, fmt)  # which changes nothing, and refuses numbers that may be flushed
+        net = stored_in(net, fmt)  # which changes nothing, and refuses numbers that may be flushed
         before = [arb(0)] * net.size
         for t, numbers in enumerate(states, 1):
             is_state = len(numbers) == net.size and all(type(x) is float and fmt.nearest(x) == x for x in numbers)

@@ -156,6 +156,29 @@ WRONG_STRING: Table = INDUCTIVE | {
     "counterexample.is_first?": Field("flag", "by inductive._route"),
     "counterexample.float64_predicts?": _trusted("whole | null", "float64_predicts", "what torch answers there"),
 }
+SHORTER = "that all strings up to there are right, where the wrong one is not said to be the first"
+ONE_STRING: Table = WRONG_STRING | {"right_to": _trusted("whole", "right_to", SHORTER)}
+RUN = "a result that its operation may have, by rounded_runs.ComputedRun"
+WRONG_RUN: Table = WRONG_STRING | {
+    "right_to": _trusted(
+        "whole", "right_to", "that every order is right up to there, where it is not said to be the first"
+    ),
+    "counterexample.evaluation": _trusted("text", "evaluation", "how the prover names the run"),
+    "counterexample.is_first": Field("flag", "by rounded_runs.decide"),
+    "run": Field("object", RUN),
+    "run.numbers": Field("list", RUN),
+    "run.numbers[]": Field("list", RUN),
+    "run.numbers[][]": Field("number", RUN),
+    "run.logits": Field("list", RUN),
+    "run.logits[]": Field("number", RUN),
+}
+KEPT = "a witness, tried by rounded_boxes.for_ever"
+BOXES: Table = INDUCTIVE | {
+    "boxes": Field("object", KEPT),
+    **{f"boxes.{name}": Field("whole", KEPT) for name in ("entry", "turn")},
+    **{f"boxes.{name}": Field("list", KEPT) for name in ("low", "high")},
+    **{f"boxes.{name}[]": Field("number", KEPT) for name in ("low", "high")},
+}
 RING = "a witness, tried by recurrent.for_ever or rounded.for_ever"
 FOR_EVER: Table = INDUCTIVE | {
     "invariant?": Field("object", RING),
@@ -631,11 +654,14 @@ TABLES: dict[str, Table] = {
     "histogram, wrong": WRONG | UNCOUNTED,
     "line": INDUCTIVE,
     "line, wrong": WRONG_STRING,
+    "line, wrong in a run": WRONG_RUN,
     "line, for ever": FOR_EVER,
+    "line, for ever by boxes": BOXES,
     "line, fractions that repeat": TURNS,
     "line, states of a run that repeat": STATES,
     "strings": INDUCTIVE,
     "strings, wrong": WRONG_STRING,
+    "strings, one wrong": ONE_STRING,
     "strings, block by block": BLOCKS,
     "addition, proved": ADDITION_PROVED,
     "addition, refuted": ADDITION_WRONG,

@@ -21,6 +21,7 @@ from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.computed import WIDEST, ComputedRun, is_run, judged
+from verify.tasks.recurrent.logged import Logged
 from verify.tasks.recurrent.network import NEVER, BallVector, Network, State, step
 from verify.tasks.recurrent.proof import OrbitQuestion
 
@@ -79,10 +80,14 @@ class Steered:
     def multiply(self, x: Any, y: Any) -> Any:
         return self.result(self.value(x) * self.value(y))
 
-    def blend(self, z: Any, n: Any, h: Any) -> Any:
+    def noted(self, x: Any) -> Any:
+        return x
+
+    def blend(self, z: Any, n: Any, h: Any, on: Logged | Steered | None = None) -> Any:
         """As n + z (h - n), which drifts where z is 1 and h - n is always rounded the same way."""
-        n = self.tuned(z, n, h)
-        return self.add(n, self.multiply(z, self.add(h, -n)))
+        on = on or self
+        n = on.noted(self.tuned(z, n, h))
+        return on.add(n, on.multiply(z, on.add(h, -n)))
 
     def tanh(self, x: Any) -> Any:
         return self.function("tanh", self.value(x))
@@ -324,20 +329,22 @@ def run(
     until: Deadline,
 ) -> ComputedRun:
     """Runs until an answer is wrong, a state comes again, so many steps are done, or time is up."""
-    on, state, saved, look, t = choosing.on, zeros(net), zeros(net), 1, 0
+    on, state, saved, look, t = Logged(net, choosing.on, choosing.on.value), zeros(net), zeros(net), 1, 0
     while steps is None or t < steps:
         if t % STEPS_AT_A_TIME == 0 and until.is_up():
             break
         choosing.steer(steering(t, state))
-        state = [on.value(x) for x in step(net, state, line.at(t), on)]
+        on.start()
+        state = [on.plain(x) for x in step(net, state, line.at(t), on)]
         if net.is_beyond(state):
             break
         t += 1
         right = line.expected(t)
-        logits = choosing.sums(on.linear(net.V, state[-net.parts], net.b), np.arange(len(net.b)) != right)
-        margin, predicted = judged(logits.tolist(), right)
+        total = choosing.on.linear(net.V, state[-net.parts], net.b)
+        logits = choosing.sums(total, np.arange(len(net.b)) != right).tolist()
+        margin, predicted = judged(logits, right)
         if not margin > 0:
-            return ComputedRun(AGAINST, t - 1, t, margin, predicted)
+            return ComputedRun(AGAINST, t - 1, t, margin, predicted, numbers=on.numbers(logits))
         is_again = t > look and (t - look) % line.period == 0 and np.array_equal(state, saved)
         if is_again and not steering.is_new(t, state):
             return ComputedRun(AGAINST, t, repeats=True)

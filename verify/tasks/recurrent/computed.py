@@ -19,6 +19,7 @@ from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
+from verify.tasks.recurrent.logged import Logged
 from verify.tasks.recurrent.network import BallVector, Network, State, step
 from verify.tasks.recurrent.proof import OrbitQuestion
 
@@ -102,8 +103,17 @@ class Computed:
     def multiply(self, x: Sequence[float], y: Sequence[float]) -> list[float]:
         return [self._to(a * b) for a, b in zip(x, y, strict=True)]
 
-    def blend(self, z: Sequence[float], n: Sequence[float], h: Sequence[float]) -> list[float]:
-        return self.add(self.multiply([self._to(1 - a) for a in z], n), self.multiply(z, h))
+    def noted(self, x: list[float]) -> list[float]:
+        return x
+
+    def blend(
+        self, z: Sequence[float], n: Sequence[float], h: Sequence[float], on: Logged | Computed | None = None
+    ) -> list[float]:
+        """(1 - z) n + z h, by the operations of `on`, which may be others."""
+        on = on or self
+        rest: list[float] = on.noted([self._to(1 - a) for a in z])
+        found: list[float] = on.add(on.multiply(rest, n), on.multiply(z, h))
+        return found
 
     def tanh(self, x: Sequence[float]) -> list[float]:
         return [self._to(_precisely(arb.tanh, a) if self._is_wide else math.tanh(a)) for a in x]
@@ -147,6 +157,7 @@ class ComputedRun:
     margin: float | None = None
     predicted: int | None = None
     repeats: bool = False
+    numbers: dict[str, object] | None = None  # of all its steps, and of the logits after the last one
 
 
 def is_run(at: RoundedArithmetic) -> bool:
@@ -179,19 +190,22 @@ def run(
 
     A state is compared with one that was saved after a power of two of steps (Brent), so that no others are kept.
     """
-    on, rule = Computed(net, at.stored, keeps=keeps), KEPT if keeps else ROUNDED
+    numbers, rule = Computed(net, at.stored, keeps=keeps), KEPT if keeps else ROUNDED
+    on = Logged(net, numbers, lambda x: x)
     state: State = [[0.0] * net.hidden for _ in range(net.size // net.hidden)]
     saved, look, t = None, 1, 0
     while steps is None or t < steps:
         if t % STEPS_AT_A_TIME == 0 and until.is_up():
             return ComputedRun(rule, t)
-        state = step(net, state, line.at(t), on)
+        on.start()
+        state = [on.plain(x) for x in step(net, state, line.at(t), on)]
         if net.is_beyond(state):
             return ComputedRun(rule, t)
         t += 1
-        margin, predicted = judged(on.linear(net.V, state[-net.parts], net.b), line.expected(t))
+        logits = numbers.linear(net.V, state[-net.parts], net.b)
+        margin, predicted = judged(logits, line.expected(t))
         if not margin > 0:
-            return ComputedRun(rule, t - 1, t, margin, predicted)
+            return ComputedRun(rule, t - 1, t, margin, predicted, numbers=on.numbers(logits))
         if t <= max(line.settled, len(line.leading)):
             continue
         if state == saved and (t - look) % line.period == 0:

@@ -110,6 +110,8 @@ class Boxes:
     line: OrbitQuestion
     at: RoundedArithmetic
 
+    kept: dict[str, object] | None = None  # the box that a turn maps into itself, and how it is entered
+
     def __post_init__(self) -> None:
         self._on = Grid(self.at)
 
@@ -190,6 +192,7 @@ class Boxes:
                 if least < found.margin:
                     found.margin, found.tightest = least, at
                 found.entered = t
+                self.kept = {"entry": t, "turn": k, **_as_lists(box)}
                 return True
         return False
 
@@ -227,6 +230,11 @@ class Boxes:
             spread = (NOISE * k * (self.at.stored.u + OWN) * np.abs(x) + state.rad) / (1 - own)
         is_known = np.isfinite(x) & (own < 1)
         return np.where(is_known, x - spread, -np.inf), np.where(is_known, x + spread, np.inf)
+
+
+def _as_lists(box: Ball) -> dict[str, list[float]]:
+    low, high = ends(box)
+    return {"low": low.tolist(), "high": high.tolist()}
 
 
 def is_within(inner: Ball, outer: Ball) -> bool:

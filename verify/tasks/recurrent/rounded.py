@@ -117,7 +117,7 @@ def _low(
     if found.wrong_at is None and computed.is_run(at) and at.stored.p <= computed.WIDEST:
         ran = computed.run(low, line, length, at, until, keeps=True)
         found = known if ran.wrong_at is None else _refuted(known, ran)
-    return found if found.wrong_at is None else replace(found, evaluation=LOW + str(found.evaluation))
+    return found if found.wrong_at is None else replace(found, evaluation=LOW + str(found.evaluation), facts=None)
 
 
 def _kept(
@@ -141,7 +141,8 @@ def _boxed(
     if not boxes.can_run:
         return None
     followed = boxes.follow(length, until)
-    return replace(outcome(followed), argument=ARGUMENT_BOXES if length is None else ARGUMENT_BOX)
+    facts: dict[str, object] | None = None if boxes.kept is None else {"boxes": boxes.kept}
+    return replace(outcome(followed), argument=ARGUMENT_BOXES if length is None else ARGUMENT_BOX, facts=facts)
 
 
 def _run(
@@ -196,5 +197,5 @@ def _refuted(known: OrbitOutcome, wrong: computed.ComputedRun) -> OrbitOutcome:
     by = None if wrong.margin is None or wrong.margin != wrong.margin else wrong.margin
     return replace(
         known, wrong_at=wrong.wrong_at, wrong_by=by, predicted=wrong.predicted, reason=None,
-        argument=ARGUMENT_RUN, evaluation=wrong.rule,
+        argument=ARGUMENT_RUN, evaluation=wrong.rule, facts=None if wrong.numbers is None else {"run": wrong.numbers},
     )  # fmt: skip

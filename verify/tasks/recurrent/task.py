@@ -288,7 +288,9 @@ class Homogeneous:
             if outcome.right_to == outcome.wrong_at - 1 or outcome.evaluation is not None:
                 extra["right_to"] = outcome.right_to
                 case["is_first"] = outcome.right_to == outcome.wrong_at - 1
-            case |= {} if outcome.evaluation is None else {"evaluation": outcome.evaluation}
+            if outcome.evaluation is not None:
+                case["evaluation"] = outcome.evaluation
+                extra |= outcome.facts or {}
             return Finding.refuted(argument, Failure(case, outcome.wrong_by), extra=extra)
         extra |= outcome.facts or {}
         if outcome.invariant is not None:

@@ -1,0 +1,418 @@
+"""Recurrent networks in a format: runs, boxes and lines that are saved, what is forged, and faults in the checker."""
+
+import copy
+import hashlib
+import json
+import random
+from fractions import Fraction
+from functools import cache
+from itertools import product
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from flint import arb, ctx, fmpq
+from models import crafted
+from models.certificates import swinging
+from models.recurrent import random_network
+from models.selection import first
+
+from constructions.recurrent import counters
+from constructions.recurrent.model import load
+from tests.clocks import looks
+from tests.oracles.loose_steps import loose_steps
+from tests.oracles.rounded import nearest
+from tests.planted import planted
+from verify.arithmetic.formats import FORMATS, Format
+from verify.arithmetic.readings import Real, reading_of
+from verify.checker import one_string, rounded, rounded_boxes, rounded_lines, rounded_runs
+from verify.checker.formats import NAMED, BinaryFormat
+from verify.checker.inductive import check
+from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
+from verify.checker.recurrent import network
+from verify.checker.rounded import BITS, box_of, reach_of, stored_in
+from verify.counting.tasks import Task
+from verify.frame.decide import Effort, certify
+from verify.tasks.recurrent import adverse, grid
+from verify.tasks.recurrent.models import bytes_of
+from verify.tasks.recurrent.selective import Selective
+from verify.tasks.recurrent.task import Homogeneous
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def modular(model, m, length=None):
+    return Homogeneous(model, Task.of("modular", modulus=m), length)
+
+
+def trained(name, length=None):
+    return modular(load(DATA / "recurrent" / f"{name}.safetensors"), 10, length)
+
+
+def of_family(seed):
+    found = crafted.crafted(seed)
+    return Homogeneous(found.model, found.task, None)
+
+
+def strings(name):
+    model = load(DATA / "recurrent_selective" / f"{name}.safetensors")
+    return Selective(model, Task.of("selective", types=2, max_count=2), None)
+
+
+CASES = {
+    "up to a length": lambda: (modular(counters.cycle(m=3), 3, 20), "p14"),
+    "wrong in every order": lambda: (of_family(14), "bfloat16"),
+    "wrong in every order, lstm": lambda: (of_family(19), "float32"),
+    "a run, gru": lambda: (trained("gru_seed2_stop0.5"), "bfloat16"),
+    "a run, lstm": lambda: (trained("lstm_seed6_stop0.25"), "bfloat16"),
+    "a run, tanh": lambda: (trained("rnn_seed3_stop0.5"), "bfloat16"),
+    "a run, a tie": lambda: (of_family(5), "bfloat16"),
+    "a run, rounded": lambda: (modular(swinging(1.0, 8.0), 2), "bfloat16"),
+    "boxes": lambda: (modular(swinging(1.0, 0.5), 2), "bfloat16"),
+    "boxes, tanh": lambda: (modular(counters.cycle(m=3), 3), "bfloat16"),
+    "a string": lambda: (strings("gru_K2_C2_seed1"), "real"),
+    "a string, the first": lambda: (strings("lstm_K2_C2_seed14"), "real"),
+}
+WRONG = [name for name in CASES if "wrong" in name or name.startswith("a ")]
+
+
+@cache
+def saved(name):
+    problem, precision = CASES[name]()
+    reading = Real() if precision == "real" else reading_of(precision)
+    found, weights = certify(problem, reading, Effort(budget=looks(3000))), bytes_of(problem.model)
+    return weights, json.loads(found.about(weights).to_json())
+
+
+def outcome(weights, certificate):
+    try:
+        return check(weights, json.dumps(certificate).encode())[0]
+    except Refusal as refusal:
+        return refusal.exit_code
+
+
+QUICK = ("up to a length", "wrong in every order", "a run, rounded", "a string")
+
+
+def quick(names, of=str):
+    """All of these, of which those about quick cases run by default."""
+    return [pytest.param(name, marks=() if of(name) in QUICK else pytest.mark.deep) for name in names]
+
+
+@pytest.mark.parametrize("name", quick(CASES))
+def test_honest_certificates_hold(name):
+    weights, certificate = saved(name)
+    assert ("run" in certificate, "boxes" in certificate) == (name.startswith("a run"), name.startswith("boxes"))
+    assert outcome(weights, certificate) == ("REFUTED" if name in WRONG else "PROVED")
+
+
+# ---- forgeries
+
+
+def with_logits(c, weights):
+    """The logits that follow from the last state, in some order."""
+    fmt = BinaryFormat(*NAMED[c["parameters"]["precision"]])
+    with ctx.workprec(BITS):
+        net = stored_in(network(weights, c["parameters"]), fmt)
+        on, H = rounded_runs.ComputedRun(net, fmt), net.hidden
+        h = c["run"]["numbers"][-1][-H:]
+        V, b = rounded_runs.matrix_of(net.V), rounded_runs.floats(net.b)
+        h = [on.once.tensor(v) for v in h]
+        rows = [[(w, v) for w, v in zip(row, h, strict=True) if w] for row in V]
+        c["run"]["logits"] = [next(on._totals([(row, x)])) for row, x in zip(rows, b, strict=True)]
+    return judged(c)
+
+
+def judged(c):
+    """The margin and the class that the logits say."""
+    logits, due = c["run"]["logits"], c["counterexample"]["expected"] - 1
+    others = [y for j, y in enumerate(logits) if j != due]
+    c["margin"] = logits[due] - max(others)
+    c["counterexample"]["predicted"] = logits.index(max(others)) + 1
+    return c
+
+
+def moved_by(places, at):
+    """The last state off by so many units in the last place of bfloat16, and what follows from it."""
+
+    def change(c, weights):
+        row = c["run"]["numbers"][-1]
+        for i in at:
+            row[i] += places * 2.0**-8
+        return with_logits(c, weights)
+
+    return change
+
+
+def logits_of(values):
+    def change(c, weights):
+        c["run"]["logits"] = values(c["run"]["logits"])
+        return judged(c)
+
+    return change
+
+
+def put(*places, value):
+    def change(c, weights):
+        inner = c
+        for place in places[:-1]:
+            inner = inner[place]
+        inner[places[-1]] = value(inner[places[-1]]) if callable(value) else value
+        return c
+
+    return change
+
+
+def as_first(c, weights):
+    n = c["counterexample"]["length"]
+    c["counterexample"]["is_first"], c["right_to"] = True, n - 1
+    return c
+
+
+def ten_later(c, weights):
+    """The same run, of a length ten tokens later, at which the same class is right."""
+    case = c["counterexample"]
+    case.update(length=case["length"] + 10, input=[0] * (case["length"] + 10), is_first=False)
+    c["right_to"] = 0
+    return c
+
+
+def no_more(factor):
+    """A margin just beyond what is shown."""
+
+    def change(c, weights):
+        while outcome(weights, c) == c["verdict"]:
+            c["margin"] *= factor
+        return c
+
+    return change
+
+
+def in_float32(c, weights):
+    c["parameters"]["precision"] = "float32"
+    return c
+
+
+def above(c, weights):
+    c["boxes"]["low"][1], c["boxes"]["high"][1] = 1.5, 1.5 + 2.0**-9
+    c["margin"] = 2.0**-4
+    return c
+
+
+RUN, LINE, BOXES = rounded_runs.ComputedRun, rounded_lines.ComputedLine, rounded_boxes.ComputedBoxes
+FORGED = {  # a case, what is changed, and a fault in the checker with which it holds: in which function, what for what
+    "a result": ("a run, lstm", moved_by(3, range(-6, 0)), RUN, "chosen", "x in y", "True"),
+    "a function": ("a run, tanh", moved_by(3, range(-8, 0)), RUN, "_are_near", "arb(OFF)", "arb(99)"),
+    "a sum": ("a run, rounded", logits_of(lambda x: [min(x) - 1, max(x)]), RUN, "sums", "y == total", "True"),
+    "a margin of a run": (
+        "a run, rounded", put("margin", value=-9.0), rounded_runs, "decide", "margin == min(found.values()) <= 0",
+        "True",
+    ),
+    "another class": (
+        "a run, gru", put("counterexample", "predicted", value=lambda x: x % 10 + 1), rounded_runs, "decide",
+        "0 <= wrong < len(logits) and logits[wrong] == max(logits)", "True",
+    ),
+    "the first, by a run": ("a run, lstm", as_first, rounded_runs, "decide", 'c["right_to"] if is_first else 0', "0"),
+    "another length": ("a run, rounded", ten_later, rounded_runs, "decide", "len(rows) == n", "True"),
+    "a margin of all lengths": ("up to a length", no_more(1.001), LINE, "right_to", "low >= margin and", ""),
+    "a margin in every order": (
+        "wrong in every order", no_more(1.01), rounded_lines, "wrong_in_every_order",
+        "bool(high <= arb(margin))", "True",
+    ),
+    "boxes of another format": ("boxes", in_float32, rounded_boxes, "for_ever", "is_within(after, box)", "True"),
+    "boxes not entered": ("boxes", above, rounded_boxes, "for_ever", "is_within(state, box)", "True"),
+    "a margin of boxes": (
+        "boxes, tanh", put("margin", value=lambda x: x * 1.1), BOXES, "wins", "gap >= exact(margin)", "True",
+    ),
+    "the first string": ("a string", as_first, one_string, "refuted", "if is_first:", "if False:"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", quick(FORGED, lambda name: FORGED[name][0]))
+def test_what_is_forged_is_refused_and_a_fault_in_that_line_is_seen(name):
+    of, change, owner, function, right, wrong = FORGED[name]
+    weights, certificate = saved(of)
+    changed = change(copy.deepcopy(certificate), weights)
+    assert outcome(weights, changed) in (FAILS, NOT_CHECKABLE)
+    with planted(owner, function, right, wrong):
+        assert outcome(weights, changed) == changed["verdict"]
+
+
+@pytest.mark.parametrize("name", quick(name for name in CASES if name not in ("a run, lstm", "a string")))
+def test_other_weights_are_refused_even_when_the_digest_was_made_to_fit(name):
+    weights, certificate = saved(name)
+    changed = bytearray(weights)
+    changed[-1] ^= 0x40  # the exponent of the readout's last number
+    fitted = certificate | {"weights_sha256": hashlib.sha256(bytes(changed)).hexdigest()}
+    assert outcome(bytes(changed), certificate) == FAILS
+    assert outcome(bytes(changed), fitted) in (FAILS, NOT_CHECKABLE, UNREADABLE)
+
+
+# ---- what may be computed, drawn
+
+
+def sums_of(terms, fmt, kept=(53,)):
+    """All sums of products and numbers, ((w, x), ..), each result rounded, or kept with so many bits."""
+    wide = [Format("kept", bits, -1000, 2.0**1000) for bits in kept]
+
+    def either(x):
+        found = {Fraction(nearest(x, f)) for f in (fmt, *wide)}
+        if len(kept) > 1:  # more than a run of the checker's does: flushed, and rounded once more
+            found |= {Fraction(nearest(y, fmt)) for y in found} | ({Fraction(0)} if abs(x) < fmt.tiny else set())
+        return found
+
+    def join(parts):
+        if len(parts) == 1:
+            return either(parts[0][0] * parts[0][1])
+        found = set()
+        for chosen in range(1, 2 ** (len(parts) - 1)):
+            sides = [tuple(x for i, x in enumerate(parts) if (chosen >> i & 1) == side) for side in (0, 1)]
+            found |= {y for a, b in product(*map(join, sides)) for y in either(a + b)}
+        return found
+
+    return join(tuple(terms))
+
+
+def drawn_terms(draw, p, k):
+    """Products of numbers of p bits, and one that may bring their sum near half-way."""
+    of = [(Fraction(draw.randrange(-(2**p) + 1, 2**p)), Fraction(draw.randrange(1, 2**p))) for _ in range(k)]
+    return [*of, (Fraction(1), Fraction(draw.choice([-1, 1])) * Fraction(2) ** draw.choice([-60, -50, 0, 3]))]
+
+
+HALF_WAY = [(Fraction(7), Fraction(37)), (Fraction(1), -(Fraction(2) ** -60))]  # 259 is half-way between 258 and 260
+
+
+def allowed(terms):
+    """Whether all sums that the checker takes for allowed are results of some order."""
+    on = rounded_runs.ComputedRun.__new__(rounded_runs.ComputedRun)
+    bfloat16, wide = (BinaryFormat(*NAMED[name]) for name in ("bfloat16", "float64"))
+    on.once, on.kept = (rounded_runs.RoundedOperations(fmt, fmt, False) for fmt in (bfloat16, wide))
+    *products, (_, b) = terms
+    found = on._totals([([(float(w), float(x)) for w, x in products], float(b))])
+    return {Fraction(x) for x in found} <= sums_of(terms, FORMATS["bfloat16"])
+
+
+def test_sums_that_a_run_may_have_are_results_of_some_order():
+    def are_allowed(seeds):
+        return all(allowed(drawn_terms(random.Random(seed), 8, 1 + seed % 3)) for seed in range(seeds))
+
+    assert allowed(HALF_WAY) and are_allowed(40)
+    with planted(rounded_runs.ComputedRun, "_driven", "min(kept, near)", "min(kept, near) - 1"):
+        assert not are_allowed(40)
+
+
+def least_of(on, terms):
+    return Fraction(
+        str(on._least_sum([fmpq(w.numerator, w.denominator) * fmpq(x.numerator, x.denominator) for w, x in terms]))
+    )
+
+
+def holds_all(on, draw):
+    """Whether no order of some drawn sums is below the least that the checker says."""
+    k = draw.randrange(1, 4)
+    terms = drawn_terms(draw, 8, k)[draw.randrange(2) :]
+    scale = Fraction(2) ** draw.choice([0, 0, -136, -140])
+    terms = [(w * scale, x) for w, x in terms]
+    return all(least_of(on, terms) <= y for y in sums_of(terms, FORMATS["bfloat16"], (18, 20, 53)))
+
+
+SUM_FAULTS = [
+    ("down", "return min(exact(arb(near)), kept)", "return x"),
+    ("down", "return min(exact(arb(near)), kept)", "return kept"),
+    ("down", "return fmpq(0) if x >= 0 else -self.tiny", "return x"),
+    ("_least_sum", "return self.down(total - exact(off.upper()))", "return total"),
+    ("_least_sum", "size <= fmpq(2) ** (self.fmt.p + unit)", "True"),
+    ("_least_sum", "unit >= self.fmt.least and", ""),
+    ("_least_sum", "return self.down(sum(map(self.down, terms), fmpq(0)))", "return sum(terms, fmpq(0))"),
+]
+
+
+def box_sums():
+    """The sums of boxes in bfloat16."""
+    on = BOXES.__new__(BOXES)
+    on.fmt = BinaryFormat(*NAMED["bfloat16"])
+    on.tiny = fmpq(2) ** on.fmt.least
+    return on
+
+
+def test_no_order_of_a_sum_is_below_the_least_one():
+    with ctx.workprec(BITS):
+        assert all(holds_all(box_sums(), random.Random(seed)) for seed in range(25))
+
+
+@pytest.mark.parametrize(("function", "right", "wrong"), first(2, SUM_FAULTS))
+def test_a_fault_in_the_least_sum_is_seen(function, right, wrong):
+    with ctx.workprec(BITS), planted(BOXES, function, right, wrong):
+        assert not all(holds_all(box_sums(), random.Random(seed)) for seed in range(600))
+
+
+def inside(seed, steps, name):
+    """Whether drawn evaluations stay within the checker's boxes, and within what it says that roundings move."""
+    draw, (model, _) = random.Random(seed), random_network(seed)
+    weights = bytes_of(model)
+    said = {"model": model.kind, "units": model.hidden, "layers": 1, "dtype": "float64", "precision": name}
+    said |= {"activation": model.activation} if model.kind == "rnn" else {}
+    with ctx.workprec(BITS):
+        net, fmt = rounded.stored_network(weights, said)
+        on, line = rounded_boxes.ComputedBoxes(net, fmt), loose_steps(model, name, draw)
+        box, states = [(fmpq(0), fmpq(0))] * net.size, [[Fraction(0)] * net.size for _ in range(30)]
+        centre, generators = [arb(0)] * net.size, []
+        for _ in range(steps):
+            states = [line.step(state) for state in states]
+            box = on.step(box)
+            centre, generators = rounded_lines.moved(net, fmt, centre, generators)
+            around = box_of(centre, [reach_of(G) for G in generators])
+            for state in states:
+                found = [fmpq(x.numerator, x.denominator) for x in state]
+                in_box = all(a <= x <= b for x, (a, b) in zip(found, box, strict=True))
+                if not in_box or not all(ball.contains(x) for x, ball in zip(found, around, strict=True)):
+                    return False
+            logits = on.sums([(on.V, box[: net.hidden], on.b)])
+            for state in states:
+                found = [fmpq(x.numerator, x.denominator) for x in line.logits(state)]
+                if not all(a <= x <= b for x, (a, b) in zip(found, logits, strict=True)):
+                    return False
+    return True
+
+
+SEEDS = [(seed, name) for name in ("bfloat16", "float16") for seed in range(1, 12) if (seed, name) != (7, "float16")]
+
+
+@pytest.mark.parametrize(("seed", "name"), first(1, SEEDS))
+def test_drawn_evaluations_stay_within_what_the_checker_says(seed, name):
+    assert inside(seed, 4, name)
+
+
+FAULTS = [
+    (BOXES, "_increasing", "a - off(abs(a))", "a"),
+    (BOXES, "sums", "(w < 0) != up", "up"),
+    (BOXES, "times", "for b in others", "for b in others[:1]"),
+    (rounded, "moved", "delta = rounding_of_step(net, box, fmt)", "delta = [arb(0)] * net.size"),
+]
+
+
+@pytest.mark.parametrize(("owner", "function", "right", "wrong"), first(1, FAULTS))
+def test_a_fault_in_a_bound_is_seen_by_drawn_evaluations(owner, function, right, wrong):
+    with planted(owner, function, right, wrong), mock.patch.object(rounded_lines, "moved", rounded.moved):
+        assert not all(inside(seed, 4, "bfloat16") for seed in range(12))
+
+
+# ---- a fault in the prover
+
+OF_PROVER = {
+    "functions that are off by more": ("a run, gru", adverse, "OFF", 3.9),
+    "boxes without functions' errors": ("boxes, tanh", grid, "ULPS", -1),
+}
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", OF_PROVER)
+def test_what_a_faulty_prover_saves_is_refused(name):
+    of, owner, constant, value = OF_PROVER[name]
+    problem, precision = CASES[of]()
+    with mock.patch.object(owner, constant, value):
+        found = certify(problem, reading_of(precision), Effort(budget=looks(3000)))
+    weights = bytes_of(problem.model)
+    certificate = json.loads(found.about(weights).to_json())
+    assert certificate["verdict"] == saved(of)[1]["verdict"] and ("run" in certificate or "boxes" in certificate)
+    assert outcome(weights, certificate) in (FAILS, NOT_CHECKABLE)

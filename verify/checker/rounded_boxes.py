@@ -1,0 +1,198 @@
+"""Lines in a format for ever, in any order, by a box of computed numbers that a turn maps into itself.
+
+A box has two ends for each number. A sum in a given order, each result of it rounded as it is, grows with each of its
+terms: so it is at least what that order makes of the least terms, and that is exact where no order rounds there.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from flint import arb, arb_mat, ctx, fmpq
+
+from verify.checker.formats import BinaryFormat
+from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.recurrent import PERIODS, StoredNetwork, due_of, logistic, positive_margin
+from verify.checker.rounded import BITS, stored_network
+
+MOST_STEPS, MOST_WORK = 20_000, 2_000_000  # steps, and these times hidden units squared
+
+Ends = tuple[fmpq, fmpq]
+Box = list[Ends]
+Rows = list[list[fmpq]]
+Part = tuple[Rows, Box, list[fmpq]]  # W, x and b of W x + b
+
+
+def for_ever(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+    """Checks that states after `entry` tokens are in the box, that `turn` more lead back, and that all are right."""
+    margin, found, period = positive_margin(c), c["boxes"], said.get("modulus", 1)
+    require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
+    require(said["task"] in PERIODS, "parameters: the task does not go on for ever")
+    entry, turn = found["entry"], found["turn"]
+    require(entry >= (0 if period > 1 else 1) and turn > 0 and turn % period == 0, f"boxes: a turn of {turn!r} tokens")
+    with ctx.workprec(BITS):
+        net, fmt = stored_network(weights, said)
+        work = (entry + turn) * net.hidden**2 * len(net.layers)
+        require(entry + turn <= MOST_STEPS and work <= MOST_WORK, "boxes: too many steps to follow", NOT_CHECKABLE)
+        on, due = ComputedBoxes(net, fmt), due_of(len(net.b), said)
+        state: Box = [(fmpq(0), fmpq(0))] * net.size
+        for t in range(1, entry + 1):
+            state = on.step(state)
+            on.wins(state, due(t), margin, t)
+        require(len(found["low"]) == len(found["high"]) == net.size, "boxes: has another number of ends")
+        box = [(exact(arb(x)), exact(arb(y))) for x, y in zip(found["low"], found["high"], strict=True)]
+        require(is_within(state, box), f"boxes: a state after {entry} tokens may be outside the box")
+        after = box
+        for t in range(entry + 1, entry + turn + 1):
+            after = on.step(after)
+            on.wins(after, due(t), margin, t)
+        require(is_within(after, box), "boxes: a turn may lead out of the box")
+
+
+def is_within(inner: Box, outer: Box) -> bool:
+    return all(c <= a and b <= d for (a, b), (c, d) in zip(inner, outer, strict=True))
+
+
+def exact(x: arb) -> fmpq:
+    """A ball's middle."""
+    mantissa, exponent = x.mid().man_exp()
+    return fmpq(mantissa) * fmpq(2) ** int(exponent)
+
+
+class ComputedBoxes:
+    """Ends between which every computed number lies."""
+
+    def __init__(self, net: StoredNetwork, fmt: BinaryFormat) -> None:
+        self.net, self.fmt, self.tiny = net, fmt, fmpq(2) ** fmt.least
+        self.layers = [(_rows(y.W_x), _exact(y.b_x), _rows(y.W_h), _exact(y.b_h)) for y in net.layers]
+        self.V, self.b, self.x = _rows(net.V), _exact(net.b), [(v, v) for v in _exact(net.x)]
+
+    def step(self, state: Box) -> Box:
+        """The box after one more token."""
+        x, after, parts = self.x, list[Box](), self.net.size // self.net.hidden // len(self.layers)
+        H = self.net.hidden
+        vectors = [state[i : i + H] for i in range(0, len(state), H)]
+        for k, layer in enumerate(self.layers):
+            after += self._layer(layer, x, vectors[parts * k : parts * (k + 1)])
+            x = after[parts * k]
+        return [ends for vector in after for ends in vector]
+
+    def _layer(self, layer: tuple[Rows, list[fmpq], Rows, list[fmpq]], x: Box, own: list[Box]) -> list[Box]:
+        H, (W_x, b_x, W_h, b_h) = self.net.hidden, layer
+
+        def both(k: int) -> list[Part]:
+            cut = slice(k * H, k * H + H)
+            return [(W_x[cut], x, b_x[cut]), (W_h[cut], own[0], b_h[cut])]
+
+        if self.net.kind == "rnn":
+            a = self.sums(both(0))
+            return [
+                self.tanh(a) if self.net.activation == "tanh" else [(max(y, fmpq(0)), max(z, fmpq(0))) for y, z in a]
+            ]
+        if self.net.kind == "lstm":
+            i, f, o = (self.sigmoid(self.sums(both(k))) for k in (0, 1, 3))
+            c = self.plus(self.times(f, own[1]), self.times(i, self.tanh(self.sums(both(2)))))
+            return [self.times(o, self.tanh(c)), c]
+        r, z = (self.sigmoid(self.sums(both(k))) for k in (0, 1))
+        n = self.tanh(self.plus(self.sums(both(2)[:1]), self.times(r, self.sums(both(2)[1:]))))
+        one = self.plus(self.times(self.plus([(fmpq(1), fmpq(1))] * H, less(z)), n), self.times(z, own[0]))
+        other = self.plus(n, self.times(z, self.plus(own[0], less(n))))
+        return [[(min(a, c), max(b, d)) for (a, b), (c, d) in zip(one, other, strict=True)]]
+
+    def logits(self, state: Box) -> Box:
+        return self.sums([(self.V, state[self.net.read : self.net.read + self.net.hidden], self.b)])
+
+    def wins(self, state: Box, right: int | None, margin: arb, t: int) -> None:
+        """The right class has the margin in every order."""
+        require(right is not None, f"length {t}: has no right class")
+        logits = self.logits(state)
+        for j, (_, most) in enumerate(logits):
+            gap = logits[right or 0][0] - most
+            is_right = j == right or (gap > 0 and gap >= exact(margin))
+            require(is_right, f"length {t}: that class {right} wins over {j} by {margin} is not shown")
+
+    # ---- one result each
+
+    def down(self, x: fmpq) -> fmpq:
+        """The least that x may be computed as: rounded, kept with 2p + 2 bits or more, or both, or flushed."""
+        if abs(x) < self.tiny:
+            return fmpq(0) if x >= 0 else -self.tiny
+        (n, k), bits = _scaled(x), 2 * self.fmt.p + 2
+        lost = max(0, abs(n).bit_length() - bits)
+        kept = fmpq((n >> lost) << lost, 1 << k)  # all that are kept with more bits are at least this
+        near = self.fmt.closest(*_scaled(kept))
+        require(abs(near) <= float(self.fmt.largest), "boxes: a computed number may overflow")
+        return min(exact(arb(near)), kept)
+
+    def result(self, low: fmpq, high: fmpq) -> Ends:
+        return self.down(low), -self.down(-high)
+
+    def plus(self, x: Box, y: Box) -> Box:
+        return [self.result(a + c, b + d) for (a, b), (c, d) in zip(x, y, strict=True)]
+
+    def times(self, x: Box, y: Box) -> Box:
+        corners = [[a * b for a in ends for b in others] for ends, others in zip(x, y, strict=True)]
+        return [self.result(min(row), max(row)) for row in corners]
+
+    def tanh(self, x: Box) -> Box:
+        return self._increasing(lambda v: 2 * logistic(2 * v) - 1, x)
+
+    def sigmoid(self, x: Box) -> Box:
+        return self._increasing(logistic, x)
+
+    def _increasing(self, f: Callable[[arb], arb], x: Box) -> Box:
+        ends = [(f(arb(a)).lower(), f(arb(b)).upper()) for a, b in x]
+        off = self.fmt.of_function
+        return [(exact((a - off(abs(a))).lower()), exact((b + off(abs(b))).upper())) for a, b in ends]
+
+    def sums(self, parts: list[Part]) -> Box:
+        """Every row's sum in any order. What is a factor is rounded first, which keeps the order of numbers."""
+        parts = [(W, [(self._factor(a), self._factor(b)) for a, b in x], b) for W, x, b in parts]
+        found = []
+        for i in range(len(parts[0][2])):
+            row = [(w, y) for W, x, _ in parts for w, y in zip(W[i], x, strict=True) if w != 0]
+            added = [b[i] for _, _, b in parts if b[i] != 0]
+            least, most = ([*(w * y[(w < 0) != up] for w, y in row), *added] for up in (False, True))
+            columns = len(row) + len(added)
+            size = sum((max(abs(a), abs(b)) for a, b in zip(least, most, strict=True)), fmpq(0))
+            whole = (arb(size) + self.fmt.of_sum(arb(size), columns, columns)).upper()
+            require(self.fmt.holds(whole), "boxes: a partial sum may overflow")
+            found.append((self._least_sum(least), -self._least_sum([-v for v in most])))
+        return found
+
+    def _factor(self, x: fmpq) -> fmpq:
+        return exact(arb(self.fmt.closest(*_scaled(x))))
+
+    def _least_sum(self, terms: list[fmpq]) -> fmpq:
+        """The least that any order makes of these terms: exact, rounded one by one where they are two, or bounded.
+
+        Each of n > 2 terms is rounded as a product, where it is no number of the format, and in at most n - 2 sums
+        before the last one.
+        """
+        terms = [v for v in terms if v != 0]  # which is added exactly
+        total, size = sum(terms, fmpq(0)), sum(map(abs, terms), fmpq(0))
+        units = [(int(v.p) & -int(v.p)).bit_length() - int(v.q).bit_length() for v in terms]
+        unit = min(units, default=0)
+        if unit >= self.fmt.least and size <= fmpq(2) ** (self.fmt.p + unit):
+            return total
+        if len(terms) <= 2:
+            return self.down(sum(map(self.down, terms), fmpq(0)))
+        growth = self.fmt.growth(len(terms) - 2 + any(self._factor(v) != v for v in terms))
+        off = growth * arb(size).upper() + 2 * len(terms) * self.fmt.tiny * (1 + growth)
+        return self.down(total - exact(off.upper()))
+
+
+def less(x: Box) -> Box:
+    return [(-b, -a) for a, b in x]
+
+
+def _scaled(x: fmpq) -> tuple[int, int]:
+    """(n, k) with x = n / 2^k."""
+    return int(x.p), int(x.q).bit_length() - 1
+
+
+def _exact(x: list[arb]) -> list[fmpq]:
+    return [exact(v) for v in x]
+
+
+def _rows(W: arb_mat) -> Rows:
+    return [_exact(row) for row in W.tolist()]
