@@ -245,7 +245,7 @@ def violations(module, sets, seed, count=24):
                 found.append("below")
             if bool((real.amax(0) > high[i] + slack).any()):
                 found.append("above")
-            by_points = points(cells.rows_of(mask))
+            by_points = points(cells.rows_of(mask[None]))
             if bool(((by_points.mid - logits[inside]).abs() > by_points.radius + SEPARATE * logits.abs().max()).any()):
                 found.append("point")
     return found
