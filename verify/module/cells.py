@@ -39,6 +39,7 @@ RUN = 256  # inputs of a cell that are run rather than split
 BARE = 4  # how many times fewer where nothing follows the attention but a linear map, so that bounds cost less
 AT_ONCE = 1 << 22  # numbers in the tables of a batch of cells
 MOST_AT_ONCE = 1 << 10  # cells
+FEWER = 0.25  # of the way from the least number at a place to the largest, where it is split: few tokens are the worst
 MOST_STARTED = 1 << 12  # cells into which the whole domain is split before tokens are fixed
 MOST_REMEMBERED = 1 << 16  # products of token sets, of one position among several that answer
 ROUNDS = 4  # in which the time left is shared out among the tokens of the fixed positions
@@ -553,18 +554,18 @@ class OneToken:
 
 
 def halves(masks: Mask, places: list[int], numbers: npt.NDArray[np.float64]) -> Mask:
-    """Each cell in two, by the middle of the numbers at the place where those of its tokens spread most.
+    """Each cell in two, by the numbers at the place where those of its tokens spread most.
 
     Shapes: masks (cells, positions, ranks), numbers (cells, places, ranks); (cells, 2, positions, ranks).
     """
     rows, at = np.arange(len(masks)), masks[:, places]
     most, least = np.where(at, numbers, -np.inf).max(2), np.where(at, numbers, np.inf).min(2)
     widest = np.where(at.sum(2) > 1, most - least, -1.0).argmax(1)
-    allowed, middle = at[rows, widest], (least / 2 + most / 2)[rows, widest, None]
+    allowed, middle = at[rows, widest], ((1 - FEWER) * least + FEWER * most)[rows, widest, None]
     upper = allowed & (numbers[rows, widest] > middle)
     count = allowed.sum(1, keepdims=True)
-    is_whole = (upper == allowed).all(1) | ~upper.any(1)
-    upper[is_whole] = (allowed & (allowed.cumsum(1) > count // 2))[is_whole]
+    is_alike = ~upper.any(1)
+    upper[is_alike] = (allowed & (allowed.cumsum(1) > count // 2))[is_alike]
     found = np.stack([masks, masks], 1)
     position = np.array(places)[widest]
     found[rows, 0, position], found[rows, 1, position] = upper, allowed & ~upper
@@ -628,7 +629,7 @@ def entries_of(masks: Mask) -> Entries:
 
 
 def rows_of(masks: Mask) -> Tensor:
-    """All combinations of one rank at each place, of one cell after the other: (cells, places, ranks), (inputs, places).
+    """All combinations of one rank at each place, of one cell after the other: (inputs, places).
 
     >>> rows_of(np.array([[[True, True], [True, True]], [[False, True], [True, False]]])).tolist()
     [[0, 0], [0, 1], [1, 0], [1, 1], [1, 0]]
