@@ -282,7 +282,7 @@ class Quotients:
     def errors(self, u: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
         """Numbers s, a: any sum of T_h over the places is off by at most s Z_h + a; (heads, cells, functions) each."""
         w_share, w_rest = self.weight_errors
-        share, rest = (u.abs() @ self.value_errors).permute(2, 0, 1).split(self.n_heads)
+        share, rest = torch.split((u.abs() @ self.value_errors).permute(2, 0, 1), self.n_heads)
         share = (share + mu.abs() * w_share[:, None, None]) * ENLARGE + (self.terms + 2) * LEAST
         rest = (rest + mu.abs() * w_rest[:, None, None]) * (self.places * ENLARGE) + self.faint
         return share, rest
