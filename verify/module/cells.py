@@ -432,12 +432,12 @@ class OneToken:
         kept = np.zeros((len(batch), self.layer.logits.constant.mid.numel()), dtype=bool)
         kept[rows.unsqueeze(1).numpy(), rivals.numpy()] = ~is_beaten.numpy()
         sizes, numbers = masks.sum(2).tolist(), spread.numpy()
-        rows = left.nonzero().squeeze(1).tolist()
-        split = [i for i in rows if 2 * math.prod(sizes[i]) > batch[i].size]
+        still = left.nonzero().squeeze(1).tolist()
+        split = [i for i in still if 2 * math.prod(sizes[i]) > batch[i].size]
         parts = halves(masks[split], self.places, numbers[split])
         found_of = dict(zip(split, zip(parts, parts.sum(3).tolist(), strict=True), strict=True))
         lows, beaten_by = least.tolist(), beaten.tolist()
-        for i in rows:
+        for i in still:
             known = batch[i].answer, kept[i], min(batch[i].beaten, beaten_by[i]), lows[i]
             some = found_of.get(i, (masks[i : i + 1], sizes[i : i + 1]))
             self.next += [search._cell(mask.copy(), *known, n) for mask, n in zip(*some, strict=True) if all(n)]
@@ -511,8 +511,8 @@ class OneToken:
         """Cells that are wrong throughout: all inputs of small ones, of others the one of the bound and a drawn one."""
         rows = chosen.nonzero().squeeze(1).tolist()
         small = [batch[i] for i in rows if batch[i].size <= LISTED]
-        every = self._tokens(rows_of(self._masks(small)), batch[0].mask).split([cell.size for cell in small])
-        listed, tokens = iter(every), list[Tensor]()
+        each = self._tokens(rows_of(self._masks(small)), batch[0].mask)
+        listed, tokens = iter(torch.split(each, [cell.size for cell in small])), list[Tensor]()
         for i in rows:
             if batch[i].size <= LISTED:
                 tokens.append(next(listed))
