@@ -245,7 +245,7 @@ def violations(module, sets, seed, count=24):
                 found.append("below")
             if bool((real.amax(0) > high[i] + slack).any()):
                 found.append("above")
-            by_points = points(cells.rows_of(mask))
+            by_points = points(cells.rows_of(mask[None]))
             if bool(((by_points.mid - logits[inside]).abs() > by_points.radius + SEPARATE * logits.abs().max()).any()):
                 found.append("point")
     return found
@@ -444,3 +444,36 @@ def test_a_fixed_position_may_have_more_tokens_than_the_others(monkeypatch):
     assert seen.layer.fixed == (3,) and search.bounded and not left and not faults
     with planted(quotients.Entries, "rows", "* tokens +", "* self.tokens +"), pytest.raises(IndexError):
         seen.search()
+
+
+def parted_otherwise(seed):
+    """Cells whose halves are no parts of them, or whose inputs are not those of a product, one by one."""
+    rng = np.random.default_rng(seed)
+    masks = rng.random((60, 4, 5)) < rng.random((60, 1, 1))
+    masks[..., 0] |= ~masks.any(-1)
+    masks[:, 1] = np.arange(5) == 2
+    places, found = [0, 2, 3], 0
+    numbers = rng.integers(-2, 3, (60, 3, 5)) * rng.choice([0.0, 1.0, 1e300], (60, 1, 1))
+    numbers[::2] += rng.standard_normal((30, 1, 1)) * 3 / 7
+    for mask, (one, other) in zip(masks, cells.halves(masks, places, numbers), strict=True):
+        is_other = (one != mask).any(1)
+        found += not np.array_equal(one | other, mask) or bool((one & other).any(1).all())
+        found += is_other.sum() != 1 or not (one.any(1) & other.any(1)).all() if cells.size_of(mask) > 1 else 0
+    listed = [itertools.product(*(np.flatnonzero(row).tolist() for row in mask)) for mask in masks]
+    return found + (cells.rows_of(masks).tolist() != [list(row) for rows in listed for row in rows])
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("halves", "allowed & ~upper", "~upper"),
+        ("halves", "upper[is_alike] =", "upper[is_alike] &="),
+        ("halves", "np.array(places)[widest]", "widest"),
+        ("rows_of", "total.cumsum() - total", "total.cumsum() - 1"),
+        ("rows_of", "reversed(range(places))", "range(places)"),
+    ],
+)
+def test_cells_are_parted_and_listed_whole(name, right, wrong):
+    assert not parted_otherwise(0)
+    with planted(cells, name, right, wrong):
+        assert parted_otherwise(0)

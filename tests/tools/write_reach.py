@@ -27,7 +27,7 @@ LINES = [
     ("max4h4", "largest of 4 of 64: four heads, attention only",
      "largest --vocabulary 64 --length 4 --heads 4 --hidden 0 --near", 600),
     ("max8h1", "largest of 8 of 64: one head, attention only",
-     "largest --vocabulary 64 --length 8 --heads 1 --hidden 0 --near --steps 6000", 120),
+     "largest --vocabulary 64 --length 8 --heads 1 --hidden 0 --near --steps 6000 --rate 1e-2 --decay 0", 600),
     ("max8h4", "largest of 8 of 64: four heads, attention only",
      "largest --vocabulary 64 --length 8 --heads 4 --hidden 0 --near --steps 6000", 600),
     ("max10", "largest of 10 of 64: two heads, ReLU MLP of 64",

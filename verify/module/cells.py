@@ -39,11 +39,13 @@ RUN = 256  # inputs of a cell that are run rather than split
 BARE = 4  # how many times fewer where nothing follows the attention but a linear map, so that bounds cost less
 AT_ONCE = 1 << 22  # numbers in the tables of a batch of cells
 MOST_AT_ONCE = 1 << 10  # cells
+FEWER = 0.25  # of the way from the least number at a place to the largest, where it is split: few tokens are the worst
 MOST_STARTED = 1 << 12  # cells into which the whole domain is split before tokens are fixed
 MOST_REMEMBERED = 1 << 16  # products of token sets, of one position among several that answer
 ROUNDS = 4  # in which the time left is shared out among the tokens of the fixed positions
 PARTS = 2  # of a batch, which are bounded at once
 LEAST_PART = 1 << 19  # numbers; fewer take as long
+WASTED = 1 << 17  # numbers that a part may have for functions that most of its cells do not
 AtOnce = Callable[..., Iterable[Any]]
 Aim = Literal["verdict", "accuracy"]  # the cells of the least bounds first, until an input is wrong; or the largest
 AIMS: tuple[Aim, ...] = get_args(Aim)
@@ -85,20 +87,17 @@ class Cell:
 
     order: tuple[float, int, int]
     mask: Mask = field(compare=False)
+    sizes: list[int] = field(compare=False)  # how many tokens each position may have
+    size: int = field(compare=False)
     answer: int | None = field(compare=False)
     rivals: Mask | None = field(compare=False, default=None)  # those that are not beaten yet
     beaten: float = field(compare=False, default=math.inf)  # by how much the others are
     alike: list[Cell] = field(compare=False, default_factory=list)  # others that are right where this one is
 
     @cached_property
-    def sizes(self) -> list[int]:
-        """How many tokens each position may have."""
-        found: list[int] = self.mask.sum(1).tolist()
-        return found
-
-    @cached_property
-    def size(self) -> int:
-        return math.prod(self.sizes)
+    def n_rivals(self) -> int | None:
+        """How many are not beaten yet, None where all are."""
+        return None if self.rivals is None else int(self.rivals.sum())
 
     @property
     def with_alike(self) -> int:
@@ -249,11 +248,13 @@ class Search:
         rivals: Mask | None = None,
         beaten: float = math.inf,
         least: float = -math.inf,
+        sizes: list[int] | None = None,
     ) -> Cell:
-        """A cell in the order of the aim; `least` is a lower bound on its margins."""
-        found = Cell((0.0, 0, 0), mask, answer, rivals, beaten)
-        found.order = (least if self.aim == "verdict" else 0.0), -found.size, next(self.number)
-        return found
+        """A cell in the order of the aim; `least` is a lower bound on its margins, `sizes` those of its sets."""
+        sizes = sizes or mask.sum(1).tolist()
+        size = math.prod(sizes)
+        order = (least if self.aim == "verdict" else 0.0), -size, next(self.number)
+        return Cell(order, mask, sizes, size, answer, rivals, beaten)
 
     def run(self, deadline: Deadline, at_once: AtOnce = map) -> Iterator[list[Decided]]:
         """Decides cells until none is left or the time is up, the tokens of the fixed positions in turn.
@@ -299,6 +300,7 @@ class OneToken:
         self.points, self.tables = Points(layer), tables_of(layer)
         self.most_run = RUN if layer.blocks else max(1, RUN // BARE)
         self.places, self.next = list(layer.places), list[Cell]()
+        self.widest = max((block.size for block in layer.blocks), default=0)
         self._gather_alike()
         heapq.heapify(cells)
 
@@ -361,8 +363,8 @@ class OneToken:
 
     def _functions(self, cell: Cell) -> int:
         """How many functions are bounded side by side on a cell: its rivals, or its largest block."""
-        rivals = self.layer.logits.constant.mid.numel() if cell.rivals is None else int(cell.rivals.sum())
-        return max(rivals, *(block.size for block in self.layer.blocks), 1)
+        rivals = self.layer.logits.constant.mid.numel() if cell.n_rivals is None else cell.n_rivals
+        return max(rivals, self.widest, 1)
 
     def _by_answer(self, cell: Cell) -> None:
         place, parts = self.search.chart.split(cell.mask)
@@ -371,9 +373,14 @@ class OneToken:
             answers = self.search.chart.answers(mask)
             self.next.append(self.search._cell(mask, answers[0] if len(answers) == 1 else None))
 
+    def _masks(self, batch: list[Cell]) -> Mask:
+        """The ranks at the free places: (cells, places, ranks)."""
+        whole = self.search.whole[self.places]
+        return np.array([cell.mask[self.places] for cell in batch], dtype=bool).reshape(-1, *whole.shape)
+
     def _bounds(self, batch: list[Cell]) -> Bounded:
         """What is bounded on each of some cells; it changes nothing, so that several threads may do so at once."""
-        entries = entries_of(np.stack([cell.mask[self.places] for cell in batch]))
+        entries = entries_of(self._masks(batch))
         right = torch.tensor([self.search.columns[cell.answer] for cell in batch])  # type: ignore[index]
         with torch.no_grad():
             cells = Cells(self.layer, entries, self.tables)
@@ -424,15 +431,16 @@ class OneToken:
             yield self._decided_tokens(batch, is_out, masks, found)
         kept = np.zeros((len(batch), self.layer.logits.constant.mid.numel()), dtype=bool)
         kept[rows.unsqueeze(1).numpy(), rivals.numpy()] = ~is_beaten.numpy()
-        widest = widest_places(masks[:, self.places], spread.numpy())
-        for i, low_of, beaten_of in zip(range(len(batch)), least.tolist(), beaten.tolist(), strict=True):
-            if not left[i]:
-                continue
-            cell = search._cell(masks[i].copy(), batch[i].answer, kept[i], min(batch[i].beaten, beaten_of), low_of)
-            if 2 * cell.size > batch[i].size:
-                self._split(cell, widest[i], spread[i, widest[i]].numpy(), low_of)
-            elif cell.size:
-                self.next.append(cell)
+        sizes, numbers = masks.sum(2).tolist(), spread.numpy()
+        still = left.nonzero().squeeze(1).tolist()
+        split = [i for i in still if 2 * math.prod(sizes[i]) > batch[i].size]
+        parts = halves(masks[split], self.places, numbers[split])
+        found_of = dict(zip(split, zip(parts, parts.sum(3).tolist(), strict=True), strict=True))
+        lows, beaten_by = least.tolist(), beaten.tolist()
+        for i in still:
+            known = batch[i].answer, kept[i], min(batch[i].beaten, beaten_by[i]), lows[i]
+            some = found_of.get(i, (masks[i : i + 1], sizes[i : i + 1]))
+            self.next += [search._cell(mask.copy(), *known, n) for mask, n in zip(*some, strict=True) if all(n)]
 
     def _rivals(self, batch: list[Cell], right: Tensor) -> Tensor:
         """The classes to compare with, as many columns as the cell with most of them has; others have one repeated."""
@@ -501,16 +509,16 @@ class OneToken:
 
     def _decided_wrong(self, batch: list[Cell], chosen: Tensor, right: Tensor, at: Tensor) -> Decided:
         """Cells that are wrong throughout: all inputs of small ones, of others the one of the bound and a drawn one."""
-        tokens, answers = [], []
         rows = chosen.nonzero().squeeze(1).tolist()
+        small = [batch[i] for i in rows if batch[i].size <= LISTED]
+        each = self._tokens(rows_of(self._masks(small)), batch[0].mask)
+        listed, tokens = iter(torch.split(each, [cell.size for cell in small])), list[Tensor]()
         for i in rows:
-            cell = batch[i]
-            if cell.size <= LISTED:
-                found = self._tokens(rows_of(cell.mask[self.places]), cell.mask)
+            if batch[i].size <= LISTED:
+                tokens.append(next(listed))
             else:
-                found = torch.cat([self._tokens(at[i : i + 1], cell.mask), self._drawn([cell.mask])])
-            tokens.append(found)
-            answers.append(right[i].expand(len(found)))
+                tokens.append(torch.cat([self._tokens(at[i : i + 1], batch[i].mask), self._drawn([batch[i].mask])]))
+        answers = [right[i].expand(len(found)) for i, found in zip(rows, tokens, strict=True)]
         every, size = torch.cat(tokens), sum(batch[i].size for i in rows)
         low = torch.full((len(every),), -torch.inf, dtype=torch.float64)
         masks = tuple(batch[i].mask for i in rows)
@@ -522,23 +530,9 @@ class OneToken:
         ranks = np.where(every, self.search.rng.random(every.shape), -1.0).argmax(-1)
         return self._tokens(torch.from_numpy(ranks), masks[0])
 
-    def _split(self, cell: Cell, place: int, entries: npt.NDArray[np.float64], least: float) -> None:
-        """Two cells, by the middle of the values of `spread` at a position."""
-        allowed = cell.mask[self.places[place]]
-        ranks = np.flatnonzero(allowed)
-        values = entries[ranks]
-        upper = values > values.min() / 2 + values.max() / 2
-        if upper.all() or not upper.any():
-            upper = np.arange(len(ranks)) >= len(ranks) // 2
-        for part in (ranks[upper], ranks[~upper]):
-            row = np.zeros_like(allowed)
-            row[part] = True
-            mask = with_part(cell.mask, self.places[place], row)
-            self.next.append(self.search._cell(mask, cell.answer, cell.rivals, cell.beaten, least))
-
     def _run(self, batch: list[Cell]) -> Iterator[Decided]:
         """All inputs of small cells, by tables; those that these leave open come by themselves."""
-        ranks = torch.cat([rows_of(cell.mask[self.places]) for cell in batch])
+        ranks = rows_of(self._masks(batch))
         tokens = self._tokens(ranks, batch[0].mask)
         parts = torch.split(tokens, [cell.size for cell in batch])
         right = torch.cat([self._columns(cell, rows) for cell, rows in zip(batch, parts, strict=True)])
@@ -559,10 +553,22 @@ class OneToken:
         return torch.tensor([self.search.columns[int(label)] for label in found.tolist()])
 
 
-def widest_places(masks: Mask, numbers: npt.NDArray[np.float64]) -> list[int]:
-    """The place of each cell with several tokens whose numbers spread most: all (cells, places, ranks)."""
-    spread = np.where(masks, numbers, -np.inf).max(2) - np.where(masks, numbers, np.inf).min(2)
-    found: list[int] = np.where(masks.sum(2) > 1, spread, -1.0).argmax(1).tolist()
+def halves(masks: Mask, places: list[int], numbers: npt.NDArray[np.float64]) -> Mask:
+    """Each cell in two, by the numbers at the place where those of its tokens spread most.
+
+    Shapes: masks (cells, positions, ranks), numbers (cells, places, ranks); (cells, 2, positions, ranks).
+    """
+    rows, at = np.arange(len(masks)), masks[:, places]
+    most, least = np.where(at, numbers, -np.inf).max(2), np.where(at, numbers, np.inf).min(2)
+    widest = np.where(at.sum(2) > 1, most - least, -1.0).argmax(1)
+    allowed, middle = at[rows, widest], ((1 - FEWER) * least + FEWER * most)[rows, widest, None]
+    upper = allowed & (numbers[rows, widest] > middle)
+    count = allowed.sum(1, keepdims=True)
+    is_alike = ~upper.any(1)
+    upper[is_alike] = (allowed & (allowed.cumsum(1) > count // 2))[is_alike]
+    found = np.stack([masks, masks], 1)
+    position = np.array(places)[widest]
+    found[rows, 0, position], found[rows, 1, position] = upper, allowed & ~upper
     return found
 
 
@@ -585,19 +591,23 @@ def in_order(mask: Mask, groups: list[list[int]]) -> Mask:
 
 
 def in_parts(batch: list[Cell], functions: list[int]) -> list[list[Cell]]:
-    """Some cells in parts of about as many numbers, each of cells with alike many functions and sizes of sets."""
+    """Some cells in parts of about as many numbers, each of cells with alike many functions and sizes of sets.
+
+    All cells of a part have as many functions as the one with most; parts that are small may be of any.
+    """
     sizes = [sorted(cell.sizes, reverse=True) for cell in batch]
     keys = [(n.bit_length(), each) for n, each in zip(functions, sizes, strict=True)]
-    numbers = [n * sum(each) for n, each in zip(functions, sizes, strict=True)]
-    most = max(sum(numbers) // PARTS, LEAST_PART)
+    most = max(sum(n * sum(each) for n, each in zip(functions, sizes, strict=True)) // PARTS, LEAST_PART)
     parts = list[list[Cell]]()
-    level, room = 0, 0
+    entries, largest, room = 0, 0, 0
     for i in sorted(range(len(batch)), key=keys.__getitem__):
-        if room <= 0 or keys[i][0] > level:
+        more = sum(sizes[i])
+        if room <= 0 or entries * (functions[i] - largest) > WASTED:
             parts.append([])
-            level, room = keys[i][0], most
+            entries, largest, room = 0, 0, most
         parts[-1].append(batch[i])
-        room -= numbers[i]
+        entries, largest = entries + more, max(largest, functions[i])
+        room -= functions[i] * more
     return parts
 
 
@@ -618,6 +628,19 @@ def entries_of(masks: Mask) -> Entries:
     return Entries.of(np.concatenate([masks, fixed], 1))
 
 
-def rows_of(mask: Mask) -> Tensor:
-    """All combinations of one rank at each place: (inputs, places)."""
-    return torch.cartesian_prod(*(torch.from_numpy(np.flatnonzero(row)) for row in mask)).reshape(-1, len(mask))
+def rows_of(masks: Mask) -> Tensor:
+    """All combinations of one rank at each place, of one cell after the other: (inputs, places).
+
+    >>> rows_of(np.array([[[True, True], [True, True]], [[False, True], [True, False]]])).tolist()
+    [[0, 0], [0, 1], [1, 0], [1, 1], [1, 0]]
+    """
+    cells, places, _ = masks.shape
+    listed, sizes = np.argsort(~masks, axis=2, kind="stable"), masks.sum(2)
+    total = sizes.prod(1)
+    cell = np.repeat(np.arange(cells), total)
+    at = np.arange(len(cell)) - np.repeat(total.cumsum() - total, total)
+    found = np.empty((len(cell), places), dtype=np.int64)
+    for place in reversed(range(places)):
+        at, rank = np.divmod(at, sizes[cell, place])
+        found[:, place] = listed[cell, place, rank]
+    return torch.from_numpy(found)

@@ -107,6 +107,12 @@ class Tables:
         return self._shares(self.rounding * self.values.abs() + self.value_radii, self.head)
 
     @cached_property
+    def value_errors_by_head(self) -> Tensor:
+        """The same as one matrix, 0 where an atom is another head's: (atoms, 2 heads), first s, then a."""
+        is_own = self.head.unsqueeze(1) == torch.arange(len(self.weights))
+        return torch.cat([torch.where(is_own, x.unsqueeze(1), 0.0) for x in self.value_errors], 1)
+
+    @cached_property
     def weight_errors(self) -> tuple[Tensor, Tensor]:
         """The same of each head's weights."""
         errors = self.rounding * self.weights + self.weight_radii
@@ -226,7 +232,7 @@ class Quotients:
         middle = centre[:, : self.n_atoms] / centre[:, self.n_atoms + self.head]
         self.middle = middle.clamp(-tables.largest, tables.largest)
         self.most = high
-        self.value_errors, self.weight_errors = tables.value_errors, tables.weight_errors
+        self.value_errors, self.weight_errors = tables.value_errors_by_head, tables.weight_errors
         self.faint = (self.terms + 2) * self.places * LEAST * 2
 
     @property
@@ -275,10 +281,8 @@ class Quotients:
 
     def errors(self, u: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
         """Numbers s, a: any sum of T_h over the places is off by at most s Z_h + a; (heads, cells, functions) each."""
-        size = u.abs()
-        (x_share, x_rest), (w_share, w_rest) = self.value_errors, self.weight_errors
-        of_x = [(size[..., part] @ x_share[part], size[..., part] @ x_rest[part]) for part in self.parts]
-        share, rest = (torch.stack(found) for found in zip(*of_x, strict=True))
+        w_share, w_rest = self.weight_errors
+        share, rest = torch.split((u.abs() @ self.value_errors).permute(2, 0, 1), self.n_heads)
         share = (share + mu.abs() * w_share[:, None, None]) * ENLARGE + (self.terms + 2) * LEAST
         rest = (rest + mu.abs() * w_rest[:, None, None]) * (self.places * ENLARGE) + self.faint
         return share, rest
