@@ -77,7 +77,8 @@ class ShareBounds:
                     return
                 behind = moments.behind(k)
                 if behind is not None:
-                    self._narrow(table, k, *map(Fraction, behind.wrong))
+                    least, most = map(Fraction, behind.wrong)
+                    self._narrow(table, k, [(least, most)] * len(row.positions))
                     countable.append((table, k, behind))
             progress(done / len(chosen))
         self._count(countable, deadline)
@@ -97,7 +98,7 @@ class ShareBounds:
             is_late = (deadline.clock() - started) * sum(sizes) > available * done
             cell = CountedCell.of(table, k, behind, left_out)
             if cell is not None:
-                self._narrow(table, k, *cell.share(deadline, FEWEST_WHEN_LATE if is_late and done else 1))
+                self._narrow(table, k, cell.shares(deadline, FEWEST_WHEN_LATE if is_late and done else 1))
             done += size
 
     def _worth(self, table: Table, k: int) -> Fraction:
@@ -106,9 +107,9 @@ class ShareBounds:
         pairs = pairs_of(self.reduction.stored, table.row, [k])
         return pairs * (high - low) / max(1, number_of_points(table.row, table.stored.T, [k], table.stored.L))
 
-    def _narrow(self, table: Table, k: int, least: Fraction, most: Fraction) -> None:
-        """Takes what is known of the share of one query token and own count."""
-        for position in table.row.positions:
+    def _narrow(self, table: Table, k: int, shares: list[tuple[Fraction, Fraction]]) -> None:
+        """Takes what is known of the share of one query token and own count at each position."""
+        for position, (least, most) in zip(table.row.positions, shares, strict=True):
             low, high = self.shares.get((position, table.t, k), (Fraction(0), Fraction(1)))
             self.shares[position, table.t, k] = max(low, least), min(high, most)
 
