@@ -21,6 +21,7 @@ from verify.tasks.histogram.task import Progress
 WORTH = 1e-3  # of the open pairs: own counts that hold less are not bounded
 CLOSE = 0.1  # of the largest weight, by which the weights of all slots may differ that are bounded together
 BEFORE_COUNTING = 0.05  # of the time, for means and variances where multisets will be counted
+CLOSER = 1.6  # times as long as counting a cell takes, where all that is near a tie is looked at closer
 FEWEST_WHEN_LATE = 3  # of LANES multisets that are near a tie, to be looked at closer where time runs short
 LEFT_OUT = 0.005, 0.01, 0.02  # on what shares rivals may be ahead that are not counted: the first that time allows
 
@@ -88,18 +89,20 @@ class ShareBounds:
         if self.reduction.stored.A is None:
             return
         cells.sort(key=lambda cell: -self._worth(*cell[:2]))
-        seconds = [sum(seconds_to_count(*cell, share) for cell in cells) for share in LEFT_OUT]
-        left_out = next((x for x, each in zip(LEFT_OUT, seconds, strict=True) if each < deadline.left()), LEFT_OUT[-1])
-        started, available, done = deadline.clock(), deadline.left(), 0
-        sizes = [number_of_points(table.row, self.reduction.stored.T, [k], table.stored.L) for table, k, _ in cells]
-        for (table, k, behind), size in zip(cells, sizes, strict=True):
+        seconds = np.array([[seconds_to_count(*cell, share) for cell in cells] for share in LEFT_OUT])
+        started, planned = deadline.clock(), 0.0
+        for i, (table, k, behind) in enumerate(cells):
             if deadline.is_up():
                 return
-            is_late = (deadline.clock() - started) * sum(sizes) > available * done
-            cell = CountedCell.of(table, k, behind, left_out)
+            now = deadline.clock()
+            pace = (now - started) / planned if planned else 1.0
+            rest, left = pace * seconds[:, i:].sum(1), deadline.at - now
+            chosen = int(np.argmax(np.append(CLOSER * rest[:-1] < left, True)))
+            is_late = rest[chosen] + (CLOSER - 1) * pace * seconds[chosen, i] > left
+            cell = CountedCell.of(table, k, behind, LEFT_OUT[chosen])
             if cell is not None:
-                self._narrow(table, k, cell.shares(deadline, FEWEST_WHEN_LATE if is_late and done else 1))
-            done += size
+                self._narrow(table, k, cell.shares(deadline, FEWEST_WHEN_LATE if is_late else 1))
+            planned += seconds[chosen, i] * (1 if is_late else CLOSER)
 
     def _worth(self, table: Table, k: int) -> Fraction:
         """How many open pairs there are for each multiset."""

@@ -157,7 +157,8 @@ def enter(entries: np.ndarray, number: int, prefixes: np.ndarray, found: np.ndar
 
 POINTERS = ("larger", "smaller", "i_larger", "i_smaller", "leaves", "table", "W", "error", "f", "f_from", "low",
             "limit", "wrong", "counted", "entries", "number", "reach", "values", "shifts", "drift", "held_larger",
-            "held_smaller", "masks", "rest", "multiple", "apart", "variance", "slide", "weights", "shares")  # fmt: skip
+            "held_smaller", "places", "rest", "multiple", "apart", "variance", "slide", "weights",
+            "shares")  # fmt: skip
 NUMBERS = ("first", "last", "stride", "most", "fewest")
 
 
@@ -176,7 +177,7 @@ def _compiled(r: int, rivals: int, shape: LoopShape | None = None) -> Loop:
         orders, near, last, share, fewest = (number,) * 14, number, 0.0, 0.0, 1
         if asked.closer is not None:
             of, near = asked.closer.orders, asked.closer.near
-            orders = of.reach, of.values, of.shifts, of.drift, of.larger, of.smaller, of.masks, of.rest
+            orders = of.reach, of.values, of.shifts, of.drift, of.larger, of.smaller, of.places, of.rest
             orders = *orders, of.dominance.multiple, of.dominance.apart, of.variance, of.slide
             orders = *orders, asked.closer.weights, asked.closer.shares
             last, share, fewest = float(of.last), float(of.share), of.fewest
@@ -243,14 +244,12 @@ class LoopSource:
             f"declare {V} @llvm.fmuladd.v{LANES}f32({V}, {V}, {V})",
             f"declare i64 @llvm.vector.reduce.add.v{LANES}i64({L})",
             f"declare float @llvm.vector.reduce.fadd.v{LANES}f32(float, {V})",
-            f"declare i32 @llvm.vector.reduce.smax.v{LANES}i32({I})",
-            f"declare i{LANES} @llvm.vector.reduce.or.v{LANES}i{LANES}({SHORT})",
+            f"declare {V} @llvm.masked.gather.v{LANES}f32.v{LANES}p0({POINTED}, i32, {MASK}, {V})",
             f"declare i{LANES} @llvm.ctpop.i{LANES}(i{LANES})",
             f"declare {DOUBLE} @llvm.fmuladd.v{LANES}f64({DOUBLE}, {DOUBLE}, {DOUBLE})",
             f"declare {V} @llvm.sqrt.v{LANES}f32({V})",
             "declare i32 @llvm.cttz.i32(i32, i1)",
             "declare float @llvm.fabs.f32(float)",
-            "declare float @llvm.sqrt.f32(float)",
             f"define i64 @judge({', '.join([*arguments, *given])}) {{",
             "entry:",
             f"  %u = alloca [{self.r} x float], align 64",
@@ -258,6 +257,7 @@ class LoopSource:
         if self.shape is not None:
             for name, size in (("alpha", self.neurons), ("beta", self.neurons), ("held", LANES * self.shape.tokens),
                                ("sums", LANES * self.vectors * self.rivals),
+                               ("squares", LANES * self.shape.tokens), ("R", LANES), ("root", LANES),
                                *((name, LANES * LANES * self.shape.positions) for name in ENDS)):  # fmt: skip
                 self.do(f"%{name} = alloca [{max(1, size)} x float], align 64")
         self.slope, self.rest = self.splat("float", "%slope"), self.splat("float", "%rest.slope")
@@ -540,18 +540,21 @@ class LoopSource:
 
     def _shares(self, v: int, row: str, is_turned: str, shape: LoopShape) -> None:
         """Takes the shares of the orders in which a rival is ahead, or behind, of each lane that it may turn."""
-        total, moved, bent = self._spread(v, shape, is_turned)
-        root = self.splat("float", self.new(f"call float @llvm.sqrt.f32(float {total})"))
-        total, bent, less = (self.splat("float", x) for x in (total, bent, "%slots.less"))
-        parts = []
-        for w, x in enumerate(moved):
-            variance, slide = (self.load(V, f"%{name}", "float", str(LANES * w)) for name in ("variance", "slide"))
-            variance = self.new(f"fadd {V} {self.new(f'fmul {V} {variance}, {total}')}, {_all_of(FLUSHED)}")
-            off = self.new(f"fadd {V} {self.new(f'fmul {V} {slide}, {root}')}, {bent}")
-            parts.append((x, off, variance, self.new(f"fmul {V} {less}, {variance}")))
+        R, moved, bent = self._spread(v, shape, is_turned)
+        for name, x in (("R", R), ("root", self.new(f"call {V} @llvm.sqrt.v{LANES}f32({V} {R})"))):
+            self.do(f"store {V} {x}, ptr %{name}, align 4")
+        bent, less = (self.splat("float", x) for x in (bent, "%slots.less"))
+        factors = [
+            [self.load(V, f"%{name}", "float", str(LANES * w)) for name in ("variance", "slide")]
+            for w in range(shape.positions)
+        ]
         lane = self._each_lane(f"lane{v}", is_turned)
         f = self.splat("float", self.load("float", "%sums", "float", self.new(f"add i64 {row}, {lane}")))
-        for w, (x, off, variance, most) in enumerate(parts):
+        R, root = (self.splat("float", self.load("float", f"%{name}", "float", lane)) for name in ("R", "root"))
+        for w, (x, (variance, slide)) in enumerate(zip(moved, factors, strict=True)):
+            variance = self.new(f"fadd {V} {self.new(f'fmul {V} {variance}, {R}')}, {_all_of(FLUSHED)}")
+            off = self.new(f"fadd {V} {self.new(f'fmul {V} {slide}, {root}')}, {bent}")
+            most = self.new(f"fmul {V} {less}, {variance}")
             g, at = self.new(f"fadd {V} {f}, {x}"), self._vector(lane, w, shape.positions)
             behind, ahead = (self.at(f"%{name}", "float", at) for name in ENDS)
             share = self._cantelli(self.new(f"fsub {V} {g}, {off}"), variance, most)
@@ -589,7 +592,9 @@ class LoopSource:
                 into = self.at("%shares", "double", str(LANES * (end * shape.positions + w)))
                 before = self.new(f"load {DOUBLE}, ptr {into}, align 8")
                 wide = self.new(f"fpext {V} {share} to {DOUBLE}")
-                more = self.new(f"call {DOUBLE} @llvm.fmuladd.v{LANES}f64({DOUBLE} {wide}, {DOUBLE} {weight}, {DOUBLE} {before})")
+                more = self.new(
+                    f"call {DOUBLE} @llvm.fmuladd.v{LANES}f64({DOUBLE} {wide}, {DOUBLE} {weight}, {DOUBLE} {before})"
+                )
                 self.do(f"store {DOUBLE} {more}, ptr {into}, align 8")
         self._end_of_lanes(f"add.lane{v}")
 
@@ -636,23 +641,23 @@ class LoopSource:
         away = [self.new(f"fsub {V} {x}, {middle}") for x in q]
         squares = [self.new(f"fmul {V} {x}, {x}") for x in away]
         total = self._sum_of([self.new(f"fmul {V} {n}, {x}") for n, x in zip(held, squares, strict=True)])
+        totals = self.splat("float", total)
+        for w, x in enumerate(squares):
+            self.do(f"store {V} {x}, ptr {self.at('%squares', 'float', str(LANES * w))}, align 4")
         for place in range(shape.leaf):
-            chosen = []
-            for w, x in enumerate(squares):
-                row = self.new(f"mul i64 %stride, {place * shape.tokens + w}")
-                at = self.new(f"add i64 {row}, {self.new(f'add i64 %j, {LANES * v}')}")
-                tokens = self.load(SHORT, "%masks", f"i{LANES}", at, 2)
-                tokens = self.new(f"select {MASK} {is_turned}, {SHORT} {tokens}, {SHORT} zeroinitializer")
-                bits = self.new(f"call i{LANES} @llvm.vector.reduce.or.v{LANES}i{LANES}({SHORT} {tokens})")
-                mask = self.new(f"bitcast i{LANES} {bits} to {MASK}")
-                chosen.append(self.new(f"select {MASK} {mask}, {V} {x}, {V} zeroinitializer"))
-            total = self.new(f"fadd float {total}, {self._most(chosen)}")
+            row = self.new(f"mul i64 %stride, {place}")
+            begin = self.new(f"add i64 %j, {LANES * v}")
+            tokens = self.load(I, "%places", "i32", self.new(f"add i64 {row}, {begin}"))
+            at = self.new(f"getelementptr float, ptr %squares, {I} {tokens}")
+            asked = f"{POINTED} {at}, i32 4, {MASK} {is_turned}, {V} zeroinitializer"
+            found = self.new(f"call {V} @llvm.masked.gather.v{LANES}f32.v{LANES}p0({asked})")
+            totals = self.new(f"fadd {V} {totals}, {found}")
         moved = []
         for w, x in enumerate(shifts):
             drift = self.load(V, "%drift", "float", str(LANES * w))
             moved.append(self.new(f"fadd {V} {x}, {self.new(f'fmul {V} {drift}, {middle}')}"))
         larger = self.new(f"fmul float {bent}, {ABOVE!r}")
-        return total, moved, self.new(f"fadd float {larger}, {self.load('float', '%rest', 'float', f'%c{v}')}")
+        return totals, moved, self.new(f"fadd float {larger}, {self.load('float', '%rest', 'float', f'%c{v}')}")
 
     def _linear(self, v: int, starts: list[str], sizes: list[tuple[str, int]]) -> tuple[list[str], str]:
         """Rows of tokens and positions with what neurons add to them, and what those add that are bent."""
@@ -690,16 +695,6 @@ class LoopSource:
         for x in vectors[1:]:
             total = self.new(f"fadd {V} {total}, {x}")
         return self.new(f"call reassoc float @llvm.vector.reduce.fadd.v{LANES}f32(float 0.0, {V} {total})")
-
-    def _most(self, vectors: list[str]) -> str:
-        """The largest of numbers that are not negative, which are in the order of their bits."""
-        bits = [self.new(f"bitcast {V} {x} to {I}") for x in vectors]
-        most = bits[0]
-        for x in bits[1:]:
-            most = self.new(f"select {MASK} {self.new(f'icmp sgt {I} {x}, {most}')}, {I} {x}, {I} {most}")
-        return self.new(
-            f"bitcast i32 {self.new(f'call i32 @llvm.vector.reduce.smax.v{LANES}i32({I} {most})')} to float"
-        )
 
     def _added(self, mask: str, begin: str, total: str) -> str:
         """The total and f of the leaves in a mask."""
@@ -747,4 +742,4 @@ DOUBLE = f"<{LANES} x double>"
 ONES = f"<{', '.join(['i1 true'] * LANES)}>"
 INFINITE = f"<{', '.join(['float 0x7FF0000000000000'] * LANES)}>"
 ENDS = {"behind": "zeroinitializer", "ahead": _all_of(1.0)}  # of each lane at each position, and where they start
-SHORT = f"<{LANES} x i{LANES}>"
+POINTED = f"<{LANES} x ptr>"

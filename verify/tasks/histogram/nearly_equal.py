@@ -1,9 +1,9 @@
 """The share of a cell's wrong inputs by counting all its multisets, where the slots' weights are nearly equal.
 
-A multiset stands for all orders of its tokens, within a radius: it is surely wrong, surely right, or near a tie. All are
-counted, and those near a tie by the share of their orders that are wrong, of each position by itself (orders.py). What is rare is left out and its
-share known: rivals that are hardly ever ahead, neurons that hardly ever change sides, and orders that take a difference
-out of its radius.
+A multiset stands for all orders of its tokens, within a radius: it is surely wrong, surely right, or near a tie. All
+are counted, and those near a tie by the share of their orders that are wrong, of each position by itself (orders.py).
+What is rare is left out and its share known: rivals that are hardly ever ahead, neurons that hardly ever change sides,
+and orders that take a difference out of its radius.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class CountedCell:
     def shares(self, deadline: Deadline, fewest: int = 1) -> list[tuple[Fraction, Fraction]]:
         """At least and at most what share is wrong at each position; 0 and 1 where time did not suffice.
 
-        Vectors of multisets are looked at closer where at least the fewest are near a tie. Shares of orders are summed in
-        float64, whose error is far less than OF_SUMS for what one call of the loop sees.
+        Vectors of multisets are looked at closer where at least the fewest are near a tie. Shares of orders are summed
+        in float64, whose error is far less than OF_SUMS for what one call of the loop sees.
         """
         orders = replace(self.orders, fewest=fewest)
         prefixes, (_, rivals) = self.narrow.prefixes, self.narrow.W.shape

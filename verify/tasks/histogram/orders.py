@@ -6,29 +6,29 @@ the others (1/2) only |e_i| <= reach_i is known of what a form is off by. A diff
 
     sum_s x_s q(token of slot s) + sum_i alpha_i d_i shift_i, and at most 1/2 sum |d_i| reach_i over the others,
 
-with q(t) = sum_i alpha_i d_i v_i(t). Let c be any number, y_s = x_s less their mean, X the sum of the x_s, and R the sum
-of (q(t) - c)^2 over the slots' tokens t, at most. The first sum is Z + X c + (X / n) sum over the tokens of (q(t) - c),
+with q(t) = sum_i alpha_i d_i v_i(t). Let c be any number, y_s = x_s less their mean, X the sum of the x_s, and R at
+least the sum of (q(t) - c)^2 over the slots' tokens t. The first sum is Z + X c + (X / n) sum of (q(t) - c) over them,
 
     Z = sum_s y_s (q(token of slot s) - c),   |Z| <= |y| sqrt(R),   E Z = 0,   E Z^2 <= |y|^2 R / (n - 1) = v,
 
-and its last term at most |X| sqrt(R / n). E Z = 0 as each slot holds each token alike often, and the y_s add up to zero.
-The covariance of two slots' values is -1 / (n - 1) of a slot's variance, which is at most R / n, and
-sum_s y_s^2 - sum_{s != s'} y_s y_s' / (n - 1) = |y|^2 n / (n - 1).
+and its last term at most |X| sqrt(R / n). E Z = 0 as each slot holds each token alike often, and the y_s add up to 0.
+A slot's variance is at most R / n, the covariance of two slots -1 / (n - 1) of it, and
 
-So the difference is g + Z, but for at most b. Let m = g - b. By Cantelli's inequality it is not positive in at most a share
+    sum_s y_s^2 - sum_{s != s'} y_s y_s' / (n - 1) = |y|^2 n / (n - 1).
 
-    v / (v + m^2) of the orders if m > 0, and in none if m > |y| sqrt(R), that is m^2 > (n - 1) v;
+So the difference is g + Z, but for at most b. Let m = g - b. By Cantelli's inequality it is not positive in at most
 
-it is positive in at most the same share with m = -g - b. Some difference is not positive in at most the sum of the first
-shares, and in at least what the least of the second ones leaves. That holds for each position by itself.
+    a share v / (v + m^2) of the orders if m > 0, and in none if m > |y| sqrt(R), that is m^2 > (n - 1) v;
 
-c is near the mean of q. The tokens of the prefix are the same for all the multisets; one of a leaf adds the largest
-square among the tokens that the multisets have in its place.
+it is positive in at most the same share with m = -g - b. Some difference is not positive in at most the sum of the
+first shares, and in at least what the least of the second ones leaves. That holds for each position by itself.
 
-Rounding. All is float32. Sums of what is positive are off by a factor that ABOVE covers, and so is the square of m; what
-q and the shifts are off by, relative to the sums of their absolute terms, is part of `rest`, and so is what underflows,
-and the rounding of g (DIFFERENCE). A share near 1 is off by a few units of float32, far less than ABSOLUTE; one that is
-not a number says nothing.
+c is near the mean of q over the tokens of the prefix, which are the same for all the multisets.
+
+Rounding. All is float32. Sums of what is positive are off by a factor that ABOVE covers, and so is the square of m.
+What q, the shifts and y are off by, relative to the sums of their absolute terms, is part of `rest`, and so is what
+underflows, and the rounding of g (DIFFERENCE). A share near 1 is off by a few units of float32, far less than ABSOLUTE;
+one that is not a number says nothing.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Orders:
 
     Shapes: reach (neurons,); values (neurons + rivals, tokens) and shifts (neurons + rivals, positions), at last those
     of the neurons that are on, for each rival, and drift (positions,), with zeros up to whole vectors; larger and
-    smaller (n, tokens) how often halves of prefixes hold each token, with the slots that hold the query token; masks
-    (tokens of a leaf, vectors, leaves) the token in each place of a leaf, as a bit of a vector; rest (rivals,);
+    smaller (n, tokens) how often halves of prefixes hold each token, with the slots that hold the query token; places
+    (tokens of a leaf, leaves) the token in each place of a leaf, with zeros behind them; rest (rivals,);
     variance and slide (positions,) what multiplies R to give v, and the root of R to give b, in whole vectors. `last`
     is n - 1, `share` one by the tokens of a prefix. Vectors are looked at closer where at least the `fewest` of their
     multisets are near a tie.
@@ -99,7 +99,7 @@ class Orders:
     drift: Single
     larger: Single
     smaller: Single
-    masks: np.ndarray
+    places: np.ndarray
     rest: Single
     variance: Single
     slide: Single
@@ -137,7 +137,7 @@ class Orders:
             _in_vectors(drift[None])[0],
             larger,
             smaller,
-            _masks(leaves, larger.shape[1] // LANES),
+            np.ascontiguousarray(np.pad(leaves.T.astype(np.int32), ((0, 0), (0, 2 * LANES)))),
             above(rest),
             _in_vectors(above(((x - x.mean(1, keepdims=True)) ** 2).sum(1) * (ABOVE / max(1, slots - 1)))[None])[0],
             _in_vectors(above(np.abs(drift) * (ABOVE / np.sqrt(slots)))[None])[0],
@@ -166,10 +166,9 @@ class Orders:
         is_turned = is_near & ~is_ahead & (sums - narrow.error[:, None, None] <= 0)
         c, of = np.nonzero(is_turned.any(2))
         held = self.larger[prefixes.larger[at[i[of]]]] + self.smaller[prefixes.smaller[at[i[of]]]]
-        bits = np.bitwise_or.reduce(np.where(is_turned[c, of], self.masks[:, :, lanes[of]], np.uint16(0)), axis=3)
-        R, moved, bent = self._spread(narrow.W[:, c], c, alpha[:, of], beta[:, of], held, bits)
+        R, moved, bent = self._spread(narrow.W[:, c], c, alpha[:, of], beta[:, of], held, self.places[:, lanes[of]])
         turned, lane = np.nonzero(is_turned[c, of])
-        shares = self.shares(sums[c[turned], of[turned], lane], R[turned], moved[turned], bent[turned])
+        shares = self.shares(sums[c[turned], of[turned], lane], R[turned, lane], moved[turned], bent[turned])
         behind, ahead = (np.full((len(i), LANES, total.shape[1]), x, np.float32) for x in (0, 1))
         np.add.at(behind, (of[turned], lane), shares[0])
         np.minimum.at(ahead, (of[turned], lane), shares[1])
@@ -189,19 +188,17 @@ class Orders:
         return alpha, np.where(is_on | is_off, np.float32(0), self.reach[:, None] * np.float32(0.5))
 
     def _spread(
-        self, W: Single, c: np.ndarray, alpha: Single, beta: Single, held: Single, bits: np.ndarray
+        self, W: Single, c: np.ndarray, alpha: Single, beta: Single, held: Single, leaves: np.ndarray
     ) -> tuple[Single, Single, Single]:
-        """R (m,), the positions' g - f (m, positions), and the part of b (m,) that is of no position.
+        """R (m, LANES), the positions' g - f (m, positions), and the part of b (m,) that is of no position.
 
-        They are of differences to rivals c (m,) in blocks of these sides (neurons, m).
+        They are of differences to rivals c (m,) in blocks of these sides (neurons, m) and leaves (places, m, LANES).
         """
         neurons = len(alpha)
         q, shift = (rows[neurons + c] + (W * alpha).T @ rows[:neurons] for rows in (self.values, self.shifts))
         centre = self.share * (held * q).sum(1, keepdims=True)
         squares = (q - centre) ** 2
-        total = (held * squares).sum(1)
-        for of_place in np.moveaxis(bits, 2, 1):  # (m, vectors)
-            total += np.where((of_place[:, :, None] >> np.arange(LANES) & 1).reshape(squares.shape), squares, 0).max(1)
+        total = (held * squares).sum(1, keepdims=True) + np.take_along_axis(squares[None], leaves, 2).sum(0)
         bent: Single = (np.abs(W) * beta).sum(0) * np.float32(ABOVE) + self.rest[c]
         return total, shift + self.drift * centre, bent.astype(np.float32)
 
@@ -228,13 +225,4 @@ def _held(tokens: np.ndarray, width: int) -> Single:
     """How often multisets (n, size) hold each token, in whole vectors (n, tokens)."""
     found, index = np.zeros((len(tokens), width + -width % LANES), dtype=np.float32), np.arange(len(tokens))
     np.add.at(found, (index[:, None], tokens), 1)
-    return found
-
-
-def _masks(leaves: np.ndarray, vectors: int) -> np.ndarray:
-    """The token in each place of each leaf (n, size), as a bit of one of a place's vectors: (size, vectors, n')."""
-    number, size = leaves.shape
-    found = np.zeros((size, vectors, number + 2 * LANES), dtype=np.uint16)
-    place, index = np.arange(size), np.arange(number)[:, None]
-    found[place, leaves // LANES, index] = 1 << leaves % LANES
     return found
