@@ -14,6 +14,7 @@ from constructions.histogram import HistogramTransformer
 from tests.clocks import ENDLESS
 from tests.histogram.test_moments import logits_times_D, model, tables
 from tests.planted import planted
+from verify.frame.clock import Budget
 from verify.frame.decide import silent
 from verify.tasks.histogram import bracket, loops, nearly_equal, prefixes
 from verify.tasks.histogram.bracket import ShareBounds
@@ -200,10 +201,28 @@ def test_sums_in_parts(kind):
 
 
 def test_time_that_is_up():
-    """Nothing is known of a cell whose counting did not come to an end."""
-    table, k, behind, _ = cells(0, "lin")[0]
-    cell, over = CountedCell.of(table, k, behind, 0.02), ENDLESS.deadline().moved_to(0.0)
-    assert set(cell.shares(over)) == {(0, 1)}
+    """All is open of a cell that is not counted at all, and what is not counted of one that is in part."""
+    assert not any(cut_short_is_broken(seed) for seed in SEEDS)
+
+
+def cut_short_is_broken(seed):
+    """Whether some share is not in its bracket after one, two, ... looks, or a bracket gets no narrower with more."""
+    for table, k, behind, wrong in cells(seed, "lin"):
+        cell, widths = CountedCell.of(table, k, behind, 0.02), []
+        for looks in range(1, 4):
+            shares = cell.shares(Budget.counting(looks).deadline())
+            if not all(least <= share <= most for share, (least, most) in zip(wrong, shares, strict=True)):
+                return True
+            widths.append(sum(most - least for least, most in shares))
+        if widths != sorted(widths, reverse=True) or cell.shares(Budget(0.0).deadline()) != [(0, 1)] * table.stored.L:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("wrong", ["0, 0 * prefixes", "1, prefixes"])
+def test_a_fault_in_what_is_cut_short_is_found(wrong):
+    with planted(CountedCell, "shares", "0, prefixes", wrong):
+        assert any(cut_short_is_broken(seed) for seed in SEEDS)
 
 
 def test_what_is_known_is_only_narrowed():

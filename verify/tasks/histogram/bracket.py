@@ -21,6 +21,7 @@ from verify.tasks.histogram.task import Progress
 WORTH = 1e-3  # of the open pairs: own counts that hold less are not bounded
 CLOSE = 0.1  # of the largest weight, by which the weights of all slots may differ that are bounded together
 BEFORE_COUNTING = 0.05  # of the time, for means and variances where multisets will be counted
+FOR_COUNTING = 0.97  # of the time that is left, for cells that are yet to be counted as planned
 CLOSER = 1.6  # times as long as counting a cell takes, where all that is near a tie is looked at closer
 FEWEST_WHEN_LATE = 3  # of LANES multisets that are near a tie, to be looked at closer where time runs short
 LEFT_OUT = 0.005, 0.01, 0.02  # on what shares rivals may be ahead that are not counted: the first that time allows
@@ -96,7 +97,7 @@ class ShareBounds:
                 return
             now = deadline.clock()
             pace = (now - started) / planned if planned else 1.0
-            rest, left = pace * seconds[:, i:].sum(1), deadline.at - now
+            rest, left = pace * seconds[:, i:].sum(1), FOR_COUNTING * (deadline.at - now)
             chosen = int(np.argmax(np.append(CLOSER * rest[:-1] < left, True)))
             is_late = rest[chosen] + (CLOSER - 1) * pace * seconds[chosen, i] > left
             cell = CountedCell.of(table, k, behind, LEFT_OUT[chosen])

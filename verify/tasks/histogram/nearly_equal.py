@@ -76,7 +76,7 @@ class CountedCell:
         return cls(replace(narrow, error=error), orders, tuple(table.row.positions), number, others, odd)
 
     def shares(self, deadline: Deadline, fewest: int = 1) -> list[tuple[Fraction, Fraction]]:
-        """At least and at most what share is wrong at each position; 0 and 1 where time did not suffice.
+        """At least and at most what share is wrong at each position; all is open that time did not suffice for.
 
         Vectors of multisets are looked at closer where at least the fewest are near a tie. Shares of orders are summed
         in float64, whose error is far less than OF_SUMS for what one call of the loop sees.
@@ -91,7 +91,8 @@ class CountedCell:
         of_orders = [[Fraction(0)] * positions, [Fraction(0)] * positions]
         while first < prefixes.number:
             if deadline.is_up():
-                return [(Fraction(0), Fraction(1))] * positions
+                wrong[first:], near[first:] = 0, prefixes.of_leaves[first:]
+                break
             before = int(prefixes.until[first - 1]) if first else 0
             last = max(first + 1, int(np.searchsorted(prefixes.until, before + A_LOOK, side="right")))
             zero = np.float32(0)
