@@ -22,6 +22,7 @@ from verify.tasks.histogram.loops import Closer, LoopAsked, LoopShape
 from verify.tasks.histogram.moments import Behind, Moments
 from verify.tasks.histogram.narrow import LANES, CellForms, Narrow
 from verify.tasks.histogram.nearly_equal import CountedCell
+from verify.tasks.histogram.on_device import DeviceLoop
 from verify.tasks.histogram.orders import Orders
 from verify.tasks.histogram.reduction import Reduction, mixing_weights
 from verify.tasks.histogram.stored import StoredModel
@@ -97,11 +98,11 @@ def test_fewer_are_looked_at_closer(is_compiled, monkeypatch):
                 assert least <= low and high <= most
 
 
-def of_closer_looks(cell):
-    """What a loop finds of a whole cell: orders that are wrong, near ties that are left, and shares of orders."""
+def of_closer_looks(cell, other=None):
+    """What numpy and another loop find of a cell: orders that are wrong, near ties that are left, and shares."""
     narrow, P, kept = cell.narrow, cell.narrow.prefixes, []
-    shape = LoopShape.of(narrow, cell.orders)
-    for loop in (loops.in_numpy, loops.loop_for(len(narrow.leaves), narrow.W.shape[1], shape)):
+    other = other or loops.loop_for(len(narrow.leaves), narrow.W.shape[1], LoopShape.of(narrow, cell.orders))
+    for loop in (loops.in_numpy, other):
         wrong, near = np.zeros(P.number, np.int64), np.zeros(P.number, np.int64)
         closer = Closer(cell.orders, near, P.outer.astype(float), np.zeros((2, len(cell.orders.variance))))
         entries, limit = np.empty((1 << 12, 4), np.int32), np.full(P.number, -1, np.int32)
@@ -198,6 +199,16 @@ def test_sums_in_parts(kind):
             due = (exact * is_on + np.maximum(exact, 0) * is_bent) @ readout
             assert (np.abs(found.T - due) <= narrow.error).all()
             assert (narrow.error < 1e-3).all()
+
+
+def test_a_device_looks_at_nothing_closer():
+    """Its loop finds what numpy's does where no vector has enough near a tie."""
+    for table, k, behind, _ in cells(3, "lin"):
+        cell = CountedCell.of(table, k, behind, 0.02)
+        cell.narrow = replace(cell.narrow, error=cell.narrow.error + np.float32(1))
+        cell.orders = replace(cell.orders, fewest=LANES + 1)
+        (wrong, near, _), (of_wrong, of_near, shares) = of_closer_looks(cell, DeviceLoop(torch.device("cpu")))
+        assert (wrong == of_wrong).all() and (near == of_near).all() and not shares.any()
 
 
 def test_time_that_is_up():

@@ -216,7 +216,7 @@ class Orders:
         return found
 
 
-def _in_vectors(rows: Array) -> Single:
+def _in_vectors(rows: Array | Single) -> Single:
     """Rows in float32, with zeros behind them up to whole vectors."""
     return np.ascontiguousarray(np.pad(rows, ((0, 0), (0, -rows.shape[1] % LANES))).astype(np.float32))
 
