@@ -1,7 +1,6 @@
 """Shares by counting multisets of nearly equal slots: enumeration's lie within them, and planted faults do not."""
 
 from copy import copy
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
@@ -18,11 +17,9 @@ from verify.frame.clock import Budget
 from verify.frame.decide import silent
 from verify.tasks.histogram import bracket, loops, nearly_equal, prefixes
 from verify.tasks.histogram.bracket import ShareBounds
-from verify.tasks.histogram.loops import Closer, LoopAsked, LoopShape
 from verify.tasks.histogram.moments import Behind, Moments
 from verify.tasks.histogram.narrow import LANES, CellForms, Narrow
 from verify.tasks.histogram.nearly_equal import CountedCell
-from verify.tasks.histogram.on_device import DeviceLoop
 from verify.tasks.histogram.orders import Orders
 from verify.tasks.histogram.reduction import Reduction, mixing_weights
 from verify.tasks.histogram.stored import StoredModel
@@ -98,35 +95,6 @@ def test_fewer_are_looked_at_closer(is_compiled, monkeypatch):
                 assert least <= low and high <= most
 
 
-def of_closer_looks(cell, other=None):
-    """What numpy and another loop find of a cell: orders that are wrong, near ties that are left, and shares."""
-    narrow, P, kept = cell.narrow, cell.narrow.prefixes, []
-    other = other or loops.loop_for(len(narrow.leaves), narrow.W.shape[1], LoopShape.of(narrow, cell.orders))
-    for loop in (loops.in_numpy, other):
-        wrong, near = np.zeros(P.number, np.int64), np.zeros(P.number, np.int64)
-        closer = Closer(cell.orders, near, P.outer.astype(float), np.zeros((2, len(cell.orders.variance))))
-        entries, limit = np.empty((1 << 12, 4), np.int32), np.full(P.number, -1, np.int32)
-        assert loop(LoopAsked(narrow, 0, P.number, np.float32(0), np.float32(0), limit, wrong, entries, closer))
-        kept.append((wrong, near, closer.shares))
-    return kept
-
-
-def test_both_loops_see_the_same():
-    """Shares of orders are off by roundings of float32, and what is near a tie is near for both."""
-    seen = 0
-    for table, k, behind, _ in cells(1, "lin") + cells(3, "lin"):
-        cell = CountedCell.of(table, k, behind, 0.02)
-        cell.narrow = replace(cell.narrow, error=cell.narrow.error + np.float32(2))  # so that much is near a tie
-        for fewest in (1, 3):
-            variance, rest = (x + np.float32(0.5) for x in (cell.orders.variance, cell.orders.rest))
-            cell.orders = replace(cell.orders, fewest=fewest, variance=variance, rest=rest)
-            (wrong, near, shares), (of_wrong, of_near, of_shares) = of_closer_looks(cell)
-            assert (wrong == of_wrong).all() and (near == of_near).all()
-            assert np.allclose(shares, of_shares, rtol=1e-4, atol=1e-3)
-            seen += int((shares[1] > shares[0]).any())
-    assert seen > 4, seen
-
-
 @pytest.mark.parametrize("share", first(1, [0.1, 0.9]))
 def test_rivals_that_are_left_out(share):
     """They are few enough that some rival is left out somewhere, and what they may do is added."""
@@ -199,16 +167,6 @@ def test_sums_in_parts(kind):
             due = (exact * is_on + np.maximum(exact, 0) * is_bent) @ readout
             assert (np.abs(found.T - due) <= narrow.error).all()
             assert (narrow.error < 1e-3).all()
-
-
-def test_a_device_looks_at_nothing_closer():
-    """Its loop finds what numpy's does where no vector has enough near a tie."""
-    for table, k, behind, _ in cells(3, "lin"):
-        cell = CountedCell.of(table, k, behind, 0.02)
-        cell.narrow = replace(cell.narrow, error=cell.narrow.error + np.float32(1))
-        cell.orders = replace(cell.orders, fewest=LANES + 1)
-        (wrong, near, _), (of_wrong, of_near, shares) = of_closer_looks(cell, DeviceLoop(torch.device("cpu")))
-        assert (wrong == of_wrong).all() and (near == of_near).all() and not shares.any()
 
 
 def test_time_that_is_up():

@@ -411,7 +411,7 @@ class LoopSource:
         found, near, entered = counts
         threshold = "zeroinitializer"
         if self.shape is None:
-            threshold = self.new(f"call {V} @llvm.fmuladd.v{LANES}f32({V} {self.slope}, {V} {DOUBLE}, {V} {self.rest})")
+            threshold = self.new(f"call {V} @llvm.fmuladd.v{LANES}f32({V} {self.slope}, {V} {D}, {V} {self.rest})")
         is_bad, is_near = self._kinds(v, lo, hi, threshold, first)
         begin = self.new(f"add i64 %j, {LANES * v}")
         if self.shape is not None:
