@@ -13,11 +13,12 @@ from constructions.histogram import HistogramTransformer
 from tests.clocks import ENDLESS
 from tests.histogram.test_moments import logits_times_D, model, tables
 from tests.planted import planted
+from verify.frame.clock import Budget
 from verify.frame.decide import silent
 from verify.tasks.histogram import bracket, loops, nearly_equal, prefixes
 from verify.tasks.histogram.bracket import ShareBounds
 from verify.tasks.histogram.moments import Behind, Moments
-from verify.tasks.histogram.narrow import CellForms, Narrow
+from verify.tasks.histogram.narrow import LANES, CellForms, Narrow
 from verify.tasks.histogram.nearly_equal import CountedCell
 from verify.tasks.histogram.orders import Orders
 from verify.tasks.histogram.reduction import Reduction, mixing_weights
@@ -62,9 +63,10 @@ def broken(seed, kind, left_out=0.02, fewest=1):
     known = 0
     for table, k, behind, wrong in cells(seed, kind):
         cell = CountedCell.of(table, k, behind, left_out)
-        least, most = cell.share(ENDLESS.deadline(), fewest)
-        known += most - least <= Fraction(1, 10)
-        if cell.odd < RARELY * (2 * cell.narrow.W.shape[1] - 1) or not all(least <= share <= most for share in wrong):
+        shares = cell.shares(ENDLESS.deadline(), fewest)
+        known += all(most - least <= Fraction(1, 10) for least, most in shares)
+        is_within = all(least <= share <= most for share, (least, most) in zip(wrong, shares, strict=True))
+        if cell.odd < RARELY * (2 * cell.narrow.W.shape[1] - 1) or not is_within:
             return True, known
     return False, known
 
@@ -88,8 +90,9 @@ def test_fewer_are_looked_at_closer(is_compiled, monkeypatch):
         assert not broken(seed, "lin", fewest=3)[0]
         for table, k, behind, _ in cells(seed, "lin"):
             cell = CountedCell.of(table, k, behind, 0.02)
-            (low, high), (least, most) = (cell.share(ENDLESS.deadline(), fewest) for fewest in (1, 17))
-            assert least <= low and high <= most
+            closer, plain = (cell.shares(ENDLESS.deadline(), fewest) for fewest in (1, LANES + 1))
+            for (low, high), (least, most) in zip(closer, plain, strict=True):
+                assert least <= low and high <= most
 
 
 @pytest.mark.parametrize("share", first(1, [0.1, 0.9]))
@@ -111,19 +114,23 @@ FAULTS = [
     (CountedCell, "of", "(2 * len(rivals) - 1) * RARELY", "RARELY"),
     (CountedCell, "of", "crossing + (2", "(2"),
     (CountedCell, "of", "rivals], is_on", "rivals], 0 * is_on"),
-    (CountedCell, "share", "+ is_open", ""),
-    (CountedCell, "share", "prefixes.outer * found", "found"),
-    (CountedCell, "share", "least - self.odd", "least"),
-    (CountedCell, "share", "self.others + self.odd", "self.others"),
-    (CountedCell, "share", "self.others + self.odd", "self.odd"),
+    (CountedCell, "shares", "+ is_open", ""),
+    (CountedCell, "shares", "prefixes.outer * found", "found"),
+    (CountedCell, "shares", "least - self.odd", "least"),
+    (CountedCell, "shares", "self.others + self.odd", "self.others"),
+    (CountedCell, "shares", "self.others + self.odd", "self.odd"),
     (nearly_equal, "_rivals", "Fraction(float(most[i]))", "Fraction(0)"),
     (nearly_equal, "_rivals", "np.sort(by_share[~is_left_out])", "by_share[:0]"),
     (CountedCell, "of", "apart[0] = np.inf", "apart[0] = -np.inf"),
     (nearly_equal, "_sides", "behind.off <= behind.on", "behind.off > behind.on"),
     (nearly_equal, "_sides", "Fraction(float(x))", "Fraction(0)"),
-    (Orders, "judge", "np.where(is_ahead, np.inf", "np.where(is_ahead | True, np.inf"),
+    (CountedCell, "shares", "+ high * (1", "+ 0 * high * (1"),
+    (CountedCell, "shares", "+ low * (1", "+ 2 * low * (1"),
+    (Orders, "judge", "is_near & ~is_ahead", "is_near & is_ahead"),
     (Orders, "judge", "multiple * sums[0] > apart", "multiple * sums[0] > -9"),
-    (Orders, "judge", "radius[c, of] = np.where", "radius[c, of] = 0 * np.where"),
+    (Orders, "judge", "lane), shares[0]", "lane), 0 * shares[0]"),
+    (Orders, "judge", "lane), shares[1]", "lane), 0 * shares[1]"),
+    (Orders, "judge", "weight = weights[rows]", "weight = 0 * weights[rows]"),
     (Narrow, "in_parts", "readout * is_on[:, None]", "readout"),
     (CellForms, "combined", "parts @ self.start", "np.zeros(len(parts))"),
 ]
@@ -134,12 +141,13 @@ FAULTS = [
 )
 def test_a_planted_fault_is_found(fault, monkeypatch):
     left_out = 99 if fault[-1] in ("Fraction(0)", "self.odd") and fault[1] != "_sides" else 0.02
-    is_crossed = fault[1] in ("share", "_sides") or fault[-1] == "(2"
+    is_crossed = fault[1] in ("shares", "_sides") or fault[-1] == "(2"
     monkeypatch.setattr(nearly_equal, "CROSSING", 0.5 if is_crossed else 0.002)
     if fault[0] is Orders:
         monkeypatch.setattr(loops, "is_compiled", lambda: False)
     with planted(*fault):
-        assert any(broken(seed, kind, left_out)[0] for seed in SEEDS for kind in KINDS)
+        fewest = LANES + 1 if fault[2] == "+ is_open" else 1
+        assert any(broken(seed, kind, left_out, fewest)[0] for seed in SEEDS for kind in KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -164,17 +172,35 @@ def test_sums_in_parts(kind):
 
 
 def test_time_that_is_up():
-    """Nothing is known of a cell whose counting did not come to an end."""
-    table, k, behind, _ = cells(0, "lin")[0]
-    cell, over = CountedCell.of(table, k, behind, 0.02), ENDLESS.deadline().moved_to(0.0)
-    assert cell.share(over) == (0, 1)
+    """All is open of a cell that is not counted at all, and what is not counted of one that is in part."""
+    assert not any(cut_short_is_broken(seed) for seed in SEEDS)
+
+
+def cut_short_is_broken(seed):
+    """Whether some share is not in its bracket after one, two, ... looks, or a bracket gets no narrower with more."""
+    for table, k, behind, wrong in cells(seed, "lin"):
+        cell, widths = CountedCell.of(table, k, behind, 0.02), []
+        for looks in range(1, 4):
+            shares = cell.shares(Budget.counting(looks).deadline())
+            if not all(least <= share <= most for share, (least, most) in zip(wrong, shares, strict=True)):
+                return True
+            widths.append(sum(most - least for least, most in shares))
+        if widths != sorted(widths, reverse=True) or cell.shares(Budget(0.0).deadline()) != [(0, 1)] * table.stored.L:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("wrong", ["0, 0 * prefixes", "1, prefixes"])
+def test_a_fault_in_what_is_cut_short_is_found(wrong):
+    with planted(CountedCell, "shares", "0, prefixes", wrong):
+        assert any(cut_short_is_broken(seed) for seed in SEEDS)
 
 
 def test_what_is_known_is_only_narrowed():
     module = model(1, "lin")
     bounds, table = ShareBounds(Reduction(StoredModel.of(module))), tables(module)[0]
     for least, most in ((0.1, 0.9), (0.2, 1.0), (0.0, 0.7)):
-        bounds._narrow(table, 1, Fraction(least), Fraction(most))
+        bounds._narrow(table, 1, [(Fraction(least), Fraction(most))] * len(table.row.positions))
     assert set(bounds.shares.values()) == {(Fraction(0.2), Fraction(0.7))}
 
 

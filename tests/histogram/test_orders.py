@@ -1,4 +1,4 @@
-"""How far a multiset's orders take its differences: all sequences are within the radius, and planted faults are not."""
+"""In what share of a multiset's orders differences are ahead: enumeration's lie within, and planted faults do not."""
 
 from functools import cache
 from itertools import product
@@ -9,7 +9,7 @@ import pytest
 from tests.histogram.test_moments import logits_times_D, tables
 from tests.histogram.test_unequal_weights import CHANGES, changed
 from tests.planted import planted
-from verify.tasks.histogram import orders, prefixes
+from verify.tasks.histogram import prefixes
 from verify.tasks.histogram.moments import _combined
 from verify.tasks.histogram.narrow import LANES, Narrow
 from verify.tasks.histogram.orders import Dominance, Orders
@@ -30,7 +30,7 @@ def short_leaves(monkeypatch):
 
 @cache
 def cells(seed, kind, how):
-    """Each cell, and of each position all differences by the sorted tokens of its other slots."""
+    """Each cell, and all differences by position and the sorted tokens of its other slots."""
     module, found = changed(seed, kind, how), []
     sequences, logits = logits_times_D(module)
     counts = (sequences[:, :, None] == sequences[:, None, :]).sum(-1)
@@ -41,16 +41,16 @@ def cells(seed, kind, how):
                 of, held = logits[at[:, position], position], np.delete(sequences[at[:, position]], position, axis=1)
                 differences = np.delete(of[:, [right]] - of, right, axis=1)
                 for tokens, difference in zip(np.sort(held, axis=1).tolist(), differences, strict=True):
-                    inputs.setdefault(tuple(tokens), []).append(difference)
+                    inputs.setdefault((position, *tokens), []).append(difference)
             found.append((table, k, inputs))
     return found
 
 
 def is_exceeded(seed, kind, how):
-    """Whether some sequence's difference is further from its multiset's than the radius of a vector says."""
+    """Whether a larger share of some multiset's orders has a difference on one side of some number than it should."""
     rng = np.random.default_rng(seed)
     for table, k, inputs in cells(seed, kind, how):
-        n, r = len(table.row.positions), len(table.start)
+        L, r = len(table.row.positions), len(table.start)
         reach = table.spread + table.form_error
         steps, m = table.steps(0).astype(float), table.stored.L - k
         is_on, is_off = table.start + m * steps.min(1) > reach, table.start + m * steps.max(1) < -reach
@@ -58,23 +58,32 @@ def is_exceeded(seed, kind, how):
         is_bent, readout = ~(is_on | is_off), CountReadout.of(table, k)
         narrow = Narrow.in_parts(table, k, readout.d.T, is_on, is_bent)
         of, P = Orders.of(table, narrow, readout, is_on, is_bent), narrow.prefixes
-        assert n == table.stored.L and r == len(is_on)
+        assert L == table.stored.L and r == len(is_on)
+        rivals = np.arange(len(readout.d))
         for i, number in enumerate(P.leaves.tolist()):
             lanes = np.minimum(np.arange(LANES), number - 1)[None]
             near = (rng.random((1, LANES)) < 0.5) & (np.arange(LANES) < number)
             near[0, rng.integers(0, number)] = True
-            alpha, beta = of._sides(narrow, np.array([i]), lanes, near)
-            bits = np.bitwise_or.reduce(np.where(near, of.masks[:, :, lanes], np.uint16(0)), axis=3)
+            sides = (x.repeat(len(rivals), 1) for x in of._sides(narrow, np.array([i]), lanes, near))
             held = of.larger[P.larger[[i]]] + of.smaller[P.smaller[[i]]]
+            leaves = of.places[:, lanes].repeat(len(rivals), 1)
+            R, moved, bent = of._spread(narrow.W, rivals, *sides, held, leaves)
             z = (narrow.larger[P.larger[i]] + narrow.smaller[P.smaller[i]])[:, None] + narrow.leaves[:, lanes[0]]
             neurons = is_bent.sum()
             computed = narrow.W.T @ np.maximum(z[:neurons], 0) + z[neurons:]
             for lane in np.flatnonzero(near[0]).tolist():
                 tokens = table.tokens[P.tokens(np.array([i]), lanes[:, lane])[0]].tolist() + [table.t] * (k - 1)
-                due = np.array(inputs[tuple(sorted(tokens))])
-                for c in range(len(readout.d)):
-                    radius = of._radius(narrow.W[:, [c]], np.array([c]), alpha, beta, held, bits)[0]
-                    if not (np.abs(due[:, c] - computed[c, lane]) <= radius + 1e-9).all():
+                due = np.array([inputs[position, *sorted(tokens)] for position in range(L)])  # (L, orders, rivals)
+                each = np.sort(due.reshape(-1, len(rivals)), axis=0)
+                for at in {0, len(each) - 1, *rng.integers(0, len(each), 2).tolist()}:
+                    number = each[at] + rng.choice([-2e-9, 2e-9])
+                    f = (computed[:, lane] - number).astype(np.float32)
+                    behind, ahead = of.shares(f, R[:, lane], moved, bent)
+                    is_over = (
+                        behind[:, :L] < (due < number - 1e-9).mean(1).T,
+                        ahead[:, :L] < (due > number + 1e-9).mean(1).T,
+                    )
+                    if np.any(is_over):
                         return True
     return False
 
@@ -94,7 +103,6 @@ def test_many(kind):
 FAULTS = [
     (Orders, "of", "(d * is_on) @ rows", "0 * d @ rows"),
     (Orders, "of", "larger[:, len(table.tokens)] += own", "pass"),
-    (Orders, "of", ".max(keepdims=True)", ".min(keepdims=True)"),
     (Orders, "of", "_in_vectors(shifts)", "0 * _in_vectors(shifts)"),
     (Orders, "of", "_in_vectors(drift[None])", "0 * _in_vectors(drift[None])"),
     (Orders, "of", "table.spread[is_bent] + ", "0 * "),
@@ -103,13 +111,22 @@ FAULTS = [
     (Orders, "_sides", ".all(2)", ".any(2)"),
     (Orders, "_sides", "0.5)).astype", "0)).astype"),
     (Orders, "_sides", "self.reach[:, None] * np.float32(0.5)", "0 * self.reach[:, None]"),
-    (Orders, "_radius", "+ away", ""),
-    (Orders, "_radius", "+ bent", ""),
-    (Orders, "_radius", "self.length * np.sqrt(total)", "0"),
-    (Orders, "_radius", "total = (held * squares).sum(1)", "total = 0 * squares.sum(1)"),
-    (Orders, "_radius", "total += ", "unused = "),
-    (Orders, "_radius", "W * alpha", "W"),
-    (orders, "_masks", "leaves % LANES", "0 * leaves"),
+    (Orders, "of", "(x - x.mean(1, keepdims=True)) ** 2", "0 * x"),
+    (Orders, "of", "/ max(1, slots - 1)", "/ slots**3"),
+    (Orders, "of", "np.abs(drift) * (ABOVE", "np.abs(drift) * (0 * ABOVE"),
+    (Orders, "_spread", "W * alpha", "W"),
+    (Orders, "_spread", "(np.abs(W) * beta)", "0 * (np.abs(W) * beta)"),
+    (Orders, "_spread", "self.drift * centre", "0 * centre"),
+    (Orders, "_spread", "(held * squares)", "0 * (held * squares)"),
+    (Orders, "_spread", "np.take_along_axis(squares[None]", "0 * np.take_along_axis(squares[None]"),
+    (Orders, "shares", "f[:, None] + moved", "f[:, None] - moved"),
+    (Orders, "shares", "g - off, variance), ", "g + off, variance), "),
+    (Orders, "shares", "-g - off", "g - off"),
+    (Orders, "shares", "+ bent[:, None]", ""),
+    (Orders, "shares", "self.variance * R[:, None]", "0 * self.variance * R[:, None]"),
+    (Orders, "_cantelli", "square > self.last * variance", "square > variance / 2"),
+    (Orders, "_cantelli", "m > 0", "m > -9"),
+    (Orders, "_cantelli", "variance / (variance + square)", "variance / (variance + 4 * square)"),
 ]
 
 

@@ -21,6 +21,8 @@ from verify.tasks.histogram.task import Progress
 WORTH = 1e-3  # of the open pairs: own counts that hold less are not bounded
 CLOSE = 0.1  # of the largest weight, by which the weights of all slots may differ that are bounded together
 BEFORE_COUNTING = 0.05  # of the time, for means and variances where multisets will be counted
+FOR_COUNTING = 0.97  # of the time that is left, for cells that are yet to be counted as planned
+CLOSER = 1.6  # times as long as counting a cell takes, where all that is near a tie is looked at closer
 FEWEST_WHEN_LATE = 3  # of LANES multisets that are near a tie, to be looked at closer where time runs short
 LEFT_OUT = 0.005, 0.01, 0.02  # on what shares rivals may be ahead that are not counted: the first that time allows
 
@@ -77,7 +79,8 @@ class ShareBounds:
                     return
                 behind = moments.behind(k)
                 if behind is not None:
-                    self._narrow(table, k, *map(Fraction, behind.wrong))
+                    least, most = map(Fraction, behind.wrong)
+                    self._narrow(table, k, [(least, most)] * len(row.positions))
                     countable.append((table, k, behind))
             progress(done / len(chosen))
         self._count(countable, deadline)
@@ -87,18 +90,20 @@ class ShareBounds:
         if self.reduction.stored.A is None:
             return
         cells.sort(key=lambda cell: -self._worth(*cell[:2]))
-        seconds = [sum(seconds_to_count(*cell, share) for cell in cells) for share in LEFT_OUT]
-        left_out = next((x for x, each in zip(LEFT_OUT, seconds, strict=True) if each < deadline.left()), LEFT_OUT[-1])
-        started, available, done = deadline.clock(), deadline.left(), 0
-        sizes = [number_of_points(table.row, self.reduction.stored.T, [k], table.stored.L) for table, k, _ in cells]
-        for (table, k, behind), size in zip(cells, sizes, strict=True):
+        seconds = np.array([[seconds_to_count(*cell, share) for cell in cells] for share in LEFT_OUT])
+        started, planned = deadline.clock(), 0.0
+        for i, (table, k, behind) in enumerate(cells):
             if deadline.is_up():
                 return
-            is_late = (deadline.clock() - started) * sum(sizes) > available * done
-            cell = CountedCell.of(table, k, behind, left_out)
+            now = deadline.clock()
+            pace = (now - started) / planned if planned else 1.0
+            rest, left = pace * seconds[:, i:].sum(1), FOR_COUNTING * (deadline.at - now)
+            chosen = int(np.argmax(np.append(CLOSER * rest[:-1] < left, True)))
+            is_late = rest[chosen] + (CLOSER - 1) * pace * seconds[chosen, i] > left
+            cell = CountedCell.of(table, k, behind, LEFT_OUT[chosen])
             if cell is not None:
-                self._narrow(table, k, *cell.share(deadline, FEWEST_WHEN_LATE if is_late and done else 1))
-            done += size
+                self._narrow(table, k, cell.shares(deadline, FEWEST_WHEN_LATE if is_late else 1))
+            planned += seconds[chosen, i] * (1 if is_late else CLOSER)
 
     def _worth(self, table: Table, k: int) -> Fraction:
         """How many open pairs there are for each multiset."""
@@ -106,9 +111,9 @@ class ShareBounds:
         pairs = pairs_of(self.reduction.stored, table.row, [k])
         return pairs * (high - low) / max(1, number_of_points(table.row, table.stored.T, [k], table.stored.L))
 
-    def _narrow(self, table: Table, k: int, least: Fraction, most: Fraction) -> None:
-        """Takes what is known of the share of one query token and own count."""
-        for position in table.row.positions:
+    def _narrow(self, table: Table, k: int, shares: list[tuple[Fraction, Fraction]]) -> None:
+        """Takes what is known of the share of one query token and own count at each position."""
+        for position, (least, most) in zip(table.row.positions, shares, strict=True):
             low, high = self.shares.get((position, table.t, k), (Fraction(0), Fraction(1)))
             self.shares[position, table.t, k] = max(low, least), min(high, most)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from verify.arithmetic.machine_code import engine_of, has_wide_registers, is_compiled
 from verify.tasks.histogram.narrow import LANES, Narrow
-from verify.tasks.histogram.orders import ABOVE, Orders
+from verify.tasks.histogram.orders import ABOVE, ABSOLUTE, FLUSHED, Orders
 
 NEAR, WRONG = 0, 1  # kinds of entries
 WORK = 1 << 17  # numbers in a working array of numpy
@@ -30,9 +30,8 @@ class LoopAsked:
     Shapes: wrong (number of prefixes,) is written: the sum of f over the leaves that are wrong; entries (n, 4) is
     written: prefix, first leaf, which of LANES leaves as bits, and NEAR or WRONG; limit (number of prefixes,) how many
     different tokens a leaf may have for what is wrong to be an entry; slope and rest are a threshold for margins. Where
-    `counted` (number of prefixes,) is given, it gets the sum of f over the leaves near a tie, nothing is an entry, the
-    threshold is 0, and the cell is in parts: its last forms are what rivals' differences have besides neurons. Those
-    near a tie are then bounded again by their `orders`.
+    those near a tie are looked at `closer`, nothing is an entry, the threshold is 0, and the cell is in parts: its last
+    forms are what rivals' differences have besides neurons.
     """
 
     narrow: Narrow
@@ -43,8 +42,22 @@ class LoopAsked:
     limit: np.ndarray
     wrong: np.ndarray
     entries: np.ndarray
-    counted: np.ndarray | None = None
-    orders: Orders | None = None
+    closer: Closer | None = None
+
+
+@dataclass(frozen=True)
+class Closer:
+    """How multisets near a tie are bounded by the shares of their `orders`.
+
+    Shapes: near (number of prefixes,) is written: the sum of f over the leaves near a tie that were not looked at
+    closer; weights (number of prefixes,) multiply f of the others; shares (2, positions) get what is added by these:
+    at least and at most the share of their orders that is wrong, times f and the weight.
+    """
+
+    orders: Orders
+    near: np.ndarray
+    weights: np.ndarray
+    shares: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -64,7 +77,7 @@ Loop = Callable[[LoopAsked], tuple[int, int]]  # the prefix at which it ended, a
 
 
 def loop_for(r: int, rivals: int, shape: LoopShape | None = None) -> Loop:
-    """The loop for r forms and this many rivals, to be asked with `counted` and `orders` where there is a shape."""
+    """The loop for r forms and this many rivals, to be asked for a `closer` look where there is a shape."""
     return _compiled(r, rivals, shape) if is_compiled() else in_numpy
 
 
@@ -94,20 +107,20 @@ def in_numpy(asked: LoopAsked) -> tuple[int, int]:
             )
             u = (narrow.larger[prefixes.larger[at]] + narrow.smaller[prefixes.smaller[at]]).T
             np.add(u[:, :, None], narrow.leaves[:, None, :n], out=z)
-            neurons = len(z) - (1 if asked.counted is None else len(W))
+            closer = asked.closer
+            neurons = len(z) - (1 if closer is None else len(W))
             np.maximum(z[:neurons], 0, out=z[:neurons])
             np.matmul(W, z.reshape(len(z), -1)[: W.shape[1]], out=differences.reshape(len(W), -1))
-            if asked.counted is not None:
+            if closer is not None:
                 differences += z[neurons:]
             is_wrong = np.add(differences, error, out=shifted).min(0, initial=np.inf) < 0
             asked.wrong[at] = _total(is_wrong, f)
             least = np.subtract(differences, error, out=shifted).min(0, initial=np.inf)
-            is_near = ~((least > (asked.slope * z[-1] + asked.rest if asked.counted is None else 0)) | is_wrong)
-            if asked.counted is not None:
-                if asked.orders is not None:
-                    asked.orders.judge(narrow, at, differences, is_near, is_wrong)
-                    asked.wrong[at] = _total(is_wrong, f)
-                asked.counted[at] = _total(is_near, f)
+            is_near = ~((least > (asked.slope * z[-1] + asked.rest if closer is None else 0)) | is_wrong)
+            if closer is not None:
+                weights = closer.weights[at][:, None] * f.astype(np.float64)
+                closer.shares[:] += closer.orders.judge(narrow, at, differences, is_near, weights)
+                closer.near[at] = _total(is_near, f)
                 continue
             is_low = is_wrong & (low[:n] <= asked.limit[at][:, None])
             for kind, found in ((NEAR, is_near), (WRONG, is_low)):
@@ -144,7 +157,8 @@ def enter(entries: np.ndarray, number: int, prefixes: np.ndarray, found: np.ndar
 
 POINTERS = ("larger", "smaller", "i_larger", "i_smaller", "leaves", "table", "W", "error", "f", "f_from", "low",
             "limit", "wrong", "counted", "entries", "number", "reach", "values", "shifts", "drift", "held_larger",
-            "held_smaller", "masks", "rest", "multiple", "apart")  # fmt: skip
+            "held_smaller", "places", "rest", "multiple", "apart", "variance", "slide", "weights",
+            "shares")  # fmt: skip
 NUMBERS = ("first", "last", "stride", "most", "fewest")
 
 
@@ -160,17 +174,18 @@ def _compiled(r: int, rivals: int, shape: LoopShape | None = None) -> Loop:
         narrow, prefixes, number = asked.narrow, asked.narrow.prefixes, np.zeros(1, dtype=np.int64)
         low, f = prefixes.padded
         orders: tuple[np.ndarray, ...]
-        orders, length, share, fewest = (number,) * 10, 0.0, 0.0, 1
-        if asked.orders is not None:
-            of = asked.orders
-            orders = of.reach, of.values, of.shifts, of.drift, of.larger, of.smaller, of.masks, of.rest
-            orders = *orders, of.dominance.multiple, of.dominance.apart
-            length, share, fewest = float(of.length), float(of.share), of.fewest
+        orders, near, last, share, fewest = (number,) * 14, number, 0.0, 0.0, 1
+        if asked.closer is not None:
+            of, near = asked.closer.orders, asked.closer.near
+            orders = of.reach, of.values, of.shifts, of.drift, of.larger, of.smaller, of.places, of.rest
+            orders = *orders, of.dominance.multiple, of.dominance.apart, of.variance, of.slide
+            orders = *orders, asked.closer.weights, asked.closer.shares
+            last, share, fewest = float(of.last), float(of.share), of.fewest
         arrays = (narrow.larger, narrow.smaller, prefixes.larger, prefixes.smaller, prefixes.leaves, narrow.leaves,
                   narrow.W, narrow.error, f, prefixes.f_from, low, asked.limit, asked.wrong,
-                  number if asked.counted is None else asked.counted, asked.entries, number, *orders)  # fmt: skip
+                  near, asked.entries, number, *orders)  # fmt: skip
         sizes = asked.first, asked.last, narrow.leaves.shape[1], len(asked.entries), fewest
-        end = function(*(array.ctypes.data for array in arrays), *sizes, asked.slope, asked.rest, length, share)
+        end = function(*(array.ctypes.data for array in arrays), *sizes, asked.slope, asked.rest, last, share)
         return end, int(number[0])
 
     loop.engine = engine  # type: ignore[attr-defined]  # it owns the machine code
@@ -224,24 +239,26 @@ class LoopSource:
 
     def text(self) -> str:
         arguments = [f"ptr %{name}" for name in POINTERS] + [f"i64 %{name}" for name in NUMBERS]
-        given = [f"float %{name}" for name in ("slope", "rest.slope", "length", "share")]
+        given = [f"float %{name}" for name in ("slope", "rest.slope", "slots.less", "share")]
         self.lines = [
             f"declare {V} @llvm.fmuladd.v{LANES}f32({V}, {V}, {V})",
             f"declare i64 @llvm.vector.reduce.add.v{LANES}i64({L})",
             f"declare float @llvm.vector.reduce.fadd.v{LANES}f32(float, {V})",
-            f"declare i32 @llvm.vector.reduce.smax.v{LANES}i32({I})",
-            f"declare i{LANES} @llvm.vector.reduce.or.v{LANES}i{LANES}({SHORT})",
+            f"declare {V} @llvm.masked.gather.v{LANES}f32.v{LANES}p0({POINTED}, i32, {MASK}, {V})",
             f"declare i{LANES} @llvm.ctpop.i{LANES}(i{LANES})",
-            f"declare {V} @llvm.fabs.v{LANES}f32({V})",
+            f"declare {DOUBLE} @llvm.fmuladd.v{LANES}f64({DOUBLE}, {DOUBLE}, {DOUBLE})",
+            f"declare {V} @llvm.sqrt.v{LANES}f32({V})",
+            "declare i32 @llvm.cttz.i32(i32, i1)",
             "declare float @llvm.fabs.f32(float)",
-            "declare float @llvm.sqrt.f32(float)",
             f"define i64 @judge({', '.join([*arguments, *given])}) {{",
             "entry:",
             f"  %u = alloca [{self.r} x float], align 64",
         ]
         if self.shape is not None:
             for name, size in (("alpha", self.neurons), ("beta", self.neurons), ("held", LANES * self.shape.tokens),
-                               ("sums", LANES * self.vectors * self.rivals)):  # fmt: skip
+                               ("sums", LANES * self.vectors * self.rivals),
+                               ("squares", LANES * self.shape.tokens), ("R", LANES), ("root", LANES),
+                               *((name, LANES * LANES * self.shape.positions) for name in ENDS)):  # fmt: skip
                 self.do(f"%{name} = alloca [{max(1, size)} x float], align 64")
         self.slope, self.rest = self.splat("float", "%slope"), self.splat("float", "%rest.slope")
         self.do("br label %prefix")
@@ -278,6 +295,7 @@ class LoopSource:
             self.do(f"store {kind} {total}, ptr {self.at('%u', 'float', str(begin))}, align 4")
         if self.shape is not None:
             self._held(self.shape)
+            self.do(f"%weight = load double, ptr {self.at('%weights', 'double', '%p')}, align 8")
         self.do(f"%f.at = load i64, ptr {self.at('%f_from', 'i64', '%p')}, align 8")
         self.do(f"%low.most = load i32, ptr {self.at('%limit', 'i32', '%p')}, align 4")
         self.low_most = self.splat("i32", "%low.most")
@@ -317,7 +335,7 @@ class LoopSource:
         for v in range(self.vectors):
             D_of, ends = D[v] if D else "", (lo[v], hi[v])
             if self.shape is not None and self.rivals:
-                ends = self._closer(v, *ends, first, self.shape)
+                ends = self._closer(v, *ends, first, self.shape), ends[1]
             counts = self._classify(v, *ends, D_of, first, counts)
         found, near, entered = counts
         self.do("br label %leaf.end")
@@ -451,8 +469,8 @@ class LoopSource:
     def _all(self, mask: str) -> str:
         return self.new(f"icmp eq i{LANES} {self.new(f'bitcast {MASK} {mask} to i{LANES}')}, -1")
 
-    def _closer(self, v: int, lo: str, hi: str, first: str, shape: LoopShape) -> tuple[str, str]:
-        """The ends of one vector's least differences, by the orders of what is near a tie where something is."""
+    def _closer(self, v: int, lo: str, hi: str, first: str, shape: LoopShape) -> str:
+        """The least differences of one vector: none where the orders of what is near a tie have been looked at."""
         _, is_near = self._kinds(v, lo, hi, "zeroinitializer", first)
         bits = self.new(f"bitcast {MASK} {is_near} to i{LANES}")
         number = self.new(f"zext i{LANES} {self.new(f'call i{LANES} @llvm.ctpop.i{LANES}(i{LANES} {bits})')} to i64")
@@ -461,6 +479,9 @@ class LoopSource:
         self.label(f"close{v}.from")
         self.do(f"br i1 {is_asked}, label %close{v}, label %close{v}.end")
         self.label(f"close{v}")
+        for name, start in ENDS.items():
+            for at in range(LANES * shape.positions):
+                self.do(f"store {V} {start}, ptr {self.at(f'%{name}', 'float', str(LANES * at))}, align 4")
         if self.neurons:
             self._sides(v, is_near)
         self.do(f"br label %rivals{v}.from")
@@ -468,8 +489,6 @@ class LoopSource:
         self.do(f"br label %rival{v}")
         self.label(f"rival{v}")
         self.do(f"%c{v} = phi i64 [ 0, %rivals{v}.from ], [ %c{v}.next, %turn{v}.end ]")
-        for end in ("lo", "hi"):
-            self.do(f"%{end}{v} = phi {V} [ {INFINITE}, %rivals{v}.from ], [ %{end}{v}.next, %turn{v}.end ]")
         row = self.new(f"add i64 {self.new(f'mul i64 %c{v}, {LANES * self.vectors}')}, {LANES * v}")
         total, error = self.load(V, "%sums", "float", row), self.load("float", "%error", "float", f"%c{v}")
         low = self.new(f"fsub {V} {total}, {self.splat('float', error)}")
@@ -479,37 +498,105 @@ class LoopSource:
         more = self.new(f"fsub {V} {total}, {of_first}")
         is_ahead = self.new(f"fcmp ogt {V} {more}, {self.splat('float', apart)}")
         is_behind = self.new(f"and {MASK} {is_near}, {self.new(f'fcmp ole {V} {low}, zeroinitializer')}")
-        is_turned = self._any(self.new(f"and {MASK} {is_behind}, {self.new(f'xor {MASK} {is_ahead}, {ONES}')}"))
+        is_turned = self.new(f"and {MASK} {is_behind}, {self.new(f'xor {MASK} {is_ahead}, {ONES}')}")
+        has_turned = self._any(is_turned)
         self.do(f"br label %turn{v}.from")
         self.label(f"turn{v}.from")
-        self.do(f"br i1 {is_turned}, label %turn{v}, label %turn{v}.end")
+        self.do(f"br i1 {has_turned}, label %turn{v}, label %turn{v}.end")
         self.label(f"turn{v}")
-        found = self._radius(v, shape, is_near)
-        radius = self.new(f"select i1 {self.new(f'fcmp olt float {found}, {error}')}, float {found}, float {error}")
-        self.do(f"br label %turned{v}")
-        self.label(f"turned{v}")
+        self._shares(v, row, is_turned, shape)
         self.do(f"br label %turn{v}.end")
         self.label(f"turn{v}.end")
-        radius = self.splat("float", self.new(f"phi float [ {error}, %turn{v}.from ], [ {radius}, %turned{v} ]"))
-        low = self.new(f"fsub {V} {total}, {radius}")
-        low = self.new(f"select {MASK} {is_ahead}, {V} {INFINITE}, {V} {low}")
-        for end, x in (("lo", low), ("hi", self.new(f"fadd {V} {total}, {radius}"))):
-            lesser = self.lesser(x, f"%{end}{v}")
-            self.do(f"%{end}{v}.next = bitcast {V} {lesser} to {V}")
         self.do(f"%c{v}.next = add i64 %c{v}, 1")
         has_more = self.new(f"icmp slt i64 %c{v}.next, {self.rivals}")
-        self.do(f"br i1 {has_more}, label %rival{v}, label %close{v}.done")
+        self.do(f"br i1 {has_more}, label %rival{v}, label %rivals{v}.done")
+        self.label(f"rivals{v}.done")
+        self._add_shares(v, is_near, shape)
+        none = self.new(f"select {MASK} {is_near}, {V} {INFINITE}, {V} {lo}")
+        self.do(f"br label %close{v}.done")
         self.label(f"close{v}.done")
-        ends = [
-            (before, self.new(f"select {MASK} {is_near}, {V} %{end}{v}.next, {V} {before}"))
-            for end, before in (("lo", lo), ("hi", hi))
-        ]
         self.do(f"br label %close{v}.end")
         self.label(f"close{v}.end")
-        low, high = (
-            self.new(f"phi {V} [ {before}, %close{v}.from ], [ {after}, %close{v}.done ]") for before, after in ends
-        )
-        return low, high
+        return self.new(f"phi {V} [ {lo}, %close{v}.from ], [ {none}, %close{v}.done ]")
+
+    def _each_lane(self, name: str, mask: str) -> str:
+        """Begins a loop over the lanes in a mask that has bits: the lane."""
+        bits = self.new(f"zext i{LANES} {self.new(f'bitcast {MASK} {mask} to i{LANES}')} to i32")
+        self.do(f"br label %{name}.from")
+        self.label(f"{name}.from")
+        self.do(f"br label %{name}")
+        self.label(name)
+        self.do(f"%{name}.bits = phi i32 [ {bits}, %{name}.from ], [ %{name}.next, %{name} ]")
+        lane = self.new(f"call i32 @llvm.cttz.i32(i32 %{name}.bits, i1 true)")
+        return self.new(f"zext i32 {lane} to i64")
+
+    def _end_of_lanes(self, name: str) -> None:
+        """Ends the loop over lanes."""
+        less = self.new(f"sub i32 %{name}.bits, 1")
+        self.do(f"%{name}.next = and i32 %{name}.bits, {less}")
+        self.do(f"%{name}.more = icmp ne i32 %{name}.next, 0")
+        self.do(f"br i1 %{name}.more, label %{name}, label %{name}.end")
+        self.label(f"{name}.end")
+
+    def _shares(self, v: int, row: str, is_turned: str, shape: LoopShape) -> None:
+        """Takes the shares of the orders in which a rival is ahead, or behind, of each lane that it may turn."""
+        R, moved, bent = self._spread(v, shape, is_turned)
+        for name, x in (("R", R), ("root", self.new(f"call {V} @llvm.sqrt.v{LANES}f32({V} {R})"))):
+            self.do(f"store {V} {x}, ptr %{name}, align 4")
+        bent, less = (self.splat("float", x) for x in (bent, "%slots.less"))
+        factors = [
+            [self.load(V, f"%{name}", "float", str(LANES * w)) for name in ("variance", "slide")]
+            for w in range(shape.positions)
+        ]
+        lane = self._each_lane(f"lane{v}", is_turned)
+        f = self.splat("float", self.load("float", "%sums", "float", self.new(f"add i64 {row}, {lane}")))
+        R, root = (self.splat("float", self.load("float", f"%{name}", "float", lane)) for name in ("R", "root"))
+        for w, (x, (variance, slide)) in enumerate(zip(moved, factors, strict=True)):
+            variance = self.new(f"fadd {V} {self.new(f'fmul {V} {variance}, {R}')}, {_all_of(FLUSHED)}")
+            off = self.new(f"fadd {V} {self.new(f'fmul {V} {slide}, {root}')}, {bent}")
+            most = self.new(f"fmul {V} {less}, {variance}")
+            g, at = self.new(f"fadd {V} {f}, {x}"), self._vector(lane, w, shape.positions)
+            behind, ahead = (self.at(f"%{name}", "float", at) for name in ENDS)
+            share = self._cantelli(self.new(f"fsub {V} {g}, {off}"), variance, most)
+            before = self.new(f"load {V}, ptr {behind}, align 4")
+            self.do(f"store {V} {self.new(f'fadd {V} {before}, {share}')}, ptr {behind}, align 4")
+            share = self._cantelli(self.new(f"fsub {V} {self.new(f'fneg {V} {g}')}, {off}"), variance, most)
+            before = self.new(f"load {V}, ptr {ahead}, align 4")
+            self.do(f"store {V} {self.lesser(share, before)}, ptr {ahead}, align 4")
+        self._end_of_lanes(f"lane{v}")
+
+    def _cantelli(self, m: str, variance: str, most: str) -> str:
+        """At most the share of orders in which a sum is not positive that is m less what varies."""
+        square = self.new(f"fmul {V} {m}, {m}")
+        share = self.new(f"fdiv {V} {variance}, {self.new(f'fadd {V} {variance}, {square}')}")
+        share = self.new(f"fadd {V} {share}, {_all_of(ABSOLUTE)}")
+        is_beyond = self.new(f"fcmp ogt {V} {square}, {most}")
+        share = self.new(f"select {MASK} {is_beyond}, {V} zeroinitializer, {V} {share}")
+        is_some = self.new(f"fcmp ogt {V} {m}, zeroinitializer")
+        return self.new(f"select {MASK} {is_some}, {V} {share}, {V} {_all_of(1.0)}")
+
+    def _add_shares(self, v: int, is_near: str, shape: LoopShape) -> None:
+        """Adds the shares of each near lane's orders, times what they weigh, to those of all."""
+        lane = self._each_lane(f"add.lane{v}", is_near)
+        begin = self.new(f"add i64 %j, {LANES * v}")
+        at = self.new(f"add i64 {self.new(f'add i64 %f.at, {begin}')}, {lane}")
+        f = self.new(f"uitofp i64 {self.load('i64', '%f', 'i64', at, 8)} to double")
+        weight = self.splat("double", self.new(f"fmul double {f}, %weight"))
+        for end, name in enumerate(reversed(ENDS)):
+            for w in range(shape.positions):
+                share = self.load(V, f"%{name}", "float", self._vector(lane, w, shape.positions))
+                if name == "behind":
+                    share = self.lesser(share, _all_of(1.0))
+                else:
+                    share = self.new(f"fsub {V} {_all_of(1.0)}, {share}")
+                into = self.at("%shares", "double", str(LANES * (end * shape.positions + w)))
+                before = self.new(f"load {DOUBLE}, ptr {into}, align 8")
+                wide = self.new(f"fpext {V} {share} to {DOUBLE}")
+                more = self.new(
+                    f"call {DOUBLE} @llvm.fmuladd.v{LANES}f64({DOUBLE} {wide}, {DOUBLE} {weight}, {DOUBLE} {before})"
+                )
+                self.do(f"store {DOUBLE} {more}, ptr {into}, align 8")
+        self._end_of_lanes(f"add.lane{v}")
 
     def _sides(self, v: int, is_near: str) -> None:
         """Which neurons are on or off in all of a vector's near multisets, and what the others may be off by."""
@@ -537,8 +624,8 @@ class LoopSource:
         self.do(f"br i1 {has_more}, label %side{v}, label %side{v}.end")
         self.label(f"side{v}.end")
 
-    def _radius(self, v: int, shape: LoopShape, is_near: str) -> str:
-        """What the difference to rival c may be off by in all orders of a vector's near multisets."""
+    def _spread(self, v: int, shape: LoopShape, is_turned: str) -> tuple[str, list[str], str]:
+        """As `Orders._spread`, of the difference to rival c in those of a vector's multisets that it may turn."""
         sizes = [("values", shape.tokens), ("shifts", shape.positions)]
         own = self.new(f"add i64 %c{v}, {self.neurons}")
         starts = [self.load(V, f"%{name}", "float", self._vector(own, w, n)) for name, n in sizes for w in range(n)]
@@ -554,26 +641,23 @@ class LoopSource:
         away = [self.new(f"fsub {V} {x}, {middle}") for x in q]
         squares = [self.new(f"fmul {V} {x}, {x}") for x in away]
         total = self._sum_of([self.new(f"fmul {V} {n}, {x}") for n, x in zip(held, squares, strict=True)])
+        totals = self.splat("float", total)
+        for w, x in enumerate(squares):
+            self.do(f"store {V} {x}, ptr {self.at('%squares', 'float', str(LANES * w))}, align 4")
         for place in range(shape.leaf):
-            chosen = []
-            for w, x in enumerate(squares):
-                row = self.new(f"mul i64 %stride, {place * shape.tokens + w}")
-                at = self.new(f"add i64 {row}, {self.new(f'add i64 %j, {LANES * v}')}")
-                tokens = self.load(SHORT, "%masks", f"i{LANES}", at, 2)
-                tokens = self.new(f"select {MASK} {is_near}, {SHORT} {tokens}, {SHORT} zeroinitializer")
-                bits = self.new(f"call i{LANES} @llvm.vector.reduce.or.v{LANES}i{LANES}({SHORT} {tokens})")
-                mask = self.new(f"bitcast i{LANES} {bits} to {MASK}")
-                chosen.append(self.new(f"select {MASK} {mask}, {V} {x}, {V} zeroinitializer"))
-            total = self.new(f"fadd float {total}, {self._most(chosen)}")
-        norm = self.new(f"fmul float %length, {self.new(f'call float @llvm.sqrt.f32(float {total})')}")
+            row = self.new(f"mul i64 %stride, {place}")
+            begin = self.new(f"add i64 %j, {LANES * v}")
+            tokens = self.load(I, "%places", "i32", self.new(f"add i64 {row}, {begin}"))
+            at = self.new(f"getelementptr float, ptr %squares, {I} {tokens}")
+            asked = f"{POINTED} {at}, i32 4, {MASK} {is_turned}, {V} zeroinitializer"
+            found = self.new(f"call {V} @llvm.masked.gather.v{LANES}f32.v{LANES}p0({asked})")
+            totals = self.new(f"fadd {V} {totals}, {found}")
         moved = []
         for w, x in enumerate(shifts):
             drift = self.load(V, "%drift", "float", str(LANES * w))
-            y = self.new(f"fadd {V} {x}, {self.new(f'fmul {V} {drift}, {middle}')}")
-            moved.append(self.new(f"call {V} @llvm.fabs.v{LANES}f32({V} {y})"))
-        sum_of = self.new(f"fadd float {self.new(f'fadd float {norm}, {self._most(moved)}')}, {bent}")
-        larger = self.new(f"fmul float {sum_of}, {ABOVE!r}")
-        return self.new(f"fadd float {larger}, {self.load('float', '%rest', 'float', f'%c{v}')}")
+            moved.append(self.new(f"fadd {V} {x}, {self.new(f'fmul {V} {drift}, {middle}')}"))
+        larger = self.new(f"fmul float {bent}, {ABOVE!r}")
+        return totals, moved, self.new(f"fadd float {larger}, {self.load('float', '%rest', 'float', f'%c{v}')}")
 
     def _linear(self, v: int, starts: list[str], sizes: list[tuple[str, int]]) -> tuple[list[str], str]:
         """Rows of tokens and positions with what neurons add to them, and what those add that are bent."""
@@ -612,16 +696,6 @@ class LoopSource:
             total = self.new(f"fadd {V} {total}, {x}")
         return self.new(f"call reassoc float @llvm.vector.reduce.fadd.v{LANES}f32(float 0.0, {V} {total})")
 
-    def _most(self, vectors: list[str]) -> str:
-        """The largest of numbers that are not negative, which are in the order of their bits."""
-        bits = [self.new(f"bitcast {V} {x} to {I}") for x in vectors]
-        most = bits[0]
-        for x in bits[1:]:
-            most = self.new(f"select {MASK} {self.new(f'icmp sgt {I} {x}, {most}')}, {I} {x}, {I} {most}")
-        return self.new(
-            f"bitcast i32 {self.new(f'call i32 @llvm.vector.reduce.smax.v{LANES}i32({I} {most})')} to float"
-        )
-
     def _added(self, mask: str, begin: str, total: str) -> str:
         """The total and f of the leaves in a mask."""
         f = self.load(L, "%f", "i64", self.new(f"add i64 %f.at, {begin}"), 8)
@@ -658,7 +732,14 @@ class LoopSource:
         return self.new(f"phi i64 [ {entered}, %{name}.from ], [ {more}, %{name} ]")
 
 
+def _all_of(x: float) -> str:
+    """A vector of this number of float32."""
+    return f"<{', '.join([f'float {x!r}'] * LANES)}>"
+
+
 V, I, L, MASK = f"<{LANES} x float>", f"<{LANES} x i32>", f"<{LANES} x i64>", f"<{LANES} x i1>"
+DOUBLE = f"<{LANES} x double>"
 ONES = f"<{', '.join(['i1 true'] * LANES)}>"
 INFINITE = f"<{', '.join(['float 0x7FF0000000000000'] * LANES)}>"
-SHORT = f"<{LANES} x i{LANES}>"
+ENDS = {"behind": "zeroinitializer", "ahead": _all_of(1.0)}  # of each lane at each position, and where they start
+POINTED = f"<{LANES} x ptr>"

@@ -1,9 +1,9 @@
 """The share of a cell's wrong inputs by counting all its multisets, where the slots' weights are nearly equal.
 
-A multiset stands for all orders of its tokens, within a radius: it is surely wrong, surely right, or open. All are
-counted, and those near a tie by how far their own orders can take them (orders.py). What is rare is left out and its
-share known: rivals that are hardly ever ahead, neurons that hardly ever change sides, and orders that take a difference
-out of its radius.
+A multiset stands for all orders of its tokens, within a radius: it is surely wrong, surely right, or near a tie. All
+are counted, and those near a tie by the share of their orders that are wrong, of each position by itself (orders.py).
+What is rare is left out and its share known: rivals that are hardly ever ahead, neurons that hardly ever change sides,
+and orders that take a difference out of its radius.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 
 from verify.arithmetic.machine_code import is_compiled
 from verify.frame.clock import Deadline
-from verify.tasks.histogram.loops import LoopAsked, LoopShape, loop_for, room
+from verify.tasks.histogram.loops import Closer, LoopAsked, LoopShape, loop_for, room
 from verify.tasks.histogram.moments import Behind
 from verify.tasks.histogram.narrow import Narrow, above
-from verify.tasks.histogram.orders import MOST_TERMS, Dominance, Orders
+from verify.tasks.histogram.orders import DIFFERENCE, MOST_TERMS, Dominance, Orders
 from verify.tasks.histogram.stored import Array
 from verify.tasks.histogram.tabulating import CountReadout, Table, number_of_points
 from verify.tasks.histogram.unequal_weights import RARELY, usual_radius
@@ -27,6 +27,7 @@ CROSSING = 0.002  # share of a cell's inputs, at most, on which neurons that are
 EACH, EACH_PRODUCT = 4e-9, 2.2e-11  # seconds of a multiset, and of a product in it
 A_LOOK = 1 << 22  # multisets between two looks at the clock
 MOST_PRODUCTS = 1 << 24  # of positions, slots, own count and rivals, beyond which moments take longer than 3 seconds
+OF_SUMS = Fraction(1, 1 << 20)  # of a sum of a prefix's or A_LOOK multisets' shares, and of its weights
 ENTRIES = 1 << 19  # what makes room for a loop's prefixes, though nothing is entered
 
 
@@ -39,6 +40,7 @@ class CountedCell:
 
     narrow: Narrow
     orders: Orders
+    positions: tuple[int, ...]
     number: int  # of fillings of the slots by other tokens
     others: Fraction
     odd: Fraction
@@ -69,13 +71,15 @@ class CountedCell:
             return None
         apart[0] = np.inf
         number, odd = len(table.tokens) ** (table.stored.L - k), crossing + (2 * len(rivals) - 1) * RARELY
-        orders = replace(orders, dominance=replace(dominance, apart=apart))
-        return cls(replace(narrow, error=error), orders, number, others, odd)
+        rest = above(orders.rest + DIFFERENCE * error.astype(np.float64))
+        orders = replace(orders, rest=rest, dominance=replace(dominance, apart=apart))
+        return cls(replace(narrow, error=error), orders, tuple(table.row.positions), number, others, odd)
 
-    def share(self, deadline: Deadline, fewest: int = 1) -> tuple[Fraction, Fraction]:
-        """At least and at most what share is wrong; 0 and 1 where time did not suffice.
+    def shares(self, deadline: Deadline, fewest: int = 1) -> list[tuple[Fraction, Fraction]]:
+        """At least and at most what share is wrong at each position; all is open that time did not suffice for.
 
-        Vectors of multisets are looked at closer where at least the fewest are near a tie.
+        Vectors of multisets are looked at closer where at least the fewest are near a tie. Shares of orders are summed
+        in float64, whose error is far less than OF_SUMS for what one call of the loop sees.
         """
         orders = replace(self.orders, fewest=fewest)
         prefixes, (_, rivals) = self.narrow.prefixes, self.narrow.W.shape
@@ -83,16 +87,32 @@ class CountedCell:
         wrong, near = np.empty(prefixes.number, np.int64), np.empty(prefixes.number, np.int64)
         limit = np.full(prefixes.number, -1, np.int32)
         entries = np.empty((max(ENTRIES, room(self.narrow)), 4), dtype=np.int32)
-        first = 0
+        weights, positions, first = prefixes.outer.astype(np.float64), len(self.positions), 0
+        of_orders = [[Fraction(0)] * positions, [Fraction(0)] * positions]
         while first < prefixes.number:
             if deadline.is_up():
-                return Fraction(0), Fraction(1)
+                wrong[first:], near[first:] = 0, prefixes.of_leaves[first:]
+                break
             before = int(prefixes.until[first - 1]) if first else 0
             last = max(first + 1, int(np.searchsorted(prefixes.until, before + A_LOOK, side="right")))
             zero = np.float32(0)
-            first, _ = loop(LoopAsked(self.narrow, first, last, zero, zero, limit, wrong, entries, near, orders))
+            closer = Closer(orders, near, weights, np.zeros((2, len(orders.variance))))
+            first, _ = loop(LoopAsked(self.narrow, first, last, zero, zero, limit, wrong, entries, closer))
+            if not np.isfinite(closer.shares).all():
+                return [(Fraction(0), Fraction(1))] * positions
+            of_orders = [
+                [before + Fraction(x) for before, x in zip(*rows, strict=False)]
+                for rows in zip(of_orders, closer.shares.tolist(), strict=True)
+            ]
         least, is_open = (Fraction(int((prefixes.outer * found).sum()), self.number) for found in (wrong, near))
-        return max(Fraction(0), least - self.odd), min(Fraction(1), least + is_open + self.others + self.odd)
+        most = least + is_open + self.others + self.odd
+        return [
+            (
+                max(Fraction(0), least - self.odd + low * (1 - OF_SUMS) / self.number),
+                min(Fraction(1), most + high * (1 + OF_SUMS) / self.number),
+            )
+            for low, high in zip(*of_orders, strict=True)
+        ]
 
 
 def seconds_to_count(table: Table, k: int, behind: Behind, left_out: float) -> float:

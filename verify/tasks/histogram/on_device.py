@@ -59,7 +59,10 @@ def keeps_all_bits(device: torch.device) -> bool:
 
 @dataclass
 class DeviceLoop:
-    """The loop on a device, which holds the tables of the cell that it was asked about last."""
+    """The loop on a device, which holds the tables of the cell that it was asked about last.
+
+    It looks at nothing closer: all that is near a tie stays so.
+    """
 
     device: torch.device
     tables: tuple[Tensor, ...] = ()
@@ -74,8 +77,8 @@ class DeviceLoop:
         for at, n in self._parts(asked, chosen):
             wrong, near, low, ways = self._judge(asked, at, n)
             asked.wrong[at] = torch.where(wrong, ways, 0).sum(1).cpu().numpy()
-            if asked.counted is not None:
-                asked.counted[at] = torch.where(near, ways, 0).sum(1).cpu().numpy()
+            if asked.closer is not None:
+                asked.closer.near[at] = torch.where(near, ways, 0).sum(1).cpu().numpy()
                 continue
             for kind, found in ((NEAR, near), (WRONG, low)):
                 rows = found.any(1).nonzero()[:, 0]
@@ -111,11 +114,11 @@ class DeviceLoop:
         )
         u = (larger[i] + smaller[j]).T.contiguous()
         z = u[:, :, None] + leaves[:, None, :n]
-        neurons, D = len(z) - (1 if asked.counted is None else len(W)), z[-1]
+        neurons, D = len(z) - (1 if asked.closer is None else len(W)), z[-1]
         z[:neurons].clamp_(min=0)
         differences = (W @ z.view(len(z), -1)[: W.shape[1]]).view(len(W), len(at), n)
         threshold = float(asked.slope) * D + float(asked.rest)
-        if asked.counted is not None:
+        if asked.closer is not None:
             differences, threshold = differences + z[neurons:], torch.zeros_like(D)
         is_right = torch.ones_like(D, dtype=torch.bool)
         is_wrong = torch.zeros_like(is_right)

@@ -1,20 +1,34 @@
-"""How far the orders of one multiset take its logit differences: no order is rare, and no probability is left out.
+"""In what share of the orders of one multiset its logit differences are not positive: all orders are equally likely.
 
-The slots of a position weigh a + x_s, and hold the tokens of a multiset in any order. In LANES multisets near a tie,
-which differ in little, most neurons are on in all of them at every order (alpha = 1) or off in all of them (0); of the
-others (1/2) only |e_i| <= reach_i is known of what a form is off by. A difference with readout d is then off by
+The n slots of a position p weigh a + x_s, and hold the tokens of a multiset in any order. In LANES multisets near a
+tie, which differ in little, most neurons are on in all of them at every order (alpha = 1) or off in all of them (0); of
+the others (1/2) only |e_i| <= reach_i is known of what a form is off by. A difference f with readout d is then off by
 
     sum_s x_s q(token of slot s) + sum_i alpha_i d_i shift_i, and at most 1/2 sum |d_i| reach_i over the others,
 
-with q(t) = sum_i alpha_i d_i v_i(t). For any number c, and whatever the order, Cauchy and Schwarz bound the first sum:
+with q(t) = sum_i alpha_i d_i v_i(t). Let c be any number, y_s = x_s less their mean, X the sum of the x_s, and R at
+least the sum of (q(t) - c)^2 over the slots' tokens t. The first sum is Z + X c + (X / n) sum of (q(t) - c) over them,
 
-    |sum_s x_s q(token of slot s) - c sum_s x_s| <= |x|_2 sqrt(sum over the slots' tokens of (q(t) - c)^2).
+    Z = sum_s y_s (q(token of slot s) - c),   |Z| <= |y| sqrt(R),   E Z = 0,   E Z^2 <= |y|^2 R / (n - 1) = v,
 
-c is near the mean of q. The tokens of the prefix are the same for all the multisets; one of a leaf adds the largest
-square among the tokens that the multisets have in its place.
+and its last term at most |X| sqrt(R / n). E Z = 0 as each slot holds each token alike often, and the y_s add up to 0.
+A slot's variance is at most R / n, the covariance of two slots -1 / (n - 1) of it, and
 
-Rounding. All is float32. Sums of what is positive are off by a factor that ABOVE covers; what q and the shifts are off
-by, relative to the sums of their absolute terms, is part of `rest`, and so is what underflows.
+    sum_s y_s^2 - sum_{s != s'} y_s y_s' / (n - 1) = |y|^2 n / (n - 1).
+
+So the difference is g + Z, but for at most b. Let m = g - b. By Cantelli's inequality it is not positive in at most
+
+    a share v / (v + m^2) of the orders if m > 0, and in none if m > |y| sqrt(R), that is m^2 > (n - 1) v;
+
+it is positive in at most the same share with m = -g - b. Some difference is not positive in at most the sum of the
+first shares, and in at least what the least of the second ones leaves. That holds for each position by itself.
+
+c is near the mean of q over the tokens of the prefix, which are the same for all the multisets.
+
+Rounding. All is float32. Sums of what is positive are off by a factor that ABOVE covers, and so is the square of m.
+What q, the shifts and y are off by, relative to the sums of their absolute terms, is part of `rest`, and so is what
+underflows, and the rounding of g (DIFFERENCE). A share near 1 is off by a few units of float32, far less than ABSOLUTE;
+one that is not a number says nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +46,9 @@ ABOVE = 1 + 2.0**-8
 MOST_TERMS = 1 << 12  # of a sum in float32, of tokens or of neurons: far fewer than ABOVE has room for
 LEAST_MULTIPLE = 2.0**-100  # of float32 that is normal, so that it is not flushed to zero
 NO_NAN = 2.0**50  # above all q whose squares are finite in float32, and so are sums of them
+FLUSHED = 2.0**-100  # far more than what a variance loses to underflow
+ABSOLUTE = 2.0**-20  # far more than the rounding of a share
+DIFFERENCE = 2.0**-20  # far more than the rounding of g for each of the error that a difference near a tie is below
 LOST = 2.0**-50  # of the root of a sum of squares, where these underflow
 
 
@@ -65,14 +82,15 @@ class Dominance:
 
 @dataclass(frozen=True)
 class Orders:
-    """What bounds the differences of a cell's multisets in every order.
+    """What bounds the differences of a cell's multisets over their orders.
 
     Shapes: reach (neurons,); values (neurons + rivals, tokens) and shifts (neurons + rivals, positions), at last those
     of the neurons that are on, for each rival, and drift (positions,), with zeros up to whole vectors; larger and
-    smaller (n, tokens) how often halves of prefixes hold each token, with the slots that hold the query token; masks
-    (tokens of a leaf, vectors, leaves) the token in each place of a leaf, as a bit of a vector; rest (rivals,).
-    `length` bounds the root of the sum of the slots' squared differences of weights, `share` is one by the tokens of a
-    prefix. Vectors are looked at closer where at least the `fewest` of their multisets are near a tie.
+    smaller (n, tokens) how often halves of prefixes hold each token, with the slots that hold the query token; places
+    (tokens of a leaf, leaves) the token in each place of a leaf, with zeros behind them; rest (rivals,);
+    variance and slide (positions,) what multiplies R to give v, and the root of R to give b, in whole vectors. `last`
+    is n - 1, `share` one by the tokens of a prefix. Vectors are looked at closer where at least the `fewest` of their
+    multisets are near a tie.
     """
 
     reach: Single
@@ -81,9 +99,11 @@ class Orders:
     drift: Single
     larger: Single
     smaller: Single
-    masks: np.ndarray
+    places: np.ndarray
     rest: Single
-    length: np.float32
+    variance: Single
+    slide: Single
+    last: np.float32
     share: np.float32
     dominance: Dominance
     fewest: int = 1
@@ -96,11 +116,10 @@ class Orders:
         values, shifts = (np.vstack([rows[is_bent], (d * is_on) @ rows]) for rows in (table.values.T, table.shifts.T))
         size = np.abs(d) @ np.abs(table.values).max(0)
         of_shifts = np.abs(d) @ np.abs(table.shifts).max(0)
-        length = above(np.sqrt((x**2).sum(1)).max(keepdims=True) * ENLARGE_LONG)[0]
-        slots = x.shape[1]
+        length, slots = float(np.sqrt((x**2).sum(1)).max() * ENLARGE_LONG), x.shape[1]
         relative = 4 * gamma32(len(table.start) + 20)
-        rounding = relative * (of_shifts + (float(length) * slots + np.abs(x).sum(1).max()) * size)
-        lost = LOST * length + UNDERFLOW[np.float32] * (1 + slots) * (
+        rounding = relative * (of_shifts + (length * slots + np.abs(x).sum(1).max()) * size)
+        lost = 2 * LOST * length + UNDERFLOW[np.float32] * (1 + slots) * (
             2 + len(size) + size + of_shifts + np.abs(d).sum(1) + table.spread.sum()
         )
         rest = (narrow.error.astype(np.float64) + readout.error[:, 0] + rounding + lost) * ENLARGE_LONG
@@ -118,36 +137,46 @@ class Orders:
             _in_vectors(drift[None])[0],
             larger,
             smaller,
-            _masks(leaves, larger.shape[1] // LANES),
+            np.ascontiguousarray(np.pad(leaves.T.astype(np.int32), ((0, 0), (0, 2 * LANES)))),
             above(rest),
-            length,
+            _in_vectors(above(((x - x.mean(1, keepdims=True)) ** 2).sum(1) * (ABOVE / max(1, slots - 1)))[None])[0],
+            _in_vectors(above(np.abs(drift) * (ABOVE / np.sqrt(slots)))[None])[0],
+            np.float32(slots - 1),
             np.float32(1 / max(1, prefixes.size + own)),
             Dominance(np.zeros(len(d), np.float32), np.full(len(d), np.inf, np.float32)),
         )
 
-    def judge(self, narrow: Narrow, at: np.ndarray, differences: Single, near: np.ndarray, wrong: np.ndarray) -> None:
-        """Looks closer at the leaves (prefixes `at`, n) near a tie: writes which of them are near, and wrong, then."""
+    def judge(self, narrow: Narrow, at: np.ndarray, differences: Single, near: np.ndarray, weights: Array) -> Array:
+        """Shares (2, positions) of the orders of the leaves (prefixes `at`, n) near a tie that are looked at closer.
+
+        At least and at most those that are wrong, times the weights (prefixes, n). These leaves are not near then.
+        """
         n, prefixes = near.shape[1], narrow.prefixes
+        total = np.zeros((2, len(self.variance)))
         padded = np.pad(near, ((0, 0), (0, -n % LANES))).reshape(len(at), -1, LANES)
         i, block = np.nonzero(padded.sum(2) >= self.fewest)
         if not len(i):
-            return
+            return total
         lanes = block[:, None] * LANES + np.arange(LANES)
         is_near, lanes = padded[i, block], np.minimum(lanes, n - 1)
         alpha, beta = self._sides(narrow, at[i], lanes, is_near)
         sums = differences[:, i[:, None], lanes]  # (rivals, blocks, LANES)
         multiple, apart = (x[:, None, None] for x in (self.dominance.multiple, self.dominance.apart))
         is_ahead = sums - multiple * sums[0] > apart
-        radius = np.repeat(narrow.error[:, None], len(i), axis=1)
-        c, of = np.nonzero((is_near & ~is_ahead & (sums - narrow.error[:, None, None] <= 0)).any(2))
+        is_turned = is_near & ~is_ahead & (sums - narrow.error[:, None, None] <= 0)
+        c, of = np.nonzero(is_turned.any(2))
         held = self.larger[prefixes.larger[at[i[of]]]] + self.smaller[prefixes.smaller[at[i[of]]]]
-        bits = np.bitwise_or.reduce(np.where(is_near, self.masks[:, :, lanes], np.uint16(0)), axis=3)
-        found = self._radius(narrow.W[:, c], c, alpha[:, of], beta[:, of], held, bits[:, :, of])
-        radius[c, of] = np.where(found < narrow.error[c], found, narrow.error[c])
-        is_right = np.where(is_ahead, np.inf, sums - radius[:, :, None]).min(0) > 0
-        is_wrong = (sums + radius[:, :, None]).min(0) < 0
+        R, moved, bent = self._spread(narrow.W[:, c], c, alpha[:, of], beta[:, of], held, self.places[:, lanes[of]])
+        turned, lane = np.nonzero(is_turned[c, of])
+        shares = self.shares(sums[c[turned], of[turned], lane], R[turned, lane], moved[turned], bent[turned])
+        behind, ahead = (np.full((len(i), LANES, total.shape[1]), x, np.float32) for x in (0, 1))
+        np.add.at(behind, (of[turned], lane), shares[0])
+        np.minimum.at(ahead, (of[turned], lane), shares[1])
         rows = np.repeat(i[:, None], LANES, axis=1)[is_near], lanes[is_near]
-        near[rows], wrong[rows] = ~(is_right | is_wrong)[is_near], is_wrong[is_near]
+        near[rows] = False
+        weight = weights[rows].astype(np.float64)
+        of_each = 1 - ahead[is_near], np.where(behind < 1, behind, 1)[is_near]
+        return np.array([weight @ share.astype(np.float64) for share in of_each])
 
     def _sides(self, narrow: Narrow, at: np.ndarray, lanes: np.ndarray, is_near: np.ndarray) -> tuple[Single, Single]:
         """Which neurons (neurons, blocks) are on in all near multisets of a block (1), or off (0); others' reach."""
@@ -158,21 +187,36 @@ class Orders:
         alpha = np.where(is_on, 1, np.where(is_off, 0, 0.5)).astype(np.float32)
         return alpha, np.where(is_on | is_off, np.float32(0), self.reach[:, None] * np.float32(0.5))
 
-    def _radius(self, W: Single, c: np.ndarray, alpha: Single, beta: Single, held: Single, bits: np.ndarray) -> Single:
-        """What differences to rivals c (m,) may be off by in blocks of these sides (neurons, m)."""
+    def _spread(
+        self, W: Single, c: np.ndarray, alpha: Single, beta: Single, held: Single, leaves: np.ndarray
+    ) -> tuple[Single, Single, Single]:
+        """R (m, LANES), the positions' g - f (m, positions), and the part of b (m,) that is of no position.
+
+        They are of differences to rivals c (m,) in blocks of these sides (neurons, m) and leaves (places, m, LANES).
+        """
         neurons = len(alpha)
         q, shift = (rows[neurons + c] + (W * alpha).T @ rows[:neurons] for rows in (self.values, self.shifts))
         centre = self.share * (held * q).sum(1, keepdims=True)
         squares = (q - centre) ** 2
-        total = (held * squares).sum(1)
-        for of_place in np.moveaxis(bits, 2, 1):  # (m, vectors)
-            total += np.where((of_place[:, :, None] >> np.arange(LANES) & 1).reshape(squares.shape), squares, 0).max(1)
-        bent, away = (np.abs(W) * beta).sum(0), np.abs(shift + self.drift * centre).max(1)
-        result: Single = (self.length * np.sqrt(total) + away + bent) * np.float32(ABOVE) + self.rest[c]
-        return result.astype(np.float32)
+        total = (held * squares).sum(1, keepdims=True) + np.take_along_axis(squares[None], leaves, 2).sum(0)
+        bent: Single = (np.abs(W) * beta).sum(0) * np.float32(ABOVE) + self.rest[c]
+        return total, shift + self.drift * centre, bent.astype(np.float32)
+
+    def shares(self, f: Single, R: Single, moved: Single, bent: Single) -> tuple[Single, Single]:
+        """At most the shares (m, positions) of orders in which differences f (m,) are not positive, or are positive."""
+        variance = self.variance * R[:, None] + np.float32(FLUSHED)
+        off = self.slide * np.sqrt(R)[:, None] + bent[:, None]
+        g = f[:, None] + moved
+        return self._cantelli(g - off, variance), self._cantelli(-g - off, variance)
+
+    def _cantelli(self, m: Single, variance: Single) -> Single:
+        square = m * m
+        share = variance / (variance + square) + np.float32(ABSOLUTE)
+        found: Single = np.where(m > 0, np.where(square > self.last * variance, np.float32(0), share), np.float32(1))
+        return found
 
 
-def _in_vectors(rows: Array) -> Single:
+def _in_vectors(rows: Array | Single) -> Single:
     """Rows in float32, with zeros behind them up to whole vectors."""
     return np.ascontiguousarray(np.pad(rows, ((0, 0), (0, -rows.shape[1] % LANES))).astype(np.float32))
 
@@ -181,13 +225,4 @@ def _held(tokens: np.ndarray, width: int) -> Single:
     """How often multisets (n, size) hold each token, in whole vectors (n, tokens)."""
     found, index = np.zeros((len(tokens), width + -width % LANES), dtype=np.float32), np.arange(len(tokens))
     np.add.at(found, (index[:, None], tokens), 1)
-    return found
-
-
-def _masks(leaves: np.ndarray, vectors: int) -> np.ndarray:
-    """The token in each place of each leaf (n, size), as a bit of one of a place's vectors: (size, vectors, n')."""
-    number, size = leaves.shape
-    found = np.zeros((size, vectors, number + 2 * LANES), dtype=np.uint16)
-    place, index = np.arange(size), np.arange(number)[:, None]
-    found[place, leaves // LANES, index] = 1 << leaves % LANES
     return found

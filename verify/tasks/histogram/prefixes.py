@@ -168,6 +168,13 @@ class Prefixes:
         found: np.ndarray = self._f[1][self.least, self.held]
         return found
 
+    @cached_property
+    def of_leaves(self) -> np.ndarray:
+        """The sum of f over the leaves of each prefix, which fits into 64 bits; so differences of longer sums do."""
+        sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.f)])
+        found: np.ndarray = sums[self.f_from + self.leaves] - sums[self.f_from]
+        return found
+
     def orders(self, i: int) -> np.ndarray:
         """f of the leaves of prefix i."""
         return self.f[self.f_from[i] : self.f_from[i] + self.leaves[i]]
