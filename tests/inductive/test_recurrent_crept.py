@@ -211,16 +211,16 @@ def test_a_run_whose_sigmoids_are_low_is_wrong_where_it_is_said_to_be():
         model.cell.bias_ih_l0[3] = 21.0
     line, net = asked(SimpleNamespace(model=model, task=SWING)), network_of(model).rounded(FORMAT)
     coarse = Roundings.of_factors(FORMAT)
-    said = [crept_in(x, line, coarse, FORMAT) for x in (net, net.lowered(FORMAT))]
+    said = [crept_in(x, line, coarse, FORMAT) for x in (net, net.with_sigmoids(-1.5, FORMAT))]
     assert said[1].right_to < said[1].wrong_at < said[0].right_to / 100
 
 
 @pytest.mark.deep
 def test_low_sigmoids_against_fractions():
     line, net = asked(SimpleNamespace(model=MODELS["gru"], task=SWING)), network_of(MODELS["gru"]).rounded(FORMAT)
-    low = crept_in(net.lowered(FORMAT), line, Roundings.of_factors(FORMAT), FORMAT)
+    low = crept_in(net.with_sigmoids(-1.5, FORMAT), line, Roundings.of_factors(FORMAT), FORMAT)
     assert low.right_to < first_wrong(MODELS["gru"], Keeping(), run_of=Low) <= low.wrong_at
-    run = computed.run(net.lowered(FORMAT), line, MOST, RoundedArithmetic.of(FORMAT), endless().deadline(), keeps=True)
+    run = computed.run(net.with_sigmoids(-1.5, FORMAT), line, MOST, RoundedArithmetic.of(FORMAT), endless().deadline(), keeps=True)
     assert run.wrong_at == first_wrong(MODELS["gru"], Keeping(), run_of=Low)
 
 

@@ -71,7 +71,7 @@ class Computed:
         self._rows = {(id(W), id(b)): _rows(W, b) for W, b in (*pairs, (net.V, net.b))}
         tables = [x for table in net.tables for x in table]
         self._known = {id(x): [self._factor(y) for y in x.mid.tolist()] for x in tables}
-        self._known |= {} if net.low is None else {id(net.low): net.low.mid.tolist()}
+        self._known |= {} if net.factor is None else {id(net.factor): net.factor.mid.tolist()}
 
     def linear(self, W: Array, x: Sequence[float] | Array, b: Array, terms: Array | None = None) -> list[float]:
         """Weights 0 are left out where that changes nothing: with an infinite factor their product is NaN."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from flint import arb
+from flint import arb, ctx
 
 from constructions.errors import BadInput
 from constructions.recurrent.gated import GatedModel
@@ -21,6 +21,7 @@ from verify.arithmetic.stored import finite
 from verify.frame.clock import Deadline
 
 NEVER = Deadline.never()
+BITS = 128  # of what a sigmoid is multiplied by
 STEPS_AT_A_TIME = 64  # in floats, before the clock is looked at
 
 
@@ -68,7 +69,7 @@ class Network:
     tables: tuple[tuple[BallVector, ...], ...] = ()  # of gated decays: what each token keeps, adds and reads
     W: Array | None = None  # of neurons after gated decays, and what each token adds to them
     U: tuple[Array, ...] = ()
-    low: BallVector | None = None  # by which every sigmoid is multiplied, in an evaluation that computes it low
+    factor: BallVector | None = None  # of every sigmoid, in an evaluation that computes it low or high
     has_more_rows: bool = False  # of zeros in W than the model: what is infinite there is NaN in this network alone
 
     @classmethod
@@ -135,12 +136,13 @@ class Network:
         """Whether a run of this network is not one of the model's from this state on."""
         return self.has_more_rows and not all(np.isfinite(x).all() for x in state)
 
-    def lowered(self, fmt: Format) -> Network:
-        """The network whose sigmoids are 1 - 3u/2 times their value: within 2 units in the last place, and below 1.
+    def with_sigmoids(self, share: float, fmt: Format) -> Network:
+        """The network whose sigmoids are 1 + `share` u times their value, which is within 2 units in the last place.
 
-        A unit in the last place of v is more than u v.
+        A unit in the last place of v is more than u v, and |share| is below 2; where v is near 1 it may be above 1.
         """
-        return replace(self, low=BallVector.of([1 - arb(1.5 * fmt.u)] * self.hidden))
+        with ctx.workprec(BITS):
+            return replace(self, factor=BallVector.of([1 + arb(share) * arb(fmt.u)] * self.hidden))
 
     def is_same(self, other: Network) -> bool:
         """Whether the stored numbers are those of another network of the same shape."""
@@ -247,7 +249,7 @@ def _rnn(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: Ce
 
 
 def _sigmoid(net: Network, x: Any, on: CellNumbers) -> Any:
-    return on.sigmoid(x) if net.low is None else on.multiply(on.known(net.low), on.sigmoid(x))
+    return on.sigmoid(x) if net.factor is None else on.multiply(on.known(net.factor), on.sigmoid(x))
 
 
 def _lstm(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: CellNumbers) -> State:

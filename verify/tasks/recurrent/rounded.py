@@ -32,7 +32,8 @@ ARGUMENT_CREPT = "tubes round polynomials of the number of turns, widened by wha
 EVERY = "every run that the reading allows"
 EXACT = "every result kept exactly, where no factor of a matrix product is rounded"
 EXACTLY_KEPT = "every result kept exactly, and factors of matrix products rounded"
-LOW = "each sigmoid low by a factor of 1 - 3u/2, "
+LOW, HIGH = "each sigmoid low by a factor of 1 - 3u/2, ", "each sigmoid high by a factor of 1 + 15u/8, "
+ASKEW = ((-3 / 2, LOW), (15 / 8, HIGH))  # which shares of u sigmoids are off by, both within 2 units in the last place
 FAR = 10_000  # tokens
 ELLIPSOIDS, SHARE = 1 / 4, 2 / 5  # of the time, and of what is left for tubes and then boxes
 AGAINST, AGAINST_MUCH = 1 / 4, 3 / 4  # of what is then left, for runs against answers, where bits are many and few
@@ -84,9 +85,9 @@ def _is_settled(found: OrbitOutcome) -> bool:
 def _in_tubes(
     run: Network, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, until: Deadline, known: OrbitOutcome
 ) -> OrbitOutcome:
-    """Refuted by a run that keeps every result, with sigmoids as they are or low; else what is known."""
+    """Refuted by a run that keeps every result, with sigmoids as they are, low or high; else what is known."""
     kept = _kept(run, line, length, at, until.part(1 / 2), known)
-    return kept if kept.wrong_at is not None else _low(run, line, length, at, until, kept)
+    return kept if kept.wrong_at is not None else _askew(run, line, length, at, until, kept)
 
 
 def _crept_anyhow(
@@ -106,18 +107,23 @@ def _crept(
     return replace(outcome(crept), argument=ARGUMENT_CREPT, evaluation=None if crept.wrong_at is None else EVERY)
 
 
-def _low(
+def _askew(
     run: Network, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, until: Deadline, known: OrbitOutcome
 ) -> OrbitOutcome:
-    """Refuted by a run whose sigmoids are low, token by token or in a tube; else what is known."""
+    """Refuted by a run whose sigmoids are all low, or all high, in a tube or token by token; else what is known."""
     if run.kind not in ("lstm", "gru") or at.operand is not at.stored:
         return known
-    low = run.lowered(at.stored)
-    found = _kept(low, line, length, at, until.part(1 / 2), known)
-    if found.wrong_at is None and computed.is_run(at) and at.stored.p <= computed.WIDEST:
-        ran = computed.run(low, line, length, at, until, keeps=True)
-        found = known if ran.wrong_at is None else _refuted(known, ran)
-    return found if found.wrong_at is None else replace(found, evaluation=LOW + str(found.evaluation))
+    can_run = computed.is_run(at) and at.stored.p <= computed.WIDEST
+    for number, (share, said) in enumerate(ASKEW):
+        own = until.part(1 / (len(ASKEW) - number))
+        askew = run.with_sigmoids(share, at.stored)
+        found = _kept(askew, line, length, at, own.part(1 / 2) if can_run else own, known)
+        if found.wrong_at is None and can_run:
+            ran = computed.run(askew, line, length, at, own, keeps=True)
+            found = known if ran.wrong_at is None else _refuted(known, ran)
+        if found.wrong_at is not None:
+            return replace(found, evaluation=said + str(found.evaluation))
+    return known
 
 
 def _kept(

@@ -52,6 +52,7 @@ WALKED = 32  # turns that are walked where no segment is found
 MOST_WALKED = 256
 MOST_BEYOND = 40  # segments after a margin that may have either sign
 WIDENINGS = 5  # of the boxes of a turn whose steps are rounded
+FINER = 16  # of the tokens so far a piece may have, in which a margin is said to have either sign
 MOST_PIECES = 64  # of a segment, for a tube that grows
 REACHED = 1.5  # the limit's tube is so much wider than where the orbit enters it
 LARGER, GROWTHS = 1.1, 12  # of that tube until it is kept
@@ -60,6 +61,10 @@ APPROACHES = (512, 2048, 8192)
 NARROW = 2.0**-100  # balls, when the first segment starts
 FIRST_TURNS, FIRST_STEPS = 12, 200  # until eigenvalues are looked at
 MOST_FAST = 6000  # steps for what dies out, before the first segment
+
+
+class Coarse(Exception):
+    """A piece is so long that its tube at the end says nothing of an answer at its start."""
 
 
 @dataclass
@@ -201,8 +206,12 @@ class Creeping:
                 size //= 2
                 continue
             self.t = start + self.k * done
-            if not self._judge(segment, turn, most, done, done + size - 1, until):
-                return None
+            try:
+                if not self._judge(segment, turn, most, done, done + size - 1, until):
+                    return None
+            except Coarse:
+                size //= 2
+                continue
             done, self.e = done + size, now
             size *= 2
         self.t = start + self.k * done
@@ -234,7 +243,9 @@ class Creeping:
         if self.unsure is not None:
             return self._judge_on(gaps, segment, self.t - self.k * first, first, last)
         wrong = self._searched(gaps, segment, first, last, Bisection(segment.step, until))
-        if wrong.first is not None:  # what comes later does not count
+        if wrong.first is not None:
+            self._check_fine(gaps, segment, wrong.first, self.k * (last - first))
+            # what comes later does not count
             wrong = self._searched(gaps, segment, first, wrong.first[0], Bisection(segment.step, until, wrong.first))
         start = self.t - self.k * first
         if wrong.least < self.found.margin:
@@ -251,6 +262,16 @@ class Creeping:
             return False
         self.unsure = t
         return self._judge_on(gaps, segment, start, j, last)
+
+    def _check_fine(
+        self, gaps: Sequence[Sequence[tuple[Gap, int]]], segment: Segment, place: tuple[int, int], steps: int
+    ) -> None:
+        """Raises: Coarse where a margin of a long piece has either sign, so that the tube of a shorter one may tell."""
+        if self.errors.on is None or steps <= self.t // FINER:
+            return
+        j, r = place
+        if bounds([(gap(arb(-1) + segment.step * j), other) for gap, other in gaps[r]])[1] > 0:
+            raise Coarse
 
     def _judge_on(
         self, gaps: Sequence[Sequence[tuple[Gap, int]]], segment: Segment, start: int, first: int, last: int
