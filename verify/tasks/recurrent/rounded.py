@@ -36,6 +36,7 @@ LOW, HIGH = "each sigmoid low by a factor of 1 - 3u/2, ", "each sigmoid high by 
 ASKEW = ((-3 / 2, LOW), (15 / 8, HIGH))  # which shares of u sigmoids are off by, both within 2 units in the last place
 FAR = 10_000  # tokens
 ELLIPSOIDS, SHARE = 1 / 4, 2 / 5  # of the time, and of what is left for tubes and then boxes
+SHARE_OF_TUBES = 2 / 3  # where there are three
 AGAINST, AGAINST_MUCH = 1 / 4, 3 / 4  # of what is then left, for runs against answers, where bits are many and few
 
 
@@ -61,7 +62,7 @@ def decided(
         if other is not None and other.right_to is not None and other.right_to > (best.right_to or 0):
             best = other
         if further is _crept_anyhow and other is not None and (other.right_to or 0) > FAR:
-            kept = _in_tubes(run, line, length, at, until.part(SHARE), best)  # no run comes so far in time
+            kept = _in_tubes(run, line, length, at, until.part(SHARE_OF_TUBES if _askew(run, at) else SHARE), best)  # no run comes so far in time
             if kept.wrong_at is not None:
                 return kept
     best = replace(best, wrong_at=None, evaluation=None)
@@ -85,9 +86,27 @@ def _is_settled(found: OrbitOutcome) -> bool:
 def _in_tubes(
     run: Network, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, until: Deadline, known: OrbitOutcome
 ) -> OrbitOutcome:
-    """Refuted by a run that keeps every result, with sigmoids as they are, low or high; else what is known."""
-    kept = _kept(run, line, length, at, until.part(1 / 2), known)
-    return kept if kept.wrong_at is not None else _askew(run, line, length, at, until, kept)
+    """Refuted by a run that keeps every result, with sigmoids as they are, all low or all high; else what is known.
+
+    Where some length below FAR may be wrong, those with other sigmoids are run token by token, too.
+    """
+    askew = _askew(run, at)
+    is_near = (known.right_to or 0) <= FAR and computed.is_run(at) and at.stored.p <= computed.WIDEST
+    for number, (share, said) in enumerate(((0.0, ""), *askew)):
+        own = until.part(1 / (1 + len(askew) - number))
+        net = run.with_sigmoids(share, at.stored) if share else run
+        found = _kept(net, line, length, at, own.part(1 / 2) if share and is_near else own, known)
+        if found.wrong_at is None and share and is_near:
+            ran = computed.run(net, line, length, at, own, keeps=True)
+            found = known if ran.wrong_at is None else _refuted(known, ran)
+        if found.wrong_at is not None:
+            return replace(found, evaluation=said + str(found.evaluation))
+    return known
+
+
+def _askew(run: Network, at: RoundedArithmetic) -> tuple[tuple[float, str], ...]:
+    """How far off all sigmoids are computed in runs that are tried."""
+    return ASKEW if run.kind in ("lstm", "gru") and at.operand is at.stored else ()
 
 
 def _crept_anyhow(
@@ -105,25 +124,6 @@ def _crept(
     if crept is None:
         return None
     return replace(outcome(crept), argument=ARGUMENT_CREPT, evaluation=None if crept.wrong_at is None else EVERY)
-
-
-def _askew(
-    run: Network, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, until: Deadline, known: OrbitOutcome
-) -> OrbitOutcome:
-    """Refuted by a run whose sigmoids are all low, or all high, in a tube or token by token; else what is known."""
-    if run.kind not in ("lstm", "gru") or at.operand is not at.stored:
-        return known
-    can_run = computed.is_run(at) and at.stored.p <= computed.WIDEST
-    for number, (share, said) in enumerate(ASKEW):
-        own = until.part(1 / (len(ASKEW) - number))
-        askew = run.with_sigmoids(share, at.stored)
-        found = _kept(askew, line, length, at, own.part(1 / 2) if can_run else own, known)
-        if found.wrong_at is None and can_run:
-            ran = computed.run(askew, line, length, at, own, keeps=True)
-            found = known if ran.wrong_at is None else _refuted(known, ran)
-        if found.wrong_at is not None:
-            return replace(found, evaluation=said + str(found.evaluation))
-    return known
 
 
 def _kept(

@@ -450,7 +450,7 @@ def creep(
     if here is None:
         return None
     if isinstance(here, Followed):
-        return _up_to(steps, here)
+        return up_to(steps, here)
     found = here.found
     found.bits, found.turn = None, k
     with ctx.workprec(BITS):
@@ -461,10 +461,10 @@ def creep(
             found.stuck = f"{why} after {here.t - 1} tokens"
     if here.unsure is not None and found.wrong_at is None:
         found.stuck = EITHER.format(here.unsure)
-    return _up_to(steps, found)
+    return up_to(steps, found)
 
 
-def _up_to(steps: int | None, found: Followed) -> Followed:
+def up_to(steps: int | None, found: Followed) -> Followed:
     """What is known of the first tokens alone; what comes later is not asked."""
     if steps is not None and found.right_to >= steps:
         found.right_to, found.wrong_at, found.stuck = steps, None, None
