@@ -69,7 +69,8 @@ class Network:
     tables: tuple[tuple[BallVector, ...], ...] = ()  # of gated decays: what each token keeps, adds and reads
     W: Array | None = None  # of neurons after gated decays, and what each token adds to them
     U: tuple[Array, ...] = ()
-    factor: BallVector | None = None  # of every sigmoid, in an evaluation that computes it low or high
+    sigmoids: BallVector | None = None  # by which each is multiplied, in an evaluation that computes it low or high
+    candidates: BallVector | None = None  # the same for the tanh of a GRU
     has_more_rows: bool = False  # of zeros in W than the model: what is infinite there is NaN in this network alone
 
     @classmethod
@@ -136,13 +137,15 @@ class Network:
         """Whether a run of this network is not one of the model's from this state on."""
         return self.has_more_rows and not all(np.isfinite(x).all() for x in state)
 
-    def with_sigmoids(self, share: float, fmt: Format) -> Network:
-        """The network whose sigmoids are 1 + `share` u times their value, which is within 2 units in the last place.
+    def askew(self, fmt: Format, *, sigmoids: float, candidates: float = 0.0) -> Network:
+        """The network whose sigmoids, and tanh of a GRU, are 1 + a share of u times their value.
 
-        A unit in the last place of v is more than u v, and |share| is below 2; where v is near 1 it may be above 1.
+        That is within 2 units in the last place: one of v is more than u |v|, and |share| is below 2. So what is near 1
+        may be above it.
         """
         with ctx.workprec(BITS):
-            return replace(self, factor=BallVector.of([1 + arb(share) * arb(fmt.u)] * self.hidden))
+            by = [BallVector.of([1 + arb(x) * arb(fmt.u)] * self.hidden) for x in (sigmoids, candidates)]
+        return replace(self, sigmoids=by[0], candidates=by[1] if candidates else None)
 
     def is_same(self, other: Network) -> bool:
         """Whether the stored numbers are those of another network of the same shape."""
@@ -165,6 +168,14 @@ class Network:
 
         layers = tuple(RecurrentLayer(to(a.W_x), to(a.W_h), to(a.b_x), to(a.b_h)) for a in self.layers)
         return replace(self, layers=layers, tokens=to(self.tokens), V=to(self.V), b=to(self.b))
+
+
+@dataclass(frozen=True)
+class Later:
+    """Another evaluation of the same network, which a run takes from so many tokens on, or a few more."""
+
+    net: Network
+    after: int
 
 
 def _padded(x: Array, rows: int, columns: int) -> Array:
@@ -249,7 +260,7 @@ def _rnn(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: Ce
 
 
 def _sigmoid(net: Network, x: Any, on: CellNumbers) -> Any:
-    return on.sigmoid(x) if net.factor is None else on.multiply(on.known(net.factor), on.sigmoid(x))
+    return on.sigmoid(x) if net.sigmoids is None else on.multiply(on.known(net.sigmoids), on.sigmoid(x))
 
 
 def _lstm(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: CellNumbers) -> State:
@@ -268,6 +279,7 @@ def _gru(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: Ce
     a, u = _parts(layer, x, h, on)
     r, z = (_sigmoid(net, on.whole(on.cut(a, k * H, k * H + H), on.cut(u, k * H, k * H + H)), on) for k in (0, 1))
     n = on.tanh(on.add(on.cut(a, 2 * H, 3 * H), on.multiply(r, on.cut(u, 2 * H, 3 * H))))
+    n = n if net.candidates is None else on.multiply(on.known(net.candidates), n)
     return [on.blend(z, n, h)]
 
 

@@ -14,7 +14,7 @@ what comes after is followed until it is surely wrong.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from flint import arb, arb_mat, arb_poly, ctx
@@ -22,7 +22,7 @@ from flint import arb, arb_mat, arb_poly, ctx
 from verify.arithmetic.exact_reals import float_below
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.fitted import DIVERGED, SETTLED, Local, Segment, fit, identity, points
-from verify.tasks.recurrent.network import Network
+from verify.tasks.recurrent.network import Later, Network
 from verify.tasks.recurrent.off import StepErrors
 from verify.tasks.recurrent.precise import Digits, Followed, JudgedTokens, Vector, bounds
 from verify.tasks.recurrent.tubes import (
@@ -92,6 +92,13 @@ class Creeping:
         self.phase = self.t
         net = self.net
         self.V, self.b = self.on.exactly[id(net.V), id(net.b)]
+
+    def changed(self, net: Network) -> Creeping:
+        """The same state, from which another evaluation of the network goes on."""
+        errors = replace(self.errors, net=net)
+        here = Creeping(net, self.line, self.k, self.found, self.t, self.x, self.basis, self.e, errors)
+        here.unsure = self.unsure
+        return here
 
     def turned(self) -> Local:
         """Takes the eigenvectors at the state as the basis."""
@@ -440,6 +447,7 @@ def creep(
     steps: int | None,
     until: Deadline,
     errors: StepErrors | None = None,
+    later: Later | None = None,
 ) -> Followed | None:
     """Follows an orbit whose turns of k steps change little; None where it does not creep. Without `errors`, arithmetic
     is real.
@@ -455,7 +463,10 @@ def creep(
     found.bits, found.turn = None, k
     with ctx.workprec(BITS):
         try:
-            go_on(here, steps, until)
+            go_on(here, steps if later is None else later.after, until)
+            if later is not None and found.wrong_at is None:
+                here = here.changed(later.net)
+                go_on(here, steps, until)
         except Lost:
             why = "time is up" if until.is_up() else "its tube grows too wide"
             found.stuck = f"{why} after {here.t - 1} tokens"

@@ -70,9 +70,7 @@ def decided(
     return known
 
 
-def _crept(
-    net: Network, line: OrbitQuestion, length: int | None, errors: StepErrors, until: Deadline
-) -> OrbitOutcome:
+def _crept(net: Network, line: OrbitQuestion, length: int | None, errors: StepErrors, until: Deadline) -> OrbitOutcome:
     """The line turn by turn in a tube, and many turns at once."""
     k = line.period
     steps = None if length is None else max(length, k + 2)  # a tube begins where a whole turn is asked
@@ -134,9 +132,7 @@ def _candidates(value: arb, fmt: Format) -> list[float]:
     unit = math.ldexp(1.0, math.frexp(float_below(least))[1] - fmt.p)
     near = float(rounded(np.array(float(value.mid())), fmt))
     tried = [near + i * unit for i in (-2, -1, 0, 1, 2)]
-    return [
-        x for x in tried if float(rounded(np.array(x), fmt)) == x and abs(arb(x) - value) <= 2 * arb(unit)
-    ]
+    return [x for x in tried if float(rounded(np.array(x), fmt)) == x and abs(arb(x) - value) <= 2 * arb(unit)]
 
 
 def _network(model: RotationModel, fmt: Format, c: float, s: float) -> Network:
