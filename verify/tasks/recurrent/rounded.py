@@ -36,7 +36,10 @@ EXACTLY_KEPT = "every result kept exactly, and factors of matrix products rounde
 LOW, HIGH = -3 / 2, 15 / 8  # shares of u by which functions are off in a run, within 2 units in the last place
 SAID_LOW = "each sigmoid low by a factor of 1 - 3u/2, "
 SAID_HIGH = "each sigmoid high by a factor of 1 + 15u/8, "
-SAID_PAST = "for at least {} tokens each sigmoid low by a factor of 1 - 15u/8 and each tanh high by 1 + 15u/8, then the other way round, "
+SAID_PAST = (
+    "for at least {} tokens each sigmoid low by a factor of 1 - 15u/8 and each tanh high by 1 + 15u/8, "
+    "then the other way round, "
+)
 FAR = 10_000  # tokens
 ELLIPSOIDS, SHARE = 1 / 4, 2 / 5  # of the time, and of what is left for tubes and then boxes
 SHARE_OF_TUBES = 2 / 3  # where there are three or four
@@ -65,8 +68,8 @@ def decided(
         if other is not None and other.right_to is not None and other.right_to > (best.right_to or 0):
             best = other
         if further is _crept_anyhow and other is not None and (other.right_to or 0) > FAR:
-            own = until.part(SHARE_OF_TUBES if _askew(run, at) else SHARE)
-            kept = _in_tubes(run, line, length, at, own, best)  # no run comes so far in time
+            share = SHARE_OF_TUBES if _askew(run, at) else SHARE
+            kept = _in_tubes(run, line, length, at, until.part(share), best)  # no run comes so far in time
             if kept.wrong_at is not None:
                 return kept
     best = replace(best, wrong_at=None, evaluation=None)

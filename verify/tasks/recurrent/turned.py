@@ -1,19 +1,19 @@
 """One rotation by a stored angle in a format: cosine and sine are computed, so that each run turns by its own angle.
 
-The cell computes Re h' = c Re h - s Im h + 1 and Im h' = s Re h + c Im h, with c and s within 2 units in the last place
-of cos omega and sin omega. Where c and s are numbers of the format, a run of the linear network whose matrix has the
-rows (c, -s) and (s, c) is one of these runs, and so is the one that keeps each state as the real numbers it is: only the
-readout's factors are then rounded. What is wrong there is wrong here.
+The cell computes Re h' = c Re h - s Im h + 1 and Im h' = s Re h + c Im h, with c and s within 2 units in the last
+place of cos omega and sin omega. Where c and s are numbers of the format, a run of the linear network whose matrix has
+the rows (c, -s) and (s, c) is one of these runs, and so is the one that keeps each state as the real numbers it is, so
+that only the readout's factors are rounded. What is wrong there is wrong here.
 
 What holds of every run is found in tubes of the linear network with the numbers C and S nearest to cos omega and sin
 omega, widened by what follows.
 
-Lemma. Let c be what a product of a run reads as cos omega, and y the form of a number x of the state that it reads. Then
-|c y - C x| <= LOOSE (1 + |x|) with LOOSE = 12 u + 8 tiny, if u <= 2^-8. Proof: 2 units in the last place of a number v
-are at most 4 u |v|, and a result may be rounded once when it is stored and once when it is read, so that c is off
-cos omega by at most 6.1 u |cos omega| + 2 tiny, C by u |cos omega| + tiny, and y off x by u |x| + tiny. With |C| <= 1 +
-u the sum is at most (7.1 + 1.1) u |x| + 4 tiny (1 + |x|). The rest, 3 u |x|, is more than what sums round of it: at most
-three roundings of a term that is off by 9 u |x|.
+Lemma. Let c be what a product of a run reads as cos omega, and y the form of a number x of the state that it reads.
+Then |c y - C x| <= LOOSE (1 + |x|) with LOOSE = 12 u + 8 tiny, if u <= 2^-8. Proof: 2 units in the last place of a
+number v are at most 4 u |v|, and a result may be rounded once when it is stored and once when it is read, so that c is
+off cos omega by at most 6.1 u |cos omega| + 2 tiny, C by u |cos omega| + tiny, and y off x by u |x| + tiny. With |C| at
+most 1 + u the sum is at most (7.1 + 1.1) u |x| + 4 tiny (1 + |x|). The rest, 3 u |x|, is more than what sums round of
+it: at most three roundings of a term that is off by 9 u |x|.
 """
 
 from __future__ import annotations
@@ -56,11 +56,10 @@ def is_format(at: RoundedArithmetic) -> bool:
 def decided(
     model: RotationModel, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, budget: float | Budget
 ) -> OrbitOutcome:
-    """Right in every order after each of 1..length tokens, or at every length (None)? Answers repeat with the period."""
+    """Right in every order after each of 1..length tokens, or at every length (None)? Answers repeat at each turn."""
     until, fmt = Budget.of(budget).deadline(), at.stored
     net = _network(model, fmt, *_nearest(model, fmt))
-    errors = StepErrors(net, Roundings(at), fmt.u, loose=12 * fmt.u + 8 * fmt.tiny)
-    known = _crept(net, line, length, errors, until.part(EVERY_SHARE))
+    known = _crept(net, line, length, _errors(net, at), until.part(EVERY_SHARE))
     if known.wrong_at is not None or (length is not None and (known.right_to or 0) >= length):
         return replace(known, evaluation=None if known.wrong_at is None else EVERY)
     for c, s in _turning(model, fmt, line.period):
@@ -68,6 +67,12 @@ def decided(
         if wrong is not None:
             return replace(wrong, evaluation=TURNED.format(c, s) + str(wrong.evaluation))
     return known
+
+
+def _errors(net: Network, at: RoundedArithmetic) -> StepErrors:
+    """How far any run may be from the network whose matrix has the nearest numbers: the lemma above."""
+    fmt = at.stored
+    return StepErrors(net, Roundings(at), fmt.u, loose=12 * fmt.u + 8 * fmt.tiny)
 
 
 def _crept(net: Network, line: OrbitQuestion, length: int | None, errors: StepErrors, until: Deadline) -> OrbitOutcome:
@@ -128,7 +133,7 @@ def _candidates(value: arb, fmt: Format) -> list[float]:
     """Numbers of the format that are within 2 units in the last place of a value."""
     least = abs(value).lower()
     if not least > fmt.tiny:
-        return rounded(np.array([float(value.mid())]), fmt).tolist()
+        return [float(rounded(np.array(float(value.mid())), fmt))]
     unit = math.ldexp(1.0, math.frexp(float_below(least))[1] - fmt.p)
     near = float(rounded(np.array(float(value.mid())), fmt))
     tried = [near + i * unit for i in (-2, -1, 0, 1, 2)]
