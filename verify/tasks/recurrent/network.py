@@ -111,7 +111,8 @@ class Network:
             return cls("gated", "none", (), tokens, V, b, known)
         U = _padded(state["layer.U"], model.inputs, size)
         W = state["layer.W"]
-        return cls("gated", "none", (), tokens, V, b, known, _padded(W, size, size), tuple(U), None, len(W) < size)
+        W, has_more_rows = _padded(W, size, size), len(W) < size
+        return cls("gated", "none", (), tokens, V, b, known, W, tuple(U), has_more_rows=has_more_rows)
 
     @property
     def hidden(self) -> int:
