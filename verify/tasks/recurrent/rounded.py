@@ -43,6 +43,7 @@ SAID_PAST = (
 FAR = 10_000  # tokens
 ELLIPSOIDS, SHARE = 1 / 4, 2 / 5  # of the time, and of what is left for tubes and then boxes
 SHARE_OF_TUBES = 2 / 3  # where there are three or four
+AGAINST_BESIDE = 1 / 2  # where bits are few and functions may be askew
 AGAINST, AGAINST_MUCH = 1 / 4, 3 / 4  # of what is then left, for runs against answers, where bits are many and few
 
 
@@ -73,10 +74,10 @@ def decided(
             if kept.wrong_at is not None:
                 return kept
     best = replace(best, wrong_at=None, evaluation=None)
-    is_fine = at.stored.p >= FINE
-    ran = _run_askew(run, line, length, at, until.part(AGAINST / 4 if is_fine else AGAINST), best)
+    share = AGAINST if at.stored.p >= FINE else AGAINST_BESIDE if _askew(run, at) else AGAINST_MUCH
+    ran = _against(net, run, line, length, at, until.part(share), best)
     if ran.wrong_at is None:
-        ran = _against(net, run, line, length, at, until.part(AGAINST if is_fine else AGAINST_MUCH), best)
+        ran = _run_askew(run, line, length, at, until.part(AGAINST if at.stored.p >= FINE else AGAINST_MUCH), best)
     if ran.wrong_at is None:
         ran = _run(run, line, length, at, until.part(1 / 2), best)
     ran = ran if ran.wrong_at is not None or late else _in_tubes(run, line, length, at, until, ran)
