@@ -211,17 +211,102 @@ def test_a_run_whose_sigmoids_are_low_is_wrong_where_it_is_said_to_be():
         model.cell.bias_ih_l0[3] = 21.0
     line, net = asked(SimpleNamespace(model=model, task=SWING)), network_of(model).rounded(FORMAT)
     coarse = Roundings.of_factors(FORMAT)
-    said = [crept_in(x, line, coarse, FORMAT) for x in (net, net.lowered(FORMAT))]
+    said = [crept_in(x, line, coarse, FORMAT) for x in (net, net.askew(FORMAT, sigmoids=-1.5))]
     assert said[1].right_to < said[1].wrong_at < said[0].right_to / 100
 
 
 @pytest.mark.deep
 def test_low_sigmoids_against_fractions():
     line, net = asked(SimpleNamespace(model=MODELS["gru"], task=SWING)), network_of(MODELS["gru"]).rounded(FORMAT)
-    low = crept_in(net.lowered(FORMAT), line, Roundings.of_factors(FORMAT), FORMAT)
+    low = crept_in(net.askew(FORMAT, sigmoids=-1.5), line, Roundings.of_factors(FORMAT), FORMAT)
     assert low.right_to < first_wrong(MODELS["gru"], Keeping(), run_of=Low) <= low.wrong_at
-    run = computed.run(net.lowered(FORMAT), line, MOST, RoundedArithmetic.of(FORMAT), endless().deadline(), keeps=True)
+    run = computed.run(
+        net.askew(FORMAT, sigmoids=-1.5), line, MOST, RoundedArithmetic.of(FORMAT), endless().deadline(), keeps=True
+    )
     assert run.wrong_at == first_wrong(MODELS["gru"], Keeping(), run_of=Low)
+
+
+def gru_first(format_name):
+    """A GRU whose gate is 1 but for 2^-46, on the line of seed 44, and two evaluations that bring its state past n."""
+    case, fmt = crafted(44), precision_named(format_name)
+    net, at = network_of(case.model).rounded(fmt), RoundedArithmetic.of(fmt)
+    return case, asked(case), fmt, rounded._askew(net, at)[-1], at
+
+
+class Past(Line):
+    """Sigmoids low and tanh high until so many tokens are read, and then the other way round; 53 bits are kept."""
+
+    def __init__(self, model, fmt, after):
+        super().__init__(model, fmt)
+        self.after, self.t, self.by = after, 0, Fraction(15, 8) * Fraction(2) ** -fmt.p
+
+    def once(self, x):
+        return Fraction(float(x))
+
+    def step(self):
+        self.sign = 1 if self.t < self.after else -1
+        super().step()
+        self.t += 1
+
+    def sigmoid(self, x):
+        return self.once((1 - self.sign * self.by) * Fraction(super().sigmoid(x)))
+
+    def tanh(self, x):
+        return self.once((1 + self.sign * self.by) * Fraction(super().tanh(x)))
+
+
+def wrong_in_python(case, line, fmt, after, most):
+    run = Past(case.model, fmt, after)
+    for t in range(1, most + 1):
+        run.step()
+        if not run.margin(line.expected(t)) > 0:
+            return t
+    return None
+
+
+@pytest.mark.deep
+def test_a_state_that_is_brought_past_its_limit_against_plain_python():
+    case, line, fmt, askew, at = gru_first("bfloat16")
+    found = computed.run(askew.net, line, 3000, at, endless().deadline(), keeps=True, later=askew.later)
+    assert found.wrong_at == wrong_in_python(case, line, fmt, askew.later.after, 3000) > askew.later.after
+    assert computed.run(askew.net, line, 3000, at, endless().deadline(), keeps=True).wrong_at is None
+
+
+@pytest.mark.deep
+def test_its_tube_holds_the_run_that_changes_where_the_tube_does():
+    case, line, fmt, askew, at = gru_first("p10")
+    changed, errors = [], StepErrors(askew.net, Roundings.of_factors(fmt), fmt.u)
+    right = Creeping.changed
+
+    def recorded(self, net):
+        changed.append(self.t)
+        return right(self, net)
+
+    until = endless().deadline()
+    with mock.patch.object(Creeping, "changed", recorded):
+        said = crept_along(askew.net, line, first_states(askew.net, line, until), None, until, errors, askew.later)
+    ran = computed.run(askew.net, line, 60_000, at, until, keeps=True, later=replace(askew.later, after=changed[0]))
+    assert said.right_to < ran.wrong_at <= said.wrong_at and changed[0] >= askew.later.after
+    with mock.patch.object(Creeping, "changed", lambda self, net: right(self, self.net)):
+        same = crept_along(askew.net, line, first_states(askew.net, line, until), None, until, errors, askew.later)
+    assert same.wrong_at is None
+
+
+def test_what_functions_are_off_by_is_within_two_units():
+    for fmt in (FORMAT, FORMATS["bfloat16"], FORMATS["float64"]):
+        for share in (rounded.LOW, rounded.HIGH, -rounded.HIGH):
+            for v in (0.5, 0.75, 1 - fmt.u, 2.0**-9, 3 * 2.0**-7):
+                unit = Fraction(2) ** (math.frexp(v)[1] - fmt.p)
+                assert abs(Fraction(share) * Fraction(fmt.u) * Fraction(v)) < 2 * unit
+
+
+@pytest.mark.deep
+def test_a_long_piece_whose_end_says_nothing_is_cut():
+    case, fmt = crafted(43), FORMATS["float32"]
+    net, on = network_of(case.model).rounded(fmt), Roundings(RoundedArithmetic.of(fmt))
+    assert crept_in(net, asked(case), on, fmt).right_to > 10**6
+    with mock.patch.object(Creeping, "_check_fine", lambda self, *rest: None):
+        assert crept_in(net, asked(case), on, fmt).right_to < 100
 
 
 @pytest.mark.parametrize("steps", first(1, [1200, 100, 1750]))

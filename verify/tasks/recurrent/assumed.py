@@ -30,6 +30,8 @@ def functions(model: AnyModel) -> tuple[str, ...]:
     if isinstance(model, RecurrentModel) and model.kind == "rnn":
         is_tanh = model.activation == "tanh"
         return ("tanh is within 2 units in the last place of its value",) if is_tanh else ()
+    if isinstance(model, RotationModel):
+        return ("cos and sin are within 2 units in the last place of their value",)
     return (FUNCTIONS[model.kind],) if model.kind in FUNCTIONS else ()
 
 

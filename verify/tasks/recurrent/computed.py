@@ -20,7 +20,7 @@ from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.logged import Logged
-from verify.tasks.recurrent.network import BallVector, Network, State, step
+from verify.tasks.recurrent.network import BallVector, Later, Network, State, step
 from verify.tasks.recurrent.proof import OrbitQuestion
 
 ROUNDED = "every result rounded once, sums from left to right"
@@ -72,7 +72,7 @@ class Computed:
         self._rows = {(id(W), id(b)): _rows(W, b) for W, b in (*pairs, (net.V, net.b))}
         tables = [x for table in net.tables for x in table]
         self._known = {id(x): [self._factor(y) for y in x.mid.tolist()] for x in tables}
-        self._known |= {} if net.low is None else {id(net.low): net.low.mid.tolist()}
+        self._known |= {id(x): x.mid.tolist() for x in (net.sigmoids, net.candidates) if x is not None}
 
     def linear(self, W: Array, x: Sequence[float] | Array, b: Array, terms: Array | None = None) -> list[float]:
         """Weights 0 are left out where that changes nothing: with an infinite factor their product is NaN."""
@@ -185,6 +185,7 @@ def run(
     until: Deadline,
     *,
     keeps: bool = False,
+    later: Later | None = None,
 ) -> ComputedRun:
     """Runs until an answer is wrong, a state comes again, so many steps are done, or time is up.
 
@@ -197,6 +198,10 @@ def run(
     while steps is None or t < steps:
         if t % STEPS_AT_A_TIME == 0 and until.is_up():
             return ComputedRun(rule, t)
+        if later is not None and t == later.after:
+            net, later = later.net, None
+            numbers = Computed(net, at.stored, keeps=keeps)
+            on = Logged(net, numbers, lambda x: x)
         on.start()
         state = [on.plain(x) for x in step(net, state, line.at(t), on)]
         if net.is_beyond(state):
@@ -206,7 +211,7 @@ def run(
         margin, predicted = judged(logits, line.expected(t))
         if not margin > 0:
             return ComputedRun(rule, t - 1, t, margin, predicted, numbers=on.numbers(logits))
-        if t <= max(line.settled, len(line.leading)):
+        if t <= max(line.settled, len(line.leading)) or later is not None:
             continue
         if state == saved and (t - look) % line.period == 0:
             return ComputedRun(rule, t, repeats=True)

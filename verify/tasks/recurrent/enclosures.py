@@ -200,6 +200,11 @@ class Roundings:
         """
         return cls(RoundedArithmetic.real(), fmt)
 
+    @property
+    def largest(self) -> float:
+        """The largest number that is not infinite."""
+        return self._at.stored.largest
+
     def linear(self, W: Array, x: Off | Array, b: Array, terms: Array) -> Off:
         """Each of n > 1 terms is rounded at most n times: as a product, and in at most n - 1 sums.
 

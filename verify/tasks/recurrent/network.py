@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
-from flint import arb
+from flint import arb, ctx
 
 from constructions.errors import BadInput
 from constructions.recurrent.gated import GatedModel
@@ -21,6 +21,7 @@ from verify.arithmetic.stored import finite
 from verify.frame.clock import Deadline
 
 NEVER = Deadline.never()
+BITS = 128  # of what a sigmoid is multiplied by
 STEPS_AT_A_TIME = 64  # in floats, before the clock is looked at
 
 
@@ -68,7 +69,8 @@ class Network:
     tables: tuple[tuple[BallVector, ...], ...] = ()  # of gated decays: what each token keeps, adds and reads
     W: Array | None = None  # of neurons after gated decays, and what each token adds to them
     U: tuple[Array, ...] = ()
-    low: BallVector | None = None  # by which every sigmoid is multiplied, in an evaluation that computes it low
+    sigmoids: BallVector | None = None  # by which each is multiplied, in an evaluation that computes it low or high
+    candidates: BallVector | None = None  # the same for the tanh of a GRU
     has_more_rows: bool = False  # of zeros in W than the model: what is infinite there is NaN in this network alone
 
     @classmethod
@@ -109,7 +111,8 @@ class Network:
             return cls("gated", "none", (), tokens, V, b, known)
         U = _padded(state["layer.U"], model.inputs, size)
         W = state["layer.W"]
-        return cls("gated", "none", (), tokens, V, b, known, _padded(W, size, size), tuple(U), None, len(W) < size)
+        W, has_more_rows = _padded(W, size, size), len(W) < size
+        return cls("gated", "none", (), tokens, V, b, known, W, tuple(U), has_more_rows=has_more_rows)
 
     @property
     def hidden(self) -> int:
@@ -135,12 +138,15 @@ class Network:
         """Whether a run of this network is not one of the model's from this state on."""
         return self.has_more_rows and not all(np.isfinite(x).all() for x in state)
 
-    def lowered(self, fmt: Format) -> Network:
-        """The network whose sigmoids are 1 - 3u/2 times their value: within 2 units in the last place, and below 1.
+    def askew(self, fmt: Format, *, sigmoids: float, candidates: float = 0.0) -> Network:
+        """The network whose sigmoids, and tanh of a GRU, are 1 + a share of u times their value.
 
-        A unit in the last place of v is more than u v.
+        That is within 2 units in the last place: one of v is more than u |v|, and |share| is below 2. So what is near 1
+        may be above it.
         """
-        return replace(self, low=BallVector.of([1 - arb(1.5 * fmt.u)] * self.hidden))
+        with ctx.workprec(BITS):
+            by = [BallVector.of([1 + arb(x) * arb(fmt.u)] * self.hidden) for x in (sigmoids, candidates)]
+        return replace(self, sigmoids=by[0], candidates=by[1] if candidates else None)
 
     def is_same(self, other: Network) -> bool:
         """Whether the stored numbers are those of another network of the same shape."""
@@ -163,6 +169,14 @@ class Network:
 
         layers = tuple(RecurrentLayer(to(a.W_x), to(a.W_h), to(a.b_x), to(a.b_h)) for a in self.layers)
         return replace(self, layers=layers, tokens=to(self.tokens), V=to(self.V), b=to(self.b))
+
+
+@dataclass(frozen=True)
+class Later:
+    """Another evaluation of the same network, which a run takes from so many tokens on, or a few more."""
+
+    net: Network
+    after: int
 
 
 def _padded(x: Array, rows: int, columns: int) -> Array:
@@ -247,7 +261,7 @@ def _rnn(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: Ce
 
 
 def _sigmoid(net: Network, x: Any, on: CellNumbers) -> Any:
-    return on.sigmoid(x) if net.low is None else on.multiply(on.known(net.low), on.sigmoid(x))
+    return on.sigmoid(x) if net.sigmoids is None else on.multiply(on.known(net.sigmoids), on.sigmoid(x))
 
 
 def _lstm(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: CellNumbers) -> State:
@@ -266,6 +280,7 @@ def _gru(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: Ce
     a, u = _parts(layer, x, h, on)
     r, z = (_sigmoid(net, on.whole(on.cut(a, k * H, k * H + H), on.cut(u, k * H, k * H + H)), on) for k in (0, 1))
     n = on.tanh(on.add(on.cut(a, 2 * H, 3 * H), on.multiply(r, on.cut(u, 2 * H, 3 * H))))
+    n = n if net.candidates is None else on.multiply(on.known(net.candidates), n)
     return [on.blend(z, n, h)]
 
 

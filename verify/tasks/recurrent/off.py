@@ -24,15 +24,29 @@ class StepErrors:
     net: Network
     on: Roundings | None = None
     least: float = 0.0  # what is far below any rounding: parts of a state that are smaller are not followed
+    loose: float = 0.0  # by which numbers of the matrix, and of the state where one row reads it, may be off in a step
+    keeps_steps: bool = False  # where logits alone are rounded
 
     def of_step(self, box: Sequence[arb], token: int) -> list[arb]:
         """|F(s) - f(s)| for every computed step F from a state s of the box, number by number."""
         if self.on is None:
             return [arb(0)] * len(box)
+        if self.keeps_steps:
+            return [arb(0)] * len(box)
         H = self.net.hidden
         parts = [self.on.held(_ball(box[i : i + H])) for i in range(0, len(box), H)]
         with np.errstate(all="ignore"):
-            return _as_balls(np.concatenate([x.error for x in step(self.net, parts, token, self.on)]))
+            found = _as_balls(np.concatenate([x.error for x in step(self.net, parts, token, self.on)]))
+        return found if self.loose == 0 else [(y + self._loosened(box)).upper() for y in found]
+
+    def _loosened(self, box: Sequence[arb]) -> arb:
+        """What products of matrix and state, both off, add to a row: `loose` (1 + |s|) for each number s of the state.
+
+        Infinite where a product of them comes near the largest number.
+        """
+        assert self.on is not None
+        size = sum((abs(x) for x in box), arb(len(box)))
+        return (arb(self.loose) * size).upper() if size < self.on.largest / 4 else arb("inf")
 
     def of_logits(self, read: Sequence[arb]) -> list[arb]:
         """The same for the logits, from what the readout sees."""

@@ -10,7 +10,7 @@ import numpy as np
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.recurrent.chain import EllipsoidMargins, Ellipsoids, Rules, excess, margins
-from verify.tasks.recurrent.network import Network, orbit
+from verify.tasks.recurrent.network import Later, Network, orbit
 from verify.tasks.recurrent.off import StepErrors
 from verify.tasks.recurrent.precise import Followed, follow
 from verify.tasks.recurrent.search import (
@@ -216,13 +216,14 @@ def crept_along(
     steps: int | None,
     until: Deadline,
     errors: StepErrors | None = None,
+    later: Later | None = None,
 ) -> Followed | None:
     """The orbit, many turns at once; None where turns change too much, or answers do not repeat. Without `errors`,
     arithmetic is real.
     """
     k = find_turn(states, line.period)
     start = len(line.leading) + line.settled
-    return None if k is None else creep(net, line, k, start, steps, until, errors)
+    return None if k is None else creep(net, line, k, start, steps, until, errors, later)
 
 
 def first_states(net: Network, line: OrbitQuestion, until: Deadline) -> Array:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 
 from constructions.recurrent.linear import LinearModel
 from constructions.recurrent.model import RecurrentModel
@@ -12,7 +13,7 @@ from verify.tasks.recurrent import adverse, computed, exact, representable
 from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.enclosures import Roundings
 from verify.tasks.recurrent.grid import Boxes
-from verify.tasks.recurrent.network import Network
+from verify.tasks.recurrent.network import Later, Network
 from verify.tasks.recurrent.off import StepErrors
 from verify.tasks.recurrent.proof import (
     FINE,
@@ -32,9 +33,17 @@ ARGUMENT_CREPT = "tubes round polynomials of the number of turns, widened by wha
 EVERY = "every run that the reading allows"
 EXACT = "every result kept exactly, where no factor of a matrix product is rounded"
 EXACTLY_KEPT = "every result kept exactly, and factors of matrix products rounded"
-LOW = "each sigmoid low by a factor of 1 - 3u/2, "
+LOW, HIGH = -3 / 2, 15 / 8  # shares of u by which functions are off in a run, within 2 units in the last place
+SAID_LOW = "each sigmoid low by a factor of 1 - 3u/2, "
+SAID_HIGH = "each sigmoid high by a factor of 1 + 15u/8, "
+SAID_PAST = (
+    "for at least {} tokens each sigmoid low by a factor of 1 - 15u/8 and each tanh high by 1 + 15u/8, "
+    "then the other way round, "
+)
 FAR = 10_000  # tokens
 ELLIPSOIDS, SHARE = 1 / 4, 2 / 5  # of the time, and of what is left for tubes and then boxes
+SHARE_OF_TUBES = 2 / 3  # where there are three or four
+AGAINST_BESIDE = 1 / 2  # where bits are few and functions may be askew
 AGAINST, AGAINST_MUCH = 1 / 4, 3 / 4  # of what is then left, for runs against answers, where bits are many and few
 
 
@@ -60,11 +69,15 @@ def decided(
         if other is not None and other.right_to is not None and other.right_to > (best.right_to or 0):
             best = other
         if further is _crept_anyhow and other is not None and (other.right_to or 0) > FAR:
-            kept = _in_tubes(run, line, length, at, until.part(SHARE), best)  # no run comes so far in time
+            share = SHARE_OF_TUBES if _askew(run, at) else SHARE
+            kept = _in_tubes(run, line, length, at, until.part(share), best)  # no run comes so far in time
             if kept.wrong_at is not None:
                 return kept
     best = replace(best, wrong_at=None, evaluation=None)
-    ran = _against(net, run, line, length, at, until.part(AGAINST_MUCH if at.stored.p < FINE else AGAINST), best)
+    share = AGAINST if at.stored.p >= FINE else AGAINST_BESIDE if _askew(run, at) else AGAINST_MUCH
+    ran = _against(net, run, line, length, at, until.part(share), best)
+    if ran.wrong_at is None:
+        ran = _run_askew(run, line, length, at, until.part(AGAINST if at.stored.p >= FINE else AGAINST_MUCH), best)
     if ran.wrong_at is None:
         ran = _run(run, line, length, at, until.part(1 / 2), best)
     ran = ran if ran.wrong_at is not None or late else _in_tubes(run, line, length, at, until, ran)
@@ -81,12 +94,62 @@ def _is_settled(found: OrbitOutcome) -> bool:
     return found.right_to == found.wrong_at - 1 or found.right_to > FAR
 
 
+@dataclass(frozen=True)
+class Askew:
+    """An evaluation whose functions are off by a part of what is allowed, and what is said of it."""
+
+    net: Network
+    said: str = ""
+    later: Later | None = None
+
+    def refuted(self, found: OrbitOutcome) -> OrbitOutcome:
+        """What was found, with what the evaluation is. The numbers of a run whose functions are askew are not kept."""
+        if not self.said:
+            return found
+        after = self.later.after if self.later else None
+        return replace(found, evaluation=self.said.format(after) + str(found.evaluation), facts=None)
+
+
+def _askew(run: Network, at: RoundedArithmetic) -> list[Askew]:
+    """Evaluations in which gates that are nearly open or shut are so for ever, or are not.
+
+    A GRU's gate z above 1 takes the state away from n, ever faster, to the side of n on which it is. So the last one
+    first brings the state near an n that is large, and lets n then be small: the state is past it.
+    """
+    if run.kind not in ("lstm", "gru") or at.operand is not at.stored:
+        return []
+    fmt = at.stored
+    found = [Askew(run.askew(fmt, sigmoids=by), said) for by, said in ((HIGH, SAID_HIGH), (LOW, SAID_LOW))]
+    if run.kind == "gru":
+        after = math.ceil(math.log(4 / fmt.u) / (HIGH * fmt.u))
+        past = Later(run.askew(fmt, sigmoids=HIGH, candidates=-HIGH), after)
+        found.append(Askew(run.askew(fmt, sigmoids=-HIGH, candidates=HIGH), SAID_PAST, past))
+    return found
+
+
 def _in_tubes(
     run: Network, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, until: Deadline, known: OrbitOutcome
 ) -> OrbitOutcome:
-    """Refuted by a run that keeps every result, with sigmoids as they are or low; else what is known."""
-    kept = _kept(run, line, length, at, until.part(1 / 2), known)
-    return kept if kept.wrong_at is not None else _low(run, line, length, at, until, kept)
+    """Refuted by a run that keeps every result, with functions as they are or askew; else what is known."""
+    tried = [Askew(run), *_askew(run, at)]
+    for number, askew in enumerate(tried):
+        found = _kept(askew, line, length, at, until.part(1 / (len(tried) - number)), known)
+        if found.wrong_at is not None:
+            return askew.refuted(found)
+    return known
+
+
+def _run_askew(
+    run: Network, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, until: Deadline, known: OrbitOutcome
+) -> OrbitOutcome:
+    """Refuted by a run with functions askew, token by token; else what is known."""
+    tried = _askew(run, at) if computed.is_run(at) and at.stored.p <= computed.WIDEST else []
+    for number, askew in enumerate(tried):
+        own = until.part(1 / (len(tried) - number))
+        ran = computed.run(askew.net, line, length, at, own, keeps=True, later=askew.later)
+        if ran.wrong_at is not None:
+            return askew.refuted(_refuted(known, ran))
+    return known
 
 
 def _crept_anyhow(
@@ -97,37 +160,28 @@ def _crept_anyhow(
 
 
 def _crept(
-    net: Network, line: OrbitQuestion, length: int | None, errors: StepErrors, until: Deadline
+    net: Network,
+    line: OrbitQuestion,
+    length: int | None,
+    errors: StepErrors,
+    until: Deadline,
+    later: Later | None = None,
 ) -> OrbitOutcome | None:
     """The line many turns at once; refuted where every run is wrong."""
-    crept = crept_along(net, line, first_states(net, line, until), length, until, errors)
+    crept = crept_along(net, line, first_states(net, line, until), length, until, errors, later)
     if crept is None:
         return None
     return replace(outcome(crept), argument=ARGUMENT_CREPT, evaluation=None if crept.wrong_at is None else EVERY)
 
 
-def _low(
-    run: Network, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, until: Deadline, known: OrbitOutcome
-) -> OrbitOutcome:
-    """Refuted by a run whose sigmoids are low, token by token or in a tube; else what is known."""
-    if run.kind not in ("lstm", "gru") or at.operand is not at.stored:
-        return known
-    low = run.lowered(at.stored)
-    found = _kept(low, line, length, at, until.part(1 / 2), known)
-    if found.wrong_at is None and computed.is_run(at) and at.stored.p <= computed.WIDEST:
-        ran = computed.run(low, line, length, at, until, keeps=True)
-        found = known if ran.wrong_at is None else _refuted(known, ran)
-    return found if found.wrong_at is None else replace(found, evaluation=LOW + str(found.evaluation), facts=None)
-
-
 def _kept(
-    net: Network, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, until: Deadline, known: OrbitOutcome
+    askew: Askew, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, until: Deadline, known: OrbitOutcome
 ) -> OrbitOutcome:
     """Refuted by the run that keeps every result exactly, followed in a tube; else what is known."""
     if at.operand is not at.stored:
         return known
-    errors = StepErrors(net, Roundings.of_factors(at.stored), at.stored.u)
-    found = _crept(net, line, length, errors, until)
+    errors = StepErrors(askew.net, Roundings.of_factors(at.stored), at.stored.u)
+    found = _crept(askew.net, line, length, errors, until, askew.later)
     if found is None or found.wrong_at is None:
         return known
     return replace(found, right_to=known.right_to, margin=known.margin, tightest=known.tightest,

@@ -14,7 +14,7 @@ what comes after is followed until it is surely wrong.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from flint import arb, arb_mat, arb_poly, ctx
@@ -22,7 +22,7 @@ from flint import arb, arb_mat, arb_poly, ctx
 from verify.arithmetic.exact_reals import float_below
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.fitted import DIVERGED, SETTLED, Local, Segment, fit, identity, points
-from verify.tasks.recurrent.network import Network
+from verify.tasks.recurrent.network import Later, Network
 from verify.tasks.recurrent.off import StepErrors
 from verify.tasks.recurrent.precise import Digits, Followed, JudgedTokens, Vector, bounds
 from verify.tasks.recurrent.tubes import (
@@ -52,6 +52,7 @@ WALKED = 32  # turns that are walked where no segment is found
 MOST_WALKED = 256
 MOST_BEYOND = 40  # segments after a margin that may have either sign
 WIDENINGS = 5  # of the boxes of a turn whose steps are rounded
+FINER = 16  # of the tokens so far a piece may have, in which a margin is said to have either sign
 MOST_PIECES = 64  # of a segment, for a tube that grows
 REACHED = 1.5  # the limit's tube is so much wider than where the orbit enters it
 LARGER, GROWTHS = 1.1, 12  # of that tube until it is kept
@@ -60,6 +61,10 @@ APPROACHES = (512, 2048, 8192)
 NARROW = 2.0**-100  # balls, when the first segment starts
 FIRST_TURNS, FIRST_STEPS = 12, 200  # until eigenvalues are looked at
 MOST_FAST = 6000  # steps for what dies out, before the first segment
+
+
+class Coarse(Exception):
+    """A piece is so long that its tube at the end says nothing of an answer at its start."""
 
 
 @dataclass
@@ -87,6 +92,13 @@ class Creeping:
         self.phase = self.t
         net = self.net
         self.V, self.b = self.on.exactly[id(net.V), id(net.b)]
+
+    def changed(self, net: Network) -> Creeping:
+        """The same state, from which another evaluation of the network goes on."""
+        errors = replace(self.errors, net=net)
+        here = Creeping(net, self.line, self.k, self.found, self.t, self.x, self.basis, self.e, errors)
+        here.unsure = self.unsure
+        return here
 
     def turned(self) -> Local:
         """Takes the eigenvectors at the state as the basis."""
@@ -201,8 +213,12 @@ class Creeping:
                 size //= 2
                 continue
             self.t = start + self.k * done
-            if not self._judge(segment, turn, most, done, done + size - 1, until):
-                return None
+            try:
+                if not self._judge(segment, turn, most, done, done + size - 1, until):
+                    return None
+            except Coarse:
+                size //= 2
+                continue
             done, self.e = done + size, now
             size *= 2
         self.t = start + self.k * done
@@ -234,7 +250,9 @@ class Creeping:
         if self.unsure is not None:
             return self._judge_on(gaps, segment, self.t - self.k * first, first, last)
         wrong = self._searched(gaps, segment, first, last, Bisection(segment.step, until))
-        if wrong.first is not None:  # what comes later does not count
+        if wrong.first is not None:
+            self._check_fine(gaps, segment, wrong.first, self.k * (last - first))
+            # what comes later does not count
             wrong = self._searched(gaps, segment, first, wrong.first[0], Bisection(segment.step, until, wrong.first))
         start = self.t - self.k * first
         if wrong.least < self.found.margin:
@@ -251,6 +269,16 @@ class Creeping:
             return False
         self.unsure = t
         return self._judge_on(gaps, segment, start, j, last)
+
+    def _check_fine(
+        self, gaps: Sequence[Sequence[tuple[Gap, int]]], segment: Segment, place: tuple[int, int], steps: int
+    ) -> None:
+        """Raises: Coarse where a margin of a long piece has either sign, so that the tube of a shorter one may tell."""
+        if self.errors.on is None or steps <= self.t // FINER:
+            return
+        j, r = place
+        if bounds([(gap(arb(-1) + segment.step * j), other) for gap, other in gaps[r]])[1] > 0:
+            raise Coarse
 
     def _judge_on(
         self, gaps: Sequence[Sequence[tuple[Gap, int]]], segment: Segment, start: int, first: int, last: int
@@ -419,6 +447,7 @@ def creep(
     steps: int | None,
     until: Deadline,
     errors: StepErrors | None = None,
+    later: Later | None = None,
 ) -> Followed | None:
     """Follows an orbit whose turns of k steps change little; None where it does not creep. Without `errors`, arithmetic
     is real.
@@ -429,21 +458,24 @@ def creep(
     if here is None:
         return None
     if isinstance(here, Followed):
-        return _up_to(steps, here)
+        return up_to(steps, here)
     found = here.found
     found.bits, found.turn = None, k
     with ctx.workprec(BITS):
         try:
-            go_on(here, steps, until)
+            go_on(here, steps if later is None else later.after, until)
+            if later is not None and found.wrong_at is None:
+                here = here.changed(later.net)
+                go_on(here, steps, until)
         except Lost:
             why = "time is up" if until.is_up() else "its tube grows too wide"
             found.stuck = f"{why} after {here.t - 1} tokens"
     if here.unsure is not None and found.wrong_at is None:
         found.stuck = EITHER.format(here.unsure)
-    return _up_to(steps, found)
+    return up_to(steps, found)
 
 
-def _up_to(steps: int | None, found: Followed) -> Followed:
+def up_to(steps: int | None, found: Followed) -> Followed:
     """What is known of the first tokens alone; what comes later is not asked."""
     if steps is not None and found.right_to >= steps:
         found.right_to, found.wrong_at, found.stuck = steps, None, None

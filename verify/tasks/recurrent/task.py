@@ -24,7 +24,7 @@ from verify.counting.tasks import LARGEST, Task
 from verify.frame.certificate import Verdict
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
-from verify.tasks.recurrent import exact, gated, rotation, rounded
+from verify.tasks.recurrent import exact, gated, rotation, rounded, turned
 from verify.tasks.recurrent.assumed import assumptions
 from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.gated import formula, neurons
@@ -176,11 +176,21 @@ class Homogeneous:
         return worst
 
     def _rotated(self, reading: Reading, effort: Effort) -> Finding:
-        """In closed form, at any length."""
-        if not isinstance(reading, Real) or self.which.m is None:
-            raise BadInput("precision: a rotation is decided in real arithmetic on --task modular. Drop --precision.")
+        """In closed form, at any length; in a format by tubes and single runs."""
         model, m = self.model, self.which.m
         assert isinstance(model, RotationModel)
+        if m is None:
+            raise BadInput(f"task={self.which.name}: a rotation is decided on --task modular.")
+        if isinstance(reading, Rounded):
+            at = RoundedArithmetic.of(reading.format, reading.accumulate)
+            line = OrbitQuestion((), 0, lambda t: (t - 1) % m, m)
+            if not turned.is_format(at):
+                raise BadInput(
+                    f"precision={reading.name}: a rotation is judged in one format of 8 to 25 bits, or float64."
+                )
+            return self._over_lines(
+                lambda _, length, own: turned.decided(model, line, length, at, own.budget), reading, effort
+            )
 
         def decided(line: OrbitQuestion, length: int | None, effort: Effort) -> OrbitOutcome:
             found = rotation.count(model, m, length)
