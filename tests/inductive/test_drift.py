@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 import torch
 from models import counting_decoders as models
-from models.selection import every, first
+from models.selection import first
 from oracles import decoder as oracle
 from oracles.operations import Rounded as RoundedField
 from planted import planted
@@ -213,9 +213,7 @@ FAULTS = (
 )
 
 
-@pytest.mark.parametrize(
-    "fault", every(3, [(fault,) for fault in FAULTS]), ids=lambda fault: f"{fault[0][0]}: {fault[0][1]}"
-)
+@pytest.mark.parametrize("fault", [(fault,) for fault in FAULTS], ids=lambda fault: f"{fault[0][0]}: {fault[0][1]}")
 def test_planted_faults_are_caught(fault):
     ((name, says, wrongly, check),) = fault
     with planted(drift, name, says, wrongly), pytest.raises(AssertionError):
