@@ -212,6 +212,7 @@ FAULTS = [
 @pytest.mark.parametrize(
     "fault", every(12, [(fault,) for fault in FAULTS]), ids=lambda fault: f"{fault[1]}: {fault[2][:30]}"
 )
+@pytest.mark.deep
 def test_planted_faults_are_seen(fault):
     module, (*what, name) = relation_counting.dot(T=3, L=2), fault
     with planted(*what):

@@ -57,6 +57,7 @@ def test_repairs_are_least_and_impossibilities_true():
     assert outcomes["PROVED"] >= 3 and outcomes["IMPOSSIBLE"] >= 6
 
 
+@pytest.mark.deep
 def test_a_repair_is_asked_for_with_less_room_for_rounding():
     """The room that rounding takes at most makes the change 2 % larger than the bound; a quarter of it is enough."""
     module = fitted(112, T=3, L=4, d=4, p=16)

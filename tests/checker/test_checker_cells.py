@@ -256,6 +256,7 @@ def test_forged_fields_are_refused():
     assert [outcome(weights, json.dumps(c))[0] for c in forged].count(0) == 0 and len(forged) == 11
 
 
+@pytest.mark.deep
 def test_a_larger_margin_is_refused_and_a_smaller_one_holds():
     weights, text = kept("trained")
     said = json.loads(text)

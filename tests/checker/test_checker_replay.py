@@ -180,6 +180,7 @@ def test_every_evaluation_that_the_prover_names_is_run_again(number):
     assert held >= 6 and len(orders) <= 2
 
 
+@pytest.mark.deep
 def test_an_order_that_is_not_wrong_is_refused():
     """A model that one order of its sums gets wrong, with the other orders named."""
     weights, text = honest("parity, wrong by its order, p2")

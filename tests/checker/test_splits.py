@@ -301,6 +301,7 @@ def test_an_edited_share_is_refused(refuted):
         assert outcome(weights, certificate | {"tree": said})[0] in (FAILS, NOT_CHECKABLE)
 
 
+@pytest.mark.deep
 def test_a_forged_tree_of_leaves_that_are_right_is_refused(searches):
     """Models that are wrong somewhere, with certificates that say PROVED, and leaves that all say right."""
     refused = 0

@@ -343,6 +343,7 @@ def test_the_table_of_formats_names_all_circuits():
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name == "c17" else pytest.mark.deep) for name in TABLE]
 )
+@pytest.mark.deep
 def test_published_circuits_survive_the_formats_of_the_table(name):
     """As in docs/circuit.md; five significant bits, and two with sums in float32, are enough."""
     circuit = read_circuit(path_of(name))

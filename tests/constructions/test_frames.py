@@ -222,6 +222,7 @@ def test_search_beside_the_best_known(T, d):
     assert float(coherence(optimised_lines(T, d, steps=300, restarts=48))) < 1.02 * BEST_KNOWN[T, d]
 
 
+@pytest.mark.deep
 def test_search_is_deterministic_and_reports_progress():
     reports = []
     first = optimised_lines(9, 4, seed=3, steps=20, restarts=3, progress=reports.append)

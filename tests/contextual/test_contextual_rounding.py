@@ -96,6 +96,7 @@ def test_proved_models_are_right_in_every_order(p, keys):
                 assert is_right(logits, right), text
 
 
+@pytest.mark.deep
 def test_computed_outputs_lie_in_their_cells():
     """The intervals themselves, for constructions and for mutated models, whatever their verdict."""
     rng = random.Random(5)

@@ -323,6 +323,7 @@ def test_boxes_agree_with_the_exact_procedure(models, box):
 
 
 @pytest.mark.parametrize("models", first(1, [8, 16, 32]))
+@pytest.mark.deep
 def test_several_heads_agree_with_enumeration(models):
     rng, seen = random.Random(3), []
     for i in range(models):

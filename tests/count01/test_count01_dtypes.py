@@ -85,6 +85,7 @@ def test_what_is_proved_holds_in_torch_and_left_to_right(name, device):
 @pytest.mark.parametrize(
     ("name", "reach"), first(1, [("float32", 60), ("bfloat16", 4), ("float64", 300), ("float16", 12)])
 )
+@pytest.mark.deep
 def test_computed_logits_stay_within_the_error_bound(name, reach):
     """The distance of torch's and the sequential logits from float64's, against the bound, input by input."""
     dtype, rng, used = build.DTYPES[name], random.Random(9), 0.0
@@ -123,6 +124,7 @@ def test_uniform_reaches_these_lengths(name, length):
     assert not proved(model, PromptDomain(max_length=4 * length), fmt)
 
 
+@pytest.mark.deep
 def test_smallest_precision_for_the_documents_ranges():
     assert smallest_bits(build.uniform()) == 19
     assert smallest_bits(build.documents(8)) == 29

@@ -189,6 +189,7 @@ def test_runs_in_float32_are_within_the_radius(kind):
 
 @pytest.mark.parametrize("kind", first(1, [{"layers": 1}, {"layers": 2, "norm": True}, {"layers": 1, "act": "gelu"}]))
 @pytest.mark.parametrize("power", first(2, [-1060, 500, -540, *range(-1040, 1021, 60)]))
+@pytest.mark.deep
 def test_models_of_all_sizes(kind, power):
     """Stored numbers times 2^power: what underflows or overflows is in the radius, or there is none."""
     model = Layers(**kind).double().eval()

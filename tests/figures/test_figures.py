@@ -133,6 +133,10 @@ def test_the_corners_are_proved():
     found = {model: corners(model, 8, 4) for model in ("dot", "bos+sftm")}
     assert {(c.d, c.p) for c in found["dot"]} == {(7, 1)} and {(c.d, c.p) for c in found["bos+sftm"]} == {(3, 1)}
     assert certify(relation_counting.dot(T=8, L=4, d=11, p=5)).verdict is Verdict.PROVED
+
+
+@pytest.mark.deep
+def test_the_corners_of_the_page():
     assert all(c.d < 32 for model in MODELS for c in corners(model, 32, 10))  # docs/figures.md says so
     assert {(c.d, c.p) for c in corners("lin", 32, 10)} == {(29, 32)}
     assert {(c.d, c.p) for c in corners("dot", 32, 10)} == {(31, 1), (8, 32)}

@@ -55,6 +55,7 @@ def check_margin(module, certificate):
 @pytest.mark.parametrize(
     ("start", "models"), first(1, [(0, 30), *((i, CHUNK) for i in range(0, RANDOM_MODELS, CHUNK))])
 )
+@pytest.mark.deep
 def test_random_and_mutated_models(start, models):
     for seed in range(start, start + models):
         check_against_enumeration(random_model(seed))
@@ -68,7 +69,7 @@ def test_many_more_random_models(start):
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(1), range(1, 30)]))
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", every(3, MODELS))
 def test_trained_like_models(kind, seeds):
     """Nearly right models with neurons that are on for some multisets only: branch and bound has to work."""
     for seed in seeds:

@@ -105,6 +105,7 @@ def gaussian(seed):
 
 @pytest.mark.parametrize("loop", ALSO_TORCH, indirect=True)
 @pytest.mark.parametrize("models", first(1, [3, 500]))
+@pytest.mark.deep
 def test_tables_of_all_multisets_give_the_same(models, loop, monkeypatch):
     monkeypatch.setattr(prefixes, "IN_CACHE", 500)
     for seed in range(models):

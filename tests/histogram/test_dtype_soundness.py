@@ -206,6 +206,7 @@ def test_no_simulated_order_falls_below_a_certified_margin(start, models):
 
 @pytest.mark.parametrize("models", first(1, [3, 80]))
 @pytest.mark.parametrize("name", ["tf32", "bfloat16"])
+@pytest.mark.deep
 def test_no_directed_evaluation_falls_below_a_certified_margin(name, models):
     """Every sum in its worst order; a factor of tf32 is one number for all logits, rounded or not."""
     compared = 0

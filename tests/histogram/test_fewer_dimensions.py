@@ -111,6 +111,7 @@ def test_coherence_that_is_too_large_is_not_known():
         1, [("lin", 12, 5, 11), ("dot", 12, 6, 5), ("dot+sftm", 12, 6, 5), ("lin+sftm", 12, 5, 11), ("bos", 12, 6, 5)]
     ),
 )
+@pytest.mark.deep
 def test_codes_are_proved(model, T, L, d):
     found = search(CARRIER[model], T, L, d, steps=500)
     for dtype in (torch.float32, torch.float64):
@@ -142,6 +143,7 @@ def test_an_uneven_code_is_refused():
 
 
 @pytest.mark.parametrize(("T", "L", "d_lin", "d_dot"), first(1, [(5, 3, 4, 3), (7, 4, 6, 4)]))
+@pytest.mark.deep
 def test_the_gap_is_the_reading_of_the_module(T, L, d_lin, d_dot):
     """log R of the search against the neuron of the built module, input by input."""
     for model, d in (("lin", d_lin), ("dot", d_dot), ("dot+sftm", d_dot)):
@@ -207,6 +209,7 @@ def test_frontier_is_proved_saved_and_judged_again(tmp_path, capsys, T, L, steps
 
 
 @pytest.mark.parametrize(("T", "L", "steps"), first(1, [(6, 3, 100), (8, 4, 200)]))
+@pytest.mark.deep
 def test_frontier_respects_the_rank_bound(T, L, steps):
     frontier = smallest_d("lin", T, L, steps=steps)
     assert frontier.lower_bound <= frontier.d <= T - 1
@@ -227,6 +230,7 @@ def test_unknown_and_impossible_are_two_things(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(("T", "L"), first(1, [(4, 2), (3, 3)]))
+@pytest.mark.deep
 def test_one_neuron_in_the_plane(T, L):
     assert certify(plane(T=T, L=L, dtype=torch.float32, steps=300)).verdict is Verdict.PROVED
 

@@ -201,6 +201,7 @@ def test_an_accumulation_must_hold_the_format():
         RoundedArithmetic.of(FORMATS["float64"], FORMATS["float32"])
 
 
+@pytest.mark.deep
 def test_frontier_of_bits():
     construction = Construction("bos", "relation", 4, 3, 4)
     found = frontier(construction, None, lambda: 2.0)

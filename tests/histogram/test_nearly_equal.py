@@ -96,6 +96,7 @@ def test_fewer_are_looked_at_closer(is_compiled, monkeypatch):
 
 
 @pytest.mark.parametrize("share", first(1, [0.1, 0.9]))
+@pytest.mark.deep
 def test_rivals_that_are_left_out(share):
     """They are few enough that some rival is left out somewhere, and what they may do is added."""
     assert not any(broken(seed, kind, share)[0] for seed in SEEDS for kind in KINDS)
@@ -205,6 +206,7 @@ def test_what_is_known_is_only_narrowed():
 
 
 @pytest.mark.parametrize("kind", first(1, KINDS))
+@pytest.mark.deep
 def test_rows_are_bounded_together(kind):
     """Each position's share is within what all rows together are known to be wrong on, where weights are close."""
     joined = 0

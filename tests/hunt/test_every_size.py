@@ -122,7 +122,7 @@ def judged(door: str, seed: int) -> tuple[str, list[str], dict]:
     return certificate["verdict"], complaints(case, certificate, case.truth()), case.notes
 
 
-@pytest.mark.parametrize("door", every(8, DOORS))
+@pytest.mark.parametrize("door", every(16, DOORS))
 def test_what_is_said_of_models_of_every_size_is_true(door):
     verdicts = Counter()
     for seed in range(FEW):

@@ -200,6 +200,7 @@ def test_planted_faults_in_a_dtype_are_caught(fault):
         assert any(found)
 
 
+@pytest.mark.deep
 def test_a_string_of_other_embeddings_is_no_line():
     """One embedding alone is moved: strings are no longer answered as a^n is."""
     model = alike(ape(task="first-homogeneous", N=2, positions=2), 3)

@@ -109,6 +109,7 @@ def truth(task, model):
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(18), *(range(i, i + 60) for i in range(0, 600, 60))]))
+@pytest.mark.deep
 def test_every_string(seeds):
     assert {decide(seed) for seed in seeds} >= {"proved", "wrong"}
 

@@ -52,6 +52,7 @@ def test_verdicts_agree_with_enumeration(start, models):
 
 
 @pytest.mark.parametrize("models", first(1, [4, 12]))
+@pytest.mark.deep
 def test_a_dtype_and_a_kernel_agree_with_the_run(models):
     for seed in range(models):
         certificate, true = decided(seed, Rounded(FORMATS["float32"]))

@@ -174,6 +174,7 @@ def test_boxes_hold_the_states_and_margins_of_all_orders(name):
 
 
 @pytest.mark.parametrize("name", first(1, ["bfloat16", "float32"]))
+@pytest.mark.deep
 def test_the_run_that_rounds_all_is_that_of_fractions(name):
     """First wrong lengths, or as far as both were followed."""
     fmt, wrong = FORMATS[name], 0

@@ -180,6 +180,7 @@ def test_the_aim_verdict_ends_at_a_wrong_input_and_not_before(seed, monkeypatch)
         assert some == every_one and search.open == 0
 
 
+@pytest.mark.deep
 def test_threads_change_no_number(monkeypatch):
     monkeypatch.setattr(cells, "RUN", 4)
     seen = Seen(fitted(build("layer-relu", 1), 4, 4, largest, 60), [range(4)] * 4, largest)
@@ -338,6 +339,7 @@ def scaled(module, k):
 
 @pytest.mark.parametrize("k", first(1, [-320, 320, -480, 480, -60, 60]))
 @pytest.mark.parametrize("kind", first(1, ["-none", "layer-relu", "-relu", "layer-gelu"]))
+@pytest.mark.deep
 def test_layers_scaled_by_powers_of_two_have_the_same_counts(kind, k, monkeypatch):
     monkeypatch.setattr(cells, "RUN", 4)
     found = []

@@ -111,6 +111,7 @@ class Close(nn.Module):
 
 
 @pytest.mark.parametrize("sign, verdict", first(2, [(1, Verdict.PROVED), (0, Verdict.REFUTED), (-1, Verdict.REFUTED)]))
+@pytest.mark.deep
 def test_higher_precision_decides_what_float64_cannot(sign, verdict):
     found = certify(Close(sign).eval(), inputs=tokens([3]), expected=lambda t: 0 * t[:, 0])
     assert found.verdict is verdict and found.extra["decided_by"]["exact"] == 3
@@ -427,6 +428,7 @@ def test_mean_values_decide_what_norms_leave_open():
     assert found.extra["decided_by"]["mean_value"] == int(fewer["undecided"]) - int(counts["undecided"])
 
 
+@pytest.mark.deep
 def test_methods_agree():
     for wrong, methods in (([], ("certified", "exhaustive", "sampled")), ([(2, 2)], ("exhaustive", "sampled"))):
         for method in methods:

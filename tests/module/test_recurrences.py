@@ -148,6 +148,7 @@ def test_trained_networks_have_the_verdict_of_their_own_command(name):
     assert found.extra.get("right_to") == other.extra.get("right_to")
 
 
+@pytest.mark.deep
 def test_strings_over_several_tokens_are_proved_for_ever():
     """The thermometer counts each of two types up to 1; counts beyond are not judged."""
     cell, start = as_cell(thermometer(types=2, max_count=1))
@@ -187,6 +188,7 @@ def violations(seed):
     return int(reach.max() > asked[0] * (1 + 1e-9)) + int(float(gap.min()) < low[0] - 1e-9)
 
 
+@pytest.mark.deep
 def test_no_state_leaves_the_sets_of_the_lemma():
     assert sum(map(violations, range(20))) == 0
 
