@@ -86,7 +86,7 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
             require(c["margin"] is not None, "answers that are no numbers are not checked", NOT_CHECKABLE)
             if "evaluation" not in c["counterexample"]:
                 return "line, wrong", rounded_lines.wrong_in_every_order
-            require("run" in c, "the run is not saved, or other states than one run's are meant", NOT_CHECKABLE)
+            require("run" in c, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
             return "line, wrong in a run", rounded_runs.decide
         if not for_ever:
             return "line", rounded_lines.finite
