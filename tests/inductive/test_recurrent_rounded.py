@@ -26,7 +26,7 @@ from verify.arithmetic.readings import Kernel, Rounded
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
-from verify.tasks.recurrent import computed, grid
+from verify.tasks.recurrent import computed, grid, logged
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.proof import OrbitQuestion
 from verify.tasks.recurrent.task import Homogeneous, network_of
@@ -201,7 +201,13 @@ def test_a_run_ends_where_a_state_comes_again():
     found = computed.run(net, line, None, at, endless().deadline())
     assert found.repeats and found.steps < 30
     late = OrbitQuestion((), 0, lambda t: 0 if t == 12 else (t - 1) % 5, 5, 12)
-    assert computed.run(net, late, None, at, endless().deadline()).wrong_at == 12  # settled after 12 tokens
+    with mock.patch.object(computed, "Logged", side_effect=AssertionError("a run is logged once it is asked for")):
+        wrong = computed.run(net, late, None, at, endless().deadline())
+    assert wrong.wrong_at == 12  # settled after 12 tokens
+    said = wrong.numbers()
+    assert len(said["numbers"]) == 12 and computed.judged(said["logits"], 0) == (wrong.margin, wrong.predicted)
+    with mock.patch.object(logged, "MOST_NUMBERS", 12 * len(said["numbers"][0]) - 1):
+        assert wrong.numbers() is None
 
 
 def relu_sum(f, add, push):

@@ -54,7 +54,6 @@ def _check_parameters(said: dict[str, Any], reading: str) -> None:
     words = ["task", "model", "dtype"] + ["activation"] * (said["model"] == "rnn")
     words += ["precision"] * (reading == "dtype, any order")
     due = {*numbers, *words, "length"}
-    require("accumulate" not in said, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
     require({*said} == due, f"parameters: must be {', '.join(sorted(due))}")
 
 
@@ -66,6 +65,7 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
         return "line, states of a run that repeat", rounded.repeated
     require(method == "certified", f"a run by method {method!r} is not repeated", NOT_CHECKABLE)
     require(reading in ("real", "dtype, any order"), f"the reading {reading!r} is not checked", NOT_CHECKABLE)
+    require("accumulate" not in said, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
     require("sets_found" not in c, "proofs by sets of states are not checked", NOT_CHECKABLE)
     require("neurons" not in said, "neurons after a recurrence are not checked", NOT_CHECKABLE)
     wrong = ", wrong" * (c["verdict"] == "REFUTED")
@@ -86,13 +86,13 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
             require(c["margin"] is not None, "answers that are no numbers are not checked", NOT_CHECKABLE)
             if "evaluation" not in c["counterexample"]:
                 return "line, wrong", rounded_lines.wrong_in_every_order
-            require("run" in c, "the run is not saved, or other states than one run's are meant", NOT_CHECKABLE)
+            require("run" in c, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
             return "line, wrong in a run", rounded_runs.decide
         if not for_ever:
             return "line", rounded_lines.finite
         if "boxes" in c:
             return "line, for ever by boxes", rounded_boxes.for_ever
-        require("invariant" in c, "no ellipsoids are saved, and no box", NOT_CHECKABLE)
+        require("invariant" in c, "proofs whose ellipsoids or boxes are not saved are not checked", NOT_CHECKABLE)
         return "line, for ever", rounded.for_ever
     if model == "s4":
         require(task == "modular", f"{model} on task {task!r} is not checked", NOT_CHECKABLE)

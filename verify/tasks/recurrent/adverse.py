@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -329,28 +330,46 @@ def run(
     until: Deadline,
 ) -> ComputedRun:
     """Runs until an answer is wrong, a state comes again, so many steps are done, or time is up."""
-    on, state, saved, look, t = Logged(net, choosing.on, choosing.on.value), zeros(net), zeros(net), 1, 0
+    state, saved, look, t, taken = zeros(net), zeros(net), 1, 0, list[Signs]()
     while steps is None or t < steps:
         if t % STEPS_AT_A_TIME == 0 and until.is_up():
             break
-        choosing.steer(steering(t, state))
-        on.start()
-        state = [on.plain(x) for x in step(net, state, line.at(t), on)]
+        taken.append(steering(t, state))
+        choosing.steer(taken[-1])
+        state = [choosing.on.value(x) for x in step(net, state, line.at(t), choosing.on)]
         if net.is_beyond(state):
             break
         t += 1
         right = line.expected(t)
-        total = choosing.on.linear(net.V, state[-net.parts], net.b)
-        logits = choosing.sums(total, np.arange(len(net.b)) != right).tolist()
+        logits = _logits(net, choosing, state, right)
         margin, predicted = judged(logits, right)
         if not margin > 0:
-            return ComputedRun(AGAINST, t - 1, t, margin, predicted, numbers=on.numbers(logits))
+            again = partial(_logged, net, line, choosing, taken)
+            return ComputedRun(AGAINST, t - 1, t, margin, predicted, numbers=again)
         is_again = t > look and (t - look) % line.period == 0 and np.array_equal(state, saved)
         if is_again and not steering.is_new(t, state):
             return ComputedRun(AGAINST, t, repeats=True)
         if is_again or t >= 2 * look:
             saved, look = state, t
     return ComputedRun(AGAINST, t)
+
+
+def _logits(net: Network, choosing: Choosing, state: State, right: int) -> list[float]:
+    """The right logit as small, and the others as large, as sums may be."""
+    total = choosing.on.linear(net.V, state[-net.parts], net.b)
+    logits: list[float] = choosing.sums(total, np.arange(len(net.b)) != right).tolist()
+    return logits
+
+
+def _logged(net: Network, line: OrbitQuestion, choosing: Choosing, taken: Sequence[Signs]) -> dict[str, object] | None:
+    """Every number of the run that takes these signs, and the logits after it, where they are few enough to be kept."""
+    on, state = Logged(net, choosing.on, choosing.on.value, len(taken)), zeros(net)
+    for t, signs in enumerate(taken):
+        if on.is_vain:
+            return None
+        choosing.steer(signs)
+        state = on.step(state, line.at(t))
+    return on.numbers(_logits(net, choosing, state, line.expected(len(taken))))
 
 
 def runs(

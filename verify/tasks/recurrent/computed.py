@@ -11,6 +11,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from flint import arb, ctx
@@ -157,7 +158,7 @@ class ComputedRun:
     margin: float | None = None
     predicted: int | None = None
     repeats: bool = False
-    numbers: dict[str, object] | None = None  # of all its steps, and of the logits after the last one
+    numbers: Callable[[], dict[str, object] | None] | None = None  # what logs all of a wrong run, by running it again
 
 
 def is_run(at: RoundedArithmetic) -> bool:
@@ -192,25 +193,23 @@ def run(
     A state is compared with one that was saved after a power of two of steps (Brent), so that no others are kept.
     """
     numbers, rule = Computed(net, at.stored, keeps=keeps), KEPT if keeps else ROUNDED
-    on = Logged(net, numbers, lambda x: x)
-    state: State = [[0.0] * net.hidden for _ in range(net.size // net.hidden)]
-    saved, look, t = None, 1, 0
+    is_askew = net.sigmoids is not None
+    state, saved, look, t = _start(net), None, 1, 0
     while steps is None or t < steps:
         if t % STEPS_AT_A_TIME == 0 and until.is_up():
             return ComputedRun(rule, t)
         if later is not None and t == later.after:
             net, later = later.net, None
             numbers = Computed(net, at.stored, keeps=keeps)
-            on = Logged(net, numbers, lambda x: x)
-        on.start()
-        state = [on.plain(x) for x in step(net, state, line.at(t), on)]
+        state = step(net, state, line.at(t), numbers)
         if net.is_beyond(state):
             return ComputedRun(rule, t)
         t += 1
         logits = numbers.linear(net.V, state[-net.parts], net.b)
         margin, predicted = judged(logits, line.expected(t))
         if not margin > 0:
-            return ComputedRun(rule, t - 1, t, margin, predicted, numbers=on.numbers(logits))
+            again = None if is_askew else partial(_logged, net, line, t, numbers)
+            return ComputedRun(rule, t - 1, t, margin, predicted, numbers=again)
         if t <= max(line.settled, len(line.leading)) or later is not None:
             continue
         if state == saved and (t - look) % line.period == 0:
@@ -218,6 +217,20 @@ def run(
         if t >= 2 * look:
             saved, look = state, t
     return ComputedRun(rule, t)
+
+
+def _logged(net: Network, line: OrbitQuestion, steps: int, numbers: Computed) -> dict[str, object] | None:
+    """Every number of so many steps, and the logits after them, where they are few enough to be kept."""
+    on, state = Logged(net, numbers, lambda x: x, steps), _start(net)
+    for t in range(steps):
+        if on.is_vain:
+            return None
+        state = on.step(state, line.at(t))
+    return on.numbers(numbers.linear(net.V, state[-net.parts], net.b))
+
+
+def _start(net: Network) -> State:
+    return [[0.0] * net.hidden for _ in range(net.size // net.hidden)]
 
 
 def judged(logits: Sequence[float], right: int) -> tuple[float, int | None]:

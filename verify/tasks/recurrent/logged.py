@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from verify.arithmetic.slack import Array
-from verify.tasks.recurrent.network import BallVector, CellNumbers, Network
+from verify.tasks.recurrent.network import BallVector, CellNumbers, Network, State, step
 
 MOST_NUMBERS = 100_000
 KINDS = ("rnn", "gru", "lstm")
@@ -31,30 +31,32 @@ class Blending(CellNumbers, Protocol):
 class Logged:
     """The operations of a run, which keeps what each of them returns: `rows` has the numbers of every step.
 
-    `value` is what a sum is when nothing more joins it. `rows` is None where they are too many, or of another network.
+    `value` is what a sum is when nothing more joins it. A run is logged by running it again, once it is worth it.
     """
 
-    def __init__(self, net: Network, on: Blending, value: Callable[[Any], Any]) -> None:
-        self._on, self._value, self._numbers = on, value, 0
-        self.rows: list[list[float]] | None = [] if net.kind in KINDS and net.activation != "none" else None
+    def __init__(self, net: Network, on: Blending, value: Callable[[Any], Any], steps: int) -> None:
+        self._net, self._on, self._value, self._steps, self._numbers = net, on, value, steps, 0
+        self.rows = list[list[float]]()
 
-    def start(self) -> None:
-        """A new step."""
-        if self.rows is not None and self._numbers > MOST_NUMBERS:
-            self.rows = None
-        if self.rows is not None:
-            self.rows.append([])
+    @property
+    def is_vain(self) -> bool:
+        """Whether the numbers of all steps are too many, or of a network whose runs nobody reads."""
+        is_read = self._net.kind in KINDS and self._net.activation != "none"
+        return not is_read or self._numbers * self._steps > MOST_NUMBERS * len(self.rows)
+
+    def step(self, state: State, token: int) -> State:
+        """The state after one more token."""
+        self.rows.append([])
+        return [self.plain(x) for x in step(self._net, state, token, self)]
 
     def numbers(self, logits: list[float]) -> dict[str, object] | None:
-        """All of the run, and the logits after its last step; None where they are not kept, or one is not finite."""
-        if self.rows is None or not all(map(math.isfinite, chain(logits, *self.rows))):
-            return None
-        return {"numbers": self.rows, "logits": logits}
+        """All of the run, and the logits after its last step; None where one is not finite."""
+        is_finite = all(map(math.isfinite, chain(logits, *self.rows)))
+        return {"numbers": self.rows, "logits": logits} if is_finite else None
 
     def noted(self, x: Any) -> Any:
-        if self.rows is not None:
-            self.rows[-1] += [float(v) for v in x]
-            self._numbers += len(x)
+        self.rows[-1] += [float(v) for v in x]
+        self._numbers += len(x)
         return x
 
     def plain(self, x: Any) -> Any:

@@ -249,7 +249,8 @@ def in_fractions(
 
 def _refuted(known: OrbitOutcome, wrong: computed.ComputedRun) -> OrbitOutcome:
     by = None if wrong.margin is None or wrong.margin != wrong.margin else wrong.margin
+    numbers = None if wrong.numbers is None else wrong.numbers()
     return replace(
         known, wrong_at=wrong.wrong_at, wrong_by=by, predicted=wrong.predicted, reason=None,
-        argument=ARGUMENT_RUN, evaluation=wrong.rule, facts=None if wrong.numbers is None else {"run": wrong.numbers},
+        argument=ARGUMENT_RUN, evaluation=wrong.rule, facts=None if numbers is None else {"run": numbers},
     )  # fmt: skip
