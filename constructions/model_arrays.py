@@ -155,13 +155,13 @@ def rounded_to(dtype: str, values: NDArray[Any] | float) -> Array:
     return x.astype(np.float64)
 
 
-def file_of(model: ModelArrays, **buffers: bool | float) -> bytes:
+def file_of(model: ModelArrays, buffers: Mapping[str, bool | float]) -> bytes:
     """The safetensors file of the module's state dict: the weights in their dtype, and buffers of one number each.
 
     >>> from safetensors.torch import save
     >>> from constructions.parity_arrays import sawtooth
     >>> model = sawtooth(T=2, L=2, dtype="float32")
-    >>> file_of(model) == save(dict(model.module.state_dict()))
+    >>> file_of(model, {}) == save(dict(model.module.state_dict()))
     True
     """
     if model.dtype == "bfloat16":  # which numpy does not have

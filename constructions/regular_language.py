@@ -11,7 +11,7 @@ from constructions import plain_json, regular_files
 from constructions.circuits.automata_lib import DFA, NFA, AutomatonException, RegexException
 from constructions.circuits.circuit import MAX_NODES, Circuit, Signal, from_signals
 from constructions.circuits.expression import letters, plain
-from constructions.circuits.expression_size import MOST_STATES, TRAP, deterministic
+from constructions.circuits.expression_size import MOST_STATES, TRAP, deterministic, most_states
 from constructions.errors import BadInput, shown
 
 DEAD = -1
@@ -57,10 +57,9 @@ def from_regex(regex: str, alphabet: str = "01") -> Automaton:
     check_alphabet(symbols)
     what = f"regular expression {shown(regex)}"
     read, coded = plain(regex, symbols), letters(symbols)
-    if read.states > MOST_STATES:
-        raise BadInput(
-            f"{what}: may take {shown(read.states)} states, and at most {MOST_STATES} are built. Simplify it."
-        )
+    most = most_states(len(symbols))
+    if read.states > most:
+        raise BadInput(f"{what}: may take {shown(read.states)} states, and at most {most} are built. Simplify it.")
     try:
         nfa = NFA.from_regex(read.text, input_symbols=set(coded))
         dfa = deterministic(nfa, what)

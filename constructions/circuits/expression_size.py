@@ -6,8 +6,18 @@ from constructions.circuits.automata_lib import DFA, NFA
 from constructions.errors import BadInput
 
 MOST_STATES = 20_000  # of an automaton: some seconds
+MOST_ARROWS = 1_000_000  # states times symbols: they are looked at in every state
 MOST_HELD = 5_000_000  # states of the regular expression's automaton in those of the deterministic one: about 500 MB
 TRAP = -1  # the state of strings that no other has; other states are numbered
+
+
+def most_states(symbols: int) -> int:
+    """How many states an automaton over so many symbols may have.
+
+    >>> most_states(2), most_states(1000)
+    (20000, 1000)
+    """
+    return min(MOST_STATES, MOST_ARROWS // symbols)
 
 
 def deterministic(nfa: NFA, what: str) -> DFA:
@@ -29,6 +39,7 @@ def deterministic(nfa: NFA, what: str) -> DFA:
                     todo.append(state)
         return frozenset(found)
 
+    most = most_states(len(nfa.input_symbols))
     start = closed({nfa.initial_state})
     number, subsets, rows, held = {start: 0}, [start], dict[int, dict[str, int]](), len(start)
     for i, subset in enumerate(subsets):  # which grows on the way
@@ -41,9 +52,9 @@ def deterministic(nfa: NFA, what: str) -> DFA:
                 held += len(following)
             if following:
                 rows[i][symbol] = number[following]
-        if len(subsets) > MOST_STATES or held > MOST_HELD:
+        if len(subsets) > most or held > MOST_HELD:
             raise BadInput(
-                f"{what}: its automaton has more than {MOST_STATES} states, or they take too much memory "
+                f"{what}: its automaton has more than {most} states, or they take too much memory "
                 f"({len(subsets)} were reached). Simplify it, or give the automaton with --dfa."
             )
     if any(TRAP in row.values() for row in rows.values()):

@@ -201,6 +201,17 @@ def test_what_is_not_supported_is_named(regex, says):
     assert says in str(caught.value) and "\n" not in str(caught.value) and len(str(caught.value)) < 300
 
 
+def test_an_alphabet_of_many_symbols_has_few_states(monkeypatch):
+    """Each state looks at every symbol: 20,000 states at 2,000 symbols would take gigabytes."""
+    assert [expression_size.most_states(n) for n in (1, 50, 2000, 2_000_000)] == [20_000, 20_000, 500, 0]
+    monkeypatch.setattr(expression_size, "MOST_ARROWS", 1500)
+    alphabet = "".join(chr(ord("a") + i) for i in range(25))
+    for regex, says in (("a{40}", "at most 60 are built"), ("(a|b)*a(a|b){5}", "more than 60 states")):
+        with pytest.raises(BadInput, match=says):
+            from_regex(regex, alphabet)
+    assert len(from_regex(".*ab", alphabet).step) == 3
+
+
 @pytest.mark.parametrize("regex, wanted", [("", {""}), ("()", {""}), ("()*", {""}), ("[2]", set()), ("[2]*", {""})])
 def test_almost_nothing(regex, wanted):
     assert language(from_regex(regex)) == wanted

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
 import torch
 
@@ -58,3 +61,19 @@ def test_a_task_file_may_hold_the_module_itself(capsys, tmp_path):
     torch.save({"W": torch.eye(2)}, weights)
     code, out, err = run(capsys, "module", str(file), "--weights", str(weights))
     assert code == 2 and not out and err.count("\n") == 1 and "weight" in err
+
+
+def test_nothing_is_kept_beside_a_task_file(capsys, tmp_path, monkeypatch):
+    """Neither its compiled code nor that of what it imports; a text as long and as old as one before is read anew."""
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+    file, beside = tmp_path / "task.py", tmp_path / "beside_a_task_file.py"
+    right = (
+        TASK.replace("{forward}", "pass").replace("{expected}", "pass").replace("import sys", f"import {beside.stem}")
+    )
+    beside.write_text("")
+    for text, code in ((right, 0), (right.replace("x[:, 0]\n\ndef model", "1-x[:,0]\n\ndef model"), 1)):
+        file.write_text(text.ljust(len(right) + 9))
+        os.utime(file, (1, 1))
+        assert run(capsys, "module", str(file))[0] == code
+        assert sorted(tmp_path.iterdir()) == [beside, file]
+    assert not sys.dont_write_bytecode

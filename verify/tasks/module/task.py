@@ -9,8 +9,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -65,21 +66,41 @@ def about(path: str) -> Iterator[Fact]:
         yield "about", text.splitlines()[0]
 
 
+class AsItStands(SourceFileLoader):
+    """Compiles a file from its text each time: what is kept of a file may be of its text before, within a second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
+@contextmanager
+def nothing_kept() -> Iterator[None]:
+    """While it lasts, no compiled code is written beside what is imported."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
+
+
 def imported(path: str) -> ModuleType:
-    """The task file as a module; its own folder is where it imports from first."""
+    """The task file as a module; its own folder is where it imports from first, and nothing is written there."""
     file = Path(path)
     if not path.endswith(".py") or not file.is_file():
         raise BadInput(
             f"task={path!r}: must be a Python file that is there; its name ends in .py. It says model(weights) and "
             "task; weights are named with --weights FILE."
         )
-    spec = importlib.util.spec_from_file_location(f"weightproof_task_{file.stem}", file.resolve())
+    name = f"weightproof_task_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file.resolve(), loader=AsItStands(name, str(file.resolve())))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     folder = str(file.resolve().parent)
     sys.path.insert(0, folder)
     try:
-        spec.loader.exec_module(module)
+        with nothing_kept():
+            spec.loader.exec_module(module)
     except BadInput:
         raise
     except (Exception, SystemExit) as error:  # whatever the user's code raises

@@ -165,7 +165,19 @@ class Ratios:
         return separates((self.w01, self.w02), (v0, v1, v2), (self.law.low, self.law.high, self.law.noise))
 
 
+def check_no_model(args: argparse.Namespace) -> None:
+    """Raises: BadInput for an option that is about a model's heads, or what is written of them."""
+    alone = "--values" if args.ratios is None else "--ratios"
+    for name in ("save", "report", "subset", "extract", "svc", "all_subsets", "no_pairs"):
+        if getattr(args, name) not in (None, False, []):
+            raise BadInput(
+                f"--{name.replace('_', '-')}: has no effect with {alone}, which is a head by itself; drop one"
+            )
+
+
 def run(args: argparse.Namespace) -> int:
+    if args.values is not None or args.ratios is not None:
+        check_no_model(args)
     if args.ratios is None and args.values is not None:
         from verify.tasks.count01.heads import vectors
 
