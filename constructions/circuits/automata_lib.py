@@ -37,8 +37,7 @@ def on_demand(name: str) -> Iterator[None]:
 
 
 with on_demand("networkx"):
-    from automata.base.exceptions import AutomatonException, RegexException
-    from automata.fa.dfa import DFA
-    from automata.fa.nfa import NFA
-
-__all__ = ["DFA", "NFA", "AutomatonException", "RegexException"]
+    from automata.base.exceptions import AutomatonException as AutomatonException
+    from automata.base.exceptions import RegexException as RegexException
+    from automata.fa.dfa import DFA as DFA
+    from automata.fa.nfa import NFA as NFA
