@@ -97,6 +97,15 @@ def test_counts_are_those_of_enumeration(name, seeds):
         assert found.right + found.wrong + len(found.open) == 27 and len(found.open) <= 2, seed
 
 
+def test_cells_of_tokens_with_little_weight_are_decided():
+    """Scores so far apart that what is left on a cell is below 2^-270 of the largest weight."""
+    files_ = saved(drawn(17, V=3, size=2.0, heads=2), Task(tokens([3] * 3), smallest))
+    right = enumerated(drawn(17, V=3, size=2.0, heads=2), 3, 3, smallest)
+    assert counted(files_) == (right, 27 - right, [])
+    with planted(cells, "_by_own_token", "2 * max(", "0 * max("):
+        assert counted(files_).open
+
+
 @pytest.mark.deep
 def test_a_block_as_nanogpt_writes_it_is_counted_right():
     torch.manual_seed(1)

@@ -33,8 +33,12 @@ READINGS = [("float64",), ("float32",), ("bfloat16", "float32"), ("bfloat16", "f
 
 @functools.cache
 def saved(name, reading):
+    return of_module(*MODELS[name](), reading)
+
+
+def of_module(module, task, reading):
     """The weights and the certificate in a reading as `verify module --save` writes them."""
-    problem = ModuleProblem(MODELS[name]()[0].eval(), MODELS[name]()[1])
+    problem = ModuleProblem(module.eval(), task)
     weights = as_bytes(problem.module)
     found = certify(problem, reading_of(*reading)).about(weights)
     return weights, dataclasses.replace(found, extra={**found.extra, "program": program(problem)}).to_json()

@@ -75,7 +75,8 @@ def _by_own_token(statement: Statement, part: InputsPart, rule: Rule, margin: fl
             rows = _rows(after.output, classes, heads[0] * graph.width, number, values[0], weight)
             bounds: BoundsOf = partial(OneHeadCell, OneHeadTables(sets, weight, apart, rows, margin))
         else:
-            weighed = [_weighed(head, rows) for (head, _), rows in zip(weights, values, strict=True)]
+            bits = WEIGHT_BITS + 2 * max(apart for _, apart in weights)
+            weighed = [_weighed(head, rows, bits) for (head, _), rows in zip(weights, values, strict=True)]
             bounds = partial(RelaxedCell, layer.of_own_token(number, weighed, largest), ends(arb(margin), K)[1])
         yield HalvedCells(sets, [*classes], rule, margin, bounds)
 
@@ -97,10 +98,11 @@ def _weights(scores: dict[Pair, arb]) -> tuple[dict[Pair, arb], int]:
     return {pair: (x - top).exp() for pair, x in scores.items()}, int(apart)
 
 
-def _weighed(weights: dict[Pair, arb], values: dict[Pair, list[arb]]) -> WeighedRows:
-    """A head's tables in whole numbers."""
-    rows = {pair: [near(w * x, WEIGHT_BITS) for x in values[pair]] for pair, w in weights.items()}
-    return WeighedRows({pair: near(w, WEIGHT_BITS) for pair, w in weights.items()}, rows)
+def _weighed(weights: dict[Pair, arb], values: dict[Pair, list[arb]], bits: int) -> WeighedRows:
+    """A head's tables in whole numbers, whose bits reach its smallest weight: a cell may have no larger one."""
+    whole = {pair: near(w, bits, ends(w, bits)[0]) for pair, w in weights.items()}
+    rows = {pair: [near(w * x, bits, whole[pair]) for x in values[pair]] for pair, w in weights.items()}
+    return WeighedRows(whole, rows)
 
 
 def _rows(

@@ -26,10 +26,10 @@ def ends(x: arb, bits: int) -> tuple[int, int]:
     return int(least), int(greatest)  # type: ignore[arg-type]
 
 
-def near(x: arb, bits: int = K) -> int:
-    """A whole number over 2^bits that a ball is no further from than two units."""
+def near(x: arb, bits: int = K, size: int = 0) -> int:
+    """A whole number over 2^bits that a ball is no further from than two units and 2^-256 of a size."""
     low, high = ends(x, bits)
-    require(high - low <= 2, "a number depends on the tokens at other places", NOT_CHECKABLE)
+    require(high - low <= 2 + (size >> 256), "a number depends on the tokens at other places", NOT_CHECKABLE)
     return low
 
 

@@ -1,4 +1,7 @@
-"""What follows an attention in whole numbers of units of 2^-K, each off by up to two units, for one own token."""
+"""What follows an attention in whole numbers of units of 2^-K, each off by up to two units, for one own token.
+
+A head's tables have units of their own, and are off by up to two and 2^-256 of the weight.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -9,7 +12,7 @@ from verify.checker.lines import Pair, near
 from verify.checker.one_layer import of_each
 from verify.checker.stages import AffineNumbers, StagesAfterAttention
 
-WEIGHT_BITS = 320  # of weights of which the largest is 1
+WEIGHT_BITS = 128  # of a head's smallest weight, or more
 Rows = list[list[int]]  # coefficients, for each function
 
 

@@ -1,0 +1,102 @@
+"""Provers with a fault in their own search: the proof is saved as it is, an oracle calls it false, the checker too."""
+
+import json
+from unittest import mock
+
+import pytest
+from models import certificates
+from models.certificates import HISTOGRAMS, in_bits, in_dtype
+from models.selection import first
+from oracles import graph_in_dtype
+from oracles.forged import falsehood
+from test_checker_modules import adder
+from test_checker_modules_in_dtype import of_module
+from test_checker_real import outcome
+
+from constructions import checkpoint
+from tests.planted import planted
+from verify.engine import margins
+from verify.engine.guard import Guard
+from verify.frame import decide
+from verify.tasks.count01.heads import separability
+from verify.tasks.count01.verdict import Count01
+from verify.tasks.histogram import vertices
+from verify.tasks.histogram.problem import Histogram
+from verify.tasks.histogram.proof import certify
+from verify.tasks.inductive.task import Counting
+
+NO_RUNS = {"_compared": lambda finding, *_: finding}  # beside a proof, which would contradict it
+
+
+def histogram(name):
+    module = HISTOGRAMS[name]()
+    weights = checkpoint.as_bytes(module, claim=None, construction=None)
+    return weights, certify(module).about(weights).to_json()
+
+
+NAN_TO_LEAST = "low = torch.where(torch.isnan(found.low), -torch.inf, found.low)"
+FAULTS = {  # what is saved, and the fault: each takes the size of a margin for the margin
+    "histogram": (
+        lambda: histogram("bos, wrong"),
+        (vertices, "end_margins", "difference[i, of] = np.inf",
+         "difference = np.abs(difference); difference[i, of] = np.inf"),
+    ),
+    "histogram in 3 bits": (
+        lambda: in_bits(3, "bos, wrong"),
+        (Histogram, "runner", "first_count).numpy()", "first_count).abs().numpy()"),
+    ),
+    "a decoder in float32": (
+        lambda: in_dtype("float32", "transformer, wrong"),
+        (Counting, "_lines", NAN_TO_LEAST, "low = found.low.abs()"),
+    ),
+    "Count01 in 6 bits": (
+        lambda: in_bits(6, "count01, from 1, wrong"),
+        (Count01, "runner", "np.stack(found, axis=1)", "np.abs(np.stack(found, axis=1))"),
+    ),
+    "a drawn decoder in float64": (
+        lambda: in_dtype("float64", "transformer, drawn, wrong"),
+        (Counting, "_lines", NAN_TO_LEAST, "low = found.low.abs()"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", first(3, FAULTS))
+def test_a_false_proof_is_refused(name):
+    save, fault = FAULTS[name]
+    assert json.loads(save()[1])["verdict"] == "REFUTED"
+    with planted(*fault), mock.patch.multiple(decide, **NO_RUNS):
+        weights, text = save()
+    assert json.loads(text)["verdict"] == "PROVED" and falsehood(weights, text)
+    assert outcome(weights, text)[0] == 1
+
+
+@pytest.mark.deep
+def test_a_false_proof_of_a_module_in_a_dtype_is_refused():
+    right = "own_low - rival_high, own_high - rival_low"
+    with (
+        planted(margins, "margins", right, f"(x.abs() for x in ({right}))"),
+        mock.patch.multiple(decide, **NO_RUNS),
+        mock.patch.object(Guard, "check", lambda *_: None),
+    ):
+        weights, text = of_module(*adder(2, 0), ("float32",))
+    assert json.loads(text)["verdict"] == "PROVED" and graph_in_dtype.falsehood(weights, text, 2)
+    assert outcome(weights, text)[0] == 1
+
+
+OF_HEADS = {
+    "a separator turned round": ("three dimensions", "_rounded", "full[k] = value", "full[k] = -value"),
+    "a separator of some": ("three dimensions", "_holds", "return all(", "return any("),
+    "a combination of any signs": ("pair", "ruled_out", "signs.append(sign if k % 2 == 0 else -sign)",
+                                   "signs.append(1)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_HEADS)
+def test_a_false_answer_about_heads_is_refused(name):
+    model, *fault = OF_HEADS[name]
+    save = certificates.honest.__wrapped__
+    weights, text = save(model)
+    assert outcome(weights, text)[0] == 0
+    with planted(separability, *fault):
+        weights, faulty = save(model)
+    assert faulty != text and outcome(weights, faulty)[0] == 1
