@@ -300,3 +300,35 @@ def test_sums_of_many_terms_are_not_bounded_in_float32(shape):
     large.values = np.zeros(shape)
     assert CountedCell.of(table, k, behind, 0.02) is not None
     assert CountedCell.of(large, k, behind, 0.02) is None
+
+
+def counted_in_time(monkeypatch, seconds):
+    """How many of 40 cells are counted in so much time, and by which looks, if a closer look takes far longer."""
+    now, asked = [0.0], []
+
+    class Cell:
+        def shares(self, deadline, fewest):
+            now[0] += {1: 5.0, bracket.FEWEST_WHEN_LATE: 2.5, LANES + 1: 1.0}[fewest]
+            asked.append(fewest)
+            return [(Fraction(0), Fraction(1, 2))]
+
+    monkeypatch.setattr(bracket, "seconds_to_count", lambda *_: 1.0)
+    monkeypatch.setattr(CountedCell, "of", lambda *_: Cell())
+    bounds = ShareBounds(Reduction(StoredModel.of(model(0, "lin"))))
+    monkeypatch.setattr(bounds, "_worth", lambda *_: 1)
+    monkeypatch.setattr(bounds, "_narrow", lambda *_: None)
+    bounds._count([(None, 1, None)] * 40, Budget(seconds, lambda: now[0]).deadline())
+    return len(asked), set(asked)
+
+
+@pytest.mark.parametrize("seconds", [50.0, 60.0, 120.0, 300.0])
+def test_closer_looks_leave_time_for_all_cells(seconds, monkeypatch):
+    """However much longer they take than was thought; where there is time enough, all is looked at closer."""
+    number, looks = counted_in_time(monkeypatch, seconds)
+    assert number == 40
+    assert looks == {1} or seconds < 300
+
+
+def test_closer_looks_that_take_no_end_are_found(monkeypatch):
+    with planted(bracket, "how_close", "rest <= TOO_LONG * left", "True"):
+        assert counted_in_time(monkeypatch, 50.0)[0] < 40

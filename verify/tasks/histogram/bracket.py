@@ -12,6 +12,7 @@ import numpy as np
 from verify.frame.clock import Deadline
 from verify.tasks.histogram.merging import merged_row, normalised
 from verify.tasks.histogram.moments import COARSE, FINE, Behind, Moments
+from verify.tasks.histogram.narrow import LANES
 from verify.tasks.histogram.nearly_equal import CountedCell, seconds_to_count
 from verify.tasks.histogram.reduction import Reduction, Row
 from verify.tasks.histogram.stored import StoredModel
@@ -23,7 +24,9 @@ CLOSE = 0.1  # of the largest weight, by which the weights of all slots may diff
 BEFORE_COUNTING = 0.05  # of the time, for means and variances where multisets will be counted
 FOR_COUNTING = 0.97  # of the time that is left, for cells that are yet to be counted as planned
 CLOSER = 1.6  # times as long as counting a cell takes, where all that is near a tie is looked at closer
+NOT_CLOSER = 0.6  # times as long, where nothing is
 FEWEST_WHEN_LATE = 3  # of LANES multisets that are near a tie, to be looked at closer where time runs short
+TOO_LONG = 1.15  # times the time that is left, from which on nothing is looked at closer
 LEFT_OUT = 0.005, 0.01, 0.02  # on what shares rivals may be ahead that are not counted: the first that time allows
 
 
@@ -99,11 +102,11 @@ class ShareBounds:
             pace = (now - started) / planned if planned else 1.0
             rest, left = pace * seconds[:, i:].sum(1), FOR_COUNTING * (deadline.at - now)
             chosen = int(np.argmax(np.append(CLOSER * rest[:-1] < left, True)))
-            is_late = rest[chosen] + (CLOSER - 1) * pace * seconds[chosen, i] > left
+            fewest, times = how_close(float(rest[chosen]), float(pace * seconds[chosen, i]), left)
             cell = CountedCell.of(table, k, behind, LEFT_OUT[chosen])
             if cell is not None:
-                self._narrow(table, k, cell.shares(deadline, FEWEST_WHEN_LATE if is_late else 1))
-            planned += seconds[chosen, i] * (1 if is_late else CLOSER)
+                self._narrow(table, k, cell.shares(deadline, fewest))
+            planned += seconds[chosen, i] * times
 
     def _worth(self, table: Table, k: int) -> Fraction:
         """How many open pairs there are for each multiset."""
@@ -135,6 +138,16 @@ class ShareBounds:
             wrong += max(cell.wrong, low)
             saved += max(0, cell.wrong + cell.open - high)
         return max(wrong, least), most - saved
+
+
+def how_close(rest: float, cell: float, left: float) -> tuple[int, float]:
+    """The fewest of LANES multisets near a tie that are looked at closer in a cell, and how much longer that takes.
+
+    Units: all in seconds: for the rest of the cells, for this one, and that are left.
+    """
+    if rest + (CLOSER - 1) * cell <= left:
+        return 1, CLOSER
+    return (FEWEST_WHEN_LATE, 1.0) if rest <= TOO_LONG * left else (LANES + 1, NOT_CLOSER)
 
 
 def as_one_row(cells: list[tuple[Row, int, list[int]]], reduction: Reduction) -> list[tuple[Row, int, list[int]]]:
