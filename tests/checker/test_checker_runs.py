@@ -114,7 +114,7 @@ def with_logits(c, weights):
     fmt = BinaryFormat(*NAMED[c["parameters"]["precision"]])
     with ctx.workprec(BITS):
         net = stored_in(network(weights, c["parameters"]), fmt)
-        on, H = rounded_runs.ComputedRun(net, fmt), net.hidden
+        on, H = rounded_runs.ReplayedRun(net, fmt), net.hidden
         h = c["run"]["numbers"][-1][-H:]
         V, b = rounded_runs.matrix_of(net.V), rounded_runs.floats(net.b)
         h = [on.once.tensor(v) for v in h]
@@ -199,7 +199,7 @@ def above(c, weights):
     return c
 
 
-RUN, LINE, BOXES = rounded_runs.ComputedRun, rounded_lines.ComputedLine, rounded_boxes.ComputedBoxes
+RUN, LINE, BOXES = rounded_runs.ReplayedRun, rounded_lines.ComputedLine, rounded_boxes.ComputedBoxes
 FORGED = {  # a case, what is changed, and a fault in the checker with which it holds: in which function, what for what
     "a result": ("a run, lstm", moved_by(3, range(-6, 0)), RUN, "chosen", "x in y", "True"),
     "a function": ("a run, tanh", moved_by(3, range(-8, 0)), RUN, "_are_near", "arb(OFF)", "arb(99)"),
@@ -284,7 +284,7 @@ HALF_WAY = [(Fraction(7), Fraction(37)), (Fraction(1), -(Fraction(2) ** -60))]  
 
 def allowed(terms):
     """Whether all sums that the checker takes for allowed are results of some order."""
-    on = rounded_runs.ComputedRun.__new__(rounded_runs.ComputedRun)
+    on = rounded_runs.ReplayedRun.__new__(rounded_runs.ReplayedRun)
     bfloat16, wide = (BinaryFormat(*NAMED[name]) for name in ("bfloat16", "float64"))
     on.once, on.kept = (rounded_runs.RoundedOperations(fmt, fmt, False) for fmt in (bfloat16, wide))
     *products, (_, b) = terms
@@ -297,7 +297,7 @@ def test_sums_that_a_run_may_have_are_results_of_some_order():
         return all(allowed(drawn_terms(random.Random(seed), 8, 1 + seed % 3)) for seed in range(seeds))
 
     assert allowed(HALF_WAY) and are_allowed(40)
-    with planted(rounded_runs.ComputedRun, "_driven", "min(kept, near)", "min(kept, near) - 1"):
+    with planted(rounded_runs.ReplayedRun, "_driven", "min(kept, near)", "min(kept, near) - 1"):
         assert not are_allowed(40)
 
 

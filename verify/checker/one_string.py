@@ -17,7 +17,7 @@ MOST_TOKENS, MOST_STRINGS = 10_000, 4096
 def refuted(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     """Checks that a string is answered wrongly, and that all shorter ones are right if it is said to be the first."""
     net = network(weights, said)
-    due = Due(said, len(net.tokens), len(net.b))
+    due = RightClasses(said, len(net.tokens), len(net.b))
     case, margin, string, n = (
         c["counterexample"],
         c["margin"],
@@ -54,7 +54,7 @@ def refuted(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
                 _all_right(net, due, shorter)
 
 
-class Due:
+class RightClasses:
     """How often the last token of a string was read, or its class modulo m."""
 
     def __init__(self, said: dict[str, Any], tokens: int, classes: int) -> None:
@@ -82,7 +82,7 @@ def _gaps(net: StoredNetwork, state: Vector, right: int) -> list[arb]:
     return margins(net, state[net.read : net.read + net.hidden], right)
 
 
-def _all_right(net: StoredNetwork, due: Due, string: Any) -> None:
+def _all_right(net: StoredNetwork, due: RightClasses, string: Any) -> None:
     """Each judged prefix of the string is right."""
     for n, state in enumerate(states(net, string), 1):
         right = due.after(string[:n])

@@ -40,14 +40,14 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
         rows, logits = c["run"]["numbers"], c["run"]["logits"]
         require(len(rows) == n, f"run: must have the numbers of {n} tokens")
         require(sum(map(len, rows)) <= MOST_NUMBERS, "the run is too long to follow", NOT_CHECKABLE)
-        ComputedRun(net, fmt).follow(rows, logits)
+        ReplayedRun(net, fmt).follow(rows, logits)
         found = {j: logits[due(n) or 0] - y for j, y in enumerate(logits) if j != due(n)}
         require(0 <= wrong < len(logits) and logits[wrong] == max(logits), "counterexample: another class is predicted")
         require(margin == min(found.values()) <= 0, f"margin: is not {min(found.values())}, that of the run")
         either(net, fmt, said, lambda line: line.right_to(c["right_to"] if is_first else 0, arb(0)))
 
 
-class ComputedRun:
+class ReplayedRun:
     """Numbers that are read one after the other, each of which must be a result that the reading allows."""
 
     def __init__(self, net: StoredNetwork, fmt: BinaryFormat) -> None:

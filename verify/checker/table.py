@@ -158,7 +158,7 @@ WRONG_STRING: Table = INDUCTIVE | {
 }
 SHORTER = "that all strings up to there are right, where the wrong one is not said to be the first"
 ONE_STRING: Table = WRONG_STRING | {"right_to": _trusted("whole", "right_to", SHORTER)}
-RUN = "a result that its operation may have, by rounded_runs.ComputedRun"
+RUN = "a result that its operation may have, by rounded_runs.ReplayedRun"
 WRONG_RUN: Table = WRONG_STRING | {
     "right_to": _trusted(
         "whole", "right_to", "that every order is right up to there, where it is not said to be the first"

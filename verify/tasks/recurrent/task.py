@@ -186,7 +186,7 @@ class Homogeneous:
             line = OrbitQuestion((), 0, lambda t: (t - 1) % m, m)
             if not turned.is_format(at):
                 raise BadInput(
-                    f"precision={reading.name}: a rotation is judged in one format of 8 to 25 bits, or float64."
+                    f"precision={reading.format.name}: a rotation is judged in one format of 8 to 25 bits, or float64."
                 )
             return self._over_lines(
                 lambda _, length, own: turned.decided(model, line, length, at, own.budget), reading, effort
