@@ -396,9 +396,10 @@ def off_in_variance(at: Arithmetic, k: int) -> float:
 
     Sums are off by gamma_(4k+16). In steps, where they are in a wider format, results are rounded that its sums do not
     count. Of one pass these are a square, the sum of all, and its quotient; the mean's sum and quotient, twice each in
-    its square, which is rounded itself; the difference, and what corrects the divisor: ten.
+    its square, which is rounded itself; the difference, and what corrects the divisor: ten. Squares and mean may read
+    their numbers in two forms, each squared: four more.
     """
-    return at.sums(4 * k + 16) + (0.0 if at.accumulate is None else ((1 + at.u) ** 10 - 1) * ENLARGE)
+    return at.sums(4 * k + 16) + (0.0 if at.accumulate is None else ((1 + at.u) ** 14 - 1) * ENLARGE)
 
 
 def negated(at: Arithmetic, x: Ball) -> Ball:

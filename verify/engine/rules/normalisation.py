@@ -460,6 +460,8 @@ def rms_norm(at: Arithmetic, x: Ball, shape: list[int], weight: Ball | None, eps
     squares = plus(at, mean(at, times(at, x, x), axes, True), at.number(eps, x.mid))
     scale = rsqrt(at, squares)
     out = times(at, x, scale)
+    if not at.is_real:  # the squares and this product may read x in two forms
+        out = widened(at, out, 2 * (at.u * x.size + at.tiny) * scale.size * ENLARGE)
     if weight is None:
         return out, None
     found = times(at, out, weight)
