@@ -17,6 +17,7 @@ from bounds import modular as bounds
 from constructions import modular
 from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput, ProvedImpossible
+from tests.clocks import looks
 from tests.oracles import addition as oracle
 from tests.planted import planted
 from verify.arithmetic.any_order import RoundedArithmetic
@@ -26,7 +27,7 @@ from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import Rounded, reading_of
 from verify.arithmetic.rounding import rounded
-from verify.frame.decide import certify, exhaustive
+from verify.frame.decide import Effort, certify, exhaustive
 from verify.tasks.addition.adder.rounded import ORDERS
 from verify.tasks.addition.modular import best, impossible
 from verify.tasks.addition.modular import proof as proofs
@@ -395,3 +396,20 @@ def test_margins_that_float64_does_not_hold_are_rounded_down():
     with ctx.workprec(200):
         assert at_most(1 - arb(2) ** -60) == 1 - 2.0**-53
         assert at_most(arb(2) ** -60) == 2.0**-60
+
+
+def test_pairs_end_with_the_clock():
+    """Pairs, in real arithmetic and in a dtype, end by the looks at the clock; what is wrong by then is still said."""
+    model = modular.pizza(P=11, frequencies=(1, 3), m=5)
+    problem = ModularAddition(model, 11)
+    for reading in (reading_of(None), reading_of("float32")):
+        assert certify(problem, reading, Effort(budget=looks(20))).verdict == "PROVED"
+        cut = certify(problem, reading, Effort(budget=looks(4)))
+        assert cut.verdict == "UNKNOWN" and "ended before every pair was" in cut.reason and "counts" not in cut.extra
+    with torch.no_grad():
+        model.b_out[4] += 9
+    whole, cut = (certify(problem, reading_of(None), Effort(budget=looks(number))) for number in (20, 4))
+    assert whole.verdict == cut.verdict == "REFUTED" and whole.counterexample["input"] == cut.counterexample["input"]
+    assert whole.counterexample["is_smallest"] and not cut.counterexample["is_smallest"]
+    assert "counts" in whole.extra and "counts" not in cut.extra
+    assert len(cut.extra["wrong_inputs"]) < len(whole.extra["wrong_inputs"])

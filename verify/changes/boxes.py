@@ -68,8 +68,7 @@ class ModelBox:
         if readout.bias is not None:
             X_reach = torch.vstack([X_reach, reach[readout.bias]])
         X = torch.from_numpy(readout.of(changeable.module))
-        names = tuple(name for name in (readout.weight, readout.bias) if name is not None)
-        return cls(module, reach, graph, hidden, X, X_reach, names, changeable.loose)
+        return cls(module, reach, graph, hidden, X, X_reach, readout.names, changeable.loose)
 
     @property
     def is_empty(self) -> bool:

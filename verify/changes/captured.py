@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import ONE, Key
 from verify.arithmetic.readings import Reading
+from verify.arithmetic.slack import Array
 from verify.changes.boxes import hidden_of
 from verify.changes.changeable import Changeable, ChangeableReadout, Questions, check_listed
 from verify.engine import exact
@@ -47,14 +48,22 @@ def changeable(
 
     Raises: BadInput for a module that cannot be captured, or whose last operation is no linear layer of its own.
     """
-    readout = readout_of(capture(module, length))
+    graph = capture(module, length)
+    readout, read = readout_of(graph)
     known = {name for name, _ in module.named_parameters()}
     for name in (readout.weight, readout.bias):
         if name is not None and name not in known:
             raise BadInput(f"module: {name} is the readout and no parameter. Make it a torch.nn.Parameter.")
 
+    @lru_cache(maxsize=1)  # positions of one sequence are asked for one after the other
+    def rows(tokens: tuple[int, ...], bits: int) -> Array | None:
+        asked = (graph_of_hidden(), None) if read is None else (graph, read)
+        return exact_rows(asked[0], torch.tensor(tokens), bits, asked[1])
+
     def enclosed(tokens: Tensor, position: int, bits: int) -> list[arb]:
-        row = row_of(graph_of_hidden(), tokens, position, bits)
+        row = row_of(rows(tuple(tokens.tolist()), bits), position)
+        if row is None:
+            row = enclosed_row(graph_of_hidden(), tokens, position)
         return row if readout.bias is None else [*row, arb(1)]
 
     def terms(tokens: Tensor, position: int) -> list[dict[Key, fmpq]] | None:
@@ -72,14 +81,24 @@ def changeable(
     return found
 
 
-def row_of(graph: Graph, tokens: Tensor, position: int, bits: int) -> list[arb]:
-    """One row of the output in balls: by so many bits where each operation is known in them, else by float64."""
-    if exact.is_covered(graph):
-        with suppress(exact.Undecidable), ctx.workprec(bits):
-            rows = exact.evaluate(graph, tokens)
-            return list(rows.reshape(-1, rows.shape[-1])[position])
+def row_of(rows: Array | None, position: int) -> list[arb] | None:
+    """The row at a position, None where none are known."""
+    return None if rows is None else list(rows[position])
+
+
+def enclosed_row(graph: Graph, tokens: Tensor, position: int) -> list[arb]:
+    """One row of the output in balls, by float64."""
     mid, rad = enclose(graph, Arithmetic(), hidden_of)(tokens[None], torch.tensor([[position]]))
     return [arb(m, r) for m, r in zip(mid[0].tolist(), rad[0].tolist(), strict=True)]
+
+
+def exact_rows(graph: Graph, tokens: Tensor, bits: int, at: Node = None) -> Array | None:
+    """The rows of the output, or of another node, in balls of so many bits; None where an operation is not known."""
+    if exact.is_covered(graph):
+        with suppress(exact.Undecidable), ctx.workprec(bits):
+            found = exact.evaluate(graph, tokens, at)
+            return found.reshape(-1, found.shape[-1])
+    return None
 
 
 def as_rational(x: arb) -> fmpq:
@@ -101,21 +120,24 @@ def listed(parts: Iterable[Questions], columns: int) -> Questions:
     return Questions(*(torch.cat(column) for column in columns_of))
 
 
-def readout_of(graph: Graph) -> ChangeableReadout:
-    """The linear layer whose rows the module returns, by the names of its parameters.
+def readout_of(graph: Graph) -> tuple[ChangeableReadout, Node]:
+    """The linear layer whose rows the module returns, by the names of its parameters, and the node that it reads.
+
+    None for the node where the layer's rows are not the output as it is, so that others may come of it.
 
     Raises: BadInput where something else comes last, or the layer's numbers are used elsewhere.
     """
     node: Node = graph.program.output_node().all_input_nodes[-1]
-    bias: Node | None = None
+    last, bias = node, None
     while True:
         name, args = str(node.target), node.args
         if name == "aten.linear.default":
-            return _named(graph, args[1], True, args[2] if len(args) > 2 else None)
+            read = args[0] if node is last else None
+            return _named(graph, args[1], True, args[2] if len(args) > 2 else None), read
         if name == "aten.addmm.default" and bias is None:
-            return _named(graph, *_factor(args[2]), args[0])
+            return _named(graph, *_factor(args[2]), args[0]), None
         if name == "aten.mm.default":
-            return _named(graph, *_factor(args[1]), bias)
+            return _named(graph, *_factor(args[1]), bias), None
         if name == "aten.add.Tensor" and bias is None and _is_bias(node):
             node, bias = args
         elif name in KEEPS_ROWS and node.meta["val"].shape[-1] == args[0].meta["val"].shape[-1] and _is_row_kept(node):

@@ -74,6 +74,11 @@ class ChangeableReadout:
     bias: str | None
     is_transposed: bool = False
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those that there are."""
+        return (self.weight,) if self.bias is None else (self.weight, self.bias)
+
     def of(self, module: nn.Module) -> Array:
         """The weight, and the bias as its last row: (p + 1, C)."""
         W = numbers(module.get_parameter(self.weight))
@@ -145,11 +150,15 @@ class Changeable:
         identity = np.vstack([np.eye(p), np.zeros((has_bias, p))])
         return self.readout.replaced(deepcopy(self.module).double(), identity).eval()
 
-    def hidden(self, questions: Questions) -> Array:
-        """The hidden numbers in float64, and 1 as the last one for the bias: (n, p + 1)."""
-        found = []
+    def hidden(self, questions: Questions, until: Deadline | None = None) -> Array:
+        """The hidden numbers in float64, and 1 as the last one for the bias: (n, p + 1).
+
+        Raises: TimeIsUp.
+        """
+        found, until = [], until or Deadline.never()
         with torch.no_grad():
             for start in range(0, len(questions), AT_ONCE):
+                until.check()
                 some = questions[slice(start, start + AT_ONCE)]
                 output = self.hidden_module(some.tokens)
                 rows = output.reshape(len(some), -1, output.shape[-1])

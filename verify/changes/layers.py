@@ -22,8 +22,8 @@ from torch.overrides import TorchFunctionMode
 
 from verify.arithmetic.readings import Reading, Real
 from verify.changes.changeable import Changeable, Questions, with_numbers
-from verify.changes.repair import Repair, RepairOutcome, RepairSearch, repair
-from verify.frame.clock import Budget, Deadline
+from verify.changes.repair import Repair, RepairOutcome, RepairSearch, begun
+from verify.frame.clock import Budget, Deadline, TimeIsUp
 from verify.frame.decide import Effort
 
 ROUNDS, STEPS, BATCH = 90, 20, 1024  # of a descent
@@ -50,13 +50,15 @@ def repair_layers(
     Raises: BadInput for a name that is no tensor of the model, or as `repair`.
     """
     reading, effort = reading or Real(), effort or Effort()
-    readout = [name for name in (changeable.readout.weight, changeable.readout.bias) if name is not None]
+    readout = changeable.readout.names
     names = (*(name for name in changeable.chosen(layers) if name not in readout), *readout)
-    deadline = effort.deadline()
-    alone = repair(changeable, reading, effort)
+    base = begun(changeable, reading, effort)
+    if isinstance(base, Repair):
+        return replace(base, tensors=names)
+    alone = base.repaired()
     if len(names) == len(readout) or alone.change == 0:
         return alone
-    search = LayersSearch.of(changeable, names, reading, effort, deadline)
+    search = LayersSearch.of(base, names)
     best = search.smallest(alone if alone else None)
     norm = f"largest change of a number of {', '.join(names)}"
     about: dict[str, Any] = {"at_least": None, "tensors": names, "norm": norm, "wrong": alone.wrong}
@@ -82,15 +84,13 @@ class LayersSearch:
     reason: str = "no numbers were found with which the model is right"
 
     @classmethod
-    def of(
-        cls, changeable: Changeable, names: tuple[str, ...], reading: Reading, effort: Effort, deadline: Deadline
-    ) -> LayersSearch:
-        base = RepairSearch.of(changeable, reading, effort)
-        stored = {name: changeable.module.get_parameter(name).detach().double().clone() for name in names}
+    def of(cls, base: RepairSearch, names: tuple[str, ...]) -> LayersSearch:
+        """The search that goes on where the readout alone did not do, with its questions and its clock."""
+        stored = {name: base.changeable.module.get_parameter(name).detach().double().clone() for name in names}
         hidden = torch.from_numpy(base.H)
         typical = float(hidden[hidden > 0].median()) if bool((hidden > 0).any()) else 1.0
         practice = Practice.of(base.questions, typical)
-        return cls(changeable, names, reading, effort, deadline, base, practice, stored)
+        return cls(base.changeable, names, base.reading, base.effort, base.deadline, base, practice, stored)
 
     @property
     def largest_number(self) -> float:
@@ -149,8 +149,10 @@ class LayersSearch:
         readout = (self.changeable.readout.weight, self.changeable.readout.bias)
         moved = with_numbers(self.changeable.module, {n: w for n, w in numbers.items() if n not in readout})
         effort = replace(self.effort, budget=Budget(max(0.0, self.deadline.left() * ONE_READOUT), self.effort.clock))
-        search = RepairSearch.of(self.changeable.posed(moved), self.reading, effort, self.base)
-        found = search.mended()
+        try:
+            found = RepairSearch.of(self.changeable.posed(moved), self.reading, effort, self.base).mended()
+        except TimeIsUp:
+            return None
         if not found or found.module is None:
             self.reason = f"of numbers that look right: {found.reason}"
             return None

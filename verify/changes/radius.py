@@ -93,7 +93,7 @@ def radius(
     Raises: BadInput for a name that is no tensor of the model, or a domain of too many questions to be listed.
     """
     effort = effort or Effort()
-    chosen = changeable.chosen(tensors)
+    chosen, deadline = changeable.chosen(tensors), effort.deadline()
     certificate = changeable.decide(changeable.module, Real(), effort)
     if certificate.verdict is not Verdict.PROVED:
         reason = "the model itself is not proved right, so that it has no radius"
@@ -102,7 +102,7 @@ def radius(
     if box.is_empty:
         reason = f"all numbers of {', '.join(chosen)} are 0, and stay so by relative distance"
         return Radius(is_relative, chosen, None, None, certificate, reason=reason)
-    search = RadiusSearch.of(changeable, box, effort)
+    search = RadiusSearch.of(changeable, box, effort, deadline)
     at_most, wrong, refuted = search.wrong_model()
     at_least, why = search.right_within(at_most)
     if wrong is None:
@@ -127,8 +127,8 @@ class RadiusSearch:
     deadline: Deadline
 
     @classmethod
-    def of(cls, changeable: Changeable, box: ModelBox, effort: Effort) -> RadiusSearch:
-        deadline, questions = effort.deadline(), changeable.questions()
+    def of(cls, changeable: Changeable, box: ModelBox, effort: Effort, deadline: Deadline) -> RadiusSearch:
+        questions = changeable.questions()
         logits = torch.from_numpy(changeable.hidden(questions)) @ box.X
         gap = logits.gather(1, questions.right[:, None]) - logits
         closest = gap.scatter(1, questions.right[:, None], torch.inf).amin(1).argsort()[:CLOSEST]

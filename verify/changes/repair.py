@@ -25,7 +25,7 @@ from verify.changes.changeable import MOST_NUMBERS, Changeable, Questions, TooMa
 from verify.changes.farkas import NullCombination, proposed, shown
 from verify.changes.programs import Cuts, Relaxed
 from verify.frame.certificate import Certificate, Verdict
-from verify.frame.clock import Budget, Deadline
+from verify.frame.clock import Budget, Deadline, TimeIsUp
 from verify.frame.decide import Effort
 
 FLOAT_OFF_BY = 2.0**-40  # relative: what hidden numbers in float64 are off by, with room; verdicts do not rest on it
@@ -119,15 +119,17 @@ def repair(changeable: Changeable, reading: Reading | None = None, effort: Effor
 
     Raises: BadInput where the domain has too many questions to be listed.
     """
-    reading, effort = reading or Real(), effort or Effort()
-    search = RepairSearch.of(changeable, reading, effort)
-    before = changeable.decide(changeable.module, reading, one_decision(effort, search.deadline))
-    if before.verdict is Verdict.PROVED:
-        return search.kept(before)
-    found = search.inseparable_classes()
-    if found is not None:
-        return search.impossible(found)
-    return search.mended()
+    search = begun(changeable, reading or Real(), effort or Effort())
+    return search if isinstance(search, Repair) else search.repaired()
+
+
+def begun(changeable: Changeable, reading: Reading, effort: Effort) -> RepairSearch | Repair:
+    """The search of a model, or an open end where running its questions takes longer than the search may."""
+    try:
+        return RepairSearch.of(changeable, reading, effort)
+    except TimeIsUp:
+        reason = f"the {effort.limit} ended before every question was run"
+        return Repair(RepairOutcome.UNKNOWN, reason=reason, tensors=changeable.readout.names)
 
 
 @dataclass
@@ -154,7 +156,10 @@ class RepairSearch:
     def of(
         cls, changeable: Changeable, reading: Reading, effort: Effort, like: RepairSearch | None = None
     ) -> RepairSearch:
-        """The search of a model; with the questions of another one, and changes counted from its readout, if `like`."""
+        """The search of a model; with the questions of another one, and changes counted from its readout, if `like`.
+
+        Raises: TimeIsUp.
+        """
         deadline = effort.deadline()
         if like is None:
             questions, is_listed = asked_of(changeable, effort.seed)
@@ -162,9 +167,19 @@ class RepairSearch:
         else:
             questions, is_listed, X = like.questions, like.is_listed, like.X
         return cls(
-            changeable, reading, effort, deadline, questions, changeable.hidden(questions), questions.right.numpy(), X,
+            changeable, reading, effort, deadline, questions, changeable.hidden(questions, deadline),
+            questions.right.numpy(), X,
             Cuts.none(len(X)), is_listed, X,
         )  # fmt: skip
+
+    def repaired(self) -> Repair:
+        """The model as it is where it is proved, why no readout is right, or the least change of the readout."""
+        effort = one_decision(self.effort, self.deadline)
+        before = self.changeable.decide(self.changeable.module, self.reading, effort)
+        if before.verdict is Verdict.PROVED:
+            return self.kept(before)
+        found = self.inseparable_classes()
+        return self.mended() if found is None else self.impossible(found)
 
     @property
     def until(self) -> Deadline | None:
@@ -202,8 +217,7 @@ class RepairSearch:
     def _result(self, outcome: RepairOutcome, **found: Any) -> Repair:
         about: dict[str, Any] = {"cuts": len(self.cuts), "rounds": self.rounds, "questions": len(self.questions)}
         about["is_listed"] = self.is_listed
-        readout = self.changeable.readout
-        about["tensors"] = tuple(name for name in (readout.weight, readout.bias) if name is not None)
+        about["tensors"] = self.changeable.readout.names
         return Repair(outcome, largest_number=float(np.abs(self.X).max()), wrong=self.wrong(self.X), **(about | found))
 
     def kept(self, certificate: Certificate) -> Repair:

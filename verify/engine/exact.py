@@ -111,8 +111,8 @@ def rows(output: Array, question: Question) -> Array:
     return chosen
 
 
-def evaluate(graph: Graph, tokens: Tensor) -> Array:
-    """The module's output on one input (length,), as an array of balls."""
+def evaluate(graph: Graph, tokens: Tensor, at: torch.fx.Node | None = None) -> Array:
+    """The module's output on one input (length,), or what another node holds, as an array of balls."""
     assert not graph.around, "one module is evaluated, not all around it"
     values: dict[torch.fx.Node, Any] = {}
     for node in graph.program.nodes:
@@ -124,6 +124,9 @@ def evaluate(graph: Graph, tokens: Tensor) -> Array:
             return output
         else:
             values[node] = call(node, values)
+        if node is at:
+            found: Array = values[node]
+            return found
     raise AssertionError("a graph without an output")
 
 

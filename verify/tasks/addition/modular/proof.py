@@ -6,7 +6,7 @@ products over the pairs, in float64 with a proved error radius; what stays undec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -19,6 +19,8 @@ from verify.arithmetic.balls import Ball, relu, stack_last
 from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.stored import numbers
+from verify.frame.clock import Deadline
+from verify.frame.decide import silent
 from verify.tasks.addition.adder import exact
 from verify.tasks.addition.adder.pairs import Pair
 
@@ -30,7 +32,10 @@ MOST_LISTED = 1000  # wrong pairs
 
 @dataclass
 class DecidedPairs:
-    """How many pairs are right and wrong, the wrong ones first, and the least margin."""
+    """How many pairs are right and wrong, the wrong ones first, and the least margin.
+
+    `is_whole` says whether all pairs were looked at.
+    """
 
     right: int = 0
     wrong: list[Pair] = field(default_factory=list)
@@ -38,6 +43,7 @@ class DecidedPairs:
     undecided: list[Pair] = field(default_factory=list)
     margin: float = float("inf")
     tightest: Pair | None = None
+    is_whole: bool = True
 
     def add(self, pair: Pair, answer: exact.Answer | None, alike: list[Pair]) -> None:
         """Counts pairs that are alike by the answer to one, as undecided where balls do not tell or there is none."""
@@ -138,11 +144,17 @@ class TokenTables:
     values: tuple[Ball, Ball, Ball]
 
 
-def pair_by_pair(model: Adder, P: int, progress: object = None) -> DecidedPairs:
-    """Decides every pair from the stored numbers; where logits depend on a + b alone, one pair for each sum."""
+def pair_by_pair(
+    model: Adder, P: int, until: Deadline | None = None, progress: Callable[[float], None] = silent
+) -> DecidedPairs:
+    """Decides every pair from the stored numbers, in time; where logits depend on a + b alone, one for each sum."""
+    until = until or Deadline.never()
     decided, heads, is_by_sum = DecidedPairs(), tables(model, P), depends_on_sum(model, P)
     blocks = list(pairs_by_sum(P) if is_by_sum else every_pair(P))
     for i, (a, b) in enumerate(blocks):
+        if until.is_up():
+            decided.is_whole = False
+            break
         margins = margins_of_pairs(model, P, heads, a, b)
         sure, never = np.asarray(margins.lower > 0), np.asarray(margins.upper <= 0)
         worst = margins.lower.min(1)
@@ -163,8 +175,7 @@ def pair_by_pair(model: Adder, P: int, progress: object = None) -> DecidedPairs:
         least = int(np.where(is_right, worst, np.inf).argmin())
         if is_right[least]:
             decided.narrow((int(a[least]), int(b[least])), float(worst[least]))
-        if callable(progress):
-            progress((i + 1) / len(blocks))
+        progress((i + 1) / len(blocks))
     decided.wrong = sorted(decided.wrong)[:MOST_LISTED]
     return decided
 

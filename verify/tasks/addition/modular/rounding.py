@@ -17,6 +17,7 @@ from verify.arithmetic.balls import Ball, relu
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, LEAST, Array, gamma
 from verify.arithmetic.stored import numbers
+from verify.frame.clock import Deadline
 from verify.tasks.addition.readout import apart_from_factors, sum_error
 
 if TYPE_CHECKING:
@@ -40,12 +41,12 @@ class Margins:
 
 
 @np.errstate(invalid="ignore")  # infinite radii: NaN then proves nothing
-def margins(model: Adder, P: int, at: RoundedArithmetic) -> Margins:
+def margins(model: Adder, P: int, at: RoundedArithmetic, until: Deadline | None = None) -> Margins:
     """Lower bounds on every pair's margin over all evaluations; the model's numbers are those of the format.
 
-    Raises: Unfit where attention is not uniform, or embeddings are rounded.
+    Raises: UnfitFormat where attention is not uniform, or embeddings are rounded; TimeIsUp.
     """
-    layer = model.blocks[0]
+    layer, until = model.blocks[0], until or Deadline.never()
     W_1, b_1, W_2 = map(numbers, (layer.W_1, layer.b_1, layer.W_2))
     W_out, b_out = numbers(model.W_out), numbers(model.b_out)
     x = attended(model, P, at)
@@ -64,6 +65,7 @@ def margins(model: Adder, P: int, at: RoundedArithmetic) -> Margins:
     pairs = np.array([[(a, (r - a) % P) for a in range(P)] for r in range(P)])
     least = np.empty((P, P))
     for r in range(P):
+        until.check()
         rows = pairs[r, :, 0] * P + pairs[r, :, 1]
         jump = np.abs(W_out[:, [r]] - W_out)
         gains = W_2 @ (W_out[:, [r]] - W_out)

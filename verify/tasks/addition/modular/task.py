@@ -16,6 +16,7 @@ from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import Evaluation, rounded_model
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.frame.clock import TimeIsUp
 from verify.frame.decide import Effort, Failure, Finding, Item, is_wrong_exactly, no_reading
 from verify.frame.unmade import check_judged
 from verify.tasks.addition.adder import exact
@@ -75,19 +76,23 @@ class ModularAddition(PairsAdded):
             return self._prove_rounded(reading, effort)
         if len(self.model.blocks) != 1:
             raise BadInput("weights: several layers; verify modular decides models of one layer")
-        decided = by_sums(self.model, self.P) or pair_by_pair(self.model, self.P, effort.progress)
-        return self._finding(decided)
+        decided = by_sums(self.model, self.P) or pair_by_pair(self.model, self.P, effort.deadline(), effort.progress)
+        return self._finding(decided, effort)
 
-    def _finding(self, decided: DecidedPairs) -> Finding:
+    def _finding(self, decided: DecidedPairs, effort: Effort) -> Finding:
         counts: dict[str, object] = {}
-        if not decided.undecided:
+        is_all_known = decided.is_whole and not decided.undecided
+        if is_all_known:
             counts["counts"] = {"right": str(decided.right), "wrong": str(decided.wrong_count)}
         if decided.wrong:
             wrong = sorted(decided.wrong)
             counts["wrong_inputs"] = [list(pair) for pair in wrong]
             failure = self.replay(wrong[0], 0, Real())
-            failure.counterexample["is_smallest"] = not decided.undecided
+            failure.counterexample["is_smallest"] = is_all_known
             return Finding.refuted(ARGUMENT, failure, extra=counts)
+        if not decided.is_whole:
+            seen = f"{decided.right} of {self.size()} pairs were right by then"
+            return Finding.open(ARGUMENT, f"the {effort.limit} ended before every pair was decided; {seen}")
         if decided.undecided:
             pair = decided.undecided[0]
             return Finding.open(
@@ -99,11 +104,13 @@ class ModularAddition(PairsAdded):
         return Finding.proved(ARGUMENT, decided.margin, tightest=tightest, telling=telling, extra=counts)
 
     def _prove_rounded(self, reading: Rounded, effort: Effort) -> Finding:
-        stored = rounded_model(self.model, reading.format)
+        stored, until = rounded_model(self.model, reading.format), effort.deadline()
         try:
-            found = margins(stored, self.P, RoundedArithmetic.of(reading.format, reading.accumulate))
+            found = margins(stored, self.P, RoundedArithmetic.of(reading.format, reading.accumulate), until)
         except UnfitFormat as reason:
             return Finding.open(ARGUMENT, f"no proof for this model: {reason}")
+        except TimeIsUp:
+            return Finding.open(ARGUMENT, f"the {effort.limit} ended before every pair was bounded")
         if found.worst > 0:
             place = int(found.least.argmin())
             margin = float(np.nextafter(found.worst, -np.inf))
