@@ -166,11 +166,13 @@ def quantise(
     """
     from verify.changes import quantise as room
 
-    given = options | {"reading": reading, "budget": budget}
-    model: Roundable[nn.Module] = room.Roundable.of(module, lambda changed: certify(changed, **given))
+    def decide(changed: nn.Module, effort: Effort) -> Certificate:
+        return certify(changed, reading=reading, budget=effort.budget, **options)
+
+    model: Roundable[nn.Module] = room.Roundable.of(module, decide)
     if bits is None and scheme not in room.FORMATS:
-        return room.fewest_bits(model, scheme, tensors=tensors)
-    return room.quantise(model, room.NumberGrid(scheme, bits), tensors=tensors)
+        return room.fewest_bits(model, scheme, Effort(budget), tensors=tensors)
+    return room.quantise(model, room.NumberGrid(scheme, bits), Effort(budget), tensors=tensors)
 
 
 def _as_given(changed: nn.Module | None, module: nn.Module) -> nn.Module | None:

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import ONE, Key
 from verify.arithmetic.readings import Reading
-from verify.arithmetic.slack import Array
 from verify.changes.boxes import hidden_of
 from verify.changes.changeable import Changeable, ChangeableReadout, Questions, check_listed
 from verify.engine import exact
@@ -56,7 +55,7 @@ def changeable(
             raise BadInput(f"module: {name} is the readout and no parameter. Make it a torch.nn.Parameter.")
 
     @lru_cache(maxsize=1)  # positions of one sequence are asked for one after the other
-    def rows(tokens: tuple[int, ...], bits: int) -> Array | None:
+    def rows(tokens: tuple[int, ...], bits: int) -> exact.Array | None:
         asked = (graph_of_hidden(), None) if read is None else (graph, read)
         return exact_rows(asked[0], torch.tensor(tokens), bits, asked[1])
 
@@ -81,7 +80,7 @@ def changeable(
     return found
 
 
-def row_of(rows: Array | None, position: int) -> list[arb] | None:
+def row_of(rows: exact.Array | None, position: int) -> list[arb] | None:
     """The row at a position, None where none are known."""
     return None if rows is None else list(rows[position])
 
@@ -92,7 +91,7 @@ def enclosed_row(graph: Graph, tokens: Tensor, position: int) -> list[arb]:
     return [arb(m, r) for m, r in zip(mid[0].tolist(), rad[0].tolist(), strict=True)]
 
 
-def exact_rows(graph: Graph, tokens: Tensor, bits: int, at: Node = None) -> Array | None:
+def exact_rows(graph: Graph, tokens: Tensor, bits: int, at: Node = None) -> exact.Array | None:
     """The rows of the output, or of another node, in balls of so many bits; None where an operation is not known."""
     if exact.is_covered(graph):
         with suppress(exact.Undecidable), ctx.workprec(bits):

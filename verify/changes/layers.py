@@ -144,7 +144,7 @@ class LayersSearch:
 
     def _proved(self, numbers: Numbers | None) -> Repair | None:
         """The model with these numbers but for the readout, which is repaired for them; None where that fails."""
-        if numbers is None:
+        if numbers is None or self.deadline.is_up():
             return None
         readout = (self.changeable.readout.weight, self.changeable.readout.bias)
         moved = with_numbers(self.changeable.module, {n: w for n, w in numbers.items() if n not in readout})

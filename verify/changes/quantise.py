@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from constructions.errors import BadInput
 from constructions.whole_numbers import Scaled
 from verify.frame.certificate import Certificate, Verdict
+from verify.frame.decide import Effort
 
 M = TypeVar("M")  # what a model is: a module, or a file
 
@@ -80,21 +81,21 @@ def numbers_of(rounded: Tensor | Scaled) -> Tensor:
 
 @dataclass(frozen=True)
 class Roundable(Generic[M]):
-    """A model's tensors, and the model with others in their place, decided by its task."""
+    """A model's tensors, and the model with others in their place, decided by its task with an effort."""
 
     tensors: Mapping[str, Tensor]
-    decided: Callable[[Rounded], tuple[M, Certificate]]
+    decided: Callable[[Rounded, Effort], tuple[M, Certificate]]
 
     @classmethod
-    def of(cls, module: nn.Module, decide: Callable[[nn.Module], Certificate]) -> Roundable[nn.Module]:
+    def of(cls, module: nn.Module, decide: Callable[[nn.Module, Effort], Certificate]) -> Roundable[nn.Module]:
         """A module, whose copies are decided; a number alone, without an axis, is its own scale and stays."""
 
-        def decided(rounded: Rounded) -> tuple[nn.Module, Certificate]:
+        def decided(rounded: Rounded, effort: Effort) -> tuple[nn.Module, Certificate]:
             copied = deepcopy(module)
             with torch.no_grad():
                 for name, w in rounded.items():
                     copied.get_parameter(name).copy_(numbers_of(w))
-            return copied, decide(copied)
+            return copied, decide(copied, effort)
 
         return Roundable({name: w.detach() for name, w in module.named_parameters() if w.ndim}, decided)
 
@@ -143,13 +144,15 @@ class Quantised(Generic[M]):
         }
 
 
-def quantise(model: Roundable[M], grid: NumberGrid, *, tensors: Collection[str] | None = None) -> Quantised[M]:
+def quantise(
+    model: Roundable[M], grid: NumberGrid, effort: Effort, *, tensors: Collection[str] | None = None
+) -> Quantised[M]:
     """The model with its tensors, or those that are named, on a grid, decided.
 
     Raises: BadInput for a name that is no tensor of the model.
     """
     rounded = {name: grid.rounded(model.tensors[name]) for name in model.chosen(tensors)}
-    module, certificate = model.decided(rounded)
+    module, certificate = model.decided(rounded, effort)
     return Quantised(grid, rounded, module, certificate)
 
 
@@ -183,23 +186,20 @@ class FewestBits(Generic[M]):
 
 
 def fewest_bits(
-    model: Roundable[M],
-    scheme: str = PER_TENSOR,
-    *,
-    tensors: Collection[str] | None = None,
-    progress: Callable[[float], None] = lambda part: None,
+    model: Roundable[M], scheme: str, effort: Effort, *, tensors: Collection[str] | None = None
 ) -> FewestBits[M]:
     """The fewest bits at which the model is proved, every smaller number of bits decided before.
 
+    The decisions share the effort's seconds; steps are those of each.
     More bits may be wrong again: proved at b bits says nothing of b + 1.
     Raises: BadInput for a scheme that has no bits to choose.
     """
     if scheme in FORMATS:
         raise BadInput(f"scheme={scheme!r}: has its own number of bits. Use {PER_TENSOR} or {PER_CHANNEL}.")
     tried = list[Quantised[M]]()
-    for bits in BITS:
-        tried.append(quantise(model, NumberGrid(scheme, bits), tensors=tensors))
-        progress((bits - BITS[0]) / len(BITS))
+    for bits, one in zip(BITS, effort.shares(len(BITS)), strict=True):
+        tried.append(quantise(model, NumberGrid(scheme, bits), one, tensors=tensors))
+        effort.progress((bits - BITS[0]) / len(BITS))
         if tried[-1]:
             break
     return FewestBits(tuple(tried))

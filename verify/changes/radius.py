@@ -98,6 +98,8 @@ def radius(
     if certificate.verdict is not Verdict.PROVED:
         reason = "the model itself is not proved right, so that it has no radius"
         return Radius(is_relative, chosen, None, None, certificate, reason=reason)
+    if deadline.is_up():
+        return Radius(is_relative, chosen, None, None, certificate, reason=ended(effort))
     box = ModelBox.of(changeable, chosen, is_relative)
     if box.is_empty:
         reason = f"all numbers of {', '.join(chosen)} are 0, and stay so by relative distance"
@@ -160,7 +162,7 @@ class RadiusSearch:
             if not len(left):
                 return found, None
             pairs, r = left[slice(0, HARD)], found
-        return None, f"the {self.effort.limit} ended before all questions were looked at"
+        return None, ended(self.effort)
 
     def _largest(self, pairs: RivalQuestions, top: float) -> float | None:
         """The largest radius up to `top`, by halving it, at which all these pairs are right in the whole box."""
@@ -215,17 +217,26 @@ class RadiusSearch:
 
     def wrong_model(self) -> tuple[float | None, nn.Module | None, Certificate | None]:
         """The smallest radius at which a wrong model is found, that model, and the verifier's word on it."""
+        if self.deadline.is_up():
+            return None, None, None
         r, directions = hurt(self.box, self.hard[slice(0, HURT)], self.first[:HURT])
         best = int(r.argmin())
         if not float(r[best]) <= WIDEST:
             return None, None, None
         direction = {name: d[best] for name, d in directions.items()}
         for more in A_LITTLE:
+            if self.deadline.is_up():
+                break
             module, distance = moved(self.box, direction, float(r[best]) * (1 + more))
             certificate = self.changeable.decide(module, Real(), one_decision(self.effort, self.deadline))
             if certificate.verdict is Verdict.REFUTED:
                 return distance, module, certificate
         return None, None, None
+
+
+def ended(effort: Effort) -> str:
+    """What is said where the clock ends a search."""
+    return f"the {effort.limit} ended before all questions were looked at"
 
 
 def moved(box: ModelBox, direction: Mapping[str, Tensor], r: float) -> tuple[nn.Module, float]:

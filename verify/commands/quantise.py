@@ -18,7 +18,6 @@ from verify.commands.batch import FirstTask, Job, job_of, tasks_of_files
 from verify.commands.changed import ChangeAsked
 from verify.commands.parsing import REST
 from verify.commands.request import SAVED
-from verify.commands.vocabulary import OPTIONS
 from verify.report.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
     from verify.changes.changeable import Changeable
     from verify.changes.quantise import FewestBits, Quantised, Roundable, Rounded
     from verify.frame.certificate import Certificate
-    from verify.report.progress import Advance
+    from verify.frame.decide import Effort
 
 M = TypeVar("M")
 RECORD = "quantised.json"
 TASK_FILE = ".py"
-PASSED_ON = ("model", "L", "precision", "accumulate", "effort")
+PASSED_ON = ("model", "L", "precision", "accumulate")
 SCALED = ("per-tensor", "per-channel")
 SCHEMES = (*SCALED, "fp8", "e4m3", "e5m2", "bf16", "fp16")
 DEFAULT_BITS = 8
@@ -83,22 +82,23 @@ def run(args: argparse.Namespace) -> int:
     wish, job = RoundingWish.of(args), job_of(args)
     asked = ChangeAsked.of(args, RECORD)
     with progress_bar("rounding", quiet=asked.is_json) as progress:
+        effort = asked.effort(progress)
         if args.file.endswith(TASK_FILE) and args.task in changed.tasks():
             changeable = asked.changeable()
-            return decided(wish, asked, progress, *of_module(changeable, asked))
+            return decided(wish, asked, effort, *of_module(changeable, asked))
         with tempfile.TemporaryDirectory() as folder:
-            return decided(wish, asked, progress, FileToRound.of(args, job, folder).roundable(), task_file)
+            return decided(wish, asked, effort, FileToRound.of(args, job, folder).roundable(), task_file)
 
 
 def decided(
-    wish: RoundingWish, asked: ChangeAsked, progress: Advance, model: Roundable[M], file: Callable[[M], bytes]
+    wish: RoundingWish, asked: ChangeAsked, effort: Effort, model: Roundable[M], file: Callable[[M], bytes]
 ) -> int:
     """Rounds a model, publishes the result, and returns the exit code of its verdict."""
     from verify.changes.quantise import NumberGrid, quantise
 
     if wish.fewest:
-        return _fewest(wish, asked, progress, model, file)
-    found = quantise(model, NumberGrid(wish.scheme, wish.bits), tensors=wish.tensors)
+        return _fewest(wish, asked, effort, model, file)
+    found = quantise(model, NumberGrid(wish.scheme, wish.bits), effort, tensors=wish.tensors)
     _published(asked, found.to_dict(), lines(found), found, file)
     return found.certificate.verdict.exit_code
 
@@ -125,8 +125,8 @@ def of_module(changeable: Changeable, asked: ChangeAsked) -> tuple[Roundable[nn.
     """A module of a task file, and how it is written."""
     from verify.changes.quantise import Roundable
 
-    reading, effort = asked.reading, asked.effort()
-    return Roundable.of(changeable.module, lambda m: changeable.decide(m, reading, effort)), changeable.file
+    reading = asked.reading
+    return Roundable.of(changeable.module, lambda m, effort: changeable.decide(m, reading, effort)), changeable.file
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,6 @@ class FileToRound:
         if args.weights is not None:
             raise BadInput(f"--weights {args.weights}: goes with a TASK.py. Name the weights as FILE.")
         named = {name: getattr(args, name) for name in PASSED_ON if getattr(args, name) is not None}
-        if args.budget != OPTIONS["budget"].said["default"]:
-            named["budget"] = args.budget
         job = replace(job, options=(*job.options, *(f"--{name}={value}" for name, value in named.items())))
         job.check()
         return cls(args.file, rewritten(args.file), job, folder)
@@ -179,14 +177,16 @@ class FileToRound:
                 )
         return Roundable(floats, self._decided)
 
-    def _decided(self, rounded: Rounded) -> tuple[RoundedFile, Certificate]:
+    def _decided(self, rounded: Rounded, effort: Effort) -> tuple[RoundedFile, Certificate]:
         """The file with these tensors, decided as it is stored."""
         from constructions.whole_numbers import file_with
         from verify.frame.certificate import Certificate
 
         data, (place, saved) = file_with(self.file, rounded), (Path(self.folder, n) for n in ("m.safetensors", "saved"))
         place.write_bytes(data)
-        job = replace(self.job, options=(*self.job.options, f"--save={saved}"))
+        steps, limit = effort.limit.steps, [f"--budget={effort.seconds}"]
+        limit += [] if steps is None else [f"--effort={steps}"]
+        job = replace(self.job, options=(*self.job.options, *limit, f"--save={saved}"))
         try:
             with redirect_stdout(StringIO()), redirect_stderr(StringIO()) as said:
                 job.run(str(place))
@@ -211,13 +211,14 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _fewest(
-    wish: RoundingWish, asked: ChangeAsked, progress: Advance, model: Roundable[M], file: Callable[[M], bytes]
+    wish: RoundingWish, asked: ChangeAsked, effort: Effort, model: Roundable[M], file: Callable[[M], bytes]
 ) -> int:
     from verify.changes.quantise import fewest_bits
 
     every, all_of = list(model.tensors) if wish.by_tensor else [], wish.tensors
     rows = {ALL if all_of is None else ",".join(all_of): all_of} | {name: (name,) for name in every}
-    found = {row: fewest_bits(model, wish.scheme, tensors=names, progress=progress) for row, names in rows.items()}
+    shares = zip(rows.items(), effort.shares(len(rows)), strict=True)
+    found = {row: fewest_bits(model, wish.scheme, one, tensors=names) for (row, names), one in shares}
     whole, best = found[next(iter(rows))], found[next(iter(rows))].found
     by_tensor = {row: of.to_dict() for row, of in list(found.items())[1:]}
     record = whole.to_dict() | {"scheme": wish.scheme, "by_tensor": by_tensor}

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     changed.add_arguments(parser, precision=False)
     add = parser.add_argument
     add("--tensors", metavar="A,B", help="only these tensors move, by their names with commas between (default: all)")
-    add("--by-tensor", action="store_true", help="also a row for each tensor alone; the budget is that of each row")
+    add("--by-tensor", action="store_true", help="also a row for each tensor alone; the rows share the budget")
     add("--absolute", action="store_true", help="distance |w' - w|; by default it is relative, and a 0 stays 0")
     parser.epilog = (
         "Exit codes: 0 both bounds are shown, 1 the model itself is REFUTED, 2 bad usage or input, 3 UNKNOWN. --save "
@@ -40,8 +40,9 @@ def run(args: argparse.Namespace) -> int:
     is_relative = not args.absolute
     found: dict[str, Radius] = {}
     with progress_bar("bounding", quiet=asked.is_json) as progress:
-        for row, tensors in _rows(changeable, names, args.by_tensor).items():
-            found[row] = radius(changeable, asked.effort(progress), tensors=tensors, is_relative=is_relative)
+        rows = _rows(changeable, names, args.by_tensor)
+        for (row, tensors), effort in zip(rows.items(), asked.effort(progress).shares(len(rows)), strict=True):
+            found[row] = radius(changeable, effort, tensors=tensors, is_relative=is_relative)
     whole = next(iter(found.values()))
     weights = None if whole.wrong is None else changeable.file(whole.wrong)
     record = whole.to_dict() | {"by_tensor": {row: of.to_dict() for row, of in list(found.items())[1:]}}

@@ -115,18 +115,16 @@ def evaluate(graph: Graph, tokens: Tensor, at: torch.fx.Node | None = None) -> A
     """The module's output on one input (length,), or what another node holds, as an array of balls."""
     assert not graph.around, "one module is evaluated, not all around it"
     values: dict[torch.fx.Node, Any] = {}
+    wanted = graph.program.output_node().all_input_nodes[-1] if at is None else at
     for node in graph.program.nodes:
         if node.op == "placeholder":
             stored = graph.stored.get(node.name)
             values[node] = tokens.unsqueeze(0) if stored is None else balls(stored)
-        elif node.op == "output":
-            output: Array = values[node.all_input_nodes[-1]]
-            return output
         else:
             values[node] = call(node, values)
-        if node is at:
-            found: Array = values[node]
-            return found
+        if node is wanted:
+            held: Array = values[node]
+            return held
     raise AssertionError("a graph without an output")
 
 

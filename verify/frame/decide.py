@@ -136,6 +136,23 @@ class Effort:
         """The same effort with what is left until then, at most the budget."""
         return replace(self, budget=replace(self.limit, seconds=max(0.0, min(self.seconds, until.left()))))
 
+    def shares(self, number: int) -> Iterator[Effort]:
+        """An effort for each of so many searches, asked for as each begins.
+
+        Of seconds it is an equal part of what is left, so that all searches together keep the budget; of steps each
+        search has its own, so that it ends at the same place whatever the others took.
+
+        >>> looks = iter([0, 0, 1])
+        >>> [of.seconds for of in Effort(Budget(10, lambda: next(looks))).shares(2)]
+        [5.0, 9.0]
+        """
+        limit, until = self.limit, None if self.limit.steps else self.deadline()
+        for left in range(number, 0, -1):
+            if until is None:
+                yield replace(self, budget=Budget.counting(limit.steps or 1, limit.seconds))
+            else:
+                yield self.left(until).share(1 / left)
+
 
 @dataclass(frozen=True)
 class Failure:

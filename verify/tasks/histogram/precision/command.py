@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from constructions.errors import BadInput, NotKnown
@@ -20,7 +21,7 @@ from verify.tasks.histogram.catalogue import CONSTRUCTIONS, MODELS
 if TYPE_CHECKING:
     from verify.arithmetic.formats import Format
     from verify.frame.certificate import Certificate
-    from verify.frame.clock import Budget
+    from verify.frame.decide import Effort
     from verify.report.progress import Advance
     from verify.tasks.histogram.precision.search import Construction
 
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sweep", metavar="d=FIRST:LAST", help="one model over d and bits")
     add("--bits", type=integers, help="of --sweep (default: 2:24)")
     option(parser, "accumulate", help="sum matrix products in float32 (default: in the format)")
-    option(parser, "budget", default=None, help="time limit of each search, instead of --effort")
+    option(parser, "budget", default=None, help="time limit of all searches together, instead of --effort")
     option(parser, "effort", help=f"end each search after N steps, the same on every machine (default: {STEPS})")
     workers.add_argument(parser)
     option(parser, "out", help="also draw --sweep to a .svg or .png file (needs matplotlib)")
@@ -95,9 +96,11 @@ class PrecisionWish:
         accumulate = None if args.accumulate is None else FORMATS[args.accumulate]
         return cls(args.model, args.T, args.L, args.d, args.p, args.construction, accumulate, args.budget, steps)
 
-    def limit(self) -> float | Budget:
-        """What ends one search."""
-        return request.budget_of(SECONDS, self.steps) if self.budget is None else self.budget
+    def effort(self) -> Effort:
+        """The seconds of all searches together, or the steps of each."""
+        from verify.frame.decide import Effort
+
+        return Effort(request.budget_of(SECONDS, self.steps) if self.budget is None else self.budget)
 
     def chosen(self, d: int | None) -> Construction:
         """The construction of the one model that is asked about, with embeddings of size d."""
@@ -107,11 +110,11 @@ class PrecisionWish:
         sizes = catalogue.SizesAsked(self.model, self.T, self.L, d, self.p)
         return Construction(self.model, catalogue.chosen(sizes, self.construction), self.T, self.L, d, self.p)
 
-    def judge(self, construction: Construction, fmt: Format) -> Certificate:
+    def judge(self, construction: Construction, fmt: Format, effort: Effort) -> Certificate:
         """Builds a construction and decides it in a format."""
         from verify.tasks.histogram.precision.search import judge
 
-        return judge(construction, fmt, self.accumulate, self.limit())
+        return judge(construction, fmt, self.accumulate, effort.limit)
 
 
 @dataclass(frozen=True)
@@ -122,26 +125,41 @@ class TableCell:
     construction: Construction | int
     format: Format
     place: tuple[int, int]
+    seconds: float | None = None  # of this search, where they and not steps end it
 
     def run(self) -> str | None:
         """The verdict, None where the construction does not exist at these sizes."""
-        made = self.construction
+        from verify.frame.decide import Effort
+
+        made, effort = self.construction, self.wish.effort() if self.seconds is None else Effort(self.seconds)
         try:
             if isinstance(made, int):
-                return self.wish.judge(self.wish.chosen(made), self.format).verdict.value
+                return self.wish.judge(self.wish.chosen(made), self.format, effort).verdict.value
         except NotKnown:
             return None
         try:
-            return self.wish.judge(made, self.format).verdict.value
+            return self.wish.judge(made, self.format, effort).verdict.value
         except (NotKnown, BadInput):
             return None
+
+
+def _ran(cells: list[TableCell], helpers: workers.Workers) -> Iterator[tuple[TableCell, str | None]]:
+    """Each cell with its verdict. One process shares what is left of the seconds; of several each cell has a part."""
+    wish = cells[0].wish
+    if wish.budget is not None and helpers.is_alone(len(cells)):
+        for cell, effort in zip(cells, wish.effort().shares(len(cells)), strict=True):
+            yield cell, replace(cell, seconds=effort.seconds).run()
+        return
+    part = None if wish.budget is None else wish.budget * min(1.0, helpers.number / len(cells))
+    jobs = [replace(cell, seconds=part) for cell in cells]
+    yield from workers.results(TableCell.run, jobs, helpers, says_left=False)
 
 
 def _verdicts(cells: list[TableCell], helpers: workers.Workers, progress: Advance) -> dict[tuple[int, int], str | None]:
     """The verdict of every cell by its place."""
     found: dict[tuple[int, int], str | None] = {}
     progress(0.0)
-    for cell, verdict in workers.results(TableCell.run, cells, helpers, says_left=False):
+    for cell, verdict in _ran(cells, helpers):
         found[cell.place] = verdict
         progress(len(found) / len(cells))
     return found
@@ -243,14 +261,14 @@ class Verdicts(NamedTuple):
 def _frontier(wish: PrecisionWish, progress: Advance) -> Verdicts:
     """The named formats, then every number of bits that was tried, most first."""
     from verify.arithmetic.formats import FORMATS
-    from verify.tasks.histogram.precision.search import frontier
+    from verify.tasks.histogram.precision.search import MOST_SEARCHES, frontier
 
     construction = wish.chosen(wish.d)
-    rows = []
+    rows, efforts = [], wish.effort().shares(len(FORMATS) + MOST_SEARCHES)
     for i, (name, fmt) in enumerate(FORMATS.items()):
         progress(i / (len(FORMATS) + 5))
-        rows.append([name, *_outcome(wish.judge(construction, fmt))])
-    found = frontier(construction, wish.accumulate, wish.limit)
+        rows.append([name, *_outcome(wish.judge(construction, fmt, next(efforts)))])
+    found = frontier(construction, wish.accumulate, lambda: next(efforts).limit)
     note = {found.enough: ", the smallest from which on all are enough", found.too_small: ", the largest too small"}
     for bits in sorted(found.by_bits, reverse=True):
         rows.append([f"p{bits}{note.get(bits, '')}", *_outcome(found.by_bits[bits])])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
 
 FEWEST_BITS, MOST_BITS = 2, FORMATS["float64"].p
+MOST_SEARCHES = MOST_BITS - FEWEST_BITS + 1  # of a frontier, each at another number of bits
 
 
 @dataclass(frozen=True)
