@@ -94,6 +94,23 @@ JOBS = {
     "addition in float32": "addition --digits 30 --precision float32",
     "addition moved": "addition --digits 8 --weights {addition}",
     "addition two layers": "addition --digits 200 --layers 2",
+    "histogram moved dot": "histogram --model dot --L 10 --weights {moved_dot}",
+    "histogram moved lin": "histogram --model lin --L 10 --weights {moved_lin}",
+    "histogram moved softmax": "histogram --model dot+sftm --L 10 --weights {moved_softmax}",
+    "histogram moved in float32": "histogram --model lin --L 10 --weights {moved_lin} --precision float32",
+    "histogram moved, constant bits": "histogram --model dot --L 10 --weights {moved_dot} --precision s8",
+    "histogram large": "histogram --model lin+sftm --T 316 --L 316",
+    "circuit": f"circuit {DATA}/circuits/epfl/i2c.aig",
+    "circuit in float32": f"circuit {DATA}/circuits/epfl/i2c.aig --precision float32",
+    "module of many inputs": "module {module}",
+    "module in float32": "module {module} --precision float32",
+    "inductive table": "inductive --table --length 200",
+    "figure margin": "figure margin --model lin --L 10 --weights {moved_lin} --out {folder}/margin.svg",
+    "figure confusion": "figure confusion --model dot --L 10 --weights {moved_dot} --out {folder}/confusion.svg",
+    "train histogram": "train histogram --model lin --T 16 --L 8 --d 16 --p 16",
+    "train modular": "train modular --P 23",
+    "train count01": "train count01",
+    "train recurrent": "train recurrent --modulus 9",
     "sampled": "histogram --model dot --T 32 --L 30 --method sampled",
     "exhaustive": "modular --P 997 --method exhaustive",
 }  # fmt: skip
@@ -108,7 +125,38 @@ MADE = {
     "dot": ("histogram --model dot --T 32 --L 10 --save", 0.0),
     "contextual": ("contextual --length 300 --regions 40 --save", 1e-3),
     "addition": ("addition --digits 8 --save", 1e-2),
+    "moved_dot": ("histogram --model dot --T 32 --L 10 --save", 0.05),
+    "moved_lin": ("histogram --model lin --T 32 --L 10 --save", 0.05),
+    "moved_softmax": ("histogram --model dot+sftm --T 32 --L 10 --save", 0.05),
 }
+
+# a module that is not trained: the largest of eight numbers below 24
+MODULE = """
+import torch
+from torch import nn
+
+from verify.module import Task, tokens
+
+task = Task(tokens([24] * 8), lambda t: t.amax(1), -1, range(24))
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        drawn = torch.Generator().manual_seed(0)
+        shapes = {"E": (24, 16), "Q": (16, 16), "K": (16, 16), "W": (16, 24)}
+        for name, shape in shapes.items():
+            setattr(self, name, nn.Parameter(torch.randn(shape, generator=drawn, dtype=torch.float64)))
+
+    def forward(self, tokens):
+        x = self.E[tokens]
+        weights = (x @ self.Q @ (x @ self.K).mT / 4).softmax(-1)
+        return (weights @ x) @ self.W
+
+
+def model(weights=None):
+    return Attention().eval()
+"""
 
 
 def verify(*argv: str) -> list[str]:
@@ -120,6 +168,12 @@ def made(name: str, folder: Path) -> Path:
     import torch
     from safetensors.torch import load_file, save_file
 
+    if name == "folder":
+        return folder
+    if name == "module":
+        path = folder / "largest.py"
+        path.write_text(MODULE)
+        return path
     line, share = MADE[name]
     if line.startswith("/"):
         return Path(line)
@@ -182,7 +236,7 @@ def watch(argv: list[str]) -> int:
 
 def row(name: str, budget: float, folder: Path) -> str:
     """One line of the table: verdict, CPU seconds before the first look, since then, and the longest without one."""
-    files = {key: made(key, folder) for key in MADE if f"{{{key}}}" in JOBS[name]}
+    files = {key: made(key, folder) for key in (*MADE, "folder", "module") if f"{{{key}}}" in JOBS[name]}
     argv = [*shlex.split(JOBS[name].format_map(files)), "--budget", str(budget)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
