@@ -104,7 +104,6 @@ JOBS = {
     "circuit in float32": f"circuit {DATA}/circuits/epfl/i2c.aig --precision float32",
     "module of many inputs": "module {module}",
     "module in float32": "module {module} --precision float32",
-    "inductive table": "inductive --table --length 200",
     "figure margin": "figure margin --model lin --L 10 --weights {moved_lin} --out {folder}/margin.svg",
     "figure confusion": "figure confusion --model dot --L 10 --weights {moved_dot} --out {folder}/confusion.svg",
     "train histogram": "train histogram --model lin --T 16 --L 8 --d 16 --p 16",

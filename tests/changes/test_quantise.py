@@ -1,7 +1,10 @@
 """Fewer bits against a rounding of their own and enumeration."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
+import torch
 
 from constructions import relation_counting
 from constructions.errors import BadInput
@@ -9,7 +12,10 @@ from tests.models.fitted import fitted
 from tests.oracles.histogram import all_wrong_pairs
 from tests.planted import planted
 from verify import quantise, repair
-from verify.changes.quantise import BITS, NumberGrid
+from verify.changes.quantise import BITS, NumberGrid, Roundable, fewest_bits
+from verify.frame.certificate import Verdict
+from verify.frame.clock import Budget
+from verify.frame.decide import Effort
 
 
 def on_grid(w, bits, by_column):
@@ -85,3 +91,16 @@ def test_formats_and_single_tensors():
 def test_bad_calls(options, says):
     with pytest.raises(BadInput, match=says):
         quantise(relation_counting.dot(T=3, L=2), **options)
+
+
+def test_fewest_bits_keep_one_budget():
+    """Fifteen decisions, each of which takes all that it is given, take the budget once."""
+    now, open_one = [0.0], mock.Mock(verdict=Verdict.UNKNOWN)
+
+    def decided(rounded, effort):
+        now[0] += effort.seconds
+        return None, open_one
+
+    model = Roundable({"w": torch.ones(3)}, decided)
+    found = fewest_bits(model, "per-tensor", Effort(Budget(6.0, lambda: now[0])))
+    assert len(found.tried) == 15 and found.verdict == "UNKNOWN" and now[0] == pytest.approx(6)

@@ -60,3 +60,17 @@ def test_a_run_of_samples_ends_with_its_time():
     assert run_some(problem, Kernel(), Effort(budget=0), items).extra == {"samples": 1} and ran == [1]
     assert run_some(problem, Kernel(), Effort(budget=looks(3)), items).extra == {"samples": 3}
     assert run_some(problem, Kernel(), Effort(budget=endless()), items).extra == {"samples": 8}
+
+
+def test_searches_share_seconds_and_each_has_its_steps():
+    """Whatever part of its share a search takes, all of them keep the budget; steps do not depend on the others."""
+    for takes in (0.0, 0.3, 1.0):
+        now, given = [0.0], []
+        for effort in Effort(Budget(12.0, lambda now=now: now[0])).shares(4):
+            given.append(effort.seconds)
+            now[0] += takes * effort.seconds
+        assert now[0] <= 12 * (1 + 1e-12) and given[0] == 3 and given == sorted(given)
+        assert given[-1] == pytest.approx(12 - now[0] + takes * given[-1])
+    efforts = list(Effort(Budget.counting(7)).shares(3))
+    assert [effort.limit.steps for effort in efforts] == [7, 7, 7]
+    assert [[effort.deadline().is_up() for _ in range(2)] for effort in efforts] == [[False, False]] * 3

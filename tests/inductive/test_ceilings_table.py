@@ -173,6 +173,9 @@ def test_every_ceiling_stands_beside_the_figure_that_it_bounds(empty_table):
 def test_workers_belong_to_the_table(capsys):
     code, out, err = run(capsys, "inductive", "--task", "shifted", "--workers", "2")
     assert code == 2 and out == "" and err.count("\n") == 1 and "--table" in err
+    for ignored in (("--budget", "3"), ("--effort", "9"), ("--length", "9"), ("--task", "shifted")):
+        code, out, err = run(capsys, "inductive", "--table", *ignored)
+        assert code == 2 and out == "" and f"{ignored[0]}: has no effect with --table" in err
 
 
 def test_an_impossible_request_is_no_open_cell(monkeypatch):

@@ -50,7 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--scheme", choices=SCHEMES, default=SCHEMES[0], metavar="S", help=help)
     add("--bits", type=int, help=f"2 to 16 bits of each whole number, its sign included (default: {DEFAULT_BITS})")
     add("--tensors", metavar="A,B", help="only these tensors are rounded (default: all)")
-    add("--fewest", action="store_true", help="try 2, 3, ... bits until the model is PROVED; every number is decided")
+    add(
+        "--fewest",
+        action="store_true",
+        help="try 2, 3, ... bits until the model is PROVED, each decided; they share --budget",
+    )
     add("--by-tensor", action="store_true", help="with --fewest: also for each tensor alone, the others as they are")
     parser.epilog = (
         "The model computes with scale times whole number in its own dtype, and these products are what is decided, by "

@@ -11,7 +11,7 @@ from constructions.errors import BadInput, NotKnown
 from verify import registry
 from verify.commands import request as shared
 from verify.commands import workers
-from verify.commands.options import check_least, flag, stored_dtype
+from verify.commands.options import check_alone, check_least, flag, stored_dtype
 from verify.commands.parsing import add_weights
 from verify.commands.vocabulary import DTYPES, JUDGED, MODEL, group, option, options, renamed
 
@@ -78,8 +78,7 @@ def run(args: argparse.Namespace) -> int:
         except NotKnown as error:
             return shared.print_unknown(str(error), args.json)
     if args.table:
-        if args.task is not None:
-            raise BadInput("--task: has no effect with --table; drop one of the two")
+        check_alone(args, {"table": ("task", "length", "budget", "effort")}, {"table": False, "budget": 30.0})
         form = "json" if args.json else args.format or "rich"
         return _print_table(args.seed, form, workers.Workers.of(args), args.resume)
     if args.resume is not None:
