@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from test_recurrent_rounded import SWING, Line, asked
 from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import LinearModel
 from constructions.recurrent.model import RecurrentModel
-from tests.clocks import endless, looks
+from tests.clocks import ENDLESS, endless, looks
 from tests.planted import planted
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import FORMATS, precision_named
@@ -146,9 +147,22 @@ def crept(model, fmt, *, keeps=False, steps=None):
     return crept_in(net, line, on, fmt, steps)
 
 
-def crept_in(net, line, on, fmt, steps=None):
-    until = endless().deadline()
-    return crept_along(net, line, first_states(net, line, until), steps, until, StepErrors(net, on, fmt.u))
+def crept_in(net, line, on, fmt, steps=None, budget=ENDLESS, later=None):
+    until = budget.deadline()
+    return crept_along(net, line, first_states(net, line, until), steps, until, StepErrors(net, on, fmt.u), later)
+
+
+@contextmanager
+def counted_pieces():
+    """The tokens before each piece of a tube that is tried."""
+    right, found = Creeping._turn, []
+
+    def counting(self, *rest):
+        found.append(self.t)
+        return right(self, *rest)
+
+    with mock.patch.object(Creeping, "_turn", counting):
+        yield found
 
 
 def outside(names, draws=2):
@@ -336,6 +350,32 @@ def test_late_failures_in_float64_are_where_the_closed_form_has_them(family, see
     net = gated.network(case.model, RoundedArithmetic.of(fmt)) if is_gated else network_of(case.model)
     said = crept_in(net, asked(case), Roundings(RoundedArithmetic.of(fmt)), fmt)
     assert said.right_to < case.oracle() <= said.wrong_at < 1.1 * case.oracle()
+
+
+def test_a_sum_beside_a_turn_of_ten_is_followed_in_boxes_as_wide_as_its_tube():
+    """What rounding adds in a step grows within a turn, so that boxes of the first width hold two turns alone."""
+    case, fmt = crafted(118), FORMATS["float64"]
+    assert case.family == "linear creeps" and case.oracle() == 1_059_826
+
+    net, on = network_of(case.model), Roundings(RoundedArithmetic.of(fmt))
+    with counted_pieces() as few:
+        said = crept_in(net, asked(case), on, fmt)
+    assert (said.wrong_at, said.right_to) == (1_059_826, 1_059_825)
+    with mock.patch.object(slow, "WIDEST", 0.0), counted_pieces() as many:
+        said = crept_in(net, asked(case), on, fmt, budget=looks(150))
+    assert said.wrong_at is None and 10 * len(few) < len(many)
+
+
+@pytest.mark.deep
+def test_tubes_that_grow_as_their_states_do_are_cut_into_few_pieces():
+    """A gate above 1 takes a GRU's state away by e^40, of which each segment holds e^8."""
+    case, fmt = crafted(120), FORMATS["float32"]
+    net = network_of(case.model).rounded(fmt)
+    past = rounded._askew(net, RoundedArithmetic.of(fmt))[-1]
+    with counted_pieces() as pieces:
+        said = crept_in(past.net, asked(case), Roundings.of_factors(fmt), fmt, later=past.later)
+    assert past.later.after < said.right_to < said.wrong_at < said.right_to + 100
+    assert len(pieces) < 200
 
 
 def certified(model, fmt, accumulate=None, length=None):

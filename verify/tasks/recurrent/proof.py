@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,6 +40,8 @@ FINE = 24  # bits
 SLACKS = (1.05, 1.1, 1.03)  # of rings that are no larger than rounding makes them
 MOST_DOUBLINGS = 60
 BEYOND = 2  # times as far as where a float64 run is first wrong: its rounding may have brought that about too early
+ARGUMENT_FOR_EVER = "a cycle, ellipsoids round it that each step maps into the next, and the steps until it is entered"
+WIDE = 64  # numbers of a state, from which on all rings are made before the first is entered
 PATIENCE = 12  # turns of the cycle for which entering it is tried again
 
 Expected = Callable[[int], int]  # the right class after so many tokens
@@ -64,6 +66,11 @@ class OrbitQuestion:
 
     def tokens(self, start: int, stop: int) -> list[int]:
         return [self.at(t) for t in range(start, stop)]
+
+    def repeating(self) -> OrbitQuestion:
+        """The same, where answers are known up to a length of at least a turn after `settled` tokens."""
+        first = self.settled + 1
+        return replace(self, expected=lambda t: self.expected(t if t < first else first + (t - first) % self.period))
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,11 @@ class OrbitOutcome:
     facts: dict[str, object] | None = None
     argument: str | None = None  # in a few words, where it is not that of the reading
     evaluation: str | None = None  # which run is wrong, where others of the reading may be right
+
+    def up_to(self, length: int) -> OrbitOutcome:
+        """What is known of the first tokens alone, all of which are right."""
+        nothing = replace(self, wrong_at=None, wrong_by=None, predicted=None, invariant=None, reason=None)
+        return replace(nothing, right_to=length, tightest=min(self.tightest, length))
 
 
 def taken(walked: Followed, found: EllipsoidMargins, holds: np.ndarray, first: int) -> bool:
@@ -189,8 +201,21 @@ def _growths(rules: Rules) -> tuple[float, ...]:
 
 
 def finite(net: Network, line: OrbitQuestion, length: int, rules: Rules, budget: float | Budget) -> OrbitOutcome:
-    """Right after each of 1..length tokens?"""
-    return outcome(followed(net, line, length, rules, Budget.of(budget).deadline()))
+    """Right after each of 1..length tokens?
+
+    A wide network is first asked for ever where the length is long: each of its steps takes milliseconds.
+    """
+    whole = Budget.of(budget)
+    until = whole.deadline()
+    if net.size >= WIDE and length > max(LONG, _least_look(line)) and rules.at is None:
+        found = for_ever(net, line.repeating(), rules, replace(whole, seconds=whole.seconds / 2))
+        if found.right_to is None or found.right_to >= length:
+            return replace(
+                found.up_to(length), argument=ARGUMENT_FOR_EVER if found.right_to is None else found.argument
+            )
+        if found.wrong_at is not None:
+            return found
+    return outcome(followed(net, line, length, rules, until))
 
 
 def followed(net: Network, line: OrbitQuestion, steps: int, rules: Rules, until: Deadline) -> Followed:
@@ -298,7 +323,8 @@ def _locked(
 ) -> OrbitOutcome | str:
     """The proof for all lengths, or why it does not close."""
     reason = "no ellipsoids round its cycle are mapped into each other"
-    for ring in _rings(net, line, cycle, rules, until):
+    rings = _rings(net, line, cycle, rules, until)
+    for ring in rings if net.size < WIDE else _first_entered(rings, line, cycle, states):
         entered = _entered(net, line, cycle, ring, states, rules, until)
         if entered is not None:
             return entered
@@ -322,6 +348,17 @@ def _rings(net: Network, line: OrbitQuestion, cycle: Cycle, rules: Rules, until:
             tight = tight_cycle(net, line.token, cycle, rules, slack, until)
             if tight is not None:
                 yield tight
+
+
+def _first_entered(rings: Iterator[Ellipsoids], line: OrbitQuestion, cycle: Cycle, states: Array) -> list[Ellipsoids]:
+    """Those that the float orbit enters, the earliest first: walks of wide networks take seconds."""
+    entries = [(_float_entry(ring, states, cycle.start, _least_entry(line)), ring) for ring in rings]
+    found = [(entry, ring) for entry, ring in entries if entry is not None]
+    return [ring for _, ring in sorted(found, key=lambda pair: pair[0])]
+
+
+def _least_entry(line: OrbitQuestion) -> int:
+    return 1 + len(line.leading) + line.settled
 
 
 def _ring_holds(
@@ -364,7 +401,7 @@ def _entered(
     """The whole proof with this ring: the transient is right, and then it is entered."""
     k, start = len(ring), cycle.start
     on_ring = _ring_holds(net, line, ring, start, rules)
-    entry = _float_entry(ring, states, start, 1 + len(line.leading) + line.settled)
+    entry = _float_entry(ring, states, start, _least_entry(line))
     if on_ring is None or entry is None:
         return None
     for growth in _growths(rules):

@@ -9,7 +9,7 @@ from constructions.recurrent.linear import LinearModel
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.frame.clock import Budget, Deadline
-from verify.tasks.recurrent import adverse, computed, exact, representable
+from verify.tasks.recurrent import adverse, computed, decays, exact, representable
 from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.enclosures import Roundings
 from verify.tasks.recurrent.grid import Boxes
@@ -30,12 +30,16 @@ ARGUMENT_BOXES = "boxes round all computed states, and one that each turn maps i
 ARGUMENT_BOX = "boxes round all computed states of every step"
 ARGUMENT_RUN = "one run of those that the reading allows"
 ARGUMENT_CREPT = "tubes round polynomials of the number of turns, widened by what rounding adds"
+ARGUMENT_CLOSED = "one run of those that the reading allows, in closed form"
 EVERY = "every run that the reading allows"
 EXACT = "every result kept exactly, where no factor of a matrix product is rounded"
 EXACTLY_KEPT = "every result kept exactly, and factors of matrix products rounded"
 LOW, HIGH = -3 / 2, 15 / 8  # shares of u by which functions are off in a run, within 2 units in the last place
 SAID_LOW = "each sigmoid low by a factor of 1 - 3u/2, "
 SAID_HIGH = "each sigmoid high by a factor of 1 + 15u/8, "
+SAID_NEAR = "what a token keeps as float64 has it, "
+SAID_KEEPS_LOW = "what a token keeps low by a factor of about 1 - 3u/2, "
+SAID_KEEPS_HIGH = "what a token keeps high by a factor of about 1 + 15u/8, "
 SAID_PAST = (
     "for at least {} tokens each sigmoid low by a factor of 1 - 15u/8 and each tanh high by 1 + 15u/8, "
     "then the other way round, "
@@ -131,11 +135,26 @@ def _in_tubes(
     run: Network, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, until: Deadline, known: OrbitOutcome
 ) -> OrbitOutcome:
     """Refuted by a run that keeps every result, with functions as they are or askew; else what is known."""
+    if decays.is_closed(run):
+        return _in_closed_form(run, line, length, at, until, known)
     tried = [Askew(run), *_askew(run, at)]
     for number, askew in enumerate(tried):
         found = _kept(askew, line, length, at, until.part(1 / (len(tried) - number)), known)
         if found.wrong_at is not None:
             return askew.refuted(found)
+    return known
+
+
+def _in_closed_form(
+    run: Network, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, until: Deadline, known: OrbitOutcome
+) -> OrbitOutcome:
+    """The same of gated decays, whose exp may be askew."""
+    shares = ((0.0, SAID_NEAR), (HIGH, SAID_KEEPS_HIGH), (LOW, SAID_KEEPS_LOW))
+    for share, said in shares if at.operand is at.stored else ():
+        found = decays.refuted(run, line, length, at.stored, share, until)
+        if found is not None:
+            return replace(known, wrong_at=found.at, wrong_by=found.by, predicted=found.predicted, reason=None,
+                           argument=ARGUMENT_CLOSED, evaluation=said + EXACTLY_KEPT, facts=None)  # fmt: skip
     return known
 
 

@@ -52,6 +52,7 @@ WALKED = 32  # turns that are walked where no segment is found
 MOST_WALKED = 256
 MOST_BEYOND = 40  # segments after a margin that may have either sign
 WIDENINGS = 5  # of the boxes of a turn whose steps are rounded
+WIDEST = 2.0**-8  # of the largest number of the state, half the width of a piece's boxes, beyond what `_guard` says
 FINER = 16  # of the tokens so far a piece may have, in which a margin is said to have either sign
 MOST_PIECES = 64  # of a segment, for a tube that grows
 REACHED = 1.5  # the limit's tube is so much wider than where the orbit enters it
@@ -144,6 +145,10 @@ class Creeping:
             if not all(y <= guard for y in turn.within(r, e)):
                 raise Lost
 
+    def _share(self, turn: Turn, e: Vector, guard: arb) -> float:
+        """How far states may be from the polynomials, as a share of half the width of the boxes."""
+        return max(float(y / guard) for r in range(self.k) for y in turn.within(r, e))
+
     def _guard(self, turns: int) -> arb:
         """Half the width of boxes beyond the polynomials, about twice what rounding may add up to in so many turns."""
         if self.errors.on is None:
@@ -192,25 +197,34 @@ class Creeping:
         far, evenly = 1 / max(speed, 2.0**-60), speed / max(change, speed * 2.0**-60, 2.0**-200)
         return int(min(far, evenly) if far >= LEAST_TURNS else min(evenly, EVENLY))
 
-    def follow(self, segment: Segment, until: Deadline) -> int | None:
+    def follow(self, segment: Segment, local: Local, until: Deadline) -> int | None:
         """Goes along a segment as far as its tube is narrow; how many turns, None where an answer is not right."""
         done, size = 0, segment.turns
         start = self.t
+        growth, wider = max(1.0, float(np.abs(local.rates).max())), 1.0
         while done < segment.turns and not until.is_up():
             size = min(size, segment.turns - done)
             try:
-                guard = self._guard(size)
+                guard = self._guard(size) * wider
                 turn = self._turn(segment, done, done + size, guard)
                 now, most = turn.power(self.e, size)
+                share = self._share(turn, most, guard)
+                if (
+                    share > 1
+                    and self.errors.on is not None
+                    and share * guard < WIDEST * max(map(abs, self.x), key=float)
+                ):
+                    wider *= 2 * share
+                    continue
                 self._check_within(turn, most, guard)
                 least = max(float(y + size * a) for y, a in zip(self.e, turn.added, strict=True))
-                is_steady = max(float(y) for y in now) <= least * 2 ** (2 * size / segment.turns)
+                is_steady = max(float(y) for y in now) <= least * 2 ** (2 * size / segment.turns) * growth**size
                 if not is_steady and size > segment.turns // MOST_PIECES:
                     raise Lost
             except Lost:
                 if size == 1 or until.is_up():
                     break
-                size //= 2
+                size, wider = size // 2, 1.0
                 continue
             self.t = start + self.k * done
             try:
@@ -601,11 +615,14 @@ def go_on(here: Creeping, steps: int | None, until: Deadline) -> None:
             why = "time is up" if walked <= MOST_WALKED else "no polynomial follows its turns"
             here.found.stuck = f"{why} after {here.t - 1} tokens"
             return
+        if here.errors.on is not None and any(abs(y) > DIVERGED for y in here.x):
+            here.found.stuck = f"its states grow too large after {here.t - 1} tokens"
+            return
         local = here.turned()
         if steps is None and here.is_kept(until):
             return
         segment = here.segment(local, turns, until)
-        done = 0 if segment is None else here.follow(segment, until)
+        done = 0 if segment is None else here.follow(segment, local, until)
         if done is None:
             return
         turns, walked = 2 * done, 0 if done >= LEAST_TURNS else walked + WALKED

@@ -32,10 +32,9 @@ from verify.tasks.recurrent.invariant import as_json
 from verify.tasks.recurrent.judged import check_recurrent
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.precise import answers
-from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion, finite, for_ever
+from verify.tasks.recurrent.proof import ARGUMENT_FOR_EVER, OrbitOutcome, OrbitQuestion, finite, for_ever
 from verify.tasks.recurrent.repeated import run_for_ever
 
-ARGUMENT_FOR_EVER = "a cycle, ellipsoids round it that each step maps into the next, and the steps until it is entered"
 ARGUMENT_FINITE = "ellipsoids round the states of every step"
 ARGUMENT_PRECISE = "balls of {} bits round the state after every token"
 ARGUMENT_SLOW = "tubes round polynomials of the number of turns, a turn being {} tokens"
