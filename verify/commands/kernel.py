@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "folder", metavar="DIR", nargs="?", help="a folder that `verify histogram --save` wrote, PROVED and real"
+        "folder",
+        metavar="DIR",
+        nargs="?",
+        help="a folder that `verify histogram` or `verify parity` wrote with --save, PROVED and real",
     )
     parser.add_argument(
         "--theorem", choices=NAMES, metavar="NAME", help=f"a theorem of no file instead: {', '.join(NAMES)}"

@@ -1,4 +1,4 @@
-"""The words of a saved histogram model and the margins of its certificate, read without torch."""
+"""The words of a saved histogram or parity model and the margins of its certificate, read without torch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ from constructions.errors import BadInput, shown
 Words = tuple[tuple[int, ...], ...]
 SIZES = ("T", "L", "d", "p", "first_count")
 TENSORS = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
-MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
+MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")  # of the task histogram
+PARITY = "parity"  # a task with one kind of model, which its files do not name
 MOST_BYTES = 1 << 30  # of a file
 # What a theorem says of its file again, or what is compared with the file before.
-SAID = {"schema", "task", "reading", "verdict", "weights_sha256", "parameters", "inputs_covered", "claim", "margin",
-        "margin_per_count", "counterexample", "reason"}  # fmt: skip
+SAID = {"schema", "task", "reading", "verdict", "margin", "margin_per_count", "counterexample", "reason"}
 KIND = (  # of certificate that becomes a theorem
-    ("task", "histogram", "The kernel knows histogram models."),
     ("reading", "real", "The kernel's theorems are about real arithmetic: save without --precision."),
     ("verdict", "PROVED", "Only what is proved can be a theorem."),
     ("counterexample", None, "Only what is proved can be a theorem."),
@@ -93,6 +92,10 @@ class StoredProof:
         return max((self.format.denominator_bits(word) for word in found), default=0)
 
     @property
+    def task(self) -> str:
+        return PARITY if self.model == PARITY else "histogram"
+
+    @property
     def kind(self) -> str:
         return self.model.removesuffix("+sftm")
 
@@ -102,10 +105,10 @@ class StoredProof:
 
 
 def read_saved(folder: str) -> StoredProof:
-    """Reads a folder that `verify histogram --save` wrote.
+    """Reads a folder that `verify histogram --save` or `verify parity --save` wrote.
 
-    Raises: BadInput for anything but a histogram model whose certificate, in the real reading, says that it is PROVED,
-    and says of it what the file says.
+    Raises: BadInput for anything but a model of these tasks whose certificate, in the real reading, says that it is
+    PROVED, and says of it what the file says.
     """
     path = Path(folder)
     if not (folder and os.path.isdir(folder)):  # False, and no error, for a name too long
@@ -118,24 +121,28 @@ def read_saved(folder: str) -> StoredProof:
         raise BadInput(f"folder={folder!r}: certificate.json is not JSON ({str(error)[:80]}). Save it again.") from None
     if not isinstance(about, dict):
         raise BadInput(f"folder={folder!r}: certificate.json holds no JSON object. Name a folder that --save wrote.")
+    if about.get("task") not in ("histogram", PARITY):
+        found = shown(about.get("task"))
+        raise BadInput(f"folder={folder!r}: the task is {found}. The kernel knows histogram models and parity models.")
     _check_says(folder, about, KIND)
     stored = read_weights(data, _margins(folder, about))
     _check_says(folder, about, _said_of(stored))
-    return replace(stored, unsaid=tuple(sorted(about.keys() - SAID)))
+    said_of_it = {key for key, _, _ in _said_of(stored)}
+    return replace(stored, unsaid=tuple(sorted(about.keys() - SAID - said_of_it)))
 
 
 def read_weights(data: bytes, margins: Sequence[float]) -> StoredProof:
     """Reads the bytes of a weights file that `--save` wrote; one margin speaks for all counts.
 
-    Raises: BadInput for anything but a histogram model with all its tensors, no other, and each of its shape; and for
-    another number of margins than L or 1.
+    Raises: BadInput for anything but a histogram or parity model with all its tensors, no other, and each of its shape; and
+    for another number of margins than L or 1.
     """
     header, tensors = _header(data), _tensors(data)
     about = _metadata(header)
     dtypes = {str(entry["dtype"]) for entry in tensors.values()}
     if len(dtypes) != 1 or not dtypes <= WORD_FORMATS.keys() or "b_2" not in tensors:
         raise BadInput(
-            f"weights: the file holds tensors {shown(sorted(tensors))} of {sorted(dtypes)}; a histogram model has some "
+            f"weights: the file holds tensors {shown(sorted(tensors))} of {sorted(dtypes)}; a model has some "
             f"of {', '.join(TENSORS)}, all of one of {', '.join(sorted(WORD_FORMATS))}."
         )
     format = WORD_FORMATS[dtypes.pop()]
@@ -158,7 +165,8 @@ def shapes_of(model: str, sizes: Mapping[str, int]) -> dict[str, list[int]]:
     >>> shapes_of("bos", {"T": 4, "L": 3, "d": 5, "p": 1, "classes": 3})["e_BOS"]
     [5]
     """
-    T, L, d, p, classes = (sizes[name] for name in ("T", "L", "d", "p", "classes"))
+    T, L, d, p = (sizes[name] for name in ("T", "L", "d", "p"))
+    classes = 2 if model == PARITY else sizes["classes"]
     shapes = {"E": [T, d], "W_1": [d, p], "b_1": [p], "W_2": [p, classes], "b_2": [classes]}
     shapes |= {"A": [L, L]} if model.startswith("lin") else {"W_Q": [d, d], "W_K": [d, d]}
     return shapes | ({"e_BOS": [d]} if model.startswith("bos") else {})
@@ -177,7 +185,7 @@ def _check_shapes(model: str, sizes: Mapping[str, int], tensors: Mapping[str, An
             raise BadInput(
                 f"weights: the file holds {name} of shape {found}, and the metadata need {shape}. Save it again."
             )
-    if sizes["L"] > sizes["classes"] + sizes["first_count"] - 1:
+    if model != PARITY and sizes["L"] > sizes["classes"] + sizes["first_count"] - 1:
         raise BadInput(
             f"weights: L={shown(sizes['L'])}, but the {sizes['classes']} classes from {sizes['first_count']} on "
             f"have none for that count. Save it again."
@@ -210,9 +218,14 @@ def _said_of(stored: StoredProof) -> Iterator[tuple[str, object, str]]:
     """What a certificate must say of a file, and the way out where it does not."""
     sizes = {name: stored.sizes[name] for name in ("T", "L", "d", "p")}
     yield "weights_sha256", stored.sha256, "The certificate is about other weights: save both again."
-    yield "parameters", {"model": stored.model, **sizes, "dtype": stored.format.name}, "Save both again."
+    named = {} if stored.task == PARITY else {"model": stored.model}
+    yield "task", stored.task, "The certificate is about another task: save both again."
+    yield "parameters", {**named, **sizes, "dtype": stored.format.name}, "Save both again."
     yield "inputs_covered", str(fmpz(sizes["T"]) ** sizes["L"]), "Save both again."
-    yield "claim", stored.claim, "Save both again."
+    if stored.task == PARITY:  # whose files name no claim
+        yield "margin_per_count", None, "Save both again."
+    else:
+        yield "claim", stored.claim, "Save both again."
 
 
 def _check_says(folder: str, about: Mapping[str, Any], wanted: Iterable[tuple[str, object, str]]) -> None:
@@ -250,16 +263,22 @@ def _metadata(header: Any) -> dict[str, Any]:
     """
     try:
         about = plain_json.loads(header["__metadata__"]["weightproof"])
+        if is_parity := about.keys() == {*"LTdp"}:
+            about = {**about, "model": PARITY, "first_count": 0}
         if about.keys() - {*SIZES, "model", "claim", "construction"}:
             raise ValueError("an entry is not known")
-        if about["model"] not in MODELS or not all(type(about[name]) is int for name in SIZES):
+        if not (is_parity or about["model"] in MODELS) or not all(type(about[name]) is int for name in SIZES):
             raise ValueError("a size or the model is none")
         if min(about["T"], about["L"], about["d"], about["p"]) < 1 or about["first_count"] not in (0, 1):
             raise ValueError("a size is too small")
+        if is_parity and about["T"] == 1:
+            raise ValueError("an alphabet of one token has no other slots to decide")
         if not all(isinstance(about.get(name), str | None) for name in ("claim", "construction")):
             raise ValueError("the claim or the construction is no text")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"weights: the metadata name no histogram model ({str(error)[:80]}). Save them again.") from None
+        raise BadInput(
+            f"weights: the metadata name no model of a task that the kernel knows ({str(error)[:80]}). Save them again."
+        ) from None
     return {**{name: about[name] for name in SIZES}, "model": about["model"], "claim": about.get("claim")}
 
 
