@@ -134,7 +134,7 @@ def read_saved(folder: str) -> StoredProof:
 def read_weights(data: bytes, margins: Sequence[float]) -> StoredProof:
     """Reads the bytes of a weights file that `--save` wrote; one margin speaks for all counts.
 
-    Raises: BadInput for anything but a histogram or parity model with all its tensors, no other, and each of its shape; and
+    Raises: BadInput for anything but a histogram or parity model with all its tensors, no other, each of its shape; and
     for another number of margins than L or 1.
     """
     header, tensors = _header(data), _tensors(data)
