@@ -63,6 +63,18 @@ class WordFormat:
         zeros = (significand & -significand).bit_length() - 1
         return max(0, self.significand + (1 << (self.exponent - 1)) - 1 - max(exponent, 1) - zeros)
 
+    def number(self, word: int) -> float:
+        """A word's number, which float64 holds in every format.
+
+        >>> WORD_FORMATS["F32"].number(0x3F800000), WORD_FORMATS["BF16"].number(0xC040)
+        (1.0, -3.0)
+        """
+        significand = word & ((1 << self.significand) - 1)
+        exponent = (word >> self.significand) & ((1 << self.exponent) - 1)
+        size = significand | (1 << self.significand if exponent else 0)
+        sign = -1 if word >> (self.width - 1) else 1
+        return sign * math.ldexp(size, max(exponent, 1) - (1 << (self.exponent - 1)) + 1 - self.significand)
+
 
 WORD_FORMATS = {
     "F64": WordFormat("float64", 64, 52, 11),
@@ -104,11 +116,10 @@ class StoredProof:
         return self.model.endswith("+sftm")
 
 
-def read_saved(folder: str) -> StoredProof:
-    """Reads a folder that `verify histogram --save` or `verify parity --save` wrote.
+def read_folder(folder: str) -> tuple[bytes, dict[str, Any]]:
+    """The bytes of the weights, and the certificate, of a folder that --save wrote.
 
-    Raises: BadInput for anything but a model of these tasks whose certificate, in the real reading, says that it is
-    PROVED, and says of it what the file says.
+    Raises: BadInput for a folder without them.
     """
     path = Path(folder)
     if not (folder and os.path.isdir(folder)):  # False, and no error, for a name too long
@@ -121,12 +132,29 @@ def read_saved(folder: str) -> StoredProof:
         raise BadInput(f"folder={folder!r}: certificate.json is not JSON ({str(error)[:80]}). Save it again.") from None
     if not isinstance(about, dict):
         raise BadInput(f"folder={folder!r}: certificate.json holds no JSON object. Name a folder that --save wrote.")
+    return data, about
+
+
+def read_saved(folder: str) -> StoredProof:
+    """Reads a folder that `verify histogram --save` or `verify parity --save` wrote.
+
+    Raises: BadInput for anything but a model of these tasks whose certificate, in the real reading, says that it is
+    PROVED, and says of it what the file says.
+    """
+    return read_counting(folder, *read_folder(folder))
+
+
+def read_counting(folder: str, data: bytes, about: Mapping[str, Any]) -> StoredProof:
+    """Reads the two files of a folder; the rest as `read_saved`."""
     if about.get("task") not in ("histogram", PARITY):
         found = shown(about.get("task"))
-        raise BadInput(f"folder={folder!r}: the task is {found}. The kernel knows histogram models and parity models.")
-    _check_says(folder, about, KIND)
+        raise BadInput(
+            f"folder={folder!r}: the task is {found}. "
+            "The kernel knows histogram models, parity models, and Count01 models with one head."
+        )
+    check_says(folder, about, KIND)
     stored = read_weights(data, _margins(folder, about))
-    _check_says(folder, about, _said_of(stored))
+    check_says(folder, about, _said_of(stored))
     said_of_it = {key for key, _, _ in _said_of(stored)}
     return replace(stored, unsaid=tuple(sorted(about.keys() - SAID - said_of_it)))
 
@@ -137,7 +165,7 @@ def read_weights(data: bytes, margins: Sequence[float]) -> StoredProof:
     Raises: BadInput for anything but a histogram or parity model with all its tensors, no other, each of its shape; and
     for another number of margins than L or 1.
     """
-    header, tensors = _header(data), _tensors(data)
+    header, tensors = _header(data), tensors_of(data)
     about = _metadata(header)
     dtypes = {str(entry["dtype"]) for entry in tensors.values()}
     if len(dtypes) != 1 or not dtypes <= WORD_FORMATS.keys() or "b_2" not in tensors:
@@ -151,7 +179,7 @@ def read_weights(data: bytes, margins: Sequence[float]) -> StoredProof:
     if len(margins) not in (1, sizes["L"]):
         raise BadInput(f"margins: {len(margins)} of them, for counts 1..{sizes['L']}. Save the certificate again.")
     margins = tuple(margins) if len(margins) == sizes["L"] else tuple(margins) * sizes["L"]
-    words = {name: _rows(format, tensors[name]) if name in tensors else () for name in TENSORS}
+    words = {name: rows_of(format, tensors[name]) if name in tensors else () for name in TENSORS}
     stored = StoredProof(
         about["model"], format, sizes, words, margins, about["claim"], hashlib.sha256(data).hexdigest()
     )
@@ -201,14 +229,14 @@ def _margins(folder: str, about: Mapping[str, Any]) -> list[float]:
     margins = [margin] if each is None else each
     if (
         not isinstance(margins, list)
-        or not all(map(_is_margin, (margin, *margins)))
+        or not all(map(is_margin, (margin, *margins)))
         or margin != min(margins, default=0)
     ):
         raise BadInput(f"folder={folder!r}: the certificate states no positive margins and their least. Save it again.")
     return [float(x) for x in margins]
 
 
-def _is_margin(x: object) -> bool:
+def is_margin(x: object) -> bool:
     if isinstance(x, bool) or not isinstance(x, int | float) or not 0 < x <= sys.float_info.max:
         return False
     return float(x) == x
@@ -228,7 +256,7 @@ def _said_of(stored: StoredProof) -> Iterator[tuple[str, object, str]]:
         yield "claim", stored.claim, "Save both again."
 
 
-def _check_says(folder: str, about: Mapping[str, Any], wanted: Iterable[tuple[str, object, str]]) -> None:
+def check_says(folder: str, about: Mapping[str, Any], wanted: Iterable[tuple[str, object, str]]) -> None:
     """Raises: BadInput for the first entry of the certificate that says anything else."""
     for key, value, way_out in wanted:
         if key not in about or not _is_same(about[key], value):
@@ -248,7 +276,7 @@ def _header(data: bytes) -> Any:
         raise BadInput(f"weights: the file's header is no JSON ({str(error)[:80]}). Save it again.") from None
 
 
-def _tensors(data: bytes) -> dict[str, Any]:
+def tensors_of(data: bytes) -> dict[str, Any]:
     """The tensors by name; the library has seen that they fill the file without a gap, an overlap or a rest."""
     try:
         return dict(deserialize(data))  # type: ignore[no-untyped-call]
@@ -282,7 +310,7 @@ def _metadata(header: Any) -> dict[str, Any]:
     return {**{name: about[name] for name in SIZES}, "model": about["model"], "claim": about.get("claim")}
 
 
-def _rows(format: WordFormat, tensor: Mapping[str, Any]) -> Words:
+def rows_of(format: WordFormat, tensor: Mapping[str, Any]) -> Words:
     """A matrix as its rows of words, a vector as one row."""
     code = {64: "<Q", 32: "<I", 16: "<H"}[format.width]
     words = tuple(word for (word,) in struct.iter_unpack(code, bytes(tensor["data"])))

@@ -26,11 +26,12 @@ PREAMBLE = (
 
 @dataclass(frozen=True)
 class Theorem:
-    """A theorem's name, its statement, and the whole Coq file that proves it."""
+    """A theorem's name, its statement, the whole Coq file that proves it, and what that needs of the library."""
 
     name: str
     statement: str
     text: str
+    library: str = "Correct"  # the source file that it needs compiled, with all that this one requires
 
 
 def state(stored: StoredProof) -> Theorem:
@@ -92,7 +93,9 @@ def check_inputs(stored: StoredProof) -> CheckInputs:
         f"{{|\n  file_format := {stored.format.name}; file_kind := {stored.kind.capitalize()};"
         f" file_softmax := {str(stored.is_softmax).lower()};\n  {sizes}\n"
         f"  file_first_count := {stored.sizes['first_count']}%nat;\n"
-        + ";\n".join(f"  {name}_words := {_tensor(name, stored.words[name])}" for name in TENSORS)
+        + ";\n".join(
+            f"  {name}_words := {tensor_in_coq(stored.words[name], is_vector=name in VECTORS)}" for name in TENSORS
+        )
         + "\n|}"
     )
     how = (
@@ -160,8 +163,9 @@ def has_equal_scores(stored: StoredProof) -> bool:
     return any(not any(map(any, rows)) for rows in matrices)
 
 
-def _tensor(name: str, rows: Words) -> str:
-    if name in VECTORS:
+def tensor_in_coq(rows: Words, *, is_vector: bool) -> str:
+    """A tensor as a list of words, or of rows of words."""
+    if is_vector:
         (words,) = rows or ((),)  # a second row would be left out
         return _row(words)
     return "[" + ";\n    ".join(map(_row, rows)) + "]"
