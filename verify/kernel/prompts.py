@@ -32,7 +32,7 @@ MADE_BY = ("construction", "N", "eps", "as_printed", "d_h")
 SAID = {"schema", "reading", "verdict", "counterexample", "reason", "margin", "margin_scaled", "margin_per_count"}
 INPUTS_ARE = "triples (n0, n1, n2) times the last tokens =, 4, 5; each triple stands for every order of its digits"
 SPARE_BITS = 96  # of brackets around exponentials, beyond those of the counts and the margin
-MOST_SPREAD = 1500  # of the bits between the largest exponential and the least; those below it lie in [0, 1]
+MOST_SPREAD = 700  # of the bits between the largest exponential and the least; those below it lie in [0, 1]
 PREAMBLE = (
     "From Coq Require Import List ZArith.",
     "From Weightproof Require Import Model Stored Prompts PromptChecks PromptsCorrect.",

@@ -39,14 +39,24 @@ Definition known (brackets : list (Z * bracket)) (e : Z) : bool := existsb (fun 
 
 Definition is_not_negative (brackets : list (Z * bracket)) (l : exponentials) : bool :=
   let l := joined l in
-  forallb (fun '(e, _) => known brackets e) l &&
-  (0 <=? add_all (map (fun '(e, c) => least_product (bracket_of brackets e) c) l))%Z.
+  if forallb (fun '(_, c) => 0 <=? c)%Z l then true
+  else forallb (fun '(e, _) => known brackets e) l &&
+       (0 <=? add_all (map (fun '(e, c) => least_product (bracket_of brackets e) c) l))%Z.
+
+(* Nothing cancels. *)
+Lemma positive_sum (unit : R) (l : exponentials) : forallb (fun '(_, c) => 0 <=? c)%Z l = true -> 0 <= sum_at unit l.
+Proof.
+  unfold sum_at. induction l as [|[e c] l IH]; [simpl; lra|]. cbn [forallb map total fold_right]. rewrite andb_true_iff, Z.leb_le.
+  intros [Hc Hl]. apply IZR_le in Hc. specialize (IH Hl). unfold total in IH.
+  assert (0 <= IZR c * exp (IZR e / unit)) by (apply Rmult_le_pos; [exact Hc|apply Rlt_le, exp_pos]). lra.
+Qed.
 
 Lemma not_negative_is_sound (unit factor : R) (brackets : list (Z * bracket)) (l : exponentials) :
   0 < factor -> (forall e b, In (e, b) brackets -> around b (factor * exp (IZR e / unit))) ->
   is_not_negative brackets l = true -> 0 <= sum_at unit l.
 Proof.
   intros Hf Hb. rewrite <- sum_of_joined. unfold is_not_negative. generalize (joined l). clear l. intros l.
+  destruct (forallb (fun '(_, c) => 0 <=? c)%Z l) eqn:Hpositive; [intros _; now apply positive_sum|]. clear Hpositive.
   rewrite andb_true_iff, forallb_forall, Z.leb_le. intros [Hknown H].
   assert (Hle : IZR (add_all (map (fun '(e, c) => least_product (bracket_of brackets e) c) l)) <= factor * sum_at unit l).
   { clear H. unfold sum_at. induction l as [|[e c] l IH]; [simpl; lra|]. cbn [map total fold_right add_all].
