@@ -136,12 +136,13 @@ def _limit(folder: str, name: str, value: object) -> int | None:
 
 def _margin(folder: str, about: Mapping[str, Any]) -> tuple[float, bool]:
     """The margin, and whether it is one of leads times the softmax's sum."""
-    both = about.get("margin"), about.get("margin_scaled")
-    if (both[0] is None) == (both[1] is None) or not is_margin(found := both[both[0] is None]):
+    margin, of_sum = about.get("margin"), about.get("margin_scaled")
+    found: Any = of_sum if margin is None else margin
+    if (margin is None) == (of_sum is None) or not is_margin(found):
         raise BadInput(f"folder={folder!r}: the certificate states no positive margin, or two. Save it again.")
     if about.get("margin_per_count") is not None:
         raise BadInput(f"folder={folder!r}: the certificate has margins per count, of which there are none here.")
-    return float(found), both[0] is None
+    return float(found), margin is None
 
 
 def _said(digits: int | None, noise: int | None, sha256: str) -> Iterator[tuple[str, object, str]]:
