@@ -103,7 +103,9 @@ def test_out_and_json(saved, tmp_path, capsys):
     "key, value, says",
     [
         ("verdict", "REFUTED", "Only what is proved"),
-        ("task", "count01", "histogram models"),
+        ("task", "modular", "histogram models"),
+        ("task", "parity", "task is"),
+        ("task", "count01", "knows Count01"),
         ("reading", "dtype, any order", "without --precision"),
         ("weights_sha256", "0", "other weights"),
         ("margin_per_count", [1.0, 0.0, 1.0], "positive"),

@@ -16,7 +16,7 @@ needs_coqc = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 def accepted(inputs: Iterable[CheckInputs]) -> list[bool]:
     """For each model whether the check says true, from one run of coqc."""
-    checks = [f"check {x.weights} ({x.scale}) {x.how} {x.margins} {x.shift}" for x in inputs]
+    checks = [f"{x.check} {x.weights} ({x.scale}) {x.how} {x.margins} {x.shift}" for x in inputs]
     done = run_coqc("\n".join([*PREAMBLE, f"Eval vm_compute in [{';'.join(checks)}].", ""]), library()[0])
     assert done.returncode == 0, done.stderr
     answers = re.fullmatch(r"\s*= \[([\s\w;]*)\]\s*: list bool\s*", done.stdout)

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "folder", metavar="DIR", nargs="?", help="a folder that `verify histogram --save` wrote, PROVED and real"
+        "folder",
+        metavar="DIR",
+        nargs="?",
+        help="a folder that `verify histogram`, `parity` or `count01` wrote with --save, PROVED and real",
     )
     parser.add_argument(
         "--theorem", choices=NAMES, metavar="NAME", help=f"a theorem of no file instead: {', '.join(NAMES)}"
@@ -38,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from constructions.written_files import check_target, write_whole
-    from verify.kernel.compiler import CHECK_LIBRARY
-    from verify.kernel.stored import read_saved
+    from verify.kernel.prompts import TASK, read_prompts, state_prompts
+    from verify.kernel.stored import read_counting, read_folder
     from verify.kernel.theorem import state
 
     out, compiles, is_json = args.out, args.compiles, args.json
@@ -50,21 +53,26 @@ def run(args: argparse.Namespace) -> int:
         return show_general(args.theorem, is_json)
     if out is not None:
         check_target(out, "out")
-    stored = read_saved(args.folder)
-    theorem = state(stored)
+    data, said = read_folder(args.folder)
+    if said.get("task") == TASK:
+        prompts = read_prompts(args.folder, data, said)
+        unsaid, theorem = prompts.unsaid, state_prompts(prompts)
+    else:
+        counting = read_counting(args.folder, data, said)
+        unsaid, theorem = counting.unsaid, state(counting)
     if out is not None:
         write_whole(out, theorem.text.encode(), "out")
         if not is_json:  # else the object names the file
             say_written(out)
     about: dict[str, object] = {"theorem": theorem.name, "statement": theorem.statement, "file": out, "verdict": None}
-    about["unsaid"] = stored.unsaid
+    about["unsaid"] = unsaid
     if not compiles:
         if is_json:
             print(as_json(about))
         else:
             print(theorem.text if out is None else f"theorem  {theorem.name}\n", end="")
         return 0
-    return compiled(about, theorem.text, CHECK_LIBRARY, is_json)
+    return compiled(about, theorem.text, [theorem.library], is_json)
 
 
 def check_general(name: str, out: str | None) -> None:

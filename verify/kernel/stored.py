@@ -1,4 +1,4 @@
-"""The words of a saved histogram model and the margins of its certificate, read without torch."""
+"""The words of a saved histogram or parity model and the margins of its certificate, read without torch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ from constructions.errors import BadInput, shown
 Words = tuple[tuple[int, ...], ...]
 SIZES = ("T", "L", "d", "p", "first_count")
 TENSORS = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
-MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
+MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")  # of the task histogram
+PARITY = "parity"  # a task with one kind of model, which its files do not name
 MOST_BYTES = 1 << 30  # of a file
 # What a theorem says of its file again, or what is compared with the file before.
-SAID = {"schema", "task", "reading", "verdict", "weights_sha256", "parameters", "inputs_covered", "claim", "margin",
-        "margin_per_count", "counterexample", "reason"}  # fmt: skip
+SAID = {"schema", "task", "reading", "verdict", "margin", "margin_per_count", "counterexample", "reason"}
 KIND = (  # of certificate that becomes a theorem
-    ("task", "histogram", "The kernel knows histogram models."),
     ("reading", "real", "The kernel's theorems are about real arithmetic: save without --precision."),
     ("verdict", "PROVED", "Only what is proved can be a theorem."),
     ("counterexample", None, "Only what is proved can be a theorem."),
@@ -64,6 +63,18 @@ class WordFormat:
         zeros = (significand & -significand).bit_length() - 1
         return max(0, self.significand + (1 << (self.exponent - 1)) - 1 - max(exponent, 1) - zeros)
 
+    def number(self, word: int) -> float:
+        """A word's number, which float64 holds in every format.
+
+        >>> WORD_FORMATS["F32"].number(0x3F800000), WORD_FORMATS["BF16"].number(0xC040)
+        (1.0, -3.0)
+        """
+        significand = word & ((1 << self.significand) - 1)
+        exponent = (word >> self.significand) & ((1 << self.exponent) - 1)
+        size = significand | (1 << self.significand if exponent else 0)
+        sign = -1 if word >> (self.width - 1) else 1
+        return sign * math.ldexp(size, max(exponent, 1) - (1 << (self.exponent - 1)) + 1 - self.significand)
+
 
 WORD_FORMATS = {
     "F64": WordFormat("float64", 64, 52, 11),
@@ -93,6 +104,10 @@ class StoredProof:
         return max((self.format.denominator_bits(word) for word in found), default=0)
 
     @property
+    def task(self) -> str:
+        return PARITY if self.model == PARITY else "histogram"
+
+    @property
     def kind(self) -> str:
         return self.model.removesuffix("+sftm")
 
@@ -101,11 +116,10 @@ class StoredProof:
         return self.model.endswith("+sftm")
 
 
-def read_saved(folder: str) -> StoredProof:
-    """Reads a folder that `verify histogram --save` wrote.
+def read_folder(folder: str) -> tuple[bytes, dict[str, Any]]:
+    """The bytes of the weights, and the certificate, of a folder that --save wrote.
 
-    Raises: BadInput for anything but a histogram model whose certificate, in the real reading, says that it is PROVED,
-    and says of it what the file says.
+    Raises: BadInput for a folder without them.
     """
     path = Path(folder)
     if not (folder and os.path.isdir(folder)):  # False, and no error, for a name too long
@@ -118,24 +132,45 @@ def read_saved(folder: str) -> StoredProof:
         raise BadInput(f"folder={folder!r}: certificate.json is not JSON ({str(error)[:80]}). Save it again.") from None
     if not isinstance(about, dict):
         raise BadInput(f"folder={folder!r}: certificate.json holds no JSON object. Name a folder that --save wrote.")
-    _check_says(folder, about, KIND)
+    return data, about
+
+
+def read_saved(folder: str) -> StoredProof:
+    """Reads a folder that `verify histogram --save` or `verify parity --save` wrote.
+
+    Raises: BadInput for anything but a model of these tasks whose certificate, in the real reading, says that it is
+    PROVED, and says of it what the file says.
+    """
+    return read_counting(folder, *read_folder(folder))
+
+
+def read_counting(folder: str, data: bytes, about: Mapping[str, Any]) -> StoredProof:
+    """Reads the two files of a folder; the rest as `read_saved`."""
+    if about.get("task") not in ("histogram", PARITY):
+        found = shown(about.get("task"))
+        raise BadInput(
+            f"folder={folder!r}: the task is {found}. "
+            "The kernel knows histogram models, parity models, and Count01 models with one head."
+        )
+    check_says(folder, about, KIND)
     stored = read_weights(data, _margins(folder, about))
-    _check_says(folder, about, _said_of(stored))
-    return replace(stored, unsaid=tuple(sorted(about.keys() - SAID)))
+    check_says(folder, about, _said_of(stored))
+    said_of_it = {key for key, _, _ in _said_of(stored)}
+    return replace(stored, unsaid=tuple(sorted(about.keys() - SAID - said_of_it)))
 
 
 def read_weights(data: bytes, margins: Sequence[float]) -> StoredProof:
     """Reads the bytes of a weights file that `--save` wrote; one margin speaks for all counts.
 
-    Raises: BadInput for anything but a histogram model with all its tensors, no other, and each of its shape; and for
-    another number of margins than L or 1.
+    Raises: BadInput for anything but a histogram or parity model with all its tensors, no other, each of its shape; and
+    for another number of margins than L or 1.
     """
-    header, tensors = _header(data), _tensors(data)
+    header, tensors = _header(data), tensors_of(data)
     about = _metadata(header)
     dtypes = {str(entry["dtype"]) for entry in tensors.values()}
     if len(dtypes) != 1 or not dtypes <= WORD_FORMATS.keys() or "b_2" not in tensors:
         raise BadInput(
-            f"weights: the file holds tensors {shown(sorted(tensors))} of {sorted(dtypes)}; a histogram model has some "
+            f"weights: the file holds tensors {shown(sorted(tensors))} of {sorted(dtypes)}; a model has some "
             f"of {', '.join(TENSORS)}, all of one of {', '.join(sorted(WORD_FORMATS))}."
         )
     format = WORD_FORMATS[dtypes.pop()]
@@ -144,7 +179,7 @@ def read_weights(data: bytes, margins: Sequence[float]) -> StoredProof:
     if len(margins) not in (1, sizes["L"]):
         raise BadInput(f"margins: {len(margins)} of them, for counts 1..{sizes['L']}. Save the certificate again.")
     margins = tuple(margins) if len(margins) == sizes["L"] else tuple(margins) * sizes["L"]
-    words = {name: _rows(format, tensors[name]) if name in tensors else () for name in TENSORS}
+    words = {name: rows_of(format, tensors[name]) if name in tensors else () for name in TENSORS}
     stored = StoredProof(
         about["model"], format, sizes, words, margins, about["claim"], hashlib.sha256(data).hexdigest()
     )
@@ -158,7 +193,8 @@ def shapes_of(model: str, sizes: Mapping[str, int]) -> dict[str, list[int]]:
     >>> shapes_of("bos", {"T": 4, "L": 3, "d": 5, "p": 1, "classes": 3})["e_BOS"]
     [5]
     """
-    T, L, d, p, classes = (sizes[name] for name in ("T", "L", "d", "p", "classes"))
+    T, L, d, p = (sizes[name] for name in ("T", "L", "d", "p"))
+    classes = 2 if model == PARITY else sizes["classes"]
     shapes = {"E": [T, d], "W_1": [d, p], "b_1": [p], "W_2": [p, classes], "b_2": [classes]}
     shapes |= {"A": [L, L]} if model.startswith("lin") else {"W_Q": [d, d], "W_K": [d, d]}
     return shapes | ({"e_BOS": [d]} if model.startswith("bos") else {})
@@ -177,7 +213,7 @@ def _check_shapes(model: str, sizes: Mapping[str, int], tensors: Mapping[str, An
             raise BadInput(
                 f"weights: the file holds {name} of shape {found}, and the metadata need {shape}. Save it again."
             )
-    if sizes["L"] > sizes["classes"] + sizes["first_count"] - 1:
+    if model != PARITY and sizes["L"] > sizes["classes"] + sizes["first_count"] - 1:
         raise BadInput(
             f"weights: L={shown(sizes['L'])}, but the {sizes['classes']} classes from {sizes['first_count']} on "
             f"have none for that count. Save it again."
@@ -193,14 +229,14 @@ def _margins(folder: str, about: Mapping[str, Any]) -> list[float]:
     margins = [margin] if each is None else each
     if (
         not isinstance(margins, list)
-        or not all(map(_is_margin, (margin, *margins)))
+        or not all(map(is_margin, (margin, *margins)))
         or margin != min(margins, default=0)
     ):
         raise BadInput(f"folder={folder!r}: the certificate states no positive margins and their least. Save it again.")
     return [float(x) for x in margins]
 
 
-def _is_margin(x: object) -> bool:
+def is_margin(x: object) -> bool:
     if isinstance(x, bool) or not isinstance(x, int | float) or not 0 < x <= sys.float_info.max:
         return False
     return float(x) == x
@@ -210,12 +246,17 @@ def _said_of(stored: StoredProof) -> Iterator[tuple[str, object, str]]:
     """What a certificate must say of a file, and the way out where it does not."""
     sizes = {name: stored.sizes[name] for name in ("T", "L", "d", "p")}
     yield "weights_sha256", stored.sha256, "The certificate is about other weights: save both again."
-    yield "parameters", {"model": stored.model, **sizes, "dtype": stored.format.name}, "Save both again."
+    named = {} if stored.task == PARITY else {"model": stored.model}
+    yield "task", stored.task, "The certificate is about another task: save both again."
+    yield "parameters", {**named, **sizes, "dtype": stored.format.name}, "Save both again."
     yield "inputs_covered", str(fmpz(sizes["T"]) ** sizes["L"]), "Save both again."
-    yield "claim", stored.claim, "Save both again."
+    if stored.task == PARITY:  # whose files name no claim
+        yield "margin_per_count", None, "Save both again."
+    else:
+        yield "claim", stored.claim, "Save both again."
 
 
-def _check_says(folder: str, about: Mapping[str, Any], wanted: Iterable[tuple[str, object, str]]) -> None:
+def check_says(folder: str, about: Mapping[str, Any], wanted: Iterable[tuple[str, object, str]]) -> None:
     """Raises: BadInput for the first entry of the certificate that says anything else."""
     for key, value, way_out in wanted:
         if key not in about or not _is_same(about[key], value):
@@ -235,7 +276,7 @@ def _header(data: bytes) -> Any:
         raise BadInput(f"weights: the file's header is no JSON ({str(error)[:80]}). Save it again.") from None
 
 
-def _tensors(data: bytes) -> dict[str, Any]:
+def tensors_of(data: bytes) -> dict[str, Any]:
     """The tensors by name; the library has seen that they fill the file without a gap, an overlap or a rest."""
     try:
         return dict(deserialize(data))  # type: ignore[no-untyped-call]
@@ -250,20 +291,26 @@ def _metadata(header: Any) -> dict[str, Any]:
     """
     try:
         about = plain_json.loads(header["__metadata__"]["weightproof"])
+        if is_parity := about.keys() == {*"LTdp"}:
+            about = {**about, "model": PARITY, "first_count": 0}
         if about.keys() - {*SIZES, "model", "claim", "construction"}:
             raise ValueError("an entry is not known")
-        if about["model"] not in MODELS or not all(type(about[name]) is int for name in SIZES):
+        if not (is_parity or about["model"] in MODELS) or not all(type(about[name]) is int for name in SIZES):
             raise ValueError("a size or the model is none")
         if min(about["T"], about["L"], about["d"], about["p"]) < 1 or about["first_count"] not in (0, 1):
             raise ValueError("a size is too small")
+        if is_parity and about["T"] == 1:
+            raise ValueError("an alphabet of one token has no other slots to decide")
         if not all(isinstance(about.get(name), str | None) for name in ("claim", "construction")):
             raise ValueError("the claim or the construction is no text")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"weights: the metadata name no histogram model ({str(error)[:80]}). Save them again.") from None
+        raise BadInput(
+            f"weights: the metadata name no model of a task that the kernel knows ({str(error)[:80]}). Save them again."
+        ) from None
     return {**{name: about[name] for name in SIZES}, "model": about["model"], "claim": about.get("claim")}
 
 
-def _rows(format: WordFormat, tensor: Mapping[str, Any]) -> Words:
+def rows_of(format: WordFormat, tensor: Mapping[str, Any]) -> Words:
     """A matrix as its rows of words, a vector as one row."""
     code = {64: "<Q", 32: "<I", 16: "<H"}[format.width]
     words = tuple(word for (word,) in struct.iter_unpack(code, bytes(tensor["data"])))

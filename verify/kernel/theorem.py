@@ -1,4 +1,4 @@
-"""A Coq file that states and proves that a stored model counts."""
+"""A Coq file that states and proves that a stored model counts, or tells parity."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from verify.kernel.stored import TENSORS, StoredProof, Words
+from verify.kernel.stored import PARITY, TENSORS, StoredProof, Words
 
 VECTORS = ("e_BOS", "b_1", "b_2")
 MARGIN_BITS = 40  # significant bits, at least, of the margins that a theorem states
@@ -15,6 +15,7 @@ WEIGHT_BITS, EXP_PRECISION = 72, 84  # of mixing weights with softmax, and of th
 MOST_UNDECIDED = 6  # undecided neurons in one region whose 2^6 cases are looked at
 MOST_MULTISETS = 3000  # of L tokens: up to here regions are split, down to single multisets if need be
 MOST_SPLITS = 200  # in a row, more than any region of so few multisets allows
+SAYS = {"histogram": "file_counts", PARITY: "file_tells_parity"}
 PREAMBLE = (
     "From Coq Require Import List ZArith.",
     "From Weightproof Require Import Model Stored Check Correct.",
@@ -25,17 +26,23 @@ PREAMBLE = (
 
 @dataclass(frozen=True)
 class Theorem:
-    """A theorem's name, its statement, and the whole Coq file that proves it."""
+    """A theorem's name, its statement, the whole Coq file that proves it, and what that needs of the library."""
 
     name: str
     statement: str
     text: str
+    library: str = "Correct"  # the source file that it needs compiled, with all that this one requires
 
 
 def state(stored: StoredProof) -> Theorem:
-    """States that the stored model counts, by the margins of its certificate, with its three-line proof."""
+    """States that the stored model is right, by the margins of its certificate, with its three-line proof."""
     name, inputs = theorem_name(stored), check_inputs(stored)
-    statement = f"file_counts weights margins {inputs.shift}"
+    margins, of_type, of_what = (
+        ("margin", "Z", "The margin")
+        if stored.task == PARITY
+        else ("margins", "list Z", f"The margins for the counts 1, ..., {stored.sizes['L']}")
+    )
+    statement = f"{SAYS[stored.task]} weights {margins} {inputs.shift}"
     lines = [
         f"(* {_comment(stored)} *)",
         "",
@@ -44,15 +51,15 @@ def state(stored: StoredProof) -> Theorem:
         "(* The file: its sizes, and its tensors as the words that it holds. *)",
         f"Definition weights : file := {inputs.weights}.",
         "",
-        f"(* The margins for the counts 1, ..., {stored.sizes['L']}, over 2^{inputs.shift}. *)",
-        f"Definition margins : list Z := {inputs.margins}.",
+        f"(* {of_what}, over 2^{inputs.shift}. *)",
+        f"Definition {margins} : {of_type} := {inputs.margins}.",
         "",
         "(* How the check is to go about it; the theorem does not depend on it. *)",
         f"Definition how : effort := {inputs.how}.",
         "",
         f"Theorem {name} : {statement}.",
         "Proof.",
-        f"  apply (check_correct weights {inputs.scale} how).",
+        f"  apply ({inputs.check}_correct weights {inputs.scale} how).",
         "  vm_cast_no_check (eq_refl true).",
         "Qed.",
         "",
@@ -64,8 +71,9 @@ def state(stored: StoredProof) -> Theorem:
 
 @dataclass(frozen=True)
 class CheckInputs:
-    """The arguments of the check, in Coq's syntax: `check weights scale how margins shift`."""
+    """The check and its arguments, in Coq's syntax: `check weights scale how margins shift`."""
 
+    check: str
     weights: str
     scale: int
     how: str
@@ -85,7 +93,9 @@ def check_inputs(stored: StoredProof) -> CheckInputs:
         f"{{|\n  file_format := {stored.format.name}; file_kind := {stored.kind.capitalize()};"
         f" file_softmax := {str(stored.is_softmax).lower()};\n  {sizes}\n"
         f"  file_first_count := {stored.sizes['first_count']}%nat;\n"
-        + ";\n".join(f"  {name}_words := {_tensor(name, stored.words[name])}" for name in TENSORS)
+        + ";\n".join(
+            f"  {name}_words := {tensor_in_coq(stored.words[name], is_vector=name in VECTORS)}" for name in TENSORS
+        )
         + "\n|}"
     )
     how = (
@@ -93,7 +103,9 @@ def check_inputs(stored: StoredProof) -> CheckInputs:
         f" most_undecided := {MOST_UNDECIDED}%nat; splits := {MOST_SPLITS if sets else 0}%nat;\n"
         f"  clusters := [{'; '.join(sets)}]\n|}}"
     )
-    return CheckInputs(weights, scale, how, f"[{'; '.join(map(str, margins))}]", shift)
+    if stored.task == PARITY:
+        return CheckInputs("check_parity", weights, scale, how, str(margins[0]), shift)
+    return CheckInputs("check", weights, scale, how, f"[{'; '.join(map(str, margins))}]", shift)
 
 
 def clusters(stored: StoredProof) -> list[range]:
@@ -120,7 +132,7 @@ def theorem_name(stored: StoredProof) -> str:
     'dot_sftm'
     """
     sizes = "_".join(f"{name}{stored.sizes[name]}" for name in ("T", "L", "d", "p"))
-    return f"{re.sub('[^A-Za-z0-9]+', '_', stored.model)}_{sizes}_counts"
+    return f"{re.sub('[^A-Za-z0-9]+', '_', stored.model)}_{sizes}{'' if stored.task == PARITY else '_counts'}"
 
 
 def rounded_margins(stored: StoredProof, scale: int) -> tuple[list[int], int]:
@@ -140,7 +152,7 @@ def weight_bits(stored: StoredProof, scale: int) -> int:
     """
     if stored.is_softmax:
         return 0 if has_equal_scores(stored) else WEIGHT_BITS
-    return 0 if stored.kind == "lin" else max(0, WEIGHT_BITS - 4 * scale)
+    return 0 if stored.kind in ("lin", PARITY) else max(0, WEIGHT_BITS - 4 * scale)
 
 
 def has_equal_scores(stored: StoredProof) -> bool:
@@ -151,8 +163,9 @@ def has_equal_scores(stored: StoredProof) -> bool:
     return any(not any(map(any, rows)) for rows in matrices)
 
 
-def _tensor(name: str, rows: Words) -> str:
-    if name in VECTORS:
+def tensor_in_coq(rows: Words, *, is_vector: bool) -> str:
+    """A tensor as a list of words, or of rows of words."""
+    if is_vector:
         (words,) = rows or ((),)  # a second row would be left out
         return _row(words)
     return "[" + ";\n    ".join(map(_row, rows)) + "]"
@@ -172,8 +185,9 @@ def _comment(stored: StoredProof) -> str:
     is_an_id = stored.claim is not None and re.fullmatch(r"[\w.+-]{1,40}", stored.claim)
     claim = f", claim {stored.claim}" if is_an_id else ""
     sizes = ", ".join(f"{name}={stored.sizes[name]}" for name in ("T", "L", "d", "p", "classes"))
+    what = "parity" if stored.task == PARITY else "count"
     return (
         f"{stored.model} {sizes}, {stored.format.name}{claim}: on every one of its {stored.sizes['T']}^"
-        f"{stored.sizes['L']} sequences,\n   at every position, the right count has the largest logit, by a margin.\n"
+        f"{stored.sizes['L']} sequences,\n   at every position, the right {what} has the largest logit, by a margin.\n"
         f"   Words of the weights file with SHA-256 {stored.sha256}."
     )

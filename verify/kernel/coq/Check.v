@@ -48,12 +48,15 @@ Definition shapes_hold : bool :=
   has_shape (file_T x) d (E_words x) &&
   match file_kind x with
   | Lin => has_shape (file_L x) (file_L x) (A_words x)
-  | Dot => has_shape d d (W_Q_words x) && has_shape d d (W_K_words x)
+  | Dot | Parity => has_shape d d (W_Q_words x) && has_shape d d (W_K_words x)
   | Bos => has_shape d d (W_Q_words x) && has_shape d d (W_K_words x) && has_length d (e_BOS_words x)
   end &&
   has_shape d p (W_1_words x) && has_length p (b_1_words x) &&
   has_shape p (file_classes x) (W_2_words x) && has_length (file_classes x) (b_2_words x) &&
-  (file_first_count x <=? 1)%nat && (file_L x <? file_classes x + file_first_count x)%nat && (1 <=? d)%nat.
+  match file_kind x with
+  | Parity => (file_classes x =? 2)%nat
+  | _ => (file_first_count x <=? 1)%nat && (file_L x <? file_classes x + file_first_count x)%nat
+  end && (1 <=? d)%nat.
 
 Definition words_fit : bool :=
   (0 <=? s)%Z && all_fit2 fmt s (E_words x) && all_fit1 fmt s (e_BOS_words x) && all_fit2 fmt s (A_words x) &&
@@ -95,7 +98,7 @@ Definition weights_of (div : I.type) (row : list Z) : list bracket :=
 
 (* Scores are integers over 16^s sqrt d, entries of A over 2^s. *)
 Definition score_unit : Z := if is_lin then (2 ^ s)%Z else (2 ^ s * 2 ^ s * (2 ^ s * 2 ^ s))%Z.
-Definition score_root : Z := if is_lin then 1%Z else Z.of_nat d.
+Definition score_root : Z := match file_kind x with Lin | Parity => 1%Z | _ => Z.of_nat d end.
 Definition score_divisor : I.type := divisor (F.PtoP (exp_precision how)) score_unit score_root.
 
 (* Without softmax D is score_unit * sqrt score_root * 2^weight_bits. *)
@@ -173,12 +176,16 @@ Definition prepare_all {X : Type} (prepare : zform -> X) (all : list (zform * zf
 Definition ranges_of {X : Type} (least : X -> Z) (prepared : list (zform * (X * X))) : list (zform * (Z * Z)) :=
   map (fun '(f, (y, z)) => (f, (least y, Z.opp (least z)))) prepared.
 
+(* The class that is right for a count. *)
+Definition right_class (k : nat) : nat :=
+  match file_kind x with Parity => k mod 2 | _ => k - file_first_count x end.
+
 Definition token_is_right (out : list (list Z) * list Z) (all : list (zform * zform)) (q : token_query) : bool :=
   let prepared := prepare_all (prepare_tokens q) all in
   forallb (fun k =>
       by_splitting (splits how) (choose (clusters how))
         (fun r => region_is_right out (least_by_tokens q r) (ranges_of (least_in_region r) prepared)
-                    (k - file_first_count x) (nth (k - 1) margins 0%Z))
+                    (right_class k) (nth (k - 1) margins 0%Z))
         (cell (file_T x) (file_L x) (q_own q) k))
     (seq 1 (file_L x)).
 
@@ -190,7 +197,7 @@ Definition position_is_right (out : list (list Z) * list Z) (all : list (zform *
       let prepared := prepare_all (prepare_positions q (file_T x)) all in
       forallb (fun k =>
           region_is_right out (least_by_positions q (file_T x) k) (ranges_of (least_for_count k) prepared)
-            (k - file_first_count x) (nth (k - 1) margins 0%Z))
+            (right_class k) (nth (k - 1) margins 0%Z))
         (seq 1 (file_L x)))
     (seq 0 (file_T x)).
 
@@ -206,6 +213,13 @@ Definition cells_are_right : bool :=
 
 Definition margins_are_positive : bool := forallb (fun k => 0 <? nth (k - 1) margins 0)%Z (seq 1 (file_L x)).
 
-Definition check : bool :=
+Definition answers_are_right : bool :=
   shapes_hold && words_fit && (0 <=? weight_bits how)%Z && (s <=? shift)%Z && margins_are_positive && cells_are_right.
+
+Definition is_parity : bool := match file_kind x with Parity => true | _ => false end.
+Definition check : bool := negb is_parity && answers_are_right.
 End Check.
+
+(* Of a parity model, with one margin for all counts. *)
+Definition check_parity (x : file) (s : Z) (how : effort) (margin shift : Z) : bool :=
+  is_parity x && negb (file_softmax x) && (0 <? margin)%Z && answers_are_right x s how (repeat margin (file_L x)) shift.

@@ -179,13 +179,14 @@ Proof.
   { intros k Hk. change (nth i xs O) with (own xs i). rewrite <- own_embedding by assumption.
     rewrite (score_is_stored x s shapes fit _ _ Hkind); [|unfold all_tokens; lia | now apply (indices_in_range x xs i Hall Hown)].
     unfold unit, score_unit, score_root, zat2, zat1, row, score_row. cbn [kind d stored_model] in *.
-    destruct (file_kind x); [easy| |]; rewrite INR_IZR_INZ, !mult_IZR; reflexivity. }
+    unfold root. cbn [kind d stored_model].
+    destruct (file_kind x); [easy| | |]; rewrite ?INR_IZR_INZ, !mult_IZR, ?sqrt_1; reflexivity. }
   rewrite (context_is_indexed m xs Hall). rewrite map_map.
   assert (Hall_scores : map (fun k => score m (embedding m (nth i xs O)) (index_embedding m k)) (indices m xs)
     = map (fun k => IZR (nth k row 0%Z) / unit) (indices m xs)) by (apply map_ext_in; exact Hscores).
   rewrite Hall_scores.
   assert (Hlist : forall l : list R, match kind m with Lin => map (at2 (A m) i) (seq 0 (L m)) | _ => l end = l)
-    by (intros l; destruct (kind m); [easy|reflexivity|reflexivity]).
+    by (intros l; destruct (kind m); easy).
   rewrite Hlist, map_map. rewrite <- (map_id (indices m xs)) at 2. apply combine_same.
 Qed.
 
@@ -312,67 +313,110 @@ Proof. unfold ranges_of, prepare_all, forms. now rewrite !map_map. Qed.
 
 (* ---- The theorem --------------------------------------------------------------------------------------------------------------------- *)
 
+(* The right class of every position leads by the margin of its count. *)
+Lemma answers_lead (x : file) (s : Z) (how : effort) (margins : list Z) (shift : Z) :
+  answers_are_right x s how margins shift = true ->
+  forall xs, is_sequence (stored_model x) xs -> forall i, (i < file_L x)%nat ->
+  forall c, (c < file_classes x)%nat -> c <> right_class x (count xs i) ->
+  logit (stored_model x) xs i c + margin_of margins shift (count xs i) <= logit (stored_model x) xs i (right_class x (count xs i)).
+Proof.
+  unfold answers_are_right. rewrite !andb_true_iff, !Z.leb_le.
+  intros [[[[[shapes fit] bits] Hshift] Hpos] Hcells] xs Hseq i Hi c Hc Hc'.
+  pose proof (count_is_between x xs i Hseq Hi) as Hcount.
+  pose proof (own_below_T x xs i Hseq Hi) as Hown.
+  pose proof (sequence_in_range x xs Hseq) as Hall.
+  unfold margin_of, cells_are_right in *. cbn [kind first_count L T stored_model] in *.
+  assert (Htokens : kind (stored_model x) <> Lin -> forallb (token_is_right x s how margins shift (outputs x s) (forms x s)) (token_queries x s how) = true ->
+    logit (stored_model x) xs i c + IZR (nth (count xs i - 1) margins 0%Z) / IZR (2 ^ shift)
+      <= logit (stored_model x) xs i (right_class x (count xs i))).
+  { intros Hkind H. rewrite forallb_forall in H.
+    specialize (H (query_of x s how (own xs i) (score_row x s (own xs i)))).
+    assert (Hin : In (query_of x s how (own xs i) (score_row x s (own xs i))) (token_queries x s how)).
+    { unfold token_queries. apply in_map_iff. exists (own xs i, score_row x s (own xs i)). split; [reflexivity|].
+      destruct (tokens_table_shape x s shapes) as [Hlen _].
+      assert (Hst : (file_T x <= length (scores_table x s))%nat).
+      { unfold scores_table. rewrite !length_products, Hlen. unfold all_tokens. cbn. lia. }
+      exact (in_combine_seq (scores_table x s) [] (file_T x) 0 (own xs i) Hown Hst). }
+    specialize (H Hin). clear Hin. unfold token_is_right in H. rewrite forallb_forall in H.
+    specialize (H (count xs i)). rewrite in_seq in H. specialize (H ltac:(lia)). cbn [q_own query_of] in H.
+    pose proof Hseq as [Hlx _].
+    match goal with |- ?goal => refine (by_splitting_is_sound (fun y => y = xs -> goal) _ _ _ _ _ xs H _ eq_refl) end.
+    2: { apply lies_in_cell; assumption. }
+    intros r y Hr Hy ->.
+    rewrite (ranges_are_ranged x s (least_in_region r)) in Hr.
+    refine (accepted_region_is_right x s how shift shapes fit Hshift xs i (scale_of x s how (score_row x s (own xs i)))
+      _ _ Hall Hown _ _ _ _ Hr c Hc Hc').
+    - now apply scale_is_positive.
+    - now apply normaliser_is_positive.
+    - now apply least_by_tokens_is_sound. }
+  destruct (file_kind x) eqn:Hkind; try (apply Htokens; [cbn; congruence|exact Hcells]).
+  rewrite forallb_forall in Hcells.
+  assert (Hlin : kind (stored_model x) = Lin) by exact Hkind.
+  destruct (A_shape x s shapes Hlin) as [Hlen Hrows]. cbn [L stored_model] in *.
+  set (row := mixing_row x s i). set (w := weights_of x how (score_divisor x s how) row).
+  assert (Hin : In (nth i w (0, 0)%Z, but i w) (position_weights x s how)).
+  { unfold position_weights. apply in_map_iff. exists (i, row). split; [reflexivity|].
+    refine (in_combine_seq (integers2 (file_format x) s (A_words x)) [] (file_L x) 0 i Hi _). lia. }
+  apply (nodup_In bracket_eq_dec) in Hin. specialize (Hcells _ Hin). clear Hin.
+  unfold position_is_right in Hcells. rewrite forallb_forall in Hcells.
+  specialize (Hcells (own xs i)). rewrite in_seq in Hcells. specialize (Hcells ltac:(lia)).
+  rewrite forallb_forall in Hcells. specialize (Hcells (count xs i)). rewrite in_seq in Hcells. specialize (Hcells ltac:(lia)).
+  rewrite (ranges_are_ranged x s (least_for_count (count xs i))) in Hcells.
+  refine (accepted_region_is_right x s how shift shapes fit Hshift xs i (scale_of x s how row)
+      _ _ Hall Hown _ _ _ _ Hcells c Hc Hc').
+  - now apply scale_is_positive.
+  - now apply normaliser_is_positive.
+  - now apply least_by_positions_is_sound.
+Qed.
+
+(* What else the check shows. *)
+Lemma checked_file (x : file) (s : Z) (how : effort) (margins : list Z) (shift : Z) :
+  answers_are_right x s how margins shift = true ->
+  Forall (is_number (file_format x)) (words x) /\ well_shaped (stored_model x) /\
+  forall k, (1 <= k <= file_L x)%nat -> 0 < margin_of margins shift k.
+Proof.
+  unfold answers_are_right. rewrite !andb_true_iff, !Z.leb_le.
+  intros [[[[[shapes fit] bits] Hshift] Hpos] Hcells].
+  refine (conj _ (conj _ _)); [now apply (words_are_numbers x s)|now apply stored_is_well_shaped|].
+  intros k Hk. unfold margins_are_positive in Hpos. rewrite forallb_forall in Hpos.
+  specialize (Hpos k). rewrite in_seq, Z.ltb_lt in Hpos. apply Rdiv_lt_0_compat; [apply IZR_lt, Hpos; lia|].
+  apply IZR_lt, Z.pow_pos_nonneg; [lia|]. pose proof (s_not_negative x s fit). lia.
+Qed.
+
 Theorem check_correct (x : file) (s : Z) (how : effort) (margins : list Z) (shift : Z) :
   check x s how margins shift = true -> file_counts x margins shift.
 Proof.
-  unfold check. rewrite !andb_true_iff, !Z.leb_le.
-  intros [[[[[shapes fit] bits] Hshift] Hpos] Hcells].
+  unfold check. rewrite andb_true_iff, negb_true_iff. intros [Hkind H].
+  pose proof (checked_file _ _ _ _ _ H) as (Hnumbers & Hshaped & Hmargin).
   assert (Hby : counts_by (stored_model x) (margin_of margins shift)).
-  { intros xs Hseq i Hi c Hc Hne.
-    pose proof (count_is_between x xs i Hseq Hi) as Hcount.
-    pose proof (own_below_T x xs i Hseq Hi) as Hown.
-    pose proof (sequence_in_range x xs Hseq) as Hall.
-    assert (Hc' : c <> (count xs i - first_count (stored_model x))%nat).
-    { pose proof (stored_is_well_shaped x shapes) as Hw. unfold well_shaped in Hw. cbn in *. lia. }
-    unfold margin_of, cells_are_right in *. cbn [kind first_count L T stored_model] in *.
-    assert (Htokens : kind (stored_model x) <> Lin -> forallb (token_is_right x s how margins shift (outputs x s) (forms x s)) (token_queries x s how) = true ->
-      logit (stored_model x) xs i c + IZR (nth (count xs i - 1) margins 0%Z) / IZR (2 ^ shift)
-        <= logit (stored_model x) xs i (count xs i - file_first_count x)).
-    { intros Hkind H. rewrite forallb_forall in H.
-      specialize (H (query_of x s how (own xs i) (score_row x s (own xs i)))).
-      assert (Hin : In (query_of x s how (own xs i) (score_row x s (own xs i))) (token_queries x s how)).
-      { unfold token_queries. apply in_map_iff. exists (own xs i, score_row x s (own xs i)). split; [reflexivity|].
-        destruct (tokens_table_shape x s shapes) as [Hlen _].
-        assert (Hst : (file_T x <= length (scores_table x s))%nat).
-        { unfold scores_table. rewrite !length_products, Hlen. unfold all_tokens. cbn. lia. }
-        exact (in_combine_seq (scores_table x s) [] (file_T x) 0 (own xs i) Hown Hst). }
-      specialize (H Hin). clear Hin. unfold token_is_right in H. rewrite forallb_forall in H.
-      specialize (H (count xs i)). rewrite in_seq in H. specialize (H ltac:(lia)). cbn [q_own query_of] in H.
-      pose proof Hseq as [Hlx _].
-      match goal with |- ?goal => refine (by_splitting_is_sound (fun y => y = xs -> goal) _ _ _ _ _ xs H _ eq_refl) end.
-      2: { apply lies_in_cell; assumption. }
-      intros r y Hr Hy ->.
-      rewrite (ranges_are_ranged x s (least_in_region r)) in Hr.
-      refine (accepted_region_is_right x s how shift shapes fit Hshift xs i (scale_of x s how (score_row x s (own xs i)))
-        _ _ Hall Hown _ _ _ _ Hr c Hc Hc').
-      - now apply scale_is_positive.
-      - now apply normaliser_is_positive.
-      - now apply least_by_tokens_is_sound. }
-    destruct (file_kind x) eqn:Hkind; try (apply Htokens; [cbn; congruence|exact Hcells]).
-    rewrite forallb_forall in Hcells.
-    assert (Hlin : kind (stored_model x) = Lin) by exact Hkind.
-    destruct (A_shape x s shapes Hlin) as [Hlen Hrows]. cbn [L stored_model] in *.
-    set (row := mixing_row x s i). set (w := weights_of x how (score_divisor x s how) row).
-    assert (Hin : In (nth i w (0, 0)%Z, but i w) (position_weights x s how)).
-    { unfold position_weights. apply in_map_iff. exists (i, row). split; [reflexivity|].
-      refine (in_combine_seq (integers2 (file_format x) s (A_words x)) [] (file_L x) 0 i Hi _). lia. }
-    apply (nodup_In bracket_eq_dec) in Hin. specialize (Hcells _ Hin). clear Hin.
-    unfold position_is_right in Hcells. rewrite forallb_forall in Hcells.
-    specialize (Hcells (own xs i)). rewrite in_seq in Hcells. specialize (Hcells ltac:(lia)).
-    rewrite forallb_forall in Hcells. specialize (Hcells (count xs i)). rewrite in_seq in Hcells. specialize (Hcells ltac:(lia)).
-    rewrite (ranges_are_ranged x s (least_for_count (count xs i))) in Hcells.
-    refine (accepted_region_is_right x s how shift shapes fit Hshift xs i (scale_of x s how row)
-        _ _ Hall Hown _ _ _ _ Hcells c Hc Hc').
-    - now apply scale_is_positive.
-    - now apply normaliser_is_positive.
-    - now apply least_by_positions_is_sound. }
-  assert (Hmargin : forall k, (1 <= k <= file_L x)%nat -> 0 < margin_of margins shift k).
-  { intros k Hk. unfold margins_are_positive in Hpos. rewrite forallb_forall in Hpos.
-    specialize (Hpos k). rewrite in_seq, Z.ltb_lt in Hpos. apply Rdiv_lt_0_compat; [apply IZR_lt, Hpos; lia|].
-    apply IZR_lt, Z.pow_pos_nonneg; [lia|]. pose proof (s_not_negative x s fit). lia. }
-  refine (conj _ (conj _ (conj _ (conj Hby Hmargin)))).
-  - now apply (words_are_numbers x s).
-  - now apply stored_is_well_shaped.
-  - intros xs Hseq i Hi c Hc Hne. pose proof (Hby xs Hseq i Hi c Hc Hne).
-    pose proof (Hmargin (count xs i) (count_is_between x xs i Hseq Hi)). lra.
+  { intros xs Hseq i Hi c Hc Hne. cbn [L classes first_count stored_model] in *.
+    assert (Hright : right_class x (count xs i) = (count xs i - file_first_count x)%nat)
+      by (unfold right_class, is_parity in *; now destruct (file_kind x)).
+    rewrite <- Hright. apply (answers_lead _ _ _ _ _ H xs Hseq i Hi c Hc). rewrite Hright.
+    pose proof (count_is_between x xs i Hseq Hi). unfold well_shaped, is_parity in *. cbn in *.
+    destruct (file_kind x); (discriminate || lia). }
+  refine (conj Hnumbers (conj Hshaped (conj _ (conj Hby Hmargin)))).
+  intros xs Hseq i Hi c Hc Hne. pose proof (Hby xs Hseq i Hi c Hc Hne).
+  pose proof (Hmargin (count xs i) (count_is_between x xs i Hseq Hi)). lra.
+Qed.
+
+Theorem check_parity_correct (x : file) (s : Z) (how : effort) (margin shift : Z) :
+  check_parity x s how margin shift = true -> file_tells_parity x margin shift.
+Proof.
+  unfold check_parity. rewrite !andb_true_iff, negb_true_iff, Z.ltb_lt. intros [[[Hkind Hsoft] Hpos] H].
+  assert (Hk : file_kind x = Parity) by (unfold is_parity in Hkind; now destruct (file_kind x)).
+  pose proof (checked_file _ _ _ _ _ H) as (Hnumbers & Hshaped & _).
+  assert (Hclasses : file_classes x = 2%nat) by (unfold well_shaped in Hshaped; cbn in Hshaped; rewrite Hk in Hshaped; tauto).
+  assert (Hshift : (0 <= shift)%Z).
+  { unfold answers_are_right in H. rewrite !andb_true_iff, !Z.leb_le in H. destruct H as [[[[[_ fit] _] Hs] _] _].
+    pose proof (s_not_negative x s fit). lia. }
+  refine (conj Hk (conj Hsoft (conj Hnumbers (conj Hshaped (conj _ _))))).
+  - apply Rdiv_lt_0_compat; [now apply IZR_lt|]. apply IZR_lt, Z.pow_pos_nonneg; lia.
+  - intros xs Hseq i Hi. cbn [L stored_model] in Hi.
+    assert (Hright : right_class x (count xs i) = (count xs i mod 2)%nat) by (unfold right_class; now rewrite Hk).
+    pose proof (Nat.mod_upper_bound (count xs i) 2 ltac:(lia)) as Hmod.
+    pose proof (answers_lead _ _ _ _ _ H xs Hseq i Hi (1 - count xs i mod 2)%nat) as Hlead.
+    rewrite Hright, Hclasses in Hlead. specialize (Hlead ltac:(lia) ltac:(lia)).
+    pose proof (count_is_between x xs i Hseq Hi) as Hcount. cbn [L stored_model] in Hcount.
+    unfold margin_of in Hlead. rewrite (nth_indep _ 0%Z margin), nth_repeat in Hlead by (rewrite repeat_length; lia). exact Hlead.
 Qed.

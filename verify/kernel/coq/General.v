@@ -161,7 +161,7 @@ Proof.
       (conj (shape1_by _ _) (conj (shape2_by _ _ _) (conj (shape1_by _ _) _)))))). cbn. lia.
   - apply (relations_count m (fun _ => 0) 1); try reflexivity; try (split; reflexivity); try lra.
     + cbn [Model.T m one_hot_model]. intros t s Ht Hs. rewrite Hread, Rmult_1_r, Rplus_0_l by assumption.
-      unfold score. cbn [Model.d m one_hot_model W_Q W_K].
+      unfold score, root. cbn [Model.d kind m one_hot_model W_Q W_K].
       rewrite (sum_ext _ _ (fun c => sqrt (INR d) * (delta t c * delta s c))).
       * rewrite sum_scale, sum_delta by lia. unfold delta. rewrite Nat.eqb_sym. field_simplify; [|lra].
         rewrite Nat.eqb_sym. destruct (s =? t)%nat; field; lra.
@@ -211,7 +211,7 @@ Proof.
     by (intros t j Ht Hj; unfold embedding; cbn [E one_dimension_less_model m]; now rewrite at2_by by lia).
   assert (Htimes : forall t W c, (t < T)%nat ->
     times m (embedding m t) W c = if (t =? T - 1)%nat then - sum (T - 1) (fun j => at2 W j c) else at2 W t c).
-  { intros t W c Ht. unfold times. cbn [Model.d m one_dimension_less_model].
+  { intros t W c Ht. unfold times. cbn [Model.d kind m one_dimension_less_model].
     rewrite <- (less_token_sum T t (fun j => at2 W j c) Ht). apply sum_ext. intros j Hj. now rewrite Hemb by lia. }
   assert (Hread : forall t, (t < T)%nat -> reading m t = if (t =? T - 1)%nat then - (INR T - 1) else 1).
   { intros t Ht. unfold reading. rewrite Htimes by assumption. cbn [W_1 m one_dimension_less_model].
@@ -234,7 +234,7 @@ Proof.
   assert (Hscore : forall t s, (t < T)%nat -> (s < T)%nat -> score m (embedding m t) (embedding m s) =
     if (t =? T - 1)%nat then (if (s =? T - 1)%nat then - (INR T - 1) / INR L else 1 / INR L)
     else if (s =? T - 1)%nat then 1 / INR L else less_scores T L t s).
-  { intros t s Ht Hs. unfold score. cbn [Model.d m one_dimension_less_model].
+  { intros t s Ht Hs. unfold score, root. cbn [Model.d kind m one_dimension_less_model].
     rewrite (sum_ext _ _ (fun c => sqrt (INR (T - 1)) * (less_token T s c *
       if (t =? T - 1)%nat then 1 / INR L else less_scores T L t c))).
     - rewrite sum_scale, less_token_sum by assumption. set (r := sqrt (INR (T - 1))) in *.

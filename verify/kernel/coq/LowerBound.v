@@ -94,7 +94,7 @@ Lemma hidden_does_not_mix (t s : nat) (mu : R) : (t < T m)%nat -> (s < T m)%nat 
     Rmax 0 (preactivation (one_of t s) n) = (1 - mu) * Rmax 0 (alone t n) + mu * Rmax 0 (alone s n)) -> False.
 Proof.
   intros Ht Hs Hne Hmu Hmix.
-  assert (Hsize : (first_count m <= 1 /\ L m < classes m + first_count m)%nat) by (unfold well_shaped in shapes; tauto).
+  assert (Hsize : (first_count m <= 1 /\ L m < classes m + first_count m)%nat) by (unfold well_shaped in shapes; rewrite is_dot in shapes; tauto).
   set (one := (1 - first_count m)%nat). set (all := (L m - first_count m)%nat).
   assert (Hlogit : forall c, logit m (one_of t s) 0 c
     = (1 - mu) * logit m (one_of t t) 0 c + mu * logit m (one_of s s) 0 c).

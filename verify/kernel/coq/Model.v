@@ -30,10 +30,10 @@ Definition total (l : list R) : R := fold_right Rplus 0 l.
 (* ---- The module ------------------------------------------------------------------------------------------ *)
 
 (* Lin mixes by a matrix A of its own; Dot by the scores of queries against keys; Bos does so with one more token,
-   BOS, in front of the sequence. *)
-Inductive mixing_kind := Lin | Dot | Bos.
+   BOS, in front of the sequence. Parity is Dot with scores that are not divided, and has the classes even and odd. *)
+Inductive mixing_kind := Lin | Dot | Bos | Parity.
 
-(* The sizes and the stored tensors. Class c stands for the count c + first_count. *)
+(* The sizes and the stored tensors. Class c stands for the count c + first_count; of Parity, 0 is even and 1 odd. *)
 Record model := {
   kind : mixing_kind;
   softmax : bool;        (* is a softmax applied to the scores? *)
@@ -46,8 +46,8 @@ Record model := {
   E : matrix;            (* T x d *)
   e_BOS : vector;        (* d, for Bos *)
   A : matrix;            (* L x L, for Lin *)
-  W_Q : matrix;          (* d x d, for Dot and Bos *)
-  W_K : matrix;          (* d x d, for Dot and Bos *)
+  W_Q : matrix;          (* d x d, for all but Lin *)
+  W_K : matrix;          (* d x d, for all but Lin *)
   W_1 : matrix;          (* d x p *)
   b_1 : vector;          (* p *)
   W_2 : matrix;          (* p x classes *)
@@ -73,9 +73,12 @@ Definition context (m : model) (x : list nat) : list embedded :=
 Definition times (m : model) (v : embedded) (W : matrix) : nat -> R :=
   fun c => sum (d m) (fun j => v j * at2 W j c).
 
+(* What scores are divided by. *)
+Definition root (m : model) : R := match kind m with Parity => 1 | _ => sqrt (INR (d m)) end.
+
 (* (q @ W_Q) . (k @ W_K) / sqrt d. *)
 Definition score (m : model) (q k : embedded) : R :=
-  sum (d m) (fun c => times m q (W_Q m) c * times m k (W_K m) c) / sqrt (INR (d m)).
+  sum (d m) (fun c => times m q (W_Q m) c * times m k (W_K m) c) / root m.
 
 (* Row i of the scores. *)
 Definition scores (m : model) (x : list nat) (i : nat) : list R :=
@@ -114,12 +117,15 @@ Definition well_shaped (m : model) : Prop :=
   shape2 (T m) (d m) (E m) /\
   match kind m with
   | Lin => shape2 (L m) (L m) (A m)
-  | Dot => shape2 (d m) (d m) (W_Q m) /\ shape2 (d m) (d m) (W_K m)
+  | Dot | Parity => shape2 (d m) (d m) (W_Q m) /\ shape2 (d m) (d m) (W_K m)
   | Bos => shape2 (d m) (d m) (W_Q m) /\ shape2 (d m) (d m) (W_K m) /\ shape1 (d m) (e_BOS m)
   end /\
   shape2 (d m) (p m) (W_1 m) /\ shape1 (p m) (b_1 m) /\
   shape2 (p m) (classes m) (W_2 m) /\ shape1 (classes m) (b_2 m) /\
-  (first_count m <= 1 /\ L m < classes m + first_count m /\ 1 <= d m)%nat.
+  match kind m with
+  | Parity => classes m = 2
+  | _ => first_count m <= 1 /\ L m < classes m + first_count m
+  end%nat /\ (1 <= d m)%nat.
 
 (* x is one of the T^L sequences. *)
 Definition is_sequence (m : model) (x : list nat) : Prop :=
@@ -142,3 +148,9 @@ Definition counts (m : model) : Prop :=
   forall i, (i < L m)%nat ->
   forall c, (c < classes m)%nat -> (c + first_count m <> count x i)%nat ->
   logit m x i c < logit m x i (count x i - first_count m).
+
+(* The same for a model that tells even counts (class 0) from odd ones (class 1). *)
+Definition tells_parity_by (m : model) (margin : nat -> R) : Prop :=
+  forall x, is_sequence m x ->
+  forall i, (i < L m)%nat ->
+  logit m x i (1 - count x i mod 2) + margin (count x i) <= logit m x i (count x i mod 2).

@@ -78,3 +78,11 @@ Definition file_counts (x : file) (margins : list Z) (shift : Z) : Prop :=
   counts (stored_model x) /\
   counts_by (stored_model x) (margin_of margins shift) /\
   (forall k, (1 <= k <= file_L x)%nat -> (0 < margin_of margins shift k)%R).
+
+(* The same of a parity model, by one positive margin. *)
+Definition file_tells_parity (x : file) (margin shift : Z) : Prop :=
+  file_kind x = Parity /\ file_softmax x = false /\
+  Forall (is_number (file_format x)) (words x) /\
+  well_shaped (stored_model x) /\
+  (0 < IZR margin / IZR (2 ^ shift))%R /\
+  tells_parity_by (stored_model x) (fun _ => IZR margin / IZR (2 ^ shift))%R.

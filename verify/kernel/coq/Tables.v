@@ -83,9 +83,9 @@ Proof. apply IZR_lt, Z.pow_pos_nonneg; [lia|apply s_not_negative]. Qed.
 
 Lemma stored_is_well_shaped : well_shaped m.
 Proof.
-  unfold shapes_hold in shapes. rewrite !andb_true_iff, !Nat.leb_le, Nat.ltb_lt in shapes.
+  unfold shapes_hold in shapes. rewrite !andb_true_iff in shapes.
   unfold well_shaped, shape2, shape1, m, stored_model, matrix_of, vector_of; cbn.
-  destruct shapes as [[[[[[[[HE Hmix] HW1] Hb1] HW2] Hb2] Hfc] Hcl] Hd].
+  destruct shapes as [[[[[[[HE Hmix] HW1] Hb1] HW2] Hb2] Hcl] Hd]. apply Nat.leb_le in Hd.
   fold (vector_of (file_format x)).
   assert (H2 : forall n k M, has_shape n k M = true ->
     length (map (vector_of (file_format x)) M) = n /\
@@ -93,8 +93,9 @@ Proof.
   assert (H1 : forall n (v : list Z), has_length n v = true -> length (map (value (file_format x)) v) = n)
     by (intros n v; apply has_length_map).
   refine (conj (H2 _ _ _ HE) (conj _ (conj (H2 _ _ _ HW1) (conj (H1 _ _ Hb1) (conj (H2 _ _ _ HW2) (conj (H1 _ _ Hb2)
-    (conj Hfc (conj Hcl Hd)))))))).
-  destruct (file_kind x); rewrite ?andb_true_iff in Hmix; auto; destruct Hmix; auto. destruct H; auto.
+    (conj _ Hd))))))).
+  - destruct (file_kind x); rewrite ?andb_true_iff in Hmix; auto; destruct Hmix; auto. destruct H; auto.
+  - destruct (file_kind x); rewrite ?andb_true_iff, ?Nat.eqb_eq, ?Nat.leb_le, ?Nat.ltb_lt in Hcl; auto.
 Qed.
 
 Lemma words_are_numbers : Forall (is_number (file_format x)) (words x).
@@ -117,7 +118,7 @@ Lemma tokens_table_shape :
   length (tokens_table x s) = all_tokens /\ Forall (fun row => length row = d m) (tokens_table x s).
 Proof.
   unfold shapes_hold in shapes. rewrite !andb_true_iff in shapes.
-  destruct shapes as [[[[[[[[HE Hmix] _] _] _] _] _] _] _].
+  destruct shapes as [[[[[[[HE Hmix] _] _] _] _] _] _].
   assert (Hlen : length (integers2 (file_format x) s (E_words x)) = file_T x)
     by exact (proj1 (has_shape_map _ _ (integer (file_format x) s) _ HE)).
   assert (Hrows : Forall (fun row => length row = file_d x) (integers2 (file_format x) s (E_words x)))
@@ -136,7 +137,7 @@ Proof.
   unfold words_fit in fit. rewrite !andb_true_iff in fit.
   unfold shapes_hold in shapes. rewrite !andb_true_iff in shapes.
   assert (HE : length (integers2 (file_format x) s (E_words x)) = T m).
-  { unfold integers2. destruct shapes as [[[[[[[[HE _] _] _] _] _] _] _] _].
+  { unfold integers2. destruct shapes as [[[[[[[HE _] _] _] _] _] _] _].
     unfold has_shape in HE. apply andb_true_iff in HE as [HE _]. unfold has_length in HE. apply Nat.eqb_eq in HE.
     rewrite map_length. exact HE. }
   unfold index_embedding, all_tokens, embedding, tokens_table, zat2 in *. unfold m in *. cbn [kind E e_BOS T stored_model] in *.
@@ -201,12 +202,13 @@ Proof. intros H. unfold products. rewrite (nth_map_in _ _ _ []) by assumption. a
 
 Lemma score_is_stored (t k : nat) : kind m <> Lin -> (t < all_tokens)%nat -> (k < all_tokens)%nat ->
   score m (index_embedding m t) (index_embedding m k)
-  = IZR (zat2 (scores_table x s) t k) / ((one * one * (one * one)) * sqrt (INR (d m))).
+  = IZR (zat2 (scores_table x s) t k) / ((one * one * (one * one)) * root m).
 Proof.
   intros Hkind Ht Hk. pose proof one_positive as Hone. pose proof s_not_negative as Hs.
   destruct tokens_table_shape as [Hlen Hrows].
-  assert (Hd : 0 < sqrt (INR (d m))).
-  { apply sqrt_lt_R0, lt_0_INR. pose proof stored_is_well_shaped as Hw. unfold well_shaped in Hw. lia. }
+  assert (Hd : 0 < root m).
+  { unfold root. pose proof stored_is_well_shaped as Hw. unfold well_shaped in Hw.
+    destruct (kind m); try lra; apply sqrt_lt_R0, lt_0_INR; lia. }
   unfold score. replace (zat2 (scores_table x s) t k) with
     (zdot (nth t (products (tokens_table x s) (columns (d m) (integers2 (file_format x) s (W_Q_words x)))) [])
           (nth k (products (tokens_table x s) (columns (d m) (integers2 (file_format x) s (W_K_words x)))) [])).
