@@ -68,7 +68,9 @@ PROMPTS, SHIFTED, MODULO = "--max-digits 4 --max-noise 3", "--task shifted --voc
 RNN = "tests/data/recurrent"
 MODELS = [
     Model("histogram", "histogram --model lin --T 8 --L 5", "histogram", "tests/data/trained_lin_T8_L5_d16_p16"),
-    Model("histogram", "histogram --model lin+sftm --T 8 --L 5", "histogram", "tests/data/trained_lin_sftm_T8_L5_d32_p32"),
+    Model(
+        "histogram", "histogram --model lin+sftm --T 8 --L 5", "histogram", "tests/data/trained_lin_sftm_T8_L5_d32_p32"
+    ),
     Model("histogram", "histogram --model dot --T 8 --L 5", "histogram", "tests/data/frontier/dot_T16_L5_d5"),
     Model("histogram", "histogram --model dot+sftm --T 8 --L 5", "histogram", "tests/data/frontier/dot+sftm_T16_L5_d3"),
     Model("histogram", "histogram --model bos --T 8 --L 5", "histogram", "tests/data/trained_bos_T4_L3_d4_p8"),
@@ -85,13 +87,19 @@ MODELS = [
     Model("contextual", "contextual --pe rope --length 5 --regions 1", "contextual --length 5"),
     Model("bidirectional", "bidirectional --length 5 --regions 1", "bidirectional --length 5"),
     Model("circuit", "circuit {}/xor.bench", "circuit {}/xor.bench"),
-    Model("language", "language (01)* --length 3", "language (01)* --length 3"),
+    Model("language", "language (01)* --length 4", "language (01)* --length 4"),
     Model("module", "module {}/largest.py", "module {}/largest.py"),
     Model("transformers", f"inductive {SHIFTED}", f"inductive {SHIFTED}"),
     Model("transformers", f"inductive --pe rope --length 8 {MODULO}", f"inductive --length 8 {MODULO}"),
-    Model("recurrent", f"inductive --model rnn {MODULO}", f"inductive --model rnn {MODULO}", f"{RNN}/rnn_seed3_stop0.5"),
-    Model("recurrent", f"inductive --model gru {MODULO}", f"inductive --model gru {MODULO}", f"{RNN}/gru_seed2_stop0.5"),
-    Model("recurrent", f"inductive --model lstm --length 100 {MODULO}", f"inductive --model lstm --length 100 {MODULO}"),
+    Model(
+        "recurrent", f"inductive --model rnn {MODULO}", f"inductive --model rnn {MODULO}", f"{RNN}/rnn_seed3_stop0.5"
+    ),
+    Model(
+        "recurrent", f"inductive --model gru {MODULO}", f"inductive --model gru {MODULO}", f"{RNN}/gru_seed2_stop0.5"
+    ),
+    Model(
+        "recurrent", f"inductive --model lstm --length 100 {MODULO}", f"inductive --model lstm --length 100 {MODULO}"
+    ),
 ]
 
 
@@ -143,7 +151,10 @@ def judged(words, folder):
     """One row: the verdict, what the check says, and both times."""
     code, text, proof = run([*words, "--save", folder, "--quiet"])
     if not (folder / "certificate.json").exists():
-        return {"verdict": "UNKNOWN" if code == 3 else "none", "reason": text.strip().splitlines()[-1][:300] if text.strip() else ""}
+        return {
+            "verdict": "UNKNOWN" if code == 3 else "none",
+            "reason": text.strip().splitlines()[-1][:300] if text.strip() else "",
+        }
     said = json.loads((folder / "certificate.json").read_text())
     began = time.process_time()
     answer = check_files(folder / "weights.safetensors")
@@ -171,7 +182,11 @@ def rows_of(model, folder, readings):
         changed(built, file, change)
         cases[name] = [*judge, "--weights", str(file)]
     if model.trained:
-        cases["trained"] = [*(model.trained_judge or model.judge).split(), "--weights", str(ROOT / f"{model.trained}.safetensors")]
+        cases["trained"] = [
+            *(model.trained_judge or model.judge).split(),
+            "--weights",
+            str(ROOT / f"{model.trained}.safetensors"),
+        ]
     for reading in readings:
         if reading not in model.readings:
             continue
@@ -203,9 +218,14 @@ def main():
                 (folder / file).write_text(text)
             run([*(w.format(folder) for w in model.build.split()), "--quiet"])  # what is imported and compiled once
             for row in rows_of(model, folder, args.readings.split(",")):
-                found = [x for x in found if [x[k] for k in row if k in KEYS] != [row[k] for k in row if k in KEYS]] + [row]
+                found = [x for x in found if [x[k] for k in row if k in KEYS] != [row[k] for k in row if k in KEYS]] + [
+                    row
+                ]
                 times = f"{row['proof']:8.3f} {row['check']:8.3f}" if "proof" in row else " " * 17
-                print(f"{model.build:45.45} {row['reading']:9} {row['case']:18} {row['verdict']:8} {times} {row.get('outcome', '-'):14} {row['reason']}", flush=True)
+                print(
+                    f"{model.build:45.45} {row['reading']:9} {row['case']:18} {row['verdict']:8} {times} {row.get('outcome', '-'):14} {row['reason']}",
+                    flush=True,
+                )
         if args.json:
             args.json.write_text(json.dumps(found, indent=1))
 
