@@ -1,14 +1,16 @@
 """Saved certificates of built, trained and mutated models, checked again: python -m tests.benchmarks.checked [TASK ...]
 
 For each task and reading: the verdict, the CPU seconds of the proof and of `verify check`, and what the check says.
---write puts the table into docs/benchmarks.md; --json FILE keeps the rows of the tasks that were run, and goes on there.
+--write puts the table into docs/benchmarks.md; --json FILE keeps the rows, and goes on from those that are there.
 """
 
 import argparse
+import collections
 import contextlib
 import io
 import json
 import random
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -65,7 +67,7 @@ class Model(NamedTuple):
 
 
 PROMPTS, SHIFTED, MODULO = "--max-digits 4 --max-noise 3", "--task shifted --vocabulary 4", "--task modular --modulus 3"
-RNN = "tests/data/recurrent"
+RNN, TEN = "tests/data/recurrent", "--task modular --modulus 10"
 MODELS = [
     Model("histogram", "histogram --model lin --T 8 --L 5", "histogram", "tests/data/trained_lin_T8_L5_d16_p16"),
     Model(
@@ -90,16 +92,8 @@ MODELS = [
     Model("language", "language (01)* --length 4", "language (01)* --length 4"),
     Model("module", "module {}/largest.py", "module {}/largest.py"),
     Model("transformers", f"inductive {SHIFTED}", f"inductive {SHIFTED}"),
-    Model("transformers", f"inductive --pe rope --length 8 {MODULO}", f"inductive --length 8 {MODULO}"),
-    Model(
-        "recurrent", f"inductive --model rnn {MODULO}", f"inductive --model rnn {MODULO}", f"{RNN}/rnn_seed3_stop0.5"
-    ),
-    Model(
-        "recurrent", f"inductive --model gru {MODULO}", f"inductive --model gru {MODULO}", f"{RNN}/gru_seed2_stop0.5"
-    ),
-    Model(
-        "recurrent", f"inductive --model lstm --length 100 {MODULO}", f"inductive --model lstm --length 100 {MODULO}"
-    ),
+    Model("transformers", f"inductive --pe rope --bos --length 8 {MODULO}", f"inductive --length 8 {MODULO}"),
+    Model("recurrent", f"inductive --model rnn {TEN}", f"inductive --model rnn {TEN}", f"{RNN}/rnn_seed3_stop0.5"),
 ]
 
 
@@ -201,12 +195,43 @@ def is_shown(row):
     return row.get("outcome") == "HOLDS" and row["check"] <= max(MOST_TIMES * row["proof"], MOST_SECONDS)
 
 
+def line_of(row):
+    """One row as it is printed."""
+    times = f"{row['proof']:8.3f} {row['check']:8.3f}" if "proof" in row else " " * 17
+    words = f"{row['model']:45.45} {row['reading']:9} {row['case']:18} {row['verdict']:8}"
+    return f"{words} {times} {row.get('outcome', '-'):14} {row['reason']}"
+
+
+def table(rows):
+    """Of each task and reading: how many certificates hold of those that decide something, and why others do not."""
+    lines = ["| task | reading | hold in time | of | most check / proof | slowest check | others |", "|" + "---|" * 7]
+    for task, reading in dict.fromkeys((row["task"], row["reading"]) for row in rows):
+        decided = [
+            row for row in rows
+            if (row["task"], row["reading"]) == (task, reading) and row["verdict"] in ("PROVED", "REFUTED")
+        ]  # fmt: skip
+        if not decided:
+            continue
+        held = [row for row in decided if is_shown(row)]
+        ratio = f"{max(row['check'] / row['proof'] for row in held):.1f}" if held else ""
+        slowest = f"{max(row['check'] for row in held):.2f} s" if held else ""
+        counted = collections.Counter(
+            f"{row['outcome']}: {re.sub(r'\b[0-9][0-9.e-]*', 'x', row['reason'])}"
+            for row in decided
+            if not is_shown(row)
+        )
+        others = "; ".join(f"{n} {why}" for why, n in counted.most_common())
+        lines.append(f"| {task} | {reading} | {len(held)} | {len(decided)} | {ratio} | {slowest} | {others} |")
+    return "\n".join(lines) + "\n"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tasks", nargs="*")
     parser.add_argument("--readings", default=",".join(READINGS))
     parser.add_argument("--only", default="", help="part of the words that build the model")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     found = json.loads(args.json.read_text()) if args.json and args.json.exists() else []
     for model in MODELS:
@@ -221,13 +246,12 @@ def main():
                 found = [x for x in found if [x[k] for k in row if k in KEYS] != [row[k] for k in row if k in KEYS]] + [
                     row
                 ]
-                times = f"{row['proof']:8.3f} {row['check']:8.3f}" if "proof" in row else " " * 17
-                print(
-                    f"{model.build:45.45} {row['reading']:9} {row['case']:18} {row['verdict']:8} {times} {row.get('outcome', '-'):14} {row['reason']}",
-                    flush=True,
-                )
+                print(line_of(row), flush=True)
         if args.json:
             args.json.write_text(json.dumps(found, indent=1))
+    if args.write:
+        before, rest = PAGE.read_text().split(MARKERS[0])
+        PAGE.write_text(before + MARKERS[0] + table(found) + MARKERS[1] + rest.split(MARKERS[1])[1])
 
 
 KEYS = ("task", "model", "reading", "case")
