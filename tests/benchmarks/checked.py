@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/benchmarks.md"
 MARKERS = ("<!-- checked: written by tests/benchmarks/checked.py -->\n", "<!-- end of checked -->\n")
 READINGS = ("real", "float64", "float32", "tf32", "bfloat16", "float16", "s8")
+NUMBER = re.compile(r"\b[0-9][0-9.e-]*")
 MOST_TIMES, MOST_SECONDS = 20, 60
 FILES = {
     "xor.bench": "INPUT(a)\nINPUT(b)\nOUTPUT(e)\nc = NAND(a, b)\nd = OR(a, b)\ne = AND(c, d)\n",
@@ -216,9 +217,7 @@ def table(rows):
         ratio = f"{max(row['check'] / row['proof'] for row in held):.1f}" if held else ""
         slowest = f"{max(row['check'] for row in held):.2f} s" if held else ""
         counted = collections.Counter(
-            f"{row['outcome']}: {re.sub(r'\b[0-9][0-9.e-]*', 'x', row['reason'])}"
-            for row in decided
-            if not is_shown(row)
+            f"{row['outcome']}: {NUMBER.sub('x', row['reason'])}" for row in decided if not is_shown(row)
         )
         others = "; ".join(f"{n} {why}" for why, n in counted.most_common())
         lines.append(f"| {task} | {reading} | {len(held)} | {len(decided)} | {ratio} | {slowest} | {others} |")

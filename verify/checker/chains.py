@@ -182,4 +182,5 @@ class Chain:
                 mean = sum((w * v for w, (v,) in zip(weights, values, strict=False)), arb(0)) / sum(weights, arb(0))
                 y.append(layer.after(at, x[p], mean))
             x = y
-        return at.number(x[-1][self.g])
+        found: arb = at.number(x[-1][self.g])
+        return found
