@@ -21,6 +21,7 @@ from constructions.circuits.weights import as_bytes
 from constructions.regular_language import from_regex, majority, unroll
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
+from verify.checker import circuits, languages
 from verify.checker.reading import NOT_CHECKABLE
 from verify.frame import decide
 from verify.tasks.circuit import dtype, proof, steps
@@ -259,6 +260,70 @@ def test_steps_that_no_input_brings():
     assert saved["verdict"] == "PROVED" and saved["harmless_differences"] > 0
     assert checked(weights, saved) == (0, "PROVED")
     assert checked(weights, saved | {"harmless_differences": 0})[0] == 1
+
+
+def wrong_language(reading):
+    """A language of three letters, whose AND reads too little: its unrolling, the file and the certificate."""
+    unrolling = unroll(from_regex("a(b|c)*", "abc"), 2)
+    parts = decompose(unrolling.circuit)
+    return (*decided(faulty_weights(parts), parts, reading, unrolling), parts)
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_languages_that_are_wrong_hold_and_other_strings_do_not(reading):
+    weights, saved, parts = wrong_language(reading)
+    case = saved["counterexample"]
+    assert saved["verdict"] == "REFUTED" and checked(weights, saved) == (0, "REFUTED")
+    bits = case["input"]
+    for input_, string in (
+        (bits, case["string"][::-1] if case["string"][0] != case["string"][1] else "cb"),
+        ("11" + bits[2:], "da"),
+        ("1" + bits, case["string"]),
+        ("2" + bits[1:], case["string"]),
+    ):
+        said = saved | {"counterexample": case | {"input": input_, "string": string}}
+        assert checked(weights, said)[0] == 1
+    assert checked(as_bytes(build(parts.circuit, s=3)), saved)[0] == 1  # of weights that are right
+    assert checked(weights, saved | {"accepted": "7"})[0] == 1
+    assert checked(weights, saved | {"inputs_covered": "9"})[0] == 1
+    assert checked(weights, saved | {"margin": 2 * saved["margin"] - 1})[0] == 1
+
+
+def test_a_string_that_is_read_backwards_is_found():
+    """Faults in the prover, and in the checker."""
+    with planted(type(unroll(from_regex("a", "abc"), 1)), "decode", "[::-1], 2)", ", 2)"):
+        weights, lied, _ = wrong_language("real")
+    weights, saved, _ = wrong_language("real")
+    is_told = lied["counterexample"]["string"] != saved["counterexample"]["string"]
+    assert is_told == (checked(weights, lied)[0] == 1) and is_told
+    with planted(languages, "spelled", "[::-1], 2)", ", 2)"), mock.patch.object(circuits, "spelled", languages.spelled):
+        assert checked(weights, saved)[0] == 1
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(4, 10), range(400)]), ids=str)
+def test_runs_of_wrong_steps_are_what_the_oracle_runs(seeds):
+    """Drawn circuits with mutated weights: a wrong step holds, also where attention is not sharp; a right one never."""
+    held = 0
+    for seed in seeds:
+        rng, parts = drawn(seed)
+        model = build(parts.circuit, s=2)
+        with torch.no_grad():
+            mutate(model, rng)
+            model.layers[0].W_Q.mul_(rng.choice([0.25, 1.0]))
+        weights, saved = decided(model, parts, "real")
+        if saved["verdict"] != "REFUTED":
+            continue
+        code, why = checked(weights, saved)
+        assert code == 0, (seed, why)
+        case, held = saved["counterexample"], held + 1
+        for bits in inputs(model.n):
+            for step in range(1, len(parts.circuit.gates) + 1):
+                said = saved | {"counterexample": case | {"input": "".join(map(str, bits)), "step": step}}
+                gates = [(kind, fan_in) for kind, fan_in, _ in parts.circuit.gates]
+                right = gate_values(gates, bits)
+                is_wrong = next_tokens(model.state_dict(), right[:-1])[model.n + step - 2] != right[model.n + step - 1]
+                assert is_wrong or checked(weights, said)[0] != 0, (seed, bits, step)
+    assert held
 
 
 # ---- faults in the prover

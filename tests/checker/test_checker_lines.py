@@ -51,6 +51,7 @@ PARTS = (
     "rounded_boxes",
     "one_string",
     "wrong_prompts",
+    "wrong_steps",
     "wrong_strings",
     "chains",
     "circuits",

@@ -136,10 +136,11 @@ class Chain:
     """Two layers on n + T - 1 positions. After the first, a stream depends on its token and on the one it looked at."""
 
     def __init__(self, at: Any, E: list[Row], P: list[Row], layers: Sequence[ChainLayer], n: int, g: int) -> None:
-        self.at, self.n, self.g, (first, self.last) = at, n, g, layers
+        self.at, self.n, self.g, self.layers, (first, self.last) = at, n, g, layers, layers
         x: list[dict[tuple[int, ...], Row]] = [
             {(t,): [at.plus(*y) for y in zip(E[t], row, strict=True)] for t in (0, 1)} for row in P
         ]
+        self.embedded = x
         self.first, mixed = self._head(first, x, 0)
         self.streams: list[dict[tuple[int, ...], Row]] = []
         for p, (a, share) in enumerate(self.first):
@@ -168,3 +169,18 @@ class Chain:
             if all(tokens[place] == x for place, x in zip(places, own + other, strict=True)):
                 row = self.last.after(self.at, self.streams[p][own], self.mixed(b, other, share))
                 yield tokens, self.at.number(row[self.g])
+
+    def run(self, tokens: Sequence[int]) -> arb:
+        """Coordinate g after all these tokens, in balls."""
+        at, x = self.at, [of[token,] for of, token in zip(self.embedded, tokens, strict=False)]
+        for layer in self.layers:
+            queries, keys, values = ([applied(at, W, row) for row in x] for W in (layer.W_Q, layer.W_K, layer.W_V))
+            y = []
+            for p, scores in enumerate(at.scores(queries, keys)):
+                top = max(float(s.mid()) for s in scores[: p + 1])
+                weights = [(s - top).exp() for s in scores[: p + 1]]
+                mean = sum((w * v for w, (v,) in zip(weights, values, strict=False)), arb(0)) / sum(weights, arb(0))
+                y.append(layer.after(at, x[p], mean))
+            x = y
+        found: arb = at.number(x[-1][self.g])
+        return found

@@ -7,7 +7,7 @@ from flint import arb, ctx
 
 from verify.checker.chains import Balls, Bits, Chain, ChainLayer
 from verify.checker.forwards import attended, fractions, of_embedded
-from verify.checker.languages import check_language
+from verify.checker.languages import check_language, spelled
 from verify.checker.netlists import Gates
 from verify.checker.reading import (
     NOT_CHECKABLE,
@@ -22,6 +22,7 @@ from verify.checker.reading import (
 from verify.checker.roundoff import READING, Reach, Roundoff, contract, exact, reading_of, rows_hull, still_due
 from verify.checker.statement import certificate_of, compare, verdict_of
 from verify.checker.table import IN_DTYPE, WRONG_STEP, walk
+from verify.checker.wrong_steps import refute
 
 MOST_POSITIONS, MOST_BITS = 2048, 12
 G = 3  # the coordinate that says the next token
@@ -52,8 +53,8 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     c = certificate_of("language" if is_language else "circuit", weights, certificate)
     verdict, fmt = reading_of(c) if c.get("reading") == READING else (verdict_of(c), None)
     is_wrong, is_known = verdict == "REFUTED", c.get("reading") in ("real", "bit-exact", READING)
-    is_known = is_known and c.get("method") == "certified" and not (is_language and is_wrong)
-    require(is_known, "runs, and languages that are wrong, are not checked", NOT_CHECKABLE)
+    is_known = is_known and c.get("method") == "certified"
+    require(is_known, "runs are not checked", NOT_CHECKABLE)
     require(isinstance(c.get("program"), dict), "program: was not kept", NOT_CHECKABLE)
     trusted, p, program = (
         walk(c, c["task"] + WRONG_STEP * is_wrong + IN_DTYPE * (fmt is not None)),
@@ -70,10 +71,8 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     compare(c, {"assumptions": said + [OF_LANGUAGE] * is_language})
     circuit = Gates(program, n, T)
     compare(c, {"statistics": circuit.statistics()})
-    if is_language:
-        check_language(circuit, program["automaton"], p, c)
-    else:
-        compare(c, {"inputs_covered": "1" if is_wrong else str(1 << circuit.inputs)})
+    strings = check_language(circuit, program["automaton"], p, c) if is_language else 1 << circuit.inputs
+    compare(c, {"inputs_covered": "1" if is_wrong else str(strings)})
     with ctx.workprec(128):
         margin, off = c["margin"], 0.0
         if fmt:
@@ -82,7 +81,8 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
             off = _off(Roundoff(fmt), W)
         chain = _chain(Balls() if is_real else Bits(s), W, n, k)
         if is_wrong:
-            _refute(chain, circuit, n, c, off)
+            compare(c["counterexample"], {"string": spelled(c["counterexample"]["input"], p)} if is_language else {})
+            refute(chain, circuit, n, c, off)
         else:
             _check_steps(chain, circuit, n, still_due(margin, off) if fmt else margin, c["harmless_differences"])
     return verdict, trusted
@@ -107,29 +107,6 @@ def _read(data: bytes) -> tuple[dict[str, Any], dict[str, int]]:
     is_right = dtype in WORDS and found == {name: (dtype, shape) for name, shape in shapes.items()}
     require(is_right and n + T > 1, "weights: shapes do not fit, or there is one position", UNREADABLE)
     return {name: rows_of(name, *tensor) if 0 not in tensor[1] else [] for name, tensor in tensors.items()}, sizes
-
-
-def _refute(chain: Chain, circuit: Gates, n: int, c: dict[str, Any], off: float) -> None:
-    """One step of one input, whose g is on the wrong side of 1/2 by more than all roundings can do."""
-    case, step, half = c["counterexample"], c["counterexample"]["step"], arb(0.5)
-    require(c["margin"] is not None, "a step that has no token is not checked", NOT_CHECKABLE)
-    is_input = len(case["input"]) == n and {*case["input"]} <= {*"01"} and 1 <= step <= len(circuit.steps)
-    require(is_input, f"counterexample: must have {n} bits and a step")
-    tokens = [*map(int, case["input"])]
-    for read in circuit.steps[:step]:
-        tokens.append(1 - tokens[read[0]] if len(read) == 1 else tokens[read[0]] & tokens[read[-1]])
-    due, of, answers = tokens[-1], circuit.steps[step - 1], chain.answers(n + step - 2)
-    (g,) = (g for seen, g in answers if all(tokens[place] == token for place, token in seen.items()))
-    ahead = g - half if due else half - g
-    require(not (ahead > off), f"counterexample: step {step} is right")
-    require(
-        bool(ahead <= -off if due else ahead < -off), "counterexample: whether it is wrong does not show", NOT_CHECKABLE
-    )
-    kind = "not" if len(of) == 1 else "and"
-    compare(case, {"expected": due, "computed": 1 - due, "predicted": 1 - due, "kind": kind})
-    digits = 0 if c["reading"] == "bit-exact" else arb(2) ** -29 * (1 + abs(ahead))  # nine of them
-    is_margin = c["margin"] <= 0 and not abs(ahead - arb(c["margin"])) > off + digits
-    require(is_margin, f"margin: is {c['margin']}, must be {ahead}")
 
 
 def _off(on: Roundoff, W: dict[str, Any]) -> float:
@@ -162,6 +139,7 @@ def _check_steps(chain: Chain, circuit: Gates, n: int, margin: float | None, dif
     """Each step writes its gate's value, whatever bits the tokens are that it looks at; g is so far from 1/2."""
     half, least = arb(0.5), arb(0 if margin is None else margin)
     require(0 <= least <= half, "margin: must be from 0 to 1/2")
+    left_open = ""
     for step, read in enumerate(circuit.steps):
         for tokens, g in chain.answers(n - 1 + step):
             is_seen = all(node in tokens for node in read)
@@ -169,6 +147,12 @@ def _check_steps(chain: Chain, circuit: Gates, n: int, margin: float | None, dif
             is_right = g - half >= least and g > half if due else half - g >= least
             if is_seen and is_right:
                 continue
-            require(bool(differing), f"margin: step {step + 1} is not shown to write {due} by it")
+            is_behind = not is_seen or (g - half < least or g <= half if due else half - g < least)
+            said = f"margin: step {step + 1} is not shown to write {due} by it"
+            require(bool(differing) or not is_behind, said)
+            if not differing:
+                left_open = left_open or said
+                continue
             require(is_seen, f"step {step + 1}: does not look at what its gate reads", NOT_CHECKABLE)
             require(not circuit.reaches(tokens), f"step {step + 1}: an input brings what differs there")
+    require(not left_open, left_open, NOT_CHECKABLE)

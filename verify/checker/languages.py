@@ -10,8 +10,11 @@ from verify.checker.statement import compare
 DEAD = -1  # where there is no transition
 
 
-def check_language(circuit: Gates, found: Any, p: dict[str, Any], c: dict[str, Any]) -> None:
-    """After each symbol, the nodes of the states are 1 at the automaton's state and 0 elsewhere; so is the output."""
+def check_language(circuit: Gates, found: Any, p: dict[str, Any], c: dict[str, Any]) -> int:
+    """How many strings there are.
+
+    After each symbol, the nodes of the states are 1 at the automaton's state and 0 elsewhere; so is the output.
+    """
     step, accepting, slices, length = found["step"], found["accepting"], found["slices"], p["length"]
     symbols, width = len(p["alphabet"]), max(1, (len(p["alphabet"]) - 1).bit_length())
     is_right = len({*p["alphabet"]}) == symbols > 0 and all(len(row) == symbols for row in step) and step != []
@@ -36,8 +39,19 @@ def check_language(circuit: Gates, found: Any, p: dict[str, Any], c: dict[str, A
     output = circuit.value(circuit.outputs[0], known, (1 << len(final)) - 1)
     require(output == word, "program: the output is not whether the string is accepted")
     accepted = sum(n for q, n in ways.items() if q in accepting)
-    compare(c, {"accepted": str(accepted), "inputs_covered": str(symbols**length)})
+    compare(c, {"accepted": str(accepted)})
     require(as_text(c["language"]).endswith(f' over {p["alphabet"]}, {len(step)} states"'), "language: is of others")
+    return int(symbols**length)
+
+
+def spelled(bits: str, p: dict[str, Any]) -> str:
+    """The string that the bits of an input stand for: of each symbol the lowest bit first. Raises: Refusal for none."""
+    alphabet, length = p["alphabet"], p["length"]
+    width = max(1, (len(alphabet) - 1).bit_length())
+    require(len(bits) == width * length and {*bits} <= {*"01"}, "counterexample: has not the bits of a string")
+    found = [int(bits[i : i + width][::-1], 2) for i in range(0, len(bits), width)]
+    require(all(a < len(alphabet) for a in found), "counterexample: its bits encode no string")
+    return "".join(alphabet[a] for a in found)
 
 
 def _one_hot(pairs: Any, states: list[int]) -> dict[int, int]:

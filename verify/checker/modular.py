@@ -6,7 +6,7 @@ from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
 from verify.checker.adder import Adder, how, in_dtype, least_gap, neurons, plus, read_adder, rounded
 from verify.checker.forwards import Head
-from verify.checker.reading import NOT_CHECKABLE, Refusal, require
+from verify.checker.reading import NOT_CHECKABLE, Refusal, read_tiles, require
 from verify.checker.reruns import check_answers
 from verify.checker.roundoff import Roundoff, opened, still_due
 from verify.checker.statement import certificate_of, compare, is_close
@@ -20,6 +20,8 @@ RIGHT = "right means: the class (a + b) mod P has strictly the largest logit"
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     c = certificate_of("modular", weights, certificate)
+    is_grokking = any(name.endswith("embed.W_E") for name in read_tiles(weights, {"BOOL": 1})[0])
+    require(not is_grokking, "a checkpoint of the grokking layout is not checked", NOT_CHECKABLE)
     (verdict, fmt, trusted), model = opened("modular", c), read_adder(weights)
     P = model.b_out.ncols()
     sizes = (model.E.nrows(), model.positions.nrows(), len(model.layers))

@@ -579,7 +579,7 @@ def _placed(kind: Table) -> Table:
     kept = {path: x for path, x in kind.items() if path.rpartition(".")[2].rstrip("?") not in others}
     del kept["tightest.regions"]
     kept.pop("counterexample.regions", None)
-    named = {"pe": "text", "decoder_mlp": "flag"}
+    named = {"pe": "text", "decoder_mlp": "flag", "construction": "text"}
     return kept | {
         "task": Field("text", "one of placed.TASKS, by placed.check"),
         "parameters.slope?": Field("number", HEADER),
@@ -612,9 +612,9 @@ CIRCUIT: Table = _real("circuits", **dict.fromkeys(["s", "n", "T", "k", "d"], "w
     "program.gates[][]": Field("text | whole", GATES),
 }
 WRONG_STEP = ", a wrong step"
-STEP = "run by circuits._refute"
+STEP = "run by wrong_steps.refute"
 CIRCUIT_WRONG: Table = CIRCUIT | {
-    "margin": Field("number | null", "by circuits._refute"),
+    "margin": Field("number | null", "by wrong_steps.refute"),
     "counterexample": Field("object", STEP),
     "counterexample.input": Field("text", STEP),
     **{f"counterexample.{name}": Field("whole", STEP) for name in ("step", "expected")},
@@ -636,11 +636,13 @@ LANGUAGE: Table = CIRCUIT | {
     "program.automaton.accepting[]": Field("whole", INDUCTION),
     "program.automaton.slices[][][]": Field("integer", INDUCTION),
 }  # fmt: skip
+LANGUAGE_WRONG: Table = LANGUAGE | CIRCUIT_WRONG | {"counterexample.string": Field("text", "by languages.spelled")}
 
 TABLES: dict[str, Table] = {
     "circuit": CIRCUIT,
     f"circuit{WRONG_STEP}": CIRCUIT_WRONG,
     "language": LANGUAGE,
+    f"language{WRONG_STEP}": LANGUAGE_WRONG,
     "histogram, proved": HISTOGRAM
     | {
         "margin_per_count": Field("list", "a bound, shown by splits.decide"),
@@ -764,7 +766,7 @@ TABLES |= {
         "parameters.precision": Field("text", STATED),
         "parameters.accumulate": Field("text | null", STATED),
     }
-    for task in ("circuit", f"circuit{WRONG_STEP}", "language")
+    for task in ("circuit", f"circuit{WRONG_STEP}", "language", f"language{WRONG_STEP}")
 }
 TABLES |= {
     f"transformer, {verdict}{IN_DTYPE}": TABLES[f"transformer, {verdict}"]

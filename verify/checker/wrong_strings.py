@@ -29,10 +29,12 @@ def refute(c: dict[str, Any], strings: Strings, prompts: int, gaps: Callable[[st
         row = gaps(text, bits)[prompt - 1]
         require(not all(x > 0 for x in row), f"counterexample: {text[:80]!r} is answered rightly at prompt {prompt}")
         if any(x <= 0 for x in row):
-            is_bound = c["margin"] <= 0 and any(x <= arb(c["margin"]) for x in row)
-            require(is_bound, f"margin: is {c['margin']}, must be at least {min(row, key=float)}, and not above zero")
-            return
-    raise Refusal("the sign of a difference of logits does not show", NOT_CHECKABLE)
+            is_above = all(x > arb(c["margin"]) for x in row)
+            said = f"margin: is {c['margin']}, must be at least {min(row, key=float)}, and not above zero"
+            require(c["margin"] <= 0 and not is_above, said)
+            if any(x <= arb(c["margin"]) for x in row):
+                return
+    raise Refusal("the sign of a difference of logits, or the margin, does not show", NOT_CHECKABLE)
 
 
 def gaps_in_dtype(

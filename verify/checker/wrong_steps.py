@@ -1,0 +1,37 @@
+"""Steps of a chain of thought that are wrong: one input is run, in balls or in constant bits."""
+
+from typing import Any
+
+from flint import arb
+
+from verify.checker.chains import Chain
+from verify.checker.netlists import Gates
+from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.statement import compare
+
+
+def refute(chain: Chain, circuit: Gates, n: int, c: dict[str, Any], off: float) -> None:
+    """One step of one input, whose g is on the wrong side of 1/2 by more than all roundings can do."""
+    case, step, half = c["counterexample"], c["counterexample"]["step"], arb(0.5)
+    require(c["margin"] is not None, "a step that has no token is not checked", NOT_CHECKABLE)
+    is_input = len(case["input"]) == n and {*case["input"]} <= {*"01"} and 1 <= step <= len(circuit.steps)
+    require(is_input, f"counterexample: must have {n} bits and a step")
+    tokens = [*map(int, case["input"])]
+    for read in circuit.steps[:step]:
+        tokens.append(1 - tokens[read[0]] if len(read) == 1 else tokens[read[0]] & tokens[read[-1]])
+    due, of = tokens.pop(), circuit.steps[step - 1]
+    if c["reading"] == "bit-exact":
+        answers = chain.answers(n + step - 2)
+        (g,) = (g for seen, g in answers if all(tokens[place] == token for place, token in seen.items()))
+    else:
+        g = chain.run(tokens)
+    ahead = g - half if due else half - g
+    require(not (ahead > off), f"counterexample: step {step} is right")
+    require(
+        bool(ahead <= -off if due else ahead < -off), "counterexample: whether it is wrong does not show", NOT_CHECKABLE
+    )
+    kind = "not" if len(of) == 1 else "and"
+    compare(case, {"expected": due, "computed": 1 - due, "predicted": 1 - due, "kind": kind})
+    digits = 0 if c["reading"] == "bit-exact" else arb(2) ** -29 * (1 + abs(ahead))  # nine of them
+    is_margin = c["margin"] <= 0 and not abs(ahead - arb(c["margin"])) > off + digits
+    require(is_margin, f"margin: is {c['margin']}, must be {ahead}")
