@@ -277,6 +277,9 @@ CIRCUITS = {  # a circuit or a language, how many bits there are, and the readin
     "circuit, float32": (lambda: Circuit("or", ("x", "y"), (Gate("or", (0, 1), "z"),), (("z", 2),)), 3, "float32"),
     "language, float64": (lambda: unroll(from_regex("(01)*", "01"), 2), 3, "float64"),
     "language": (lambda: unroll(from_regex("(01)*", "01"), 2), 2, "bits"),
+    "language, wrong": (lambda: unroll(from_regex("(01)*", "01"), 2), 2, "bits"),
+    "language, wrong, real": (lambda: unroll(from_regex("a|c", "abc"), 1), 3, "real"),
+    "language, wrong, float32": (lambda: unroll(from_regex("0*1", "01"), 2), 3, "float32"),
     "language, real": (lambda: unroll(from_regex("0|1", "01"), 1), 2, "real"),
 }  # fmt: skip
 IN_DTYPES = {  # a format, and whose model is read in it

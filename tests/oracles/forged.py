@@ -1098,14 +1098,14 @@ def circuit(tensors, about, c):
         say(c["inputs_covered"] == "1" and len(c["counterexample"]["input"]) == n, "inputs")
     elif c["task"] == "circuit":
         say(c["inputs_covered"] == str(2 ** program["inputs"]), "inputs")
-    else:
+    if c["task"] == "language":
         words(c, program, [row[program["outputs"][0]] for row in rows])
 
 
 def words(c, program, outputs):
     """What the automaton says of every string is what the circuit does, whose rows go through all inputs in order."""
     alphabet, length, automaton = c["parameters"]["alphabet"], c["parameters"]["length"], program["automaton"]
-    width, accepted = max(1, (len(alphabet) - 1).bit_length()), 0
+    width, accepted, written = max(1, (len(alphabet) - 1).bit_length()), 0, {}
     say(program["inputs"] == length * width, "symbols")
     for word in product(range(len(alphabet)), repeat=length):
         state, bits = 0, [a >> j & 1 for a in word for j in range(width)]
@@ -1114,4 +1114,9 @@ def words(c, program, outputs):
         accepted += state in automaton["accepting"]
         row = int("".join(map(str, bits)) or "0", 2)
         say(outputs[row] == (state in automaton["accepting"]), f"the string {word}")
-    say(c["accepted"] == str(accepted) and c["inputs_covered"] == str(len(alphabet) ** length), "how many")
+        written["".join(map(str, bits))] = "".join(alphabet[a] for a in word)
+    covered = "1" if c["verdict"] == "REFUTED" else str(len(alphabet) ** length)
+    say(c["accepted"] == str(accepted) and c["inputs_covered"] == covered, "how many")
+    if c["verdict"] == "REFUTED":
+        case = c["counterexample"]
+        say(written.get(case["input"][: length * width]) == case["string"], "the string that is wrong")

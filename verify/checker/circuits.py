@@ -7,7 +7,7 @@ from flint import arb, ctx
 
 from verify.checker.chains import Balls, Bits, Chain, ChainLayer
 from verify.checker.forwards import attended, fractions, of_embedded
-from verify.checker.languages import check_language
+from verify.checker.languages import check_language, string_of
 from verify.checker.netlists import Gates
 from verify.checker.reading import (
     NOT_CHECKABLE,
@@ -52,8 +52,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     c = certificate_of("language" if is_language else "circuit", weights, certificate)
     verdict, fmt = reading_of(c) if c.get("reading") == READING else (verdict_of(c), None)
     is_wrong, is_known = verdict == "REFUTED", c.get("reading") in ("real", "bit-exact", READING)
-    is_known = is_known and c.get("method") == "certified" and not (is_language and is_wrong)
-    require(is_known, "runs, and languages that are wrong, are not checked", NOT_CHECKABLE)
+    require(is_known and c.get("method") == "certified", "runs are not checked", NOT_CHECKABLE)
     require(isinstance(c.get("program"), dict), "program: was not kept", NOT_CHECKABLE)
     trusted, p, program = (
         walk(c, c["task"] + WRONG_STEP * is_wrong + IN_DTYPE * (fmt is not None)),
@@ -70,10 +69,8 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     compare(c, {"assumptions": said + [OF_LANGUAGE] * is_language})
     circuit = Gates(program, n, T)
     compare(c, {"statistics": circuit.statistics()})
-    if is_language:
-        check_language(circuit, program["automaton"], p, c)
-    else:
-        compare(c, {"inputs_covered": "1" if is_wrong else str(1 << circuit.inputs)})
+    inputs = check_language(circuit, program["automaton"], p, c) if is_language else 1 << circuit.inputs
+    compare(c, {"inputs_covered": "1" if is_wrong else str(inputs)})
     with ctx.workprec(128):
         margin, off = c["margin"], 0.0
         if fmt:
@@ -83,6 +80,10 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         chain = _chain(Balls() if is_real else Bits(s), W, n, k)
         if is_wrong:
             _refute(chain, circuit, n, c, off)
+            if is_language:
+                compare(
+                    c["counterexample"], {"string": string_of(c["counterexample"]["input"], p["alphabet"], p["length"])}
+                )
         else:
             _check_steps(chain, circuit, n, still_due(margin, off) if fmt else margin, c["harmless_differences"])
     return verdict, trusted

@@ -10,8 +10,9 @@ from verify.checker.statement import compare
 DEAD = -1  # where there is no transition
 
 
-def check_language(circuit: Gates, found: Any, p: dict[str, Any], c: dict[str, Any]) -> None:
-    """After each symbol, the nodes of the states are 1 at the automaton's state and 0 elsewhere; so is the output."""
+def check_language(circuit: Gates, found: Any, p: dict[str, Any], c: dict[str, Any]) -> int:
+    """How many strings there are. After each symbol, the nodes of the states are 1 at the automaton's state and 0
+    elsewhere, and the output is whether it is accepting."""
     step, accepting, slices, length = found["step"], found["accepting"], found["slices"], p["length"]
     symbols, width = len(p["alphabet"]), max(1, (len(p["alphabet"]) - 1).bit_length())
     is_right = len({*p["alphabet"]}) == symbols > 0 and all(len(row) == symbols for row in step) and step != []
@@ -36,8 +37,17 @@ def check_language(circuit: Gates, found: Any, p: dict[str, Any], c: dict[str, A
     output = circuit.value(circuit.outputs[0], known, (1 << len(final)) - 1)
     require(output == word, "program: the output is not whether the string is accepted")
     accepted = sum(n for q, n in ways.items() if q in accepting)
-    compare(c, {"accepted": str(accepted), "inputs_covered": str(symbols**length)})
+    compare(c, {"accepted": str(accepted)})
     require(as_text(c["language"]).endswith(f' over {p["alphabet"]}, {len(step)} states"'), "language: is of others")
+    return int(symbols**length)
+
+
+def string_of(bits: str, alphabet: str, length: int) -> str:
+    """The string that these bits write, a symbol's least digit first. Raises: Refusal where they write none."""
+    width = max(1, (len(alphabet) - 1).bit_length())
+    numbers = [int(bits[t * width : (t + 1) * width][::-1], 2) for t in range(length)]
+    require(max(numbers, default=0) < len(alphabet), "counterexample: its bits write no string")
+    return "".join(alphabet[i] for i in numbers)
 
 
 def _one_hot(pairs: Any, states: list[int]) -> dict[int, int]:

@@ -589,6 +589,8 @@ def _placed(kind: Table) -> Table:
 
 
 GATES, INDUCTION = "by netlists.Gates", "by languages.check_language"
+AUTOMATON = "the statement that is decided, by languages.check_language"
+NODES = "which nodes are the states, a witness, by languages.check_language"
 CIRCUIT: Table = _real("circuits", **dict.fromkeys(["s", "n", "T", "k", "d"], "whole")) | {
     "task": Field("text", "equals circuit or language"),
     "parameters.circuit": _trusted("text", "that the program is the file's circuit", "which file was read"),
@@ -613,7 +615,7 @@ CIRCUIT: Table = _real("circuits", **dict.fromkeys(["s", "n", "T", "k", "d"], "w
 }
 WRONG_STEP = ", a wrong step"
 STEP = "run by circuits._refute"
-CIRCUIT_WRONG: Table = CIRCUIT | {
+IS_WRONG: Table = {
     "margin": Field("number | null", "by circuits._refute"),
     "counterexample": Field("object", STEP),
     "counterexample.input": Field("text", STEP),
@@ -629,18 +631,21 @@ LANGUAGE: Table = CIRCUIT | {
     "parameters.alphabet": Field("text", INDUCTION),
     "language": _trusted("text", "that the automaton is the language's", "its name; the states are counted"),
     "accepted": Field("text", INDUCTION),
-    "program.automaton": Field("object", INDUCTION),
-    **{f"program.automaton.{name}": Field("list", INDUCTION)
-       for name in ("step", "step[]", "accepting", "slices", "slices[]", "slices[][]")},
-    "program.automaton.step[][]": Field("integer", INDUCTION),
-    "program.automaton.accepting[]": Field("whole", INDUCTION),
-    "program.automaton.slices[][][]": Field("integer", INDUCTION),
-}  # fmt: skip
+    "program.automaton": Field("object", AUTOMATON),
+    **{f"program.automaton.{name}": Field("list", AUTOMATON) for name in ("step", "step[]", "accepting")},
+    **{f"program.automaton.{name}": Field("list", NODES) for name in ("slices", "slices[]", "slices[][]")},
+    "program.automaton.step[][]": Field("integer", AUTOMATON),
+    "program.automaton.accepting[]": Field("whole", AUTOMATON),
+    "program.automaton.slices[][][]": Field("integer", NODES),
+}
 
 TABLES: dict[str, Table] = {
     "circuit": CIRCUIT,
-    f"circuit{WRONG_STEP}": CIRCUIT_WRONG,
+    f"circuit{WRONG_STEP}": CIRCUIT | IS_WRONG,
     "language": LANGUAGE,
+    f"language{WRONG_STEP}": LANGUAGE
+    | IS_WRONG
+    | {"counterexample.string": Field("text", "what the input's bits write, by languages.string_of")},
     "histogram, proved": HISTOGRAM
     | {
         "margin_per_count": Field("list", "a bound, shown by splits.decide"),
@@ -764,7 +769,7 @@ TABLES |= {
         "parameters.precision": Field("text", STATED),
         "parameters.accumulate": Field("text | null", STATED),
     }
-    for task in ("circuit", f"circuit{WRONG_STEP}", "language")
+    for task in ("circuit", f"circuit{WRONG_STEP}", "language", f"language{WRONG_STEP}")
 }
 TABLES |= {
     f"transformer, {verdict}{IN_DTYPE}": TABLES[f"transformer, {verdict}"]
