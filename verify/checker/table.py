@@ -665,6 +665,8 @@ TABLES: dict[str, Table] = {
     "line, fractions that repeat": TURNS,
     "line, states of a run that repeat": STATES,
     "strings": INDUCTIVE,
+    "strings, between two numbers": INDUCTIVE
+    | {"sets_found": _trusted("anything", "sets_found", "how many cases the prover met")},
     "strings, wrong": WRONG_STRING,
     "strings, one wrong": ONE_STRING,
     "strings, block by block": BLOCKS,
