@@ -15,6 +15,7 @@ from oracles.forged import falsehood
 from test_forgeries import outcome
 
 from constructions.recurrent import diagonal, gated
+from constructions.recurrent.linear import LinearModel
 from tests.oracles.loose_gates import LooseGates
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
@@ -22,6 +23,7 @@ from verify.arithmetic.readings import reading_of
 from verify.checker import computed_gates, formats, rounded
 from verify.checker.computed_gates import ComputedStrings
 from verify.checker.reading import NOT_CHECKABLE
+from verify.checker.rounded_runs import ReplayedRun
 from verify.frame import decide
 from verify.frame.decide import Effort, certify
 from verify.tasks.recurrent import turned
@@ -53,6 +55,24 @@ def test_certificates_hold_and_margins_that_are_larger_do_not(name):
     numbers[-1] ^= 0x40
     fitted = c | {"weights_sha256": hashlib.sha256(bytes(numbers)).hexdigest()}
     assert outcome(bytes(numbers), json.dumps(fitted))[0] != 0
+
+
+def of_relu():
+    """A state space h' = 1 - 2 h that counts modulo 2, and a run of it with ReLU, which does not: certificate, weights."""
+    model = LinearModel("ssm", *(torch.tensor(x) for x in ([[-2.0]], [1.0], [[1.0], [-1.0]], [0.0, 0.0])))
+    weights = bytes_of(model)
+    c = json.loads(certify(modular(model, 2, 9), reading_of("bfloat16"), Effort(budget=2)).about(weights).to_json())
+    case = {"input": [0, 0], "length": 2, "expected": 2, "predicted": 1, "float64_predicts": 1, "is_first": True}
+    run = {"numbers": [[1.0, 1.0], [-1.0, 0.0]], "logits": [0.0, 0.0]}
+    c |= {"verdict": "REFUTED", "margin": 0.0, "inputs_covered": "1", "tightest": None, "right_to": 1, "run": run}
+    return weights, c | {"counterexample": case | {"evaluation": "one"}}
+
+
+def test_a_run_of_another_network_refutes_nothing():
+    weights, c = of_relu()
+    assert outcome(weights, json.dumps(c))[0] == NOT_CHECKABLE
+    with planted(ReplayedRun, "__init__", ' and net.activation != "none"', ""):
+        assert outcome(weights, json.dumps(c))[0] == 0  # 1, then max(0, 1 - 2), a tie
 
 
 # ---- evaluations, drawn
