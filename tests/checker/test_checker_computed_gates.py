@@ -58,7 +58,7 @@ def test_certificates_hold_and_margins_that_are_larger_do_not(name):
 
 
 def of_relu():
-    """A state space h' = 1 - 2 h that counts modulo 2, and a run of it with ReLU, which does not: certificate, weights."""
+    """A state space h' = 1 - 2 h that counts modulo 2, and a certificate with a run of it with ReLU, which does not."""
     model = LinearModel("ssm", *(torch.tensor(x) for x in ([[-2.0]], [1.0], [[1.0], [-1.0]], [0.0, 0.0])))
     weights = bytes_of(model)
     c = json.loads(certify(modular(model, 2, 9), reading_of("bfloat16"), Effort(budget=2)).about(weights).to_json())
@@ -150,7 +150,7 @@ def _are_in(logits, found, right):
 
 @pytest.mark.parametrize("name", first(1, ["bfloat16", "float16", "float32"]))
 def test_drawn_evaluations_stay_within_what_the_checker_says(name):
-    assert all(inside(seed, name) for seed in range(6 if name == "bfloat16" else 30))
+    assert all(inside(seed, name) for seed in range(3 if name == "bfloat16" else 30))
 
 
 FAULTS = [

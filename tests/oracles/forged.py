@@ -426,11 +426,7 @@ def loosely(tensors, c, due, K):
     """Every short input, and drawn longer ones, has the margin in some evaluations."""
     length = 10**9 if c["length"] == "all" else c["length"]
     for run in drawn_runs(tensors, c):
-        lines = (
-            [(0,) * min(length, LINE)]
-            if K == 1
-            else [*product(range(K), repeat=min(length, 3))]
-        )
+        lines = [(0,) * min(length, LINE)] if K == 1 else [*product(range(K), repeat=min(length, 3))]
         lines += [tuple(run.draw.choices(range(K), k=min(length, 20))) for _ in range(4 * (K > 1))]
         for tokens in lines:
             h = run.start()
