@@ -18,7 +18,7 @@ from test_checker_real import outcome
 from constructions.circuit_simulation import build
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.circuits.weights import as_bytes
-from constructions.regular_language import from_regex, majority, unroll
+from constructions.regular_language import Unrolling, from_regex, majority, unroll
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
 from verify.checker import circuits, languages
@@ -250,6 +250,31 @@ def test_languages_hold_and_changed_automata_do_not(automaton):
         refused += code != 0
         assert code != 0 or is_the_language(said)
     assert refused
+
+
+@pytest.mark.parametrize("reading", first(1, READINGS))
+def test_wrong_languages_hold_and_other_strings_do_not(reading):
+    """A wrong step at bits that write a string; at others, with another string, or of a prover that reads bits in
+    another order, it is refused."""
+    unrolling = unroll(from_regex("a|c", "abc"), 1)
+    parts = decompose(unrolling.circuit)
+    model = build(parts.circuit, s=3)
+    with torch.no_grad():
+        model.layers[1].b_1[1] += 1.0
+    weights, saved = decided(model, parts, reading, unrolling)
+    case = saved["counterexample"]
+    assert (case["input"], case["string"]) == ("10", "b") and checked(weights, saved) == (0, "REFUTED")
+    none = checked(weights, saved | {"counterexample": case | {"input": "11"}})
+    assert none == (1, "counterexample: its bits encode no string")
+    for name, value in (("string", "c"), ("string", ""), ("input", "00")):
+        assert checked(weights, saved | {"counterexample": case | {name: value}})[0] == 1
+    assert checked(weights, saved | {"inputs_covered": "3"})[0] == 1
+    assert checked(as_bytes(build(parts.circuit, s=3)), saved)[0] == 1
+    with planted(Unrolling, "decode", "[::-1]", ""):
+        weights, faulty = decided(model, parts, reading, unrolling)
+    assert faulty["counterexample"]["string"] == "c" and checked(weights, faulty)[0] == 1
+    with planted(circuits, "spelled", "[::-1]", ""):
+        assert checked(weights, saved)[0] == 1 and checked(weights, faulty)[0] == 0
 
 
 def test_steps_that_no_input_brings():

@@ -47,6 +47,7 @@ PARTS = (
     "reruns",
     "rounded_operations",
     "rounded_lines",
+    "computed_gates",
     "rounded_runs",
     "rounded_boxes",
     "one_string",

@@ -6,12 +6,15 @@ from unittest import mock
 import pytest
 from models import certificates
 from models.certificates import HISTOGRAMS, in_bits, in_dtype
+from models.random_models import random_model
 from models.selection import first
 from oracles import graph_in_dtype
 from oracles.forged import falsehood
+from oracles.histogram import all_wrong_pairs
 from test_checker_modules import adder
 from test_checker_modules_in_dtype import of_module
 from test_checker_real import outcome
+from test_splits import only_split, saved
 
 from constructions import checkpoint
 from tests.planted import planted
@@ -20,9 +23,11 @@ from verify.engine.guard import Guard
 from verify.frame import decide
 from verify.tasks.count01.heads import separability
 from verify.tasks.count01.verdict import Count01
-from verify.tasks.histogram import vertices
+from verify.tasks.histogram import branch_and_bound, judging, regions, vertices
+from verify.tasks.histogram.branch_and_bound import RegionSearch
 from verify.tasks.histogram.problem import Histogram
 from verify.tasks.histogram.proof import certify
+from verify.tasks.histogram.relaxation import Relaxation
 from verify.tasks.inductive.task import Counting
 
 NO_RUNS = {"_compared": lambda finding, *_: finding}  # beside a proof, which would contradict it
@@ -68,6 +73,33 @@ def test_a_false_proof_is_refused(name):
         weights, text = save()
     assert json.loads(text)["verdict"] == "PROVED" and falsehood(weights, text)
     assert outcome(weights, text)[0] == 1
+
+
+OF_SPLITS = {  # a model whose search splits its multisets, the fault, and what the certificate then says
+    "wrong multisets closed as right": (9, (RegionSearch, "_add_wrong", "    self.wrong_pairs += ",
+        "    return self.record.close(regions.part, RIGHT)\n    self.wrong_pairs += "), "PROVED"),
+    "the size of a difference": (2, (judging, "judge", "= found - errors", "= np.abs(found) - errors"), "REFUTED"),
+    "any of the positions": (51, (Relaxation, "least_differences", "bases.min(1)", "bases.max(1) + 0.001"), "REFUTED"),
+    "halves that both get the same": (4, (regions, "halves", "(n[parent] - first)", "first"), "REFUTED"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", first(2, OF_SPLITS))
+def test_a_false_search_that_splits_is_refused(name, monkeypatch):
+    """A proof of what is wrong somewhere, or too few wrong pairs: enumeration calls it false, and the checker too."""
+    only_split(monkeypatch)
+    monkeypatch.setattr(decide, "_compared", NO_RUNS["_compared"])
+    seed, fault, verdict = OF_SPLITS[name]
+    due = len(all_wrong_pairs(random_model(seed)))
+    weights, right = saved(random_model(seed))
+    assert right["wrong_pairs"] == str(due) and outcome(weights, json.dumps(right))[0] == 0
+    with planted(*fault):
+        for module in (judging, regions):
+            if fault[0] is module:  # which the search has by its name
+                monkeypatch.setattr(branch_and_bound, fault[1], getattr(module, fault[1]))
+        weights, faulty = saved(random_model(seed))
+    assert faulty["verdict"] == verdict and int(faulty["wrong_pairs"]) != due
+    assert outcome(weights, json.dumps(faulty))[0] == 1
 
 
 @pytest.mark.deep

@@ -216,7 +216,7 @@ FORGED = {  # a case, what is changed, and a fault in the checker with which it 
     "another length": ("a run, rounded", ten_later, rounded_runs, "decide", "len(rows) == n", "True"),
     "a margin of all lengths": ("up to a length", no_more(1.001), LINE, "right_to", "low >= margin and", ""),
     "a margin in every order": (
-        "wrong in every order", no_more(1.01), rounded_lines, "wrong_in_every_order",
+        "wrong in every order", no_more(1.01), LINE, "_wrong_in_every_order",
         "bool(high <= arb(margin))", "True",
     ),
     "boxes of another format": ("boxes", in_float32, rounded_boxes, "for_ever", "is_within(after, box)", "True"),

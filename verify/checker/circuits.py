@@ -53,14 +53,10 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     c = certificate_of("language" if is_language else "circuit", weights, certificate)
     verdict, fmt = reading_of(c) if c.get("reading") == READING else (verdict_of(c), None)
     is_wrong, is_known = verdict == "REFUTED", c.get("reading") in ("real", "bit-exact", READING)
-    is_known = is_known and c.get("method") == "certified"
-    require(is_known, "runs are not checked", NOT_CHECKABLE)
+    require(is_known and c.get("method") == "certified", "runs are not checked", NOT_CHECKABLE)
     require(isinstance(c.get("program"), dict), "program: was not kept", NOT_CHECKABLE)
-    trusted, p, program = (
-        walk(c, c["task"] + WRONG_STEP * is_wrong + IN_DTYPE * (fmt is not None)),
-        c["parameters"],
-        c["program"],
-    )
+    trusted = walk(c, c["task"] + WRONG_STEP * is_wrong + IN_DTYPE * (fmt is not None))
+    p, program = c["parameters"], c["program"]
     is_real, (W, sizes) = c["reading"] != "bit-exact", _read(weights)
     s, n, T, k, d = (p[name] for name in ("s", "n", "T", "k", "d"))
     compare(p, {"n": sizes["n"], "T": sizes["T"], "k": (n + T - 1).bit_length(), "d": 3 * k + 6})

@@ -13,8 +13,8 @@ KINDS = {"mamba": ("A", "delta", "B", "C"), "rwkv": ("w", "k", "v", "r")}
 BITS, MOST_STEPS = 400, 20_000
 
 
-def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
-    """Checks a proof, or a wrong input, in real arithmetic."""
+def of_file(weights: bytes, said: dict[str, Any]) -> dict[str, list[list[float]]]:
+    """The file's tables by their names, and the readout's."""
     kind = said["model"]
     tensors, about = read_tensors(weights)
     names = [*(f"cell.{name}" for name in KINDS[kind]), "readout.weight", "readout.bias"]
@@ -23,13 +23,21 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     tables = tables_of(tensors, ("cell.A",))
     rows = {name.rpartition(".")[2] if "cell" in name else name: tables[name] for name in names}
     V, b = rows["readout.weight"], rows["readout.bias"][0]
+    widths = {len(row) for name, table in rows.items() if name != "readout.bias" for row in table}
+    heights = {len(rows[name]) for name in KINDS[kind] if name != "A"}
+    require(len(widths) == len(heights) == 1 and len(V) == len(b), "shapes do not fit", UNREADABLE)
     shape = {"units": len(V[0]), "layers": 1, "dtype": WORDS[tensors["readout.weight"][0]][0]}
     for name, value in shape.items():
         require(said.get(name) == value, f"parameters: {name} is {said.get(name)!r}, and the file has {value!r}")
+    return rows
+
+
+def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+    """Checks a proof, or a wrong input, in real arithmetic."""
+    rows = of_file(weights, said)
+    V, b = rows["readout.weight"], rows["readout.bias"][0]
     with ctx.workprec(BITS):
-        keep, add, read = _tables(kind, rows)
-        is_whole = len({len(row) for table in (keep, add, read) for row in table} | {len(V[0])}) == 1
-        require(is_whole and len(V) == len(b), "shapes do not fit", UNREADABLE)
+        keep, add, read = _tables(said["model"], rows)
         if said.get("task") == "selective":
             K, C = said.get("types"), said.get("max_count")
             is_task = type(K) is int and type(C) is int and K == len(keep) == len(V[0]) and len(b) == C + 1

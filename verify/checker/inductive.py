@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from verify.checker import (
+    computed_gates,
     counting,
     gated,
     linear,
@@ -66,12 +67,14 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
     require(method == "certified", f"a run by method {method!r} is not repeated", NOT_CHECKABLE)
     require(reading in ("real", "dtype, any order"), f"the reading {reading!r} is not checked", NOT_CHECKABLE)
     require("accumulate" not in said, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
-    require("sets_found" not in c, "proofs by sets of states are not checked", NOT_CHECKABLE)
     require("neurons" not in said, "neurons after a recurrence are not checked", NOT_CHECKABLE)
     wrong = ", wrong" * (c["verdict"] == "REFUTED")
-    if model in gated.KINDS:
-        require(reading == "real", f"the reading {reading!r} is not checked", NOT_CHECKABLE)
+    if model in gated.KINDS or model == "s4":
         require("invariant" not in c, "invariants of such cells are not checked", NOT_CHECKABLE)
+        if reading != "real":
+            return _in_format(c, task in SELECTIVE, wrong), computed_gates.decide
+    require("sets_found" not in c, "proofs by sets of states are not checked", NOT_CHECKABLE)
+    if model in gated.KINDS:
         return ("strings" if task in SELECTIVE else "line") + wrong, gated.decide
     if task in SELECTIVE and wrong and reading == "real" and c["argument"] == one_string.ARGUMENT:
         require(model in recurrent.GATES, f"strings of {model!r} are not run", NOT_CHECKABLE)
@@ -85,11 +88,11 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
         if wrong:
             require(c["margin"] is not None, "answers that are no numbers are not checked", NOT_CHECKABLE)
             if "evaluation" not in c["counterexample"]:
-                return "line, wrong", rounded_lines.wrong_in_every_order
+                return "line, wrong", rounded_lines.decide
             require("run" in c, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
             return "line, wrong in a run", rounded_runs.decide
         if not for_ever:
-            return "line", rounded_lines.finite
+            return "line", rounded_lines.decide
         if "boxes" in c:
             return "line, for ever by boxes", rounded_boxes.for_ever
         require("invariant" in c, "proofs whose ellipsoids or boxes are not saved are not checked", NOT_CHECKABLE)
@@ -101,3 +104,12 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
         return "line" + (wrong or for_ever and ", fractions that repeat"), linear.exact
     require(model in recurrent.GATES, f"parameters: no recurrent model, but {model!r}", NOT_CHECKABLE)
     return "line" + (wrong or for_ever), recurrent.decide
+
+
+def _in_format(c: dict[str, Any], is_of_strings: bool, wrong: str) -> str:
+    """The kind of a certificate about gated decays or a rotation in a format."""
+    is_run = wrong and "evaluation" in c["counterexample"]
+    require(not is_run, "runs of such cells are not repeated", NOT_CHECKABLE)
+    require(is_of_strings == ("sets_found" in c), "proofs without sets of states are not checked", NOT_CHECKABLE)
+    require(not (wrong and is_of_strings), "wrong strings of such cells are not run", NOT_CHECKABLE)
+    return "strings, between two numbers" if is_of_strings else "line" + wrong

@@ -7,10 +7,21 @@ c = 1/(1 - e^(i omega)), so a difference of two logits is E + |w| cos(arg w + om
 from collections.abc import Callable
 from typing import Any
 
-from flint import acb, arb, ctx, fmpq, fmpq_mat
+from flint import acb, arb, arb_mat, ctx, fmpq, fmpq_mat
 
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require, tables_of
-from verify.checker.recurrent import due_of, is_line, network, positive_margin, predicts
+from verify.checker.recurrent import (
+    MOST_STATE,
+    StoredLayer,
+    StoredNetwork,
+    due_of,
+    is_line,
+    matrix,
+    network,
+    positive_margin,
+    predicts,
+    vector,
+)
 
 KINDS = ("ssm", "decay")
 MOST_STEPS, MOST_BITS = 100_000, 1 << 14
@@ -67,6 +78,17 @@ def _stepped(weights: bytes, said: dict[str, Any]) -> tuple[fmpq_mat, Step, fmpq
         return fmpq_mat(h.nrows(), 1, [max(fmpq(0), x) for row in (W * h + given).tolist() for x in row])
 
     return fmpq_mat(net.hidden, 1), step, _of_balls(net.V), _column(net.b)
+
+
+def as_layer(weights: bytes, said: dict[str, Any]) -> StoredNetwork:
+    """A state space as a recurrent layer without an activation."""
+    rows = _read(weights, said, {"cell.A", "cell.B", "readout.weight", "readout.bias"})
+    A, B, V, b = (rows[name] for name in ("cell.A", "cell.B", "readout.weight", "readout.bias"))
+    d = len(A)
+    is_whole = {len(row) for row in (*A, B[0], *V)} == {d} and len(V) == len(b[0]) and said.get("units") == d
+    require(is_whole and d <= MOST_STATE, "shapes do not fit, or the state is too large", UNREADABLE)
+    layer = StoredLayer(arb_mat(d, 1), matrix(A), [arb(0)] * d, vector(B))
+    return StoredNetwork("rnn", "none", [layer], [arb(0)], matrix(V), vector(b))
 
 
 def _read(weights: bytes, said: dict[str, Any], names: set[str]) -> dict[str, list[list[float]]]:
@@ -150,14 +172,21 @@ def wrong_at(
     return n, margin, predicted - first
 
 
+def of_rotation(weights: bytes, said: dict[str, Any]) -> dict[str, list[list[float]]]:
+    """The angle of a rotation's file, and its readout."""
+    rows = _read(weights, said, {"cell.omega", "readout.weight", "readout.bias"})
+    omega, V = rows.pop("cell.omega"), rows["readout.weight"]
+    is_whole = len(omega[0]) == said.get("units") == 1 and {len(row) for row in V} == {2}
+    require(is_whole and len(V) == len(rows["readout.bias"][0]), "the file holds no rotation", UNREADABLE)
+    return rows | {"omega": omega}
+
+
 def rotation(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     """Right up to a length of any size, or first wrong at one, in closed form."""
     with ctx.workprec(ROTATION_BITS):
-        rows = _read(weights, said, {"cell.omega", "readout.weight", "readout.bias"})
-        omega, V, b = arb(rows["cell.omega"][0][0]), rows["readout.weight"], rows["readout.bias"][0]
+        rows = of_rotation(weights, said)
+        omega, V, b = arb(rows["omega"][0][0]), rows["readout.weight"], rows["readout.bias"][0]
         m = said.get("modulus")
-        is_whole = len(rows["cell.omega"][0]) == said.get("units") == 1 and {len(row) for row in V} == {2}
-        require(is_whole and len(V) == len(b), "the file holds no rotation", UNREADABLE)
         require(said.get("task") == "modular" and type(m) is int and 2 <= m <= len(b), "parameters: no modular task")
         found = _Circle(omega, [acb(*row) for row in V], [arb(x) for x in b], int(str(m)))
         if c["verdict"] == "REFUTED":

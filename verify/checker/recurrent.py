@@ -244,6 +244,13 @@ def _relu(x: DualNumbers) -> DualNumbers:
     return _map(x, at, slope)
 
 
+ACTIVATIONS: dict[str, Callable[[DualNumbers], DualNumbers]] = {
+    "tanh": _tanh,
+    "relu": _relu,
+    "none": lambda x: x,
+}  # the last of state spaces
+
+
 def _cut(x: DualNumbers, start: int, stop: int) -> DualNumbers:
     slope = None if x.slope is None else x.slope[start:stop]
     return DualNumbers(x.value[start:stop], slope, x.centre[start:stop], x.reach)
@@ -276,7 +283,7 @@ def step(net: StoredNetwork, state: DualNumbers) -> DualNumbers:
             c = _add(_times(f, own[1]), _times(i, _tanh(_cut(gates, 2 * H, 3 * H))))
             new = [_times(o, _tanh(c)), c]
         else:
-            new = [_relu(_add(a, u)) if net.activation == "relu" else _tanh(_add(a, u))]
+            new = [ACTIVATIONS[net.activation](_add(a, u))]
         after, x = after + new, new[0]
     return _join(after)
 

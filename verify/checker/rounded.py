@@ -12,7 +12,7 @@ from typing import Any
 
 from flint import arb, arb_mat, ctx
 
-from verify.checker import formats
+from verify.checker import formats, linear
 from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.recurrent import (
@@ -161,7 +161,7 @@ def rounding_of_step(net: StoredNetwork, box: Vector, fmt: BinaryFormat) -> Vect
                 c = on.add(on.times(f, own[1]), on.times(i, on.tanh(_cut(gates, 2 * H, 3 * H))))
                 new = [on.times(o, on.tanh(c)), c]
             else:
-                new = [on.relu(gates) if net.activation == "relu" else on.tanh(gates)]
+                new = [gates if net.activation == "none" else {"relu": on.relu, "tanh": on.tanh}[net.activation](gates)]
         after, x = after + new, new[0]
     return [e for part in after for e in part.error]
 
@@ -191,9 +191,9 @@ def stored_in(net: StoredNetwork, fmt: BinaryFormat) -> StoredNetwork:
 
 def stored_network(weights: bytes, said: dict[str, Any]) -> tuple[StoredNetwork, BinaryFormat]:
     """The numbers of the file, rounded once to the format that the certificate names."""
-    require(said.get("model") in GATES, f"in a format {said.get('model')!r} is not checked", NOT_CHECKABLE)
-    fmt = formats.named(said)
-    return stored_in(network(weights, said), fmt), fmt
+    fmt, model = formats.named(said), said.get("model")
+    require(model in GATES or model in linear.KINDS, f"in a format {model!r} is not checked", NOT_CHECKABLE)
+    return stored_in((network if model in GATES else linear.as_layer)(weights, said), fmt), fmt
 
 
 def for_ever(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:

@@ -85,9 +85,9 @@ class ComputedBoxes:
 
         if self.net.kind == "rnn":
             a = self.sums(both(0))
-            return [
-                self.tanh(a) if self.net.activation == "tanh" else [(max(y, fmpq(0)), max(z, fmpq(0))) for y, z in a]
-            ]
+            if self.net.activation == "relu":
+                a = [(max(y, fmpq(0)), max(z, fmpq(0))) for y, z in a]
+            return [self.tanh(a) if self.net.activation == "tanh" else a]
         if self.net.kind == "lstm":
             i, f, o = (self.sigmoid(self.sums(both(k))) for k in (0, 1, 3))
             c = self.plus(self.times(f, own[1]), self.times(i, self.tanh(self.sums(both(2)))))

@@ -19,35 +19,11 @@ from verify.checker.rounded_boxes import ComputedBoxes
 Gaps = dict[int, tuple[arb, arb]]
 
 
-def finite(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
-    """Checks a proof of all lengths up to one."""
-    length = c["length"]
-    require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
+def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+    """Checks a proof of all lengths up to one, or the first length, which is wrong in every order."""
     with ctx.workprec(BITS):
         net, fmt = stored_network(weights, said)
-        either(net, fmt, said, lambda line: line.right_to(length, positive_margin(c)))
-
-
-def wrong_in_every_order(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
-    """Checks the first wrong length: every shorter one is right in every order, and this one is wrong in each."""
-    with ctx.workprec(BITS):
-        net, fmt = stored_network(weights, said)
-        n, margin, wrong = first_wrong(c, due_of(len(net.b), said), said)
-
-        def decide(line: ComputedLine) -> None:
-            line.right_to(n - 1, arb(0))
-            found = line.after_one_more()
-            require(wrong in found, "counterexample: predicts no class")
-            low, high = found.pop(wrong)
-            require(not low > arb(margin), f"margin: at length {n} it is more than {margin} in every order")
-            is_shown = bool(high <= arb(margin))
-            require(is_shown, f"the margin at length {n} is at most {high}, which does not show", NOT_CHECKABLE)
-            for j, (least, most) in found.items():
-                require(not most < low, f"counterexample: class {j} is predicted rather than {wrong}")
-                sentence = f"counterexample: whether {wrong} or {j} is predicted does not show"
-                require(bool(least >= high), sentence, NOT_CHECKABLE)
-
-        either(net, fmt, said, decide)
+        either(net, fmt, said, lambda line: line.decide(c, said))
 
 
 class ComputedLine:
@@ -55,6 +31,30 @@ class ComputedLine:
 
     def __init__(self, due: Callable[[int], int | None], gaps: Callable[[int], Gaps]) -> None:
         self.due, self.gaps, self.t = due, gaps, 0
+
+    def decide(self, c: dict[str, Any], said: dict[str, Any]) -> None:
+        """Checks a proof up to a length, or the first wrong length."""
+        if c["verdict"] == "REFUTED":
+            self._wrong_in_every_order(*first_wrong(c, self.due, said))
+            return
+        length = c["length"]
+        require(type(length) is int, "length: must be a number of tokens", NOT_CHECKABLE)
+        require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
+        self.right_to(length, positive_margin(c))
+
+    def _wrong_in_every_order(self, n: int, margin: float, wrong: int) -> None:
+        """Every shorter length is right in every order, and this one is wrong in each."""
+        self.right_to(n - 1, arb(0))
+        found = self.after_one_more()
+        require(wrong in found, "counterexample: predicts no class")
+        low, high = found.pop(wrong)
+        require(not low > arb(margin), f"margin: at length {n} it is more than {margin} in every order")
+        is_shown = bool(high <= arb(margin))
+        require(is_shown, f"the margin at length {n} is at most {high}, which does not show", NOT_CHECKABLE)
+        for j, (least, most) in found.items():
+            require(not most < low, f"counterexample: class {j} is predicted rather than {wrong}")
+            sentence = f"counterexample: whether {wrong} or {j} is predicted does not show"
+            require(bool(least >= high), sentence, NOT_CHECKABLE)
 
     def after_one_more(self) -> Gaps:
         """Between which numbers (right logit) - (each other) is computed after one more token."""

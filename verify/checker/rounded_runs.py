@@ -51,7 +51,8 @@ class ReplayedRun:
     """Numbers that are read one after the other, each of which must be a result that the reading allows."""
 
     def __init__(self, net: StoredNetwork, fmt: BinaryFormat) -> None:
-        require(fmt.p <= FEWEST or fmt == WIDE, "runs in such a format are not followed", NOT_CHECKABLE)
+        is_followed = (fmt.p <= FEWEST or fmt == WIDE) and net.activation != "none"
+        require(is_followed, "runs in such a format, or of such a network, are not followed", NOT_CHECKABLE)
         self.net, self.fmt, self.left = net, fmt, iter(list[float]())
         self.once, self.kept = RoundedOperations(fmt, fmt, False), RoundedOperations(WIDE, WIDE, False)
         self.layers = [(matrix_of(y.W_x), floats(y.b_x), matrix_of(y.W_h), floats(y.b_h)) for y in net.layers]

@@ -589,6 +589,8 @@ def _placed(kind: Table) -> Table:
 
 
 GATES, INDUCTION = "by netlists.Gates", "by languages.check_language"
+AUTOMATON = "the statement that is decided, by languages.check_language"
+NODES = "which nodes are the states, a witness, by languages.check_language"
 CIRCUIT: Table = _real("circuits", **dict.fromkeys(["s", "n", "T", "k", "d"], "whole")) | {
     "task": Field("text", "equals circuit or language"),
     "parameters.circuit": _trusted("text", "that the program is the file's circuit", "which file was read"),
@@ -613,7 +615,7 @@ CIRCUIT: Table = _real("circuits", **dict.fromkeys(["s", "n", "T", "k", "d"], "w
 }
 WRONG_STEP = ", a wrong step"
 STEP = "run by wrong_steps.refute"
-CIRCUIT_WRONG: Table = CIRCUIT | {
+IS_WRONG: Table = {
     "margin": Field("number | null", "by wrong_steps.refute"),
     "counterexample": Field("object", STEP),
     "counterexample.input": Field("text", STEP),
@@ -629,20 +631,21 @@ LANGUAGE: Table = CIRCUIT | {
     "parameters.alphabet": Field("text", INDUCTION),
     "language": _trusted("text", "that the automaton is the language's", "its name; the states are counted"),
     "accepted": Field("text", INDUCTION),
-    "program.automaton": Field("object", INDUCTION),
-    **{f"program.automaton.{name}": Field("list", INDUCTION)
-       for name in ("step", "step[]", "accepting", "slices", "slices[]", "slices[][]")},
-    "program.automaton.step[][]": Field("integer", INDUCTION),
-    "program.automaton.accepting[]": Field("whole", INDUCTION),
-    "program.automaton.slices[][][]": Field("integer", INDUCTION),
-}  # fmt: skip
-LANGUAGE_WRONG: Table = LANGUAGE | CIRCUIT_WRONG | {"counterexample.string": Field("text", "by languages.spelled")}
+    "program.automaton": Field("object", AUTOMATON),
+    **{f"program.automaton.{name}": Field("list", AUTOMATON) for name in ("step", "step[]", "accepting")},
+    **{f"program.automaton.{name}": Field("list", NODES) for name in ("slices", "slices[]", "slices[][]")},
+    "program.automaton.step[][]": Field("integer", AUTOMATON),
+    "program.automaton.accepting[]": Field("whole", AUTOMATON),
+    "program.automaton.slices[][][]": Field("integer", NODES),
+}
 
 TABLES: dict[str, Table] = {
     "circuit": CIRCUIT,
-    f"circuit{WRONG_STEP}": CIRCUIT_WRONG,
+    f"circuit{WRONG_STEP}": CIRCUIT | IS_WRONG,
     "language": LANGUAGE,
-    f"language{WRONG_STEP}": LANGUAGE_WRONG,
+    f"language{WRONG_STEP}": LANGUAGE
+    | IS_WRONG
+    | {"counterexample.string": Field("text", "what the input's bits write, by languages.spelled")},
     "histogram, proved": HISTOGRAM
     | {
         "margin_per_count": Field("list", "a bound, shown by splits.decide"),
@@ -662,6 +665,8 @@ TABLES: dict[str, Table] = {
     "line, fractions that repeat": TURNS,
     "line, states of a run that repeat": STATES,
     "strings": INDUCTIVE,
+    "strings, between two numbers": INDUCTIVE
+    | {"sets_found": _trusted("anything", "sets_found", "how many cases the prover met")},
     "strings, wrong": WRONG_STRING,
     "strings, one wrong": ONE_STRING,
     "strings, block by block": BLOCKS,

@@ -1,0 +1,240 @@
+"""Gated decays, rotations and state spaces in a format: certificates, forged ones, drawn evaluations, faults."""
+
+import hashlib
+import json
+import random
+from unittest import mock
+
+import pytest
+import torch
+from flint import arb, ctx
+from models.certificates import changed as changed_model
+from models.certificates import counted, honest, modular
+from models.selection import every, first
+from oracles.forged import falsehood
+from test_forgeries import outcome
+
+from constructions.recurrent import diagonal, gated
+from constructions.recurrent.linear import LinearModel
+from tests.oracles.loose_gates import LooseGates
+from tests.planted import planted
+from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.readings import reading_of
+from verify.checker import computed_gates, formats, rounded
+from verify.checker.computed_gates import ComputedStrings
+from verify.checker.reading import NOT_CHECKABLE
+from verify.checker.rounded_runs import ReplayedRun
+from verify.frame import decide
+from verify.frame.decide import Effort, certify
+from verify.tasks.recurrent import turned
+from verify.tasks.recurrent.counted import CountedStrings
+from verify.tasks.recurrent.models import bytes_of
+from verify.tasks.recurrent.precise import Followed
+
+NAMES = ["mamba, float32", "mamba, wrong, float32", "rwkv, p18", "rwkv, held, p18", "rotation, float32"]
+NAMES += ["ssm, bfloat16", "decay, wrong, float32"]
+
+
+def changed(name, **fields):
+    weights, text = honest(name)
+    return outcome(weights, json.dumps(json.loads(text) | fields))[0]
+
+
+@pytest.mark.parametrize("name", every(2, NAMES))
+def test_certificates_hold_and_margins_that_are_larger_do_not(name):
+    weights, text = honest(name)
+    c = json.loads(text)
+    assert outcome(weights, text)[0] == 0 and falsehood(weights, text) is None
+    by = 1.05 if c["margin"] > 0 else 1.001
+    assert changed(name, margin=c["margin"] * by + 1e-4 * (c["margin"] > 0)) != 0
+    for field, value in (("inputs_covered", "7"), ("length", 3), ("margin", -c["margin"])):
+        assert changed(name, **{field: value}) != 0
+    precise = c["parameters"] | {"precision": "bfloat16"}
+    assert "bfloat16" in name or changed(name, parameters=precise) != 0  # whose roundings are larger
+    numbers = bytearray(weights)
+    numbers[-1] ^= 0x40
+    fitted = c | {"weights_sha256": hashlib.sha256(bytes(numbers)).hexdigest()}
+    assert outcome(bytes(numbers), json.dumps(fitted))[0] != 0
+
+
+def of_relu():
+    """A state space h' = 1 - 2 h that counts modulo 2, and a certificate with a run of it with ReLU, which does not."""
+    model = LinearModel("ssm", *(torch.tensor(x) for x in ([[-2.0]], [1.0], [[1.0], [-1.0]], [0.0, 0.0])))
+    weights = bytes_of(model)
+    c = json.loads(certify(modular(model, 2, 9), reading_of("bfloat16"), Effort(budget=2)).about(weights).to_json())
+    case = {"input": [0, 0], "length": 2, "expected": 2, "predicted": 1, "float64_predicts": 1, "is_first": True}
+    run = {"numbers": [[1.0, 1.0], [-1.0, 0.0]], "logits": [0.0, 0.0]}
+    c |= {"verdict": "REFUTED", "margin": 0.0, "inputs_covered": "1", "tightest": None, "right_to": 1, "run": run}
+    return weights, c | {"counterexample": case | {"evaluation": "one"}}
+
+
+def test_a_run_of_another_network_refutes_nothing():
+    weights, c = of_relu()
+    assert outcome(weights, json.dumps(c))[0] == NOT_CHECKABLE
+    with planted(ReplayedRun, "__init__", ' and net.activation != "none"', ""):
+        assert outcome(weights, json.dumps(c))[0] == 0  # 1, then max(0, 1 - 2), a tie
+
+
+# ---- evaluations, drawn
+
+
+def stored(model):
+    return {name: v.detach().double().reshape(-1, v.shape[-1]).tolist() for name, v in model.state_dict().items()}
+
+
+def network(seed):
+    """A model of one token, which forgets slowly, or turns."""
+    g, kind = torch.Generator().manual_seed(seed), ("mamba", "rwkv", "s4")[seed % 3]
+    model = diagonal.rotation(m=3) if kind == "s4" else gated.decays(kind=kind, m=3, s=2, N=4)
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            value.copy_(torch.randn(value.shape, generator=g, dtype=torch.float64))
+            if name in ("cell.w", "cell.delta"):
+                value.sub_(4)
+    return model, kind
+
+
+class OneSided(random.Random):
+    """Functions are off by as much as they may, to one side; results are rounded, half of them kept first."""
+
+    def __init__(self, side):
+        super().__init__(side)
+        self.side = side
+
+    def choice(self, listed):
+        return listed[min(self.side, len(listed) - 1)]
+
+    def randrange(self, n):
+        return n - 3
+
+
+def _is_in(x, low, high):
+    x = arb(x.numerator) / x.denominator
+    return not x < low and not x > high
+
+
+def _are_near(x, balls):
+    return all(_is_in(y, v - e, v + e) for y, v, e in zip(x, balls.value, balls.error, strict=True))
+
+
+def inside(seed, name, steps=24):
+    """Whether drawn evaluations stay within what the checker says of states and of differences of logits."""
+    model, kind = network(seed)
+    said = {"model": kind, "units": 1 if kind == "s4" else 2, "layers": 1, "dtype": "float64", "precision": name}
+    draw = random.Random(seed)
+    with ctx.workprec(rounded.BITS):
+        fmt = formats.named(said)
+        net = computed_gates.StoredCell.of(bytes_of(model), said, fmt)
+        draws = [draw, draw, OneSided(0), OneSided(4)]
+        runs = [LooseGates(stored(model), kind, FORMATS[name], x) for x in draws]
+        follow = (computed_gates.turning if kind == "s4" else computed_gates.fading)(net, fmt)
+        states, h = [run.start() for run in runs], rounded.ComputedBalls([arb(0)] * 2, [arb(0)] * 2)
+        for _ in range(steps):
+            states, found = [run.step(x) for run, x in zip(runs, states, strict=True)], follow(0)
+            if kind != "s4":
+                keep, add, _ = computed_gates.gates(net, fmt)
+                drawn = [(x, of[0]) for run in runs for x, of in zip(run.gates(0), (keep, add), strict=True)]
+                if not all(_are_near(x, balls) for x, balls in drawn):
+                    return False
+                h = computed_gates._after(fmt, keep[0], add[0], h)
+                if not all(_are_near(x, h) for x in states):
+                    return False
+            if not all(_are_in(run.logits(x), found, 0) for run, x in zip(runs, states, strict=True)):
+                return False
+    return True
+
+
+def _are_in(logits, found, right):
+    return all(_is_in(logits[right] - logits[j], low, high) for j, (low, high) in found.items())
+
+
+@pytest.mark.parametrize("name", first(1, ["bfloat16", "float16", "float32"]))
+def test_drawn_evaluations_stay_within_what_the_checker_says(name):
+    assert all(inside(seed, name) for seed in range(3 if name == "bfloat16" else 30))
+
+
+FAULTS = [
+    ("_after", "abs(f) * e", "0"),
+    ("logit_gaps", "off[right] + off[j]", "arb(0)"),
+    ("_after", "d * x + g + rounding(fmt, k * x + a, 2)", "0"),
+    ("gates", "3 * _unit(fmt, y)", "0"),
+    ("turning", "own[0] ** 2 + own[1] ** 2", "zero"),
+    ("turning", "h[-1].error[0] + ", ""),
+]
+
+
+@pytest.mark.parametrize(("function", "right", "wrong"), first(2, FAULTS))
+def test_a_fault_in_a_bound_is_seen_by_drawn_evaluations(function, right, wrong):
+    with planted(computed_gates, function, right, wrong):
+        assert not all(inside(seed, "bfloat16") for seed in range(60))
+
+
+def strings_inside(seed, name, length):
+    """Whether drawn evaluations of drawn strings are within the balls of their counts."""
+    model, draw = gated.counters(kind=("mamba", "rwkv")[seed % 2], types=2, max_count=2), random.Random(seed)
+    said = {"model": model.kind, "units": 2, "layers": 1, "dtype": "float64", "precision": name}
+    with ctx.workprec(rounded.BITS):
+        net = computed_gates.StoredCell.of(bytes_of(model), said, formats.named(said))
+        on = ComputedStrings(net, formats.named(said), said | {"types": 2, "max_count": 2})
+        judged = {t: on._judged(t, length) for t in (0, 1)}
+        for _ in range(60):
+            run, seen = LooseGates(stored(model), model.kind, FORMATS[name], draw), [0, 0]
+            h = run.start()
+            for token in draw.choices((0, 1), k=length):
+                h, seen[token] = run.step(h, token), seen[token] + 1
+                ends = [(x.lower(), x.upper()) for x in judged[token].get(seen[token], [])]
+                if not all(_is_in(x, *of) for x, of in zip(h, ends, strict=seen[token] <= 2)):
+                    return False
+    return True
+
+
+def test_strings_stay_within_the_balls_of_their_counts():
+    assert all(strings_inside(seed, "bfloat16", 6) for seed in range(2))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("range(self.K)", "[t]"), ("judged, n + 1, reached", "judged, n + 1, h"), ("x == t:", "x != t:")],
+)
+def test_a_fault_about_strings_is_seen(right, wrong):
+    with planted(ComputedStrings, "_judged", right, wrong):
+        assert not all(strings_inside(seed, "bfloat16", 6) for seed in range(4))
+
+
+def test_a_margin_of_strings_is_asked():
+    margin = json.loads(honest("rwkv, held, p18")[1])["margin"] * 1.05
+    assert changed("rwkv, held, p18", margin=margin) != 0
+    with planted(ComputedStrings, "prove", "low >= margin and", ""):
+        assert changed("rwkv, held, p18", margin=margin) == 0
+
+
+# ---- faults in the prover
+
+
+def weak(kind):
+    """Counters that are wrong at once."""
+    return changed_model(gated.counters(kind=kind, types=2, max_count=2), "readout.bias", 1, 3.0)
+
+
+ABSOLUTE = (Followed, "take", "    if low > 0:", "    low = abs(low)\n    if low > 0:")
+OF_PROVER = {  # each takes the size of a margin for the margin, or another angle
+    "mamba": (lambda: modular(gated.decays(kind="mamba", m=3, s=2, N=4), 3, 9), ABSOLUTE),
+    "decay": (lambda: modular(diagonal.decays(m=3, s=2, N=4), 3, 9), ABSOLUTE),
+    "strings": (lambda: counted(weak("rwkv"), 2, 9),
+                (CountedStrings, "_margins", "low[rows, right] =", "low = np.abs(low); low[rows, right] =")),
+    "rotation": (lambda: modular(changed_model(diagonal.rotation(m=3), "cell.omega", 0, 2.0**-6), 3, 200),
+                 (turned, "_angle", "float(model.cell.omega[0])", "2 * np.pi / 3")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", first(1, OF_PROVER))
+def test_what_a_faulty_prover_proves_is_refused(name):
+    made, fault = OF_PROVER[name]
+    problem = made()
+    right = certify(problem, reading_of("float32"), Effort(budget=5)).verdict.value
+    with planted(*fault), mock.patch.object(decide, "_compared", lambda finding, *_: finding):
+        found = certify(problem, reading_of("float32"), Effort(budget=5))
+    weights = bytes_of(problem.model)
+    text = found.about(weights).to_json()
+    assert found.verdict.value == "PROVED" and (right == "REFUTED" or falsehood(weights, text))
+    assert outcome(weights, text)[0] in (1, NOT_CHECKABLE)
