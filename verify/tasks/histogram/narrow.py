@@ -14,6 +14,7 @@ stores, or a product, may underflow, or be flushed to zero, by at most 2^-126: U
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,28 @@ class CellForms:
 
 
 @dataclass(frozen=True)
+class Sides:
+    """What is taken of each neuron (r,) of a cell: on, or bent, which may be either; the others are off. D counts as on.
+
+    A bent neuron `is_turned` round where it is more often on: ReLU(z) = z + ReLU(-z), and the latter is mostly zero.
+    """
+
+    is_on: np.ndarray
+    is_bent: np.ndarray
+    is_turned: np.ndarray
+
+    @property
+    def is_linear(self) -> np.ndarray:
+        """Whose z is added as it is."""
+        return self.is_on | self.is_turned
+
+    @property
+    def sign(self) -> Array:
+        """What multiplies z."""
+        return np.where(self.is_turned, -1.0, 1.0)
+
+
+@dataclass(frozen=True)
 class Narrow:
     """The forms and differences of one query token t and own count k in float32.
 
@@ -76,6 +99,13 @@ class Narrow:
     W: Single
     error: Single
     off: Array
+
+    @cached_property
+    def highest(self) -> Single:
+        """The largest form of each LANES leaves (vectors, r), with zeros behind them up to whole vectors."""
+        r, columns = self.leaves.shape
+        padded = np.pad(self.leaves, ((0, -r % LANES), (0, -columns % LANES)))
+        return np.ascontiguousarray(padded.reshape(len(padded), -1, LANES).max(2).T)
 
     @property
     def D_error(self) -> float:
@@ -93,16 +123,16 @@ class Narrow:
         return narrow if least > 4 * narrow.D_error else None  # D is positive, and seen to be
 
     @classmethod
-    def in_parts(cls, table: Table, k: int, readout: Array, is_on: np.ndarray, is_bent: np.ndarray) -> Narrow | None:
+    def in_parts(cls, table: Table, k: int, readout: Array, sides: Sides) -> Narrow | None:
         """The differences of a readout (r, C') as sums over neurons that are bent, and one form for those that are on.
 
-        Others are left out. D counts as on.
+        Others are left out. Of a neuron that is turned round, ReLU(z) = z + ReLU(-z): its form is -z.
         """
         forms, number = CellForms.of(table, k), readout.shape[1]
         if forms is None:
             return None
-        d = readout[is_bent]
-        parts = np.vstack([np.eye(len(readout))[is_bent], (readout * is_on[:, None]).T])
+        d = readout[sides.is_bent]
+        parts = np.vstack([np.diag(sides.sign)[sides.is_bent], (readout * sides.is_linear[:, None]).T])
         return cls.of_forms(table, k, forms.combined(parts), d, np.vstack([d, np.eye(number)]))
 
     @classmethod

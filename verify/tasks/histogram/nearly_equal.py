@@ -17,7 +17,7 @@ from verify.arithmetic.machine_code import is_compiled
 from verify.frame.clock import Deadline
 from verify.tasks.histogram.loops import Closer, LoopAsked, LoopShape, loop_for, room
 from verify.tasks.histogram.moments import Behind
-from verify.tasks.histogram.narrow import Narrow, above
+from verify.tasks.histogram.narrow import Narrow, Sides, above
 from verify.tasks.histogram.orders import DIFFERENCE, MOST_TERMS, Dominance, Orders
 from verify.tasks.histogram.stored import Array
 from verify.tasks.histogram.tabulating import CountReadout, Table, number_of_points
@@ -26,9 +26,34 @@ from verify.tasks.histogram.unequal_weights import RARELY, usual_radius
 CROSSING = 0.002  # share of a cell's inputs, at most, on which neurons that are taken as on or off are not
 EACH, EACH_PRODUCT = 4e-9, 2.2e-11  # seconds of a multiset, and of a product in it
 A_LOOK = 1 << 22  # multisets between two looks at the clock
+FOR_COUNTING = 0.97  # of the time that is left, for what is yet to be counted as planned
+STEP = 1.1  # what the least weight of what is looked at closer is multiplied by at each look at the clock
 MOST_PRODUCTS = 1 << 24  # of positions, slots, own count and rivals, beyond which moments take longer than 3 seconds
 OF_SUMS = Fraction(1, 1 << 20)  # of a sum of a prefix's or A_LOOK multisets' shares, and of its weights
 ENTRIES = 1 << 19  # what makes room for a loop's prefixes, though nothing is entered
+
+
+@dataclass
+class Pace:
+    """What is looked at closer, so that all that is planned is counted in time.
+
+    Multisets near a tie are where those of a vector are more than the share `least` of the cell's inputs. That is
+    raised or lowered as counting takes more or less of the time that is left than planned. Units: `cell` and `rest`
+    seconds, that counting a cell and what comes after it are planned to take; `at` is when the clock was last looked at.
+    """
+
+    deadline: Deadline
+    least: float
+    cell: float
+    rest: float
+    at: float
+
+    def go_on(self, share: float) -> None:
+        """Looks at the clock when this share of a cell's multisets has been counted."""
+        now, planned = self.deadline.clock(), share * self.cell
+        self.rest -= planned
+        is_late = (now - self.at) * self.rest > FOR_COUNTING * (self.deadline.at - now) * planned
+        self.least, self.at = self.least * (STEP if is_late else 1 / STEP), now
 
 
 @dataclass
@@ -55,18 +80,18 @@ class CountedCell:
         if table.slots.away[0].size * k * len(readout.d) > MOST_PRODUCTS or max(table.values.shape) > MOST_TERMS:
             return None
         rivals, multiple, others = _rivals(behind, left_out)
-        is_on, is_bent, crossing = _sides(behind)
-        narrow = Narrow.in_parts(table, k, readout.d.T[:, rivals], is_on, is_bent)
+        sides, crossing = _sides(behind)
+        narrow = Narrow.in_parts(table, k, readout.d.T[:, rivals], sides)
         if narrow is None:
             return None
         with np.errstate(all="ignore"):
             chosen = replace(readout, d=readout.d[rivals], error=readout.error[rivals])
             dominance = Dominance.of(narrow, multiple)
             error, apart = (
-                above(plain.astype(np.float64) + usual_radius(table, rows, is_on, is_bent))
+                above(plain.astype(np.float64) + usual_radius(table, rows, sides.is_on, sides.is_bent))
                 for plain, rows in ((narrow.error, chosen), (dominance.apart, dominance.readout(chosen)))
             )
-            orders = Orders.of(table, narrow, chosen, is_on, is_bent)
+            orders = Orders.of(table, narrow, chosen, sides)
         if not np.isfinite(error).all():
             return None
         apart[0] = np.inf
@@ -75,13 +100,12 @@ class CountedCell:
         orders = replace(orders, rest=rest, dominance=replace(dominance, apart=apart))
         return cls(replace(narrow, error=error), orders, tuple(table.row.positions), number, others, odd)
 
-    def shares(self, deadline: Deadline, fewest: int = 1) -> list[tuple[Fraction, Fraction]]:
+    def shares(self, deadline: Deadline, pace: Pace | None = None) -> list[tuple[Fraction, Fraction]]:
         """At least and at most what share is wrong at each position; all is open that time did not suffice for.
 
-        Vectors of multisets are looked at closer where at least the fewest are near a tie. Shares of orders are summed
-        in float64, whose error is far less than OF_SUMS for what one call of the loop sees.
+        Vectors of multisets are looked at closer where those near a tie weigh more than the pace asks. Shares of orders
+        are summed in float64, whose error is far less than OF_SUMS for what one call of the loop sees.
         """
-        orders = replace(self.orders, fewest=fewest)
         prefixes, (_, rivals) = self.narrow.prefixes, self.narrow.W.shape
         loop = loop_for(len(self.narrow.leaves), rivals, LoopShape.of(self.narrow, self.orders))
         wrong, near = np.empty(prefixes.number, np.int64), np.empty(prefixes.number, np.int64)
@@ -96,6 +120,7 @@ class CountedCell:
             before = int(prefixes.until[first - 1]) if first else 0
             last = max(first + 1, int(np.searchsorted(prefixes.until, before + A_LOOK, side="right")))
             zero = np.float32(0)
+            orders = replace(self.orders, least=pace.least * self.number if pace else 0.0)
             closer = Closer(orders, near, weights, np.zeros((2, len(orders.variance))))
             first, _ = loop(LoopAsked(self.narrow, first, last, zero, zero, limit, wrong, entries, closer))
             if not np.isfinite(closer.shares).all():
@@ -104,6 +129,8 @@ class CountedCell:
                 [before + Fraction(x) for before, x in zip(*rows, strict=False)]
                 for rows in zip(of_orders, closer.shares.tolist(), strict=True)
             ]
+            if pace:
+                pace.go_on(float(prefixes.until[first - 1] - before) / float(prefixes.until[-1]))
         least, is_open = (Fraction(int((prefixes.outer * found).sum()), self.number) for found in (wrong, near))
         most = least + is_open + self.others + self.odd
         return [
@@ -118,7 +145,7 @@ class CountedCell:
 def seconds_to_count(table: Table, k: int, behind: Behind, left_out: float) -> float:
     """About how long counting a cell takes one core."""
     number = number_of_points(table.row, table.stored.T, [k], table.stored.L)
-    forms, rivals = _sides(behind)[1].sum(), len(_rivals(behind, left_out)[0])
+    forms, rivals = _sides(behind)[0].is_bent.sum(), len(_rivals(behind, left_out)[0])
     return number * (EACH + EACH_PRODUCT * float(forms + 1) * rivals if is_compiled() else 20 * EACH)
 
 
@@ -132,12 +159,13 @@ def _rivals(behind: Behind, left_out: float) -> tuple[np.ndarray, Array, Fractio
     return behind.order[kept], behind.multiple[kept], share
 
 
-def _sides(behind: Behind) -> tuple[np.ndarray, np.ndarray, Fraction]:
-    """Neurons that are taken as on, and as either, and at most on what share of the inputs some other one changes."""
+def _sides(behind: Behind) -> tuple[Sides, Fraction]:
+    """What is taken of each neuron, and at most on what share of the inputs some other one changes."""
     least = np.minimum(behind.on, behind.off)
     by_share = np.argsort(least)
     is_settled = np.zeros(len(least), dtype=bool)
     is_settled[by_share[np.cumsum(least[by_share]) <= CROSSING]] = True
     is_settled[-1] = True
     crossing = sum((Fraction(float(x)) for x in least[is_settled]), Fraction(0))
-    return is_settled & (behind.off <= behind.on), ~is_settled, crossing
+    is_mostly_on = behind.off <= behind.on
+    return Sides(is_settled & is_mostly_on, ~is_settled, ~is_settled & is_mostly_on), crossing
