@@ -63,7 +63,7 @@ class CellForms:
 
 @dataclass(frozen=True)
 class Sides:
-    """What is taken of each neuron (r,) of a cell: on, or bent, which may be either; the others are off. D counts as on.
+    """What is taken of each neuron (r,) of a cell: on, or bent, which may be either, or off. D counts as on.
 
     A bent neuron `is_turned` round where it is more often on: ReLU(z) = z + ReLU(-z), and the latter is mostly zero.
     """

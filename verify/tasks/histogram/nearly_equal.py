@@ -39,7 +39,7 @@ class Pace:
 
     Multisets near a tie are where those of a vector are more than the share `least` of the cell's inputs. That is
     raised or lowered as counting takes more or less of the time that is left than planned. Units: `cell` and `rest`
-    seconds, that counting a cell and what comes after it are planned to take; `at` is when the clock was last looked at.
+    seconds, that a cell and the rest are planned to take; `at` is when the clock was last looked at.
     """
 
     deadline: Deadline

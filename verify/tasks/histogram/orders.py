@@ -89,8 +89,8 @@ class Orders:
     smaller (n, tokens) how often halves of prefixes hold each token, with the slots that hold the query token; places
     (tokens of a leaf, leaves) the token in each place of a leaf, with zeros behind them; rest (rivals,);
     variance and slide (positions,) what multiplies R to give v, and the root of R to give b, in whole vectors. `last`
-    is n - 1, `share` one by the tokens of a prefix. Vectors are looked at closer where those of their multisets that are
-    near a tie have more orders than the `least`.
+    is n - 1, `share` one by the tokens of a prefix. Vectors are looked at closer where those of their multisets
+    that are near a tie have more orders than the `least`.
     """
 
     reach: Single
