@@ -167,7 +167,7 @@ def _compiled(r: int, rivals: int, shape: LoopShape | None = None) -> Loop:
     """The loop as machine code for this machine."""
     vectors, together = (2, 10) if has_wide_registers() else (1, 5)
     engine = engine_of(source(r, rivals, vectors, together, shape))
-    kinds = [ctypes.c_void_p] * len(POINTERS) + [ctypes.c_int64] * len(NUMBERS)
+    kinds: list[type] = [ctypes.c_void_p] * len(POINTERS) + [ctypes.c_int64] * len(NUMBERS)
     kinds += [ctypes.c_float] * 4 + [ctypes.c_double]
     function = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(engine.get_function_address("judge"))
 

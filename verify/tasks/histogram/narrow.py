@@ -75,7 +75,8 @@ class Sides:
     @property
     def is_linear(self) -> np.ndarray:
         """Whose z is added as it is."""
-        return self.is_on | self.is_turned
+        found: Single = self.is_on | self.is_turned
+        return found
 
     @property
     def sign(self) -> Array:
