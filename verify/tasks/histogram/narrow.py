@@ -75,7 +75,7 @@ class Sides:
     @property
     def is_linear(self) -> np.ndarray:
         """Whose z is added as it is."""
-        found: Single = self.is_on | self.is_turned
+        found: np.ndarray = self.is_on | self.is_turned
         return found
 
     @property
