@@ -19,7 +19,7 @@ from verify.frame.decide import silent
 from verify.tasks.histogram import bracket, loops, nearly_equal, prefixes
 from verify.tasks.histogram.bracket import ShareBounds
 from verify.tasks.histogram.moments import Behind, Moments
-from verify.tasks.histogram.narrow import CellForms, Narrow, Sides
+from verify.tasks.histogram.narrow import CellForms, Narrow
 from verify.tasks.histogram.nearly_equal import CountedCell, Pace
 from verify.tasks.histogram.orders import Orders
 from verify.tasks.histogram.reduction import Reduction, mixing_weights
@@ -116,11 +116,11 @@ def test_many(kind):
 
 
 FAULTS = [
-    (CountedCell, "of", "+ usual_radius(table, rows, sides.is_on, sides.is_bent)", ""),
+    (CountedCell, "of", "+ usual_radius(table, rows, is_on, is_bent)", ""),
     (CountedCell, "of", "- k)", "- k + 1)"),
     (CountedCell, "of", "(2 * len(rivals) - 1) * RARELY", "RARELY"),
     (CountedCell, "of", "crossing + (2", "(2"),
-    (CountedCell, "of", "rivals], sides)", "rivals], replace(sides, is_on=0 * sides.is_on))"),
+    (CountedCell, "of", "rivals], is_on", "rivals], 0 * is_on"),
     (CountedCell, "shares", "+ is_open", ""),
     (CountedCell, "shares", "prefixes.outer * found", "found"),
     (CountedCell, "shares", "least - self.odd", "least"),
@@ -138,11 +138,7 @@ FAULTS = [
     (Orders, "judge", "lane), shares[0]", "lane), 0 * shares[0]"),
     (Orders, "judge", "lane), shares[1]", "lane), 0 * shares[1]"),
     (Orders, "judge", "weight = weights[rows]", "weight = 0 * weights[rows]"),
-    (Narrow, "in_parts", "readout * sides.is_linear[:, None]", "readout"),
-    (Narrow, "in_parts", "readout * sides.is_linear[:, None]", "readout * sides.is_on[:, None]"),
-    (Narrow, "in_parts", "np.diag(sides.sign)", "np.eye(len(readout))"),
-    (Orders, "of", "sides.sign[:, None] * rows", "rows"),
-    (Orders, "of", "d * sides.is_linear", "d * sides.is_on"),
+    (Narrow, "in_parts", "readout * is_on[:, None]", "readout"),
     (CellForms, "combined", "parts @ self.start", "np.zeros(len(parts))"),
 ]
 
@@ -169,8 +165,7 @@ def test_sums_in_parts(kind):
         side = rng.integers(0, 3, len(table.start))
         is_on, is_bent, readout = (side == 0), (side == 1), table.space.differences(k)
         is_on[-1], is_bent[-1] = True, False
-        sides = Sides(is_on, is_bent, is_bent & (rng.random(len(side)) < 0.5))
-        narrow, forms = Narrow.in_parts(table, k, readout, sides), CellForms.of(table, k)
+        narrow, forms = Narrow.in_parts(table, k, readout, is_on, is_bent), CellForms.of(table, k)
         for i in range(narrow.prefixes.number):
             u = narrow.larger[narrow.prefixes.larger[i]] + narrow.smaller[narrow.prefixes.smaller[i]]
             leaves = np.arange(narrow.prefixes.leaves[i])

@@ -11,7 +11,7 @@ from tests.histogram.test_unequal_weights import CHANGES, changed
 from tests.planted import planted
 from verify.tasks.histogram import prefixes
 from verify.tasks.histogram.moments import _combined
-from verify.tasks.histogram.narrow import LANES, Narrow, Sides
+from verify.tasks.histogram.narrow import LANES, Narrow
 from verify.tasks.histogram.orders import Dominance, Orders
 from verify.tasks.histogram.tabulating import CountReadout
 
@@ -56,9 +56,8 @@ def is_exceeded(seed, kind, how):
         is_on, is_off = table.start + m * steps.min(1) > reach, table.start + m * steps.max(1) < -reach
         is_on[-1], is_off[-1] = True, False
         is_bent, readout = ~(is_on | is_off), CountReadout.of(table, k)
-        parts = Sides(is_on, is_bent, is_bent & (rng.random(r) < 0.5))
-        narrow = Narrow.in_parts(table, k, readout.d.T, parts)
-        of, P = Orders.of(table, narrow, readout, parts), narrow.prefixes
+        narrow = Narrow.in_parts(table, k, readout.d.T, is_on, is_bent)
+        of, P = Orders.of(table, narrow, readout, is_on, is_bent), narrow.prefixes
         assert L == table.stored.L and r == len(is_on)
         rivals = np.arange(len(readout.d))
         for i, number in enumerate(P.leaves.tolist()):
@@ -102,7 +101,7 @@ def test_many(kind):
 
 
 FAULTS = [
-    (Orders, "of", "(d * sides.is_linear) @ rows", "0 * d @ rows"),
+    (Orders, "of", "(d * is_on) @ rows", "0 * d @ rows"),
     (Orders, "of", "larger[:, len(table.tokens)] += own", "pass"),
     (Orders, "of", "_in_vectors(shifts)", "0 * _in_vectors(shifts)"),
     (Orders, "of", "_in_vectors(drift[None])", "0 * _in_vectors(drift[None])"),
@@ -157,7 +156,7 @@ def test_no_multiple_is_flushed_to_zero():
     """One that float32 does not hold as a normal number, or that is too large or no number, is not taken off."""
     table, k, _ = cells(1, "lin", "none")[0]
     r, readout = len(table.start), CountReadout.of(table, k)
-    narrow = Narrow.in_parts(table, k, readout.d.T, Sides(np.zeros(r, bool), np.ones(r, bool), np.zeros(r, bool)))
+    narrow = Narrow.in_parts(table, k, readout.d.T, np.zeros(r, bool), np.ones(r, bool))
     for multiple, kept in ((2.0**-127, 0), (2.0**-150, 0), (2.0**-99, 2.0**-99), (2.0**41, 0), (np.nan, 0), (-1, 0)):
         of = Dominance.of(narrow, np.full(len(readout.d), multiple))
         assert of.multiple[0] == 0 and (of.multiple[1:] == kept).all() and len(of.multiple) > 1

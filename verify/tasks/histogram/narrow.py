@@ -62,29 +62,6 @@ class CellForms:
 
 
 @dataclass(frozen=True)
-class Sides:
-    """What is taken of each neuron (r,) of a cell: on, or bent, which may be either, or off. D counts as on.
-
-    A bent neuron `is_turned` round where it is more often on: ReLU(z) = z + ReLU(-z), and the latter is mostly zero.
-    """
-
-    is_on: np.ndarray
-    is_bent: np.ndarray
-    is_turned: np.ndarray
-
-    @property
-    def is_linear(self) -> np.ndarray:
-        """Whose z is added as it is."""
-        found: np.ndarray = self.is_on | self.is_turned
-        return found
-
-    @property
-    def sign(self) -> Array:
-        """What multiplies z."""
-        return np.where(self.is_turned, -1.0, 1.0)
-
-
-@dataclass(frozen=True)
 class Narrow:
     """The forms and differences of one query token t and own count k in float32.
 
@@ -124,16 +101,16 @@ class Narrow:
         return narrow if least > 4 * narrow.D_error else None  # D is positive, and seen to be
 
     @classmethod
-    def in_parts(cls, table: Table, k: int, readout: Array, sides: Sides) -> Narrow | None:
+    def in_parts(cls, table: Table, k: int, readout: Array, is_on: np.ndarray, is_bent: np.ndarray) -> Narrow | None:
         """The differences of a readout (r, C') as sums over neurons that are bent, and one form for those that are on.
 
-        Others are left out. Of a neuron that is turned round, ReLU(z) = z + ReLU(-z): its form is -z.
+        Others are left out. D counts as on.
         """
         forms, number = CellForms.of(table, k), readout.shape[1]
         if forms is None:
             return None
-        d = readout[sides.is_bent]
-        parts = np.vstack([np.diag(sides.sign)[sides.is_bent], (readout * sides.is_linear[:, None]).T])
+        d = readout[is_bent]
+        parts = np.vstack([np.eye(len(readout))[is_bent], (readout * is_on[:, None]).T])
         return cls.of_forms(table, k, forms.combined(parts), d, np.vstack([d, np.eye(number)]))
 
     @classmethod

@@ -17,7 +17,7 @@ from verify.arithmetic.machine_code import is_compiled
 from verify.frame.clock import Deadline
 from verify.tasks.histogram.loops import Closer, LoopAsked, LoopShape, loop_for, room
 from verify.tasks.histogram.moments import Behind
-from verify.tasks.histogram.narrow import Narrow, Sides, above
+from verify.tasks.histogram.narrow import Narrow, above
 from verify.tasks.histogram.orders import DIFFERENCE, MOST_TERMS, Dominance, Orders
 from verify.tasks.histogram.stored import Array
 from verify.tasks.histogram.tabulating import CountReadout, Table, number_of_points
@@ -80,18 +80,18 @@ class CountedCell:
         if table.slots.away[0].size * k * len(readout.d) > MOST_PRODUCTS or max(table.values.shape) > MOST_TERMS:
             return None
         rivals, multiple, others = _rivals(behind, left_out)
-        sides, crossing = _sides(behind)
-        narrow = Narrow.in_parts(table, k, readout.d.T[:, rivals], sides)
+        is_on, is_bent, crossing = _sides(behind)
+        narrow = Narrow.in_parts(table, k, readout.d.T[:, rivals], is_on, is_bent)
         if narrow is None:
             return None
         with np.errstate(all="ignore"):
             chosen = replace(readout, d=readout.d[rivals], error=readout.error[rivals])
             dominance = Dominance.of(narrow, multiple)
             error, apart = (
-                above(plain.astype(np.float64) + usual_radius(table, rows, sides.is_on, sides.is_bent))
+                above(plain.astype(np.float64) + usual_radius(table, rows, is_on, is_bent))
                 for plain, rows in ((narrow.error, chosen), (dominance.apart, dominance.readout(chosen)))
             )
-            orders = Orders.of(table, narrow, chosen, sides)
+            orders = Orders.of(table, narrow, chosen, is_on, is_bent)
         if not np.isfinite(error).all():
             return None
         apart[0] = np.inf
@@ -145,7 +145,7 @@ class CountedCell:
 def seconds_to_count(table: Table, k: int, behind: Behind, left_out: float) -> float:
     """About how long counting a cell takes one core."""
     number = number_of_points(table.row, table.stored.T, [k], table.stored.L)
-    forms, rivals = _sides(behind)[0].is_bent.sum(), len(_rivals(behind, left_out)[0])
+    forms, rivals = _sides(behind)[1].sum(), len(_rivals(behind, left_out)[0])
     return number * (EACH + EACH_PRODUCT * float(forms + 1) * rivals if is_compiled() else 20 * EACH)
 
 
@@ -159,13 +159,12 @@ def _rivals(behind: Behind, left_out: float) -> tuple[np.ndarray, Array, Fractio
     return behind.order[kept], behind.multiple[kept], share
 
 
-def _sides(behind: Behind) -> tuple[Sides, Fraction]:
-    """What is taken of each neuron, and at most on what share of the inputs some other one changes."""
+def _sides(behind: Behind) -> tuple[np.ndarray, np.ndarray, Fraction]:
+    """Neurons that are taken as on, and as either, and at most on what share of the inputs some other one changes."""
     least = np.minimum(behind.on, behind.off)
     by_share = np.argsort(least)
     is_settled = np.zeros(len(least), dtype=bool)
     is_settled[by_share[np.cumsum(least[by_share]) <= CROSSING]] = True
     is_settled[-1] = True
     crossing = sum((Fraction(float(x)) for x in least[is_settled]), Fraction(0))
-    is_mostly_on = behind.off <= behind.on
-    return Sides(is_settled & is_mostly_on, ~is_settled, ~is_settled & is_mostly_on), crossing
+    return is_settled & (behind.off <= behind.on), ~is_settled, crossing

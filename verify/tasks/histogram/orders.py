@@ -38,7 +38,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from verify.arithmetic.slack import ENLARGE_LONG
-from verify.tasks.histogram.narrow import LANES, Narrow, Sides, Single, above
+from verify.tasks.histogram.narrow import LANES, Narrow, Single, above
 from verify.tasks.histogram.stored import Array
 from verify.tasks.histogram.tabulating import NARROW, UNDERFLOW, CountReadout, Table, gamma32
 
@@ -109,16 +109,13 @@ class Orders:
     least: float = 0.0
 
     @classmethod
-    def of(cls, table: Table, narrow: Narrow, readout: CountReadout, sides: Sides) -> Orders:
+    def of(cls, table: Table, narrow: Narrow, readout: CountReadout, is_on: np.ndarray, is_bent: np.ndarray) -> Orders:
         """Those of a cell in parts for the readout of its rivals, whose errors are the cell's and the readout's own."""
-        d, is_bent, prefixes = readout.d, sides.is_bent, narrow.prefixes
+        d, neurons, prefixes = readout.d, int(is_bent.sum()), narrow.prefixes
         x, drift = table.slots.away[0], table.slots.away[0].sum(1)
-        values, shifts = (
-            np.vstack([(sides.sign[:, None] * rows)[is_bent], (d * sides.is_linear) @ rows])
-            for rows in (table.values.T, table.shifts.T)
-        )
-        absolute = np.abs(d) * (1 + sides.is_turned)  # what is turned round is there twice
-        size, of_shifts = (absolute @ np.abs(rows).max(0) for rows in (table.values, table.shifts))
+        values, shifts = (np.vstack([rows[is_bent], (d * is_on) @ rows]) for rows in (table.values.T, table.shifts.T))
+        size = np.abs(d) @ np.abs(table.values).max(0)
+        of_shifts = np.abs(d) @ np.abs(table.shifts).max(0)
         length, slots = float(np.sqrt((x**2).sum(1)).max() * ENLARGE_LONG), x.shape[1]
         relative = 4 * gamma32(len(table.start) + 20)
         rounding = relative * (of_shifts + (length * slots + np.abs(x).sum(1).max()) * size)
@@ -134,7 +131,7 @@ class Orders:
         smaller, larger = (_held(tokens, len(table.values)) for tokens in (small, large))
         larger[:, len(table.tokens)] += own
         return cls(
-            above((table.spread[is_bent] + narrow.off[: is_bent.sum()]) * ENLARGE_LONG),
+            above((table.spread[is_bent] + narrow.off[:neurons]) * ENLARGE_LONG),
             _in_vectors(values),
             _in_vectors(shifts),
             _in_vectors(drift[None])[0],
