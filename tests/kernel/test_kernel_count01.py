@@ -84,6 +84,8 @@ def set_parameter(**fields):
         lambda about: about.update(inputs_are="strings"),
         lambda about: about.update(task="parity"),
         lambda about: about.update(parameters=[]),
+        lambda about: about.update(schema=1),
+        lambda about: about.update({"x\n": 1}),
     ],
 )
 def test_a_certificate_of_anything_else_is_refused(saved, capsys, forge):
