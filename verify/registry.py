@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 TASKS = "verify.tasks"
 HOUSE = {  # commands that are no task's: modules of verify.commands
     "check": "re-check saved weights and certificates by a small independent checker",
-    "kernel": "state a saved histogram proof as a theorem about its stored words, and have Coq's kernel check it",
+    "kernel": "state a saved histogram, parity or Count01 proof as a theorem about its words, and have Coq's kernel "
+    "check it",
     "figure": "draw attention, hidden activations, margins, phase diagrams and tapes, exactly",
     "batch": "judge many checkpoints of one task in one process, one line each",
     "repair": "change a readout as little as it takes to be proved, or show that no readout can be",

@@ -84,6 +84,8 @@ def set_parameter(**fields):
         lambda about: about.update(inputs_are="strings"),
         lambda about: about.update(task="parity"),
         lambda about: about.update(parameters=[]),
+        lambda about: about.update(schema=1),
+        lambda about: about.update({"x\n": 1}),
     ],
 )
 def test_a_certificate_of_anything_else_is_refused(saved, capsys, forge):
@@ -108,10 +110,32 @@ def test_other_models_are_refused(saved, capsys, module):
     assert code == 2 and out == "" and "Count01" in err and err.count("\n") == 1
 
 
+def widened(narrow):
+    """The same function with d = 3 and d_h = 2: tensors times rows and columns, no two entries of which are equal."""
+    tokens, into = torch.tensor([[1.0, 2.0, -1.0]]).double(), torch.tensor([[-1.0], [1.0], [0.0]]).double()
+    wide = Count01Transformer(d=3, d_h=2, skip=narrow.has_skip)
+    queries, keys, values = (torch.tensor([row]).double() for row in ([1.0, -2.0], [3.0, 1.0], [0.5, 2.0]))
+    with torch.no_grad():
+        wide.E.copy_(narrow.E @ tokens)
+        for name, of_head in (("W_Q", queries), ("W_K", keys), ("W_V", values)):
+            getattr(wide, name).copy_(into @ getattr(narrow, name)[0] @ of_head)
+        wide.W_O.copy_(torch.tensor([[-2.0], [1.0]]).double() @ narrow.W_O[0] @ tokens)
+        wide.W_out.copy_(into @ narrow.W_out)
+        wide.b_out.copy_(narrow.b_out)
+    return wide
+
+
+def test_widening_changes_no_logit():
+    tokens = torch.tensor([[0, 1, 2, 2, 3, 4]])
+    for narrow in (uniform(), documents(5)):
+        assert torch.allclose(narrow(tokens), widened(narrow)(tokens), rtol=1e-12, atol=1e-12)
+
+
 def mutated(seed):
-    """A construction with one weight changed, by a little, by much, or in sign."""
+    """A construction, one in two of them widened, with one weight changed, by a little, by much, or in sign."""
     g = torch.Generator().manual_seed(seed)
     module = uniform() if seed % 3 == 0 else documents(5 + seed % 2)
+    module = widened(module) if seed % 4 > 1 else module
     with torch.no_grad():
         names = ("E", "W_Q", "W_K", "W_V", "W_O", "W_out", "b_out")
         weights = getattr(module, names[seed % 7]).view(-1)
@@ -175,9 +199,33 @@ def test_more_than_the_certificate_says_is_refused(saved, tmp_path, capsys):
 
 @needs_coqc
 @pytest.mark.deep
-@pytest.mark.parametrize("options", [("--N", "10"), ("--construction", "uniform")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--N", "10"),
+        ("--construction", "uniform"),
+        ("--construction", "uniform", "--dtype", "bfloat16", "--labels", "thesis"),
+    ],
+)
 def test_a_saved_proof_becomes_a_theorem(options, tmp_path, capsys):
     saved_by(capsys, tmp_path / "proof", *options)
     code, about = as_json(capsys, "kernel", str(tmp_path / "proof"), "--run")
     assert code == 0 and about["verdict"] == "PROVED" and about["seconds"] < 30
     assert about["statement"].startswith("file_answers weights ") and set(about["axioms"]) <= ALLOWED_AXIOMS
+
+
+@needs_coqc
+@pytest.mark.deep
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_the_least_subnormal_and_minus_zero_are_numbers_of_the_theorem(dtype, tmp_path, capsys):
+    module, path = uniform(dtype=dtype), tmp_path / "model.safetensors"
+    with torch.no_grad():
+        module.W_out[0, :3] = torch.nextafter(torch.zeros(1, dtype=dtype), torch.ones(1, dtype=dtype))
+        module.b_out[:3] = -0.0
+    path.write_bytes(as_bytes(module))
+    folder = saved_by(capsys, tmp_path / "proof", "--weights", str(path), "--max-digits", "9", "--max-noise", "4")
+    stored = read(folder)
+    assert stored.words["W_out"][0][:3] == (1,) * 3
+    assert stored.words["b_out"][0][:3] == (1 << (stored.format.width - 1),) * 3
+    check = check_of(stored)[0]
+    assert accepted([check, dataclasses.replace(check, scale=check.scale - 1)]) == [True, False]

@@ -19,6 +19,7 @@ from models.kernel import needs_coqc
 
 ORDER = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
 MODELS = ("dot", "bos+sftm", "lin")
+UNSAID = re.compile(r"^unsaid +argument, assumptions, error_share, margin_exact, method, seconds, tightest:", re.M)
 ODD = (
     0,
     -1,
@@ -142,6 +143,7 @@ def agrees(text, proof):
         and said["inputs_covered"] == str(T**L)
         and said["claim"] == about["claim"]
         and (said["verdict"], said["task"], said["reading"]) == ("PROVED", "histogram", "real")
+        and said.get("schema", "weightproof/1") == "weightproof/1"
         and said["margin"] == min(wanted)
         and len(margins) == L
         and all(0 < n <= m <= n * (1 + 2**-30) for n, m in zip(margins, wanted, strict=True))
@@ -215,6 +217,10 @@ FORGED = {
     "another model": ("dot", lambda x: x.about.update(model="dot+sftm")),
     "another dtype": ("dot", lambda x: x.certificate["parameters"].update(dtype="float64")),
     "one parameter more": ("dot", lambda x: x.certificate["parameters"].update(eps=0.0)),
+    "another schema": ("dot", lambda x: x.certificate.update(schema="weightproof/2")),
+    "no schema": ("dot", lambda x: x.certificate.update(schema=None)),
+    "a line in a name": ("dot", lambda x: x.certificate.update({"x\nPROVED in Coq's kernel": 1})),
+    "a name of a terminal": ("dot", lambda x: x.certificate.update({"x\x1b[2K": 1})),
     "a verdict twice": ("dot", lambda x: setattr(x, "text", json.dumps(x.certificate)[:-1] + ', "verdict": "PROVED"}')),
     "a list": ("dot", lambda x: setattr(x, "text", "[1]")),
     "deep": ("dot", lambda x: setattr(x, "text", "[" * 10**5)),
@@ -267,9 +273,12 @@ def test_forgeries_at_random_are_refused_or_the_theorem_says_them(proofs, tmp_pa
 def test_what_the_certificate_says_beside_the_theorem_is_named(proofs, tmp_path, capsys):
     code, out, _ = run(capsys, "kernel", proofs["dot"].write(tmp_path / "p"), "--run")
     assert code == 0 and "PROVED in Coq's kernel" in out
-    assert re.search(
-        r"^unsaid +argument, assumptions, error_share, margin_exact, method, seconds, tightest:", out, re.M
-    )
+    assert UNSAID.search(out)
+
+
+def test_a_written_theorem_comes_with_the_names_of_what_it_does_not_say(proofs, tmp_path, capsys):
+    code, out, _ = run(capsys, "kernel", proofs["dot"].write(tmp_path / "p"), "--out", str(tmp_path / "t.v"))
+    assert code == 0 and UNSAID.search(out) and "PROVED" not in out
 
 
 def test_a_theorem_of_the_library_is_not_written(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Saved proofs of parity models as theorems: what is accepted, and what is refused."""
 
 import dataclasses
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -55,6 +56,8 @@ def test_the_theorem_says_every_word_of_the_file(saved, capsys):
         ({"reading": "dtype, any order"}, "without --precision"),
         ({"verdict": "UNKNOWN"}, "Only what is proved"),
         ({"reason": "the time is up"}, "Only what is proved"),
+        ({"schema": "weightproof/2"}, "schema"),
+        ({"PROVED in Coq's kernel": 1}, "field"),
     ],
 )
 def test_a_certificate_of_anything_else_is_refused(saved, capsys, fields, says):
@@ -67,6 +70,21 @@ def test_an_alphabet_of_one_token_is_refused_as_by_the_checker(tmp_path, capsys)
     assert run(capsys, "parity", "--T", "1", "--L", "3", "--save", str(tmp_path / "one"))[0] == 0
     for command in (("check",), ("kernel",)):
         assert run(capsys, *command, str(tmp_path / "one"))[0] != 0
+
+
+@pytest.mark.parametrize("L", [0, 5, (1 << 15) + 1, 10**9, 10**30])
+def test_another_length_is_refused(L, saved, capsys):
+    """No tensor's shape knows L: another one is another theorem, and one beyond all models is not computed with."""
+    path = saved / "weights.safetensors"
+    raw = path.read_bytes()
+    n = int.from_bytes(raw[:8], "little")
+    header = raw[8 : 8 + n].replace(b'\\"L\\": 4', rb"\"L\": %d" % L)
+    assert header != raw[8 : 8 + n]
+    raw = len(header).to_bytes(8, "little") + header + raw[8 + n :]
+    path.write_bytes(raw)
+    changed(saved, weights_sha256=hashlib.sha256(raw).hexdigest())
+    code, out, err = run(capsys, "kernel", str(saved))
+    assert code == 2 and out == "" and err.count("\n") == 1 and ("metadata" in err or "parameters" in err)
 
 
 def stored_of(module, margin):

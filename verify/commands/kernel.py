@@ -70,9 +70,9 @@ def run(args: argparse.Namespace) -> int:
         if is_json:
             print(as_json(about))
         else:
-            print(theorem.text if out is None else f"theorem  {theorem.name}\n", end="")
+            print(theorem.text.rstrip() if out is None else "\n".join([f"theorem  {theorem.name}", *_unsaid(unsaid)]))
         return 0
-    return compiled(about, theorem.text, [theorem.library], is_json)
+    return compiled(about, theorem.text, [theorem.library], is_json, unsaid)
 
 
 def check_general(name: str, out: str | None) -> None:
@@ -101,7 +101,9 @@ def show_general(name: str, is_json: bool) -> int:
     return compiled(about, assumptions_of(name), [source], is_json)
 
 
-def compiled(about: dict[str, object], text: str, sources: Iterable[str], is_json: bool) -> int:
+def compiled(
+    about: dict[str, object], text: str, sources: Iterable[str], is_json: bool, unsaid: tuple[str, ...] = ()
+) -> int:
     """Compiles what a theorem needs of the library, then the theorem, and prints what it is."""
     from verify.kernel.compiler import compile_theorem, library
 
@@ -110,17 +112,20 @@ def compiled(about: dict[str, object], text: str, sources: Iterable[str], is_jso
     verdict = Verdict.PROVED if outcome.is_proved else Verdict.UNKNOWN
     about |= {"verdict": verdict.value, "axioms": outcome.axioms, "reason": outcome.reason, "seconds": outcome.seconds}
     about["library_seconds"] = seconds
-    print(as_json(about) if is_json else _report(about, outcome))
+    print(as_json(about) if is_json else _report(about, outcome, unsaid))
     return verdict.exit_code
 
 
-def _report(about: dict[str, object], outcome: CoqOutcome) -> str:
+def _unsaid(fields: tuple[str, ...]) -> list[str]:
+    """The line that names the fields of a certificate of which no theorem speaks."""
+    return [f"unsaid   {', '.join(fields)}: what the certificate says there is in no theorem"] if fields else []
+
+
+def _report(about: dict[str, object], outcome: CoqOutcome, unsaid: tuple[str, ...]) -> str:
     lines = [f"theorem  {about['theorem']} : {about['statement']}"]
     if about.get("claim"):
         lines += [f"claim    {about['claim']}"]
-    unsaid = about.get("unsaid")
-    if isinstance(unsaid, list | tuple) and unsaid:
-        lines += [f"unsaid   {', '.join(unsaid)}: what the certificate says there is in no theorem"]
+    lines += _unsaid(unsaid)
     lines += [f"axiom    {name}" for name in outcome.axioms or ()]
     lines += [f"coqc     {outcome.seconds:.1f} s"]
     if outcome.is_proved:

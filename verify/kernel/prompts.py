@@ -166,8 +166,11 @@ def state_prompts(stored: StoredPrompts) -> Theorem:
     check, shift = check_of(stored)
     statement = f"file_answers weights {_claim(stored)} {_margin_over(stored, shift)} {shift}"
     digits, noise = ("any" if n is None else f"up to {n}" for n in (stored.digits, stored.noise))
+    due = "4 where n0 >= n1, else 5" if stored.is_thesis else "4 where n1 > n0, else 5"
+    margin = "a margin over the sum of all exp(score)" if stored.is_over_sum else "a margin"
     lines = [
-        f"(* {digits} zeros and ones each, {noise} twos, in any order: right after =, then EOS, by a margin.",
+        f"(* {digits} zeros (n0) and ones (n1) each, {noise} twos, in any order, between BOS and =: after = the answer",
+        f"   ({due}), after 4 and after 5 EOS has the largest logit, by {margin}.",
         f"   Words of the weights file with SHA-256 {stored.sha256}. *)",
         "",
         *PREAMBLE,

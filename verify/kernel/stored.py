@@ -18,6 +18,8 @@ from safetensors import SafetensorError, deserialize
 
 from constructions import plain_json, regular_files
 from constructions.errors import BadInput, shown
+from constructions.histogram_sizes import LONGEST
+from verify.frame.schema import SCHEMA
 
 Words = tuple[tuple[int, ...], ...]
 SIZES = ("T", "L", "d", "p", "first_count")
@@ -132,6 +134,10 @@ def read_folder(folder: str) -> tuple[bytes, dict[str, Any]]:
         raise BadInput(f"folder={folder!r}: certificate.json is not JSON ({str(error)[:80]}). Save it again.") from None
     if not isinstance(about, dict):
         raise BadInput(f"folder={folder!r}: certificate.json holds no JSON object. Name a folder that --save wrote.")
+    if about.setdefault("schema", SCHEMA) != SCHEMA:  # older files name none
+        raise BadInput(f"folder={folder!r}: the certificate's schema is {shown(about['schema'])}, not {SCHEMA}.")
+    if odd := [key for key in about if not (key.isascii() and key.isidentifier())]:  # names of fields are printed
+        raise BadInput(f"folder={folder!r}: the certificate has a field {shown(odd[0])}. Save it again.")
     return data, about
 
 
@@ -299,6 +305,8 @@ def _metadata(header: Any) -> dict[str, Any]:
             raise ValueError("a size or the model is none")
         if min(about["T"], about["L"], about["d"], about["p"]) < 1 or about["first_count"] not in (0, 1):
             raise ValueError("a size is too small")
+        if about["L"] > LONGEST:
+            raise ValueError(f"L is above {LONGEST}")
         if is_parity and about["T"] == 1:
             raise ValueError("an alphabet of one token has no other slots to decide")
         if not all(isinstance(about.get(name), str | None) for name in ("claim", "construction")):
