@@ -75,6 +75,24 @@ def test_a_run_of_another_network_refutes_nothing():
         assert outcome(weights, json.dumps(c))[0] == 0  # 1, then max(0, 1 - 2), a tie
 
 
+def beyond():
+    """An RWKV-like cell whose read state is 2^160, which 2^-126 brings back, and a certificate in float32 about it."""
+    numbers = ([[0.0]], [[2.0**60]], [[1.0]], [[2.0**100]], [[2.0**-126], [0.0]], [0.0, 0.0])
+    *tables, V, b = map(torch.tensor, numbers)
+    weights = bytes_of(gated.GatedModel(gated.RwkvCell(*tables), V, b))
+    c = json.loads(honest("rwkv, p18")[1])
+    sizes = {"units": 1, "modulus": 2, "length": 1, "dtype": "float32", "precision": "float32"}
+    c |= {"parameters": c["parameters"] | sizes, "length": 1, "inputs_covered": "1", "margin": 1.0}
+    return weights, json.dumps(c | {"weights_sha256": hashlib.sha256(weights).hexdigest()})
+
+
+def test_a_read_state_that_overflows_proves_nothing():
+    weights, text = beyond()
+    assert falsehood(weights, text) and outcome(weights, text)[0] == NOT_CHECKABLE
+    with planted(computed_gates, "logit_gaps", "rounding(fmt, abs(r) * x, 1)", "pass"):
+        assert outcome(weights, text)[0] == 0
+
+
 # ---- evaluations, drawn
 
 

@@ -55,6 +55,8 @@ def falsehood(weights, certificate):
                 of_task[c["task"]](tensors, about, c)
     except Lie as lie:
         return str(lie)
+    except OverflowError as error:  # a number that is drawn is beyond the largest
+        return str(error)
     return None
 
 
@@ -416,7 +418,7 @@ def inductive(tensors, about, c):
 def drawn_runs(tensors, c):
     """Evaluations of gated decays, rotations and state spaces in a format."""
     p, lowest = format_of(c["parameters"]["precision"])
-    fmt = Format("drawn", p, lowest, 2.0**127)
+    fmt = Format("drawn", p, lowest, 2.0 ** (1 - lowest) * (2 - 2.0 ** (1 - p)))
     rows = {name: [x[2][i : i + x[1][-1]] for i in range(0, len(x[2]), x[1][-1])] for name, x in tensors.items()}
     for seed in range(3):
         yield LooseGates(rows, c["parameters"]["model"], fmt, random.Random(seed))

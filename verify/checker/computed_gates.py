@@ -112,6 +112,8 @@ def logit_gaps(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: Compu
     """Between which numbers (right logit) - (each other) is computed, from computed states and exact readings."""
     sizes, shown = h.sizes(), read.value
     off = []
+    for r, x in zip(shown, sizes, strict=True):
+        rounding(fmt, abs(r) * x, 1)  # refuses what may overflow where it is read, however small V is
     for row, bias in zip(net.V, net.b, strict=True):
         size = sum((abs(v * r) * x for v, r, x in zip(row, shown, sizes, strict=True)), abs(arb(bias)))
         flushed = sum((abs(v) * (1 + abs(r)) for v, r in zip(row, shown, strict=True)), arb(0)) * 2 * fmt.tiny
