@@ -131,8 +131,8 @@ def test_factors_that_are_not_rounded_are_found():
 @pytest.mark.parametrize(
     ("added", "V", "b", "said"),
     [
-        (-(2.0**30), [1.0, 0.0, 0.0], [0.0, 1.0, 2.0], 2),  # what is lost in rounding -2^30 is more than 2 - 1
-        (-(2.0**30), [1.0, 0.0, 0.0], [0.0, 2.0, 1.0], 1),
+        (-(2.0**60), [1.0, 0.0, 0.0], [0.0, 1.0, 2.0], 2),  # float64 holds no 1 beside 2^60
+        (-(2.0**60), [1.0, 0.0, 0.0], [0.0, 2.0, 1.0], 1),
         (1 + 2.0**-20, [0.0, 1.0, 0.0], [-5.0, 0.0, 1.0], None),  # rounded, it may be 1
     ],
 )

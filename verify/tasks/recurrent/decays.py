@@ -34,9 +34,7 @@ LOOKS = 16  # turns that are judged between two looks at the clock
 
 @dataclass(frozen=True)
 class WrongAnswer:
-    """After how many tokens, a bound on the margin, and the class that is said, where it is known; neither where a logit
-    is not finite.
-    """
+    """After how many tokens, a bound on the margin, and the class if known; neither if a logit is not finite."""
 
     at: int
     by: float | None = None
