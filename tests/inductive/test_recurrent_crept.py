@@ -18,7 +18,7 @@ from models.crafted import FAMILIES, crafted
 from models.selection import first
 from test_recurrent_rounded import SWING, Line, asked
 
-from constructions.recurrent.gated import GatedModel
+from constructions.recurrent.gated import DiagonalCell, GatedModel
 from constructions.recurrent.linear import LinearModel
 from constructions.recurrent.model import RecurrentModel
 from tests.clocks import ENDLESS, endless, looks
@@ -34,7 +34,7 @@ from verify.tasks.recurrent import computed, gated, rounded, slow
 from verify.tasks.recurrent.enclosures import Off, Roundings
 from verify.tasks.recurrent.models import bytes_of
 from verify.tasks.recurrent.off import StepErrors
-from verify.tasks.recurrent.proof import OrbitOutcome, crept_along, first_states
+from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion, crept_along, first_states
 from verify.tasks.recurrent.slow import Creeping
 from verify.tasks.recurrent.task import Homogeneous, network_of
 
@@ -376,6 +376,19 @@ def test_tubes_that_grow_as_their_states_do_are_cut_into_few_pieces():
         said = crept_in(past.net, asked(case), Roundings.of_factors(fmt), fmt, later=past.later)
     assert past.later.after < said.right_to < said.wrong_at < said.right_to + 100
     assert len(pieces) < 200
+
+
+def test_a_state_that_would_grow_and_stays_0_is_followed_like_any_other():
+    """In one piece of 2^30 turns it would be multiplied by more than float64 holds."""
+    D = torch.float64
+    keep, add = torch.tensor([0.5, 1 - 2.0**-30, 1.5], dtype=D), torch.tensor([[1.0, 2.0**-33, 0.0]], dtype=D)
+    V = torch.tensor([[40.0, 2.0, 1.0], [0.0, 0.0, 0.0]], dtype=D)
+    net = gated.network(
+        GatedModel(DiagonalCell(keep, add, torch.ones(3, dtype=D)), V, torch.tensor([-50.0, 0.0], dtype=D))
+    )
+    line, until = OrbitQuestion((), 0, lambda t: int(t == 1), 1, 1), endless().deadline()
+    said = crept_along(net, line, first_states(net, line, until), 2**32, until)
+    assert said.right_to == 2**32 and said.wrong_at is None
 
 
 def certified(model, fmt, accumulate=None, length=None):

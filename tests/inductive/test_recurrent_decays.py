@@ -128,6 +128,21 @@ def test_factors_that_are_not_rounded_are_found():
         assert said_otherwise("bfloat16")[0] > 0
 
 
+@pytest.mark.parametrize(
+    ("added", "V", "b", "said"),
+    [
+        (-(2.0**60), [1.0, 0.0, 0.0], [0.0, 1.0, 2.0], 2),  # float64 holds no 1 beside 2^60
+        (-(2.0**60), [1.0, 0.0, 0.0], [0.0, 2.0, 1.0], 1),
+        (1 + 2.0**-20, [0.0, 1.0, 0.0], [-5.0, 0.0, 1.0], None),  # rounded, it may be 1
+    ],
+)
+def test_the_class_that_is_said_is_that_of_the_run(added, V, b, said):
+    cell = DiagonalCell(stored([0.0]), stored([[added]]), stored([1.0]))
+    net = gated.network(GatedModel(cell, stored(V)[:, None], stored(b)))
+    line = OrbitQuestion((), 0, lambda t: 0)
+    assert decays.refuted(net, line, None, FORMATS["bfloat16"], 0.0, NEVER).predicted == said
+
+
 # ---- what exp may be computed as
 
 

@@ -61,6 +61,13 @@ def test_what_is_wrong_beyond_a_length_does_not_count(length, wrong):
     assert (found.wrong_by, found.predicted) == ((-0.5, 1) if wrong else (None, None))
 
 
+def test_what_tubes_show_for_ever_is_not_said_of_ellipsoids():
+    net, line = Network.of(wide(1)), OrbitQuestion((), 0, lambda t: (t - 1) % 2, 2)
+    with mock.patch.object(proof, "for_ever", lambda *rest: OrbitOutcome(None, 0.25, 9000, turn=2)):
+        found = proof.finite(net, line, 5000, Rules(), endless())
+    assert (found.argument, found.turn, found.right_to, found.tightest) == (None, 2, 5000, 5000)
+
+
 def test_answers_that_repeat_are_those_of_the_line_and_go_on():
     line = OrbitQuestion((3,), 0, lambda t: [5, 7, 0, 1, 2, 0][t - 1], 3, 2)
     assert [line.repeating().expected(t) for t in range(1, 12)] == [5, 7, 0, 1, 2, 0, 1, 2, 0, 1, 2]

@@ -34,7 +34,7 @@ LOOKS = 16  # turns that are judged between two looks at the clock
 
 @dataclass(frozen=True)
 class WrongAnswer:
-    """After how many tokens, a bound on the margin, and the class that is said; neither where a logit is not finite."""
+    """After how many tokens, a bound on the margin, and the class if known; neither if a logit is not finite."""
 
     at: int
     by: float | None = None
@@ -86,8 +86,8 @@ class Decays:
         read, largest = self.read(t), self._fmt.largest
         if all(abs(y) <= largest for y in read):
             factors = [y + arb(0, (abs(y) * self._fmt.u + self._fmt.tiny).upper()) for y in read]
-            _, high, other = bounds(self._on.gaps(factors, self._line.expected(t)))
-            return WrongAnswer(t, high, other) if high <= 0 else None
+            _, high, _ = bounds(self._on.gaps(factors, self._line.expected(t)))
+            return WrongAnswer(t, high, self._said(factors)) if high <= 0 else None
         if self._fmt.saturates or not all(y.is_finite() for y in read):
             return None
         beyond = [abs(y) > largest * arb(1 + BEYOND * self._fmt.u) for y in read]
@@ -95,6 +95,10 @@ class Decays:
             return None
         signs = np.array([is_beyond * (1.0 if y > 0 else -1.0) for y, is_beyond in zip(read, beyond, strict=True)])
         return None if is_right_beyond(self._net.V, signs, self._line.expected(t)) else WrongAnswer(t)
+
+    def _said(self, factors: Sequence[arb]) -> int | None:
+        """The class whose logit is the largest for all these factors; None where that depends on how they round."""
+        return next((j for j in range(len(self._net.b)) if bounds(self._on.gaps(factors, j))[0] >= 0), None)
 
 
 def is_right_beyond(V: Array, signs: Array, right: int) -> bool:

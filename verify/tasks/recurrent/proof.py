@@ -211,7 +211,7 @@ def finite(net: Network, line: OrbitQuestion, length: int, rules: Rules, budget:
         found = for_ever(net, line.repeating(), rules, replace(whole, seconds=whole.seconds / 2))
         if found.right_to is None or found.right_to >= length:
             return replace(
-                found.up_to(length), argument=ARGUMENT_FOR_EVER if found.right_to is None else found.argument
+                found.up_to(length), argument=found.argument if found.invariant is None else ARGUMENT_FOR_EVER
             )
         if found.wrong_at is not None:
             return found

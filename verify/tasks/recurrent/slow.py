@@ -55,6 +55,7 @@ WIDENINGS = 5  # of the boxes of a turn whose steps are rounded
 WIDEST = 2.0**-8  # of the largest number of the state, half the width of a piece's boxes, beyond what `_guard` says
 FINER = 16  # of the tokens so far a piece may have, in which a margin is said to have either sign
 MOST_PIECES = 64  # of a segment, for a tube that grows
+MOST_DOUBLINGS = 1000  # of a tube in a piece: float64 holds no more
 REACHED = 1.5  # the limit's tube is so much wider than where the orbit enters it
 LARGER, GROWTHS = 1.1, 12  # of that tube until it is kept
 NEWTON = 24
@@ -201,7 +202,7 @@ class Creeping:
         """Goes along a segment as far as its tube is narrow; how many turns, None where an answer is not right."""
         done, size = 0, segment.turns
         start = self.t
-        growth, wider = max(1.0, float(np.abs(local.rates).max())), 1.0
+        growth, wider = float(np.log2(max(1.0, np.abs(local.rates).max()))), 1.0
         while done < segment.turns and not until.is_up():
             size = min(size, segment.turns - done)
             try:
@@ -218,7 +219,8 @@ class Creeping:
                     continue
                 self._check_within(turn, most, guard)
                 least = max(float(y + size * a) for y, a in zip(self.e, turn.added, strict=True))
-                is_steady = max(float(y) for y in now) <= least * 2 ** (2 * size / segment.turns) * growth**size
+                doublings = min(2 * size / segment.turns + growth * size, MOST_DOUBLINGS)
+                is_steady = max(float(y) for y in now) <= least * 2**doublings
                 if not is_steady and size > segment.turns // MOST_PIECES:
                     raise Lost
             except Lost:
