@@ -165,7 +165,7 @@ def state_prompts(stored: StoredPrompts) -> Theorem:
     name = f"count01_d{stored.sizes['d']}_h{stored.sizes['d_h']}"
     check, shift = check_of(stored)
     statement = f"file_answers weights {_claim(stored)} {_margin_over(stored, shift)} {shift}"
-    digits, noise = ("any" if n is None else f"up to {n}" for n in (stored.digits, stored.noise))
+    digits, noise = ("any number of" if n is None else f"up to {n}" for n in (stored.digits, stored.noise))
     due = "4 where n0 >= n1, else 5" if stored.is_thesis else "4 where n1 > n0, else 5"
     margin = "a margin over the sum of all exp(score)" if stored.is_over_sum else "a margin"
     lines = [
