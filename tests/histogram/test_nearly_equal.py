@@ -3,7 +3,6 @@
 from copy import copy
 from fractions import Fraction
 from functools import cache
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,8 +18,8 @@ from verify.frame.decide import silent
 from verify.tasks.histogram import bracket, loops, nearly_equal, prefixes
 from verify.tasks.histogram.bracket import ShareBounds
 from verify.tasks.histogram.moments import Behind, Moments
-from verify.tasks.histogram.narrow import CellForms, Narrow
-from verify.tasks.histogram.nearly_equal import CountedCell, Pace
+from verify.tasks.histogram.narrow import LANES, CellForms, Narrow
+from verify.tasks.histogram.nearly_equal import CountedCell
 from verify.tasks.histogram.orders import Orders
 from verify.tasks.histogram.reduction import Reduction, mixing_weights
 from verify.tasks.histogram.stored import StoredModel
@@ -59,17 +58,12 @@ def cells(seed, kind):
     return found
 
 
-def at_pace(least):
-    """All is looked at closer that weighs more than this."""
-    return Pace(ENDLESS.deadline(), least, 1.0, 1.0, 0.0)
-
-
-def broken(seed, kind, left_out=0.02, least=0.0):
+def broken(seed, kind, left_out=0.02, fewest=1):
     """Whether a share is not within its bracket, or a rival's radius is free; how many brackets are a tenth wide."""
     known = 0
     for table, k, behind, wrong in cells(seed, kind):
         cell = CountedCell.of(table, k, behind, left_out)
-        shares = cell.shares(ENDLESS.deadline(), at_pace(least))
+        shares = cell.shares(ENDLESS.deadline(), fewest)
         known += all(most - least <= Fraction(1, 10) for least, most in shares)
         is_within = all(least <= share <= most for share, (least, most) in zip(wrong, shares, strict=True))
         if cell.odd < RARELY * (2 * cell.narrow.W.shape[1] - 1) or not is_within:
@@ -93,10 +87,10 @@ def test_fewer_are_looked_at_closer(is_compiled, monkeypatch):
     if not is_compiled:
         monkeypatch.setattr(loops, "is_compiled", lambda: False)
     for seed in range(2):
-        assert not broken(seed, "lin", least=1e-3)[0]
+        assert not broken(seed, "lin", fewest=3)[0]
         for table, k, behind, _ in cells(seed, "lin"):
             cell = CountedCell.of(table, k, behind, 0.02)
-            closer, plain = (cell.shares(ENDLESS.deadline(), at_pace(least)) for least in (0.0, np.inf))
+            closer, plain = (cell.shares(ENDLESS.deadline(), fewest) for fewest in (1, LANES + 1))
             for (low, high), (least, most) in zip(closer, plain, strict=True):
                 assert least <= low and high <= most
 
@@ -153,8 +147,8 @@ def test_a_planted_fault_is_found(fault, monkeypatch):
     if fault[0] is Orders:
         monkeypatch.setattr(loops, "is_compiled", lambda: False)
     with planted(*fault):
-        least = np.inf if fault[2] == "+ is_open" else 0.0
-        assert any(broken(seed, kind, left_out, least)[0] for seed in SEEDS for kind in KINDS)
+        fewest = LANES + 1 if fault[2] == "+ is_open" else 1
+        assert any(broken(seed, kind, left_out, fewest)[0] for seed in SEEDS for kind in KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -308,40 +302,33 @@ def test_sums_of_many_terms_are_not_bounded_in_float32(shape):
     assert CountedCell.of(large, k, behind, 0.02) is None
 
 
-LOOKS = 50  # at the clock, in a cell
-
-
 def counted_in_time(monkeypatch, seconds):
-    """How many of 40 cells are counted in so much time, if looking closer at all takes five times as long; the pace."""
+    """How many of 40 cells are counted in so much time, and by which looks, if a closer look takes far longer."""
     now, asked = [0.0], []
 
     class Cell:
-        def shares(self, deadline, pace):
-            for _ in range(LOOKS):
-                now[0] += (1 + 4 / (1 + pace.least)) / LOOKS
-                pace.go_on(1 / LOOKS)
-            asked.append(pace.least)
+        def shares(self, deadline, fewest):
+            now[0] += {1: 5.0, bracket.FEWEST_WHEN_LATE: 2.5, LANES + 1: 1.0}[fewest]
+            asked.append(fewest)
             return [(Fraction(0), Fraction(1, 2))]
 
     monkeypatch.setattr(bracket, "seconds_to_count", lambda *_: 1.0)
-    monkeypatch.setattr(bracket, "pairs_of", lambda *_: 1)
-    monkeypatch.setattr(bracket, "number_of_points", lambda *_: 1)
     monkeypatch.setattr(CountedCell, "of", lambda *_: Cell())
     bounds = ShareBounds(Reduction(StoredModel.of(model(0, "lin"))))
     monkeypatch.setattr(bounds, "_worth", lambda *_: 1)
     monkeypatch.setattr(bounds, "_narrow", lambda *_: None)
-    bounds._count([(SimpleNamespace(row=None), 1, None)] * 40, Budget(seconds, lambda: now[0]).deadline())
-    return len(asked), asked[-1]
+    bounds._count([(None, 1, None)] * 40, Budget(seconds, lambda: now[0]).deadline())
+    return len(asked), set(asked)
 
 
 @pytest.mark.parametrize("seconds", [50.0, 60.0, 120.0, 300.0])
 def test_closer_looks_leave_time_for_all_cells(seconds, monkeypatch):
     """However much longer they take than was thought; where there is time enough, all is looked at closer."""
-    number, least = counted_in_time(monkeypatch, seconds)
+    number, looks = counted_in_time(monkeypatch, seconds)
     assert number == 40
-    assert least < 1e-9 if seconds == 300 else least > 0.1
+    assert looks == {1} or seconds < 300
 
 
 def test_closer_looks_that_take_no_end_are_found(monkeypatch):
-    with planted(nearly_equal.Pace, "go_on", "STEP if is_late else 1 / STEP", "1 / STEP"):
+    with planted(bracket, "how_close", "rest <= TOO_LONG * left", "True"):
         assert counted_in_time(monkeypatch, 50.0)[0] < 40

@@ -13,7 +13,7 @@ from verify.frame.clock import Deadline
 from verify.tasks.histogram.merging import merged_row, normalised
 from verify.tasks.histogram.moments import COARSE, FINE, Behind, Moments
 from verify.tasks.histogram.narrow import LANES
-from verify.tasks.histogram.nearly_equal import CountedCell, Pace, seconds_to_count
+from verify.tasks.histogram.nearly_equal import CountedCell, seconds_to_count
 from verify.tasks.histogram.reduction import Reduction, Row
 from verify.tasks.histogram.stored import StoredModel
 from verify.tasks.histogram.tabulating import Space, Table, number_of_points
@@ -22,8 +22,11 @@ from verify.tasks.histogram.task import Progress
 WORTH = 1e-3  # of the open pairs: own counts that hold less are not bounded
 CLOSE = 0.1  # of the largest weight, by which the weights of all slots may differ that are bounded together
 BEFORE_COUNTING = 0.05  # of the time, for means and variances where multisets will be counted
+FOR_COUNTING = 0.97  # of the time that is left, for cells that are yet to be counted as planned
 CLOSER = 1.6  # times as long as counting a cell takes, where all that is near a tie is looked at closer
-LIGHT = 0.05  # of what a vector of multisets weighs on average: what is lighter is not looked at closer, at first
+NOT_CLOSER = 0.6  # times as long, where nothing is
+FEWEST_WHEN_LATE = 3  # of LANES multisets that are near a tie, to be looked at closer where time runs short
+TOO_LONG = 1.15  # times the time that is left, from which on nothing is looked at closer
 LEFT_OUT = 0.005, 0.01, 0.02  # on what shares rivals may be ahead that are not counted: the first that time allows
 
 
@@ -91,21 +94,19 @@ class ShareBounds:
             return
         cells.sort(key=lambda cell: -self._worth(*cell[:2]))
         seconds = np.array([[seconds_to_count(*cell, share) for cell in cells] for share in LEFT_OUT])
-        stored = self.reduction.stored
-        pairs = np.array([float(pairs_of(stored, table.row, [k])) for table, k, _ in cells])
-        points = [number_of_points(table.row, stored.T, [k], stored.L) for table, k, _ in cells]
-        least = LIGHT * LANES * float(pairs.sum()) / max(1, sum(points))  # in pairs, for all cells alike
+        started, planned = deadline.clock(), 0.0
         for i, (table, k, behind) in enumerate(cells):
             if deadline.is_up():
                 return
-            rest, now = seconds[:, i:].sum(1), deadline.clock()
-            chosen = int(np.argmax(np.append(CLOSER * rest[:-1] < deadline.at - now, True)))
+            now = deadline.clock()
+            pace = (now - started) / planned if planned else 1.0
+            rest, left = pace * seconds[:, i:].sum(1), FOR_COUNTING * (deadline.at - now)
+            chosen = int(np.argmax(np.append(CLOSER * rest[:-1] < left, True)))
+            fewest, times = how_close(float(rest[chosen]), float(pace * seconds[chosen, i]), left)
             cell = CountedCell.of(table, k, behind, LEFT_OUT[chosen])
-            if cell is None:
-                continue
-            pace = Pace(deadline, least / pairs[i], float(seconds[chosen, i]), float(rest[chosen]), now)
-            self._narrow(table, k, cell.shares(deadline, pace))
-            least = pace.least * pairs[i]
+            if cell is not None:
+                self._narrow(table, k, cell.shares(deadline, fewest))
+            planned += seconds[chosen, i] * times
 
     def _worth(self, table: Table, k: int) -> Fraction:
         """How many open pairs there are for each multiset."""
@@ -137,6 +138,16 @@ class ShareBounds:
             wrong += max(cell.wrong, low)
             saved += max(0, cell.wrong + cell.open - high)
         return max(wrong, least), most - saved
+
+
+def how_close(rest: float, cell: float, left: float) -> tuple[int, float]:
+    """The fewest of LANES multisets near a tie that are looked at closer in a cell, and how much longer that takes.
+
+    Units: all in seconds: for the rest of the cells, for this one, and that are left.
+    """
+    if rest + (CLOSER - 1) * cell <= left:
+        return 1, CLOSER
+    return (FEWEST_WHEN_LATE, 1.0) if rest <= TOO_LONG * left else (LANES + 1, NOT_CLOSER)
 
 
 def as_one_row(cells: list[tuple[Row, int, list[int]]], reduction: Reduction) -> list[tuple[Row, int, list[int]]]:

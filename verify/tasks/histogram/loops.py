@@ -158,8 +158,8 @@ def enter(entries: np.ndarray, number: int, prefixes: np.ndarray, found: np.ndar
 POINTERS = ("larger", "smaller", "i_larger", "i_smaller", "leaves", "table", "W", "error", "f", "f_from", "low",
             "limit", "wrong", "counted", "entries", "number", "reach", "values", "shifts", "drift", "held_larger",
             "held_smaller", "places", "rest", "multiple", "apart", "variance", "slide", "weights",
-            "shares", "highest")  # fmt: skip
-NUMBERS = ("first", "last", "stride", "most")
+            "shares")  # fmt: skip
+NUMBERS = ("first", "last", "stride", "most", "fewest")
 
 
 @cache
@@ -167,26 +167,25 @@ def _compiled(r: int, rivals: int, shape: LoopShape | None = None) -> Loop:
     """The loop as machine code for this machine."""
     vectors, together = (2, 10) if has_wide_registers() else (1, 5)
     engine = engine_of(source(r, rivals, vectors, together, shape))
-    kinds: list[type] = [ctypes.c_void_p] * len(POINTERS) + [ctypes.c_int64] * len(NUMBERS)
-    kinds += [ctypes.c_float] * 4 + [ctypes.c_double]
+    kinds = [ctypes.c_void_p] * len(POINTERS) + [ctypes.c_int64] * len(NUMBERS) + [ctypes.c_float] * 4
     function = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(engine.get_function_address("judge"))
 
     def loop(asked: LoopAsked) -> tuple[int, int]:
         narrow, prefixes, number = asked.narrow, asked.narrow.prefixes, np.zeros(1, dtype=np.int64)
         low, f = prefixes.padded
         orders: tuple[np.ndarray, ...]
-        orders, near, last, share, least = (number,) * 14, number, 0.0, 0.0, 0.0
+        orders, near, last, share, fewest = (number,) * 14, number, 0.0, 0.0, 1
         if asked.closer is not None:
             of, near = asked.closer.orders, asked.closer.near
             orders = of.reach, of.values, of.shifts, of.drift, of.larger, of.smaller, of.places, of.rest
             orders = *orders, of.dominance.multiple, of.dominance.apart, of.variance, of.slide
             orders = *orders, asked.closer.weights, asked.closer.shares
-            last, share, least = float(of.last), float(of.share), of.least
+            last, share, fewest = float(of.last), float(of.share), of.fewest
         arrays = (narrow.larger, narrow.smaller, prefixes.larger, prefixes.smaller, prefixes.leaves, narrow.leaves,
                   narrow.W, narrow.error, f, prefixes.f_from, low, asked.limit, asked.wrong,
-                  near, asked.entries, number, *orders, narrow.highest)  # fmt: skip
-        sizes = asked.first, asked.last, narrow.leaves.shape[1], len(asked.entries)
-        end = function(*(array.ctypes.data for array in arrays), *sizes, asked.slope, asked.rest, last, share, least)
+                  near, asked.entries, number, *orders)  # fmt: skip
+        sizes = asked.first, asked.last, narrow.leaves.shape[1], len(asked.entries), fewest
+        end = function(*(array.ctypes.data for array in arrays), *sizes, asked.slope, asked.rest, last, share)
         return end, int(number[0])
 
     loop.engine = engine  # type: ignore[attr-defined]  # it owns the machine code
@@ -204,7 +203,6 @@ class LoopSource:
     def __init__(self, r: int, rivals: int, vectors: int, together: int, shape: LoopShape | None) -> None:
         self.r, self.rivals, self.vectors, self.shape = r, rivals, vectors, shape
         self.neurons = r - 1 if shape is None else r - rivals
-        self.words = -(-self.neurons // LANES)
         parts = -(-rivals // together)
         ends = [rivals * i // parts for i in range(parts + 1)] if parts else [0]
         self.groups = [range(a, b) for a, b in zip(ends, ends[1:], strict=False)]
@@ -241,23 +239,20 @@ class LoopSource:
 
     def text(self) -> str:
         arguments = [f"ptr %{name}" for name in POINTERS] + [f"i64 %{name}" for name in NUMBERS]
-        given = [f"float %{name}" for name in ("slope", "rest.slope", "slots.less", "share")] + ["double %least"]
+        given = [f"float %{name}" for name in ("slope", "rest.slope", "slots.less", "share")]
         self.lines = [
             f"declare {V} @llvm.fmuladd.v{LANES}f32({V}, {V}, {V})",
             f"declare i64 @llvm.vector.reduce.add.v{LANES}i64({L})",
             f"declare float @llvm.vector.reduce.fadd.v{LANES}f32(float, {V})",
             f"declare {V} @llvm.masked.gather.v{LANES}f32.v{LANES}p0({POINTED}, i32, {MASK}, {V})",
             f"declare i{LANES} @llvm.ctpop.i{LANES}(i{LANES})",
-            f"declare void @llvm.masked.compressstore.v{LANES}i32({I}, ptr, {MASK})",
             f"declare {DOUBLE} @llvm.fmuladd.v{LANES}f64({DOUBLE}, {DOUBLE}, {DOUBLE})",
             f"declare {V} @llvm.sqrt.v{LANES}f32({V})",
             "declare i32 @llvm.cttz.i32(i32, i1)",
             "declare float @llvm.fabs.f32(float)",
             f"define i64 @judge({', '.join([*arguments, *given])}) {{",
             "entry:",
-            f"  %u = alloca [{LANES * -(-self.r // LANES)} x float], align 64",
-            f"  %active = alloca [{LANES * (self.words + 1)} x i32], align 64",
-            f"  %kept = alloca [{max(1, self.neurons)} x i32], align 64",
+            f"  %u = alloca [{self.r} x float], align 64",
         ]
         if self.shape is not None:
             for name, size in (("alpha", self.neurons), ("beta", self.neurons), ("held", LANES * self.shape.tokens),
@@ -315,8 +310,6 @@ class LoopSource:
         self.do("%entered.1 = phi i64 [ %entered, %forms ], [ %entered.last, %leaf.end ]")
         self.do("%near = phi i64 [ 0, %forms ], [ %near.last, %leaf.end ]")
         lo = hi = [INFINITE] * self.vectors
-        if self.neurons:
-            self._find_active()
         D: list[str] = []
         before = "leaf"
         if not self.groups:
@@ -360,33 +353,6 @@ class LoopSource:
         self.do("%p.next = add i64 %p, 1")
         self.do("br label %prefix")
 
-    def _find_active(self) -> None:
-        """Lists the neurons that are not zero in all of the vectors, as far as each vector's `highest` forms say.
-
-        Rounding to nearest is monotone: where a sum with the highest form is not positive, no sum with another one is,
-        and what such a neuron adds is exactly zero. One neuron is always listed.
-        """
-        self.do("store i32 0, ptr %active, align 4")
-        number, block = "0", self.new(f"lshr i64 %j, {LANES.bit_length() - 1}")
-        for word in range(self.words):
-            u, top = self.load(V, "%u", "float", str(LANES * word)), ""
-            for v in range(self.vectors):
-                row = self.new(f"add i64 {block}, {v}")
-                found = self.load(V, "%highest", "float", self._vector(row, word, -(-self.r // LANES)))
-                larger = self.new(f"fcmp ogt {V} {found}, {top}") if top else ""
-                top = self.new(f"select {MASK} {larger}, {V} {found}, {V} {top}") if top else found
-            is_active = self.new(f"fcmp ugt {V} {self.new(f'fadd {V} {u}, {top}')}, zeroinitializer")
-            at = range(LANES * word, LANES * word + LANES)
-            are_neurons = ", ".join(f"i1 {'true' if i < self.neurons else 'false'}" for i in at)
-            is_active = self.new(f"and {MASK} {is_active}, <{are_neurons}>")
-            into, listed = self.at("%active", "i32", number), ", ".join(f"i32 {i}" for i in at)
-            self.do(f"call void @llvm.masked.compressstore.v{LANES}i32({I} <{listed}>, ptr {into}, {MASK} {is_active})")
-            bits = self.new(f"bitcast {MASK} {is_active} to i{LANES}")
-            more = self.new(f"zext i{LANES} {self.new(f'call i{LANES} @llvm.ctpop.i{LANES}(i{LANES} {bits})')} to i64")
-            number = self.new(f"add i64 {number}, {more}")
-        is_none = self.new(f"icmp eq i64 {number}, 0")
-        self.do(f"%actives = select i1 {is_none}, i64 1, i64 {number}")
-
     def _neurons(self, number: int, group: range, before: str) -> tuple[list[str], str]:
         """The sums over all neurons for a group of rivals, vector by vector for each, and the last block's name."""
         cells = len(group) * self.vectors
@@ -399,13 +365,12 @@ class LoopSource:
         sums = [f"%sum{number}.{cell}" for cell in range(cells)]
         for total in sums:
             self.do(f"{total} = phi {V} [ zeroinitializer, %{before} ], [ {total}.next, %{name} ]")
-        i = self.new(f"zext i32 {self.load('i32', '%active', 'i32', f'%i{number}')} to i64")
-        z = self._values(i, is_neuron=True)
-        nexts = self._products(i, group, z, sums)
+        z = self._values(f"%i{number}", is_neuron=True)
+        nexts = self._products(f"%i{number}", group, z, sums)
         for total, following in zip(sums, nexts, strict=True):
             self.do(f"{total}.next = bitcast {V} {following} to {V}")
         self.do(f"%i{number}.next = add i64 %i{number}, 1")
-        self.do(f"%more{number} = icmp slt i64 %i{number}.next, %actives")
+        self.do(f"%more{number} = icmp slt i64 %i{number}.next, {self.neurons}")
         self.do(f"br i1 %more{number}, label %{name}, label %{name}.end")
         self.label(f"{name}.end")
         return [f"{total}.next" for total in sums], f"{name}.end"
@@ -507,9 +472,9 @@ class LoopSource:
     def _closer(self, v: int, lo: str, hi: str, first: str, shape: LoopShape) -> str:
         """The least differences of one vector: none where the orders of what is near a tie have been looked at."""
         _, is_near = self._kinds(v, lo, hi, "zeroinitializer", first)
-        number = self._sum(f"weigh{v}", is_near, self.new(f"add i64 %j, {LANES * v}"), "0")
-        weight = self.new(f"fmul double {self.new(f'uitofp i64 {number} to double')}, %weight")
-        is_asked = self.new(f"fcmp ogt double {weight}, %least")
+        bits = self.new(f"bitcast {MASK} {is_near} to i{LANES}")
+        number = self.new(f"zext i{LANES} {self.new(f'call i{LANES} @llvm.ctpop.i{LANES}(i{LANES} {bits})')} to i64")
+        is_asked = self.new(f"icmp sge i64 {number}, %fewest")
         self.do(f"br label %close{v}.from")
         self.label(f"close{v}.from")
         self.do(f"br i1 {is_asked}, label %close{v}, label %close{v}.end")
@@ -634,14 +599,10 @@ class LoopSource:
         self._end_of_lanes(f"add.lane{v}")
 
     def _sides(self, v: int, is_near: str) -> None:
-        """Which neurons are on or off in all of a vector's near multisets, and what the others may be off by.
-
-        Those that are not off are kept, and one that adds nothing where all are.
-        """
+        """Which neurons are on or off in all of a vector's near multisets, and what the others may be off by."""
         self.do(f"br label %side{v}")
         self.label(f"side{v}")
         self.do(f"%s{v} = phi i64 [ 0, %close{v} ], [ %s{v}.next, %side{v} ]")
-        self.do(f"%kept{v} = phi i64 [ 0, %close{v} ], [ %kept{v}.next, %side{v} ]")
         u = self.splat("float", self.load("float", "%u", "float", f"%s{v}"))
         row = self.new(f"add i64 {self.new(f'mul i64 %s{v}, %stride')}, {self.new(f'add i64 %j, {LANES * v}')}")
         z = self.new(f"fadd {V} {u}, {self.load(V, '%table', 'float', row)}")
@@ -656,17 +617,12 @@ class LoopSource:
         alpha = self.new(f"select i1 {is_on}, float 1.0, float {off_or_bent}")
         is_kept = self.new(f"or i1 {is_on}, {is_off}")
         beta = self.new(f"select i1 {is_kept}, float 0.0, float {self.new(f'fmul float {reach}, 0.5')}")
-        place = self.at("%kept", "i32", f"%kept{v}")
-        self.do(f"store i32 {self.new(f'trunc i64 %s{v} to i32')}, ptr {place}, align 4")
-        self.do(f"%kept{v}.next = add i64 %kept{v}, {self.new(f'select i1 {is_off}, i64 0, i64 1')}")
         for name, value in (("alpha", alpha), ("beta", beta)):
             self.do(f"store float {value}, ptr {self.at(f'%{name}', 'float', f'%s{v}')}, align 4")
         self.do(f"%s{v}.next = add i64 %s{v}, 1")
         has_more = self.new(f"icmp slt i64 %s{v}.next, {self.neurons}")
         self.do(f"br i1 {has_more}, label %side{v}, label %side{v}.end")
         self.label(f"side{v}.end")
-        has_none = self.new(f"icmp eq i64 %kept{v}.next, 0")
-        self.do(f"%kept{v}.number = select i1 {has_none}, i64 1, i64 %kept{v}.next")
 
     def _spread(self, v: int, shape: LoopShape, is_turned: str) -> tuple[str, list[str], str]:
         """As `Orders._spread`, of the difference to rival c in those of a vector's multisets that it may turn."""
@@ -715,18 +671,17 @@ class LoopSource:
         for name, start in zip(names, starts, strict=True):
             self.do(f"{name} = phi {V} [ {start}, %add{v}.from ], [ {name}.next, %add{v} ]")
         self.do(f"%bent{v} = phi float [ 0.0, %add{v}.from ], [ %bent{v}.next, %add{v} ]")
-        neuron = self.new(f"zext i32 {self.load('i32', '%kept', 'i32', f'%a{v}')} to i64")
-        at = self.new(f"add i64 {self.new(f'mul i64 {neuron}, {self.rivals}')}, %c{v}")
+        at = self.new(f"add i64 {self.new(f'mul i64 %a{v}, {self.rivals}')}, %c{v}")
         weight = self.load("float", "%W", "float", at)
-        alpha, beta = (self.load("float", f"%{name}", "float", neuron) for name in ("alpha", "beta"))
+        alpha, beta = (self.load("float", f"%{name}", "float", f"%a{v}") for name in ("alpha", "beta"))
         factor = self.splat("float", self.new(f"fmul float {weight}, {alpha}"))
         for name, (table, n, w) in zip(names, rows, strict=True):
-            x = self.load(V, f"%{table}", "float", self._vector(neuron, w, n))
+            x = self.load(V, f"%{table}", "float", self._vector(f"%a{v}", w, n))
             self.do(f"{name}.next = call {V} @llvm.fmuladd.v{LANES}f32({V} {factor}, {V} {x}, {V} {name})")
         size = self.new(f"call float @llvm.fabs.f32(float {weight})")
         self.do(f"%bent{v}.next = fadd float %bent{v}, {self.new(f'fmul float {size}, {beta}')}")
         self.do(f"%a{v}.next = add i64 %a{v}, 1")
-        has_more = self.new(f"icmp slt i64 %a{v}.next, %kept{v}.number")
+        has_more = self.new(f"icmp slt i64 %a{v}.next, {self.neurons}")
         self.do(f"br i1 {has_more}, label %add{v}, label %add{v}.end")
         self.label(f"add{v}.end")
         return [f"{name}.next" for name in names], f"%bent{v}.next"

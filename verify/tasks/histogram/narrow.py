@@ -14,7 +14,6 @@ stores, or a product, may underflow, or be flushed to zero, by at most 2^-126: U
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,13 +76,6 @@ class Narrow:
     W: Single
     error: Single
     off: Array
-
-    @cached_property
-    def highest(self) -> Single:
-        """The largest form of each LANES leaves (vectors, r), with zeros behind them up to whole vectors."""
-        r, columns = self.leaves.shape
-        padded = np.pad(self.leaves, ((0, -r % LANES), (0, -columns % LANES)))
-        return np.ascontiguousarray(padded.reshape(len(padded), -1, LANES).max(2).T)
 
     @property
     def D_error(self) -> float:

@@ -26,34 +26,9 @@ from verify.tasks.histogram.unequal_weights import RARELY, usual_radius
 CROSSING = 0.002  # share of a cell's inputs, at most, on which neurons that are taken as on or off are not
 EACH, EACH_PRODUCT = 4e-9, 2.2e-11  # seconds of a multiset, and of a product in it
 A_LOOK = 1 << 22  # multisets between two looks at the clock
-FOR_COUNTING = 0.97  # of the time that is left, for what is yet to be counted as planned
-STEP = 1.1  # what the least weight of what is looked at closer is multiplied by at each look at the clock
 MOST_PRODUCTS = 1 << 24  # of positions, slots, own count and rivals, beyond which moments take longer than 3 seconds
 OF_SUMS = Fraction(1, 1 << 20)  # of a sum of a prefix's or A_LOOK multisets' shares, and of its weights
 ENTRIES = 1 << 19  # what makes room for a loop's prefixes, though nothing is entered
-
-
-@dataclass
-class Pace:
-    """What is looked at closer, so that all that is planned is counted in time.
-
-    Multisets near a tie are where those of a vector are more than the share `least` of the cell's inputs. That is
-    raised or lowered as counting takes more or less of the time that is left than planned. Units: `cell` and `rest`
-    seconds, that a cell and the rest are planned to take; `at` is when the clock was last looked at.
-    """
-
-    deadline: Deadline
-    least: float
-    cell: float
-    rest: float
-    at: float
-
-    def go_on(self, share: float) -> None:
-        """Looks at the clock when this share of a cell's multisets has been counted."""
-        now, planned = self.deadline.clock(), share * self.cell
-        self.rest -= planned
-        is_late = (now - self.at) * self.rest > FOR_COUNTING * (self.deadline.at - now) * planned
-        self.least, self.at = self.least * (STEP if is_late else 1 / STEP), now
 
 
 @dataclass
@@ -100,12 +75,13 @@ class CountedCell:
         orders = replace(orders, rest=rest, dominance=replace(dominance, apart=apart))
         return cls(replace(narrow, error=error), orders, tuple(table.row.positions), number, others, odd)
 
-    def shares(self, deadline: Deadline, pace: Pace | None = None) -> list[tuple[Fraction, Fraction]]:
+    def shares(self, deadline: Deadline, fewest: int = 1) -> list[tuple[Fraction, Fraction]]:
         """At least and at most what share is wrong at each position; all is open that time did not suffice for.
 
-        Vectors of multisets are looked at closer where those near a tie weigh more than the pace asks. Shares of orders
-        are summed in float64, whose error is far less than OF_SUMS for what one call of the loop sees.
+        Vectors of multisets are looked at closer where at least the fewest are near a tie. Shares of orders are summed
+        in float64, whose error is far less than OF_SUMS for what one call of the loop sees.
         """
+        orders = replace(self.orders, fewest=fewest)
         prefixes, (_, rivals) = self.narrow.prefixes, self.narrow.W.shape
         loop = loop_for(len(self.narrow.leaves), rivals, LoopShape.of(self.narrow, self.orders))
         wrong, near = np.empty(prefixes.number, np.int64), np.empty(prefixes.number, np.int64)
@@ -120,7 +96,6 @@ class CountedCell:
             before = int(prefixes.until[first - 1]) if first else 0
             last = max(first + 1, int(np.searchsorted(prefixes.until, before + A_LOOK, side="right")))
             zero = np.float32(0)
-            orders = replace(self.orders, least=pace.least * self.number if pace else 0.0)
             closer = Closer(orders, near, weights, np.zeros((2, len(orders.variance))))
             first, _ = loop(LoopAsked(self.narrow, first, last, zero, zero, limit, wrong, entries, closer))
             if not np.isfinite(closer.shares).all():
@@ -129,8 +104,6 @@ class CountedCell:
                 [before + Fraction(x) for before, x in zip(*rows, strict=False)]
                 for rows in zip(of_orders, closer.shares.tolist(), strict=True)
             ]
-            if pace:
-                pace.go_on(float(prefixes.until[first - 1] - before) / float(prefixes.until[-1]))
         least, is_open = (Fraction(int((prefixes.outer * found).sum()), self.number) for found in (wrong, near))
         most = least + is_open + self.others + self.odd
         return [

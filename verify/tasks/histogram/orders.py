@@ -89,8 +89,8 @@ class Orders:
     smaller (n, tokens) how often halves of prefixes hold each token, with the slots that hold the query token; places
     (tokens of a leaf, leaves) the token in each place of a leaf, with zeros behind them; rest (rivals,);
     variance and slide (positions,) what multiplies R to give v, and the root of R to give b, in whole vectors. `last`
-    is n - 1, `share` one by the tokens of a prefix. Vectors are looked at closer where those of their multisets
-    that are near a tie have more orders than the `least`.
+    is n - 1, `share` one by the tokens of a prefix. Vectors are looked at closer where at least the `fewest` of their
+    multisets are near a tie.
     """
 
     reach: Single
@@ -106,7 +106,7 @@ class Orders:
     last: np.float32
     share: np.float32
     dominance: Dominance
-    least: float = 0.0
+    fewest: int = 1
 
     @classmethod
     def of(cls, table: Table, narrow: Narrow, readout: CountReadout, is_on: np.ndarray, is_bent: np.ndarray) -> Orders:
@@ -153,10 +153,8 @@ class Orders:
         """
         n, prefixes = near.shape[1], narrow.prefixes
         total = np.zeros((2, len(self.variance)))
-        padded, weighed = (
-            np.pad(x, ((0, 0), (0, -n % LANES))).reshape(len(at), -1, LANES) for x in (near, near * weights)
-        )
-        i, block = np.nonzero(weighed.sum(2) > self.least)
+        padded = np.pad(near, ((0, 0), (0, -n % LANES))).reshape(len(at), -1, LANES)
+        i, block = np.nonzero(padded.sum(2) >= self.fewest)
         if not len(i):
             return total
         lanes = block[:, None] * LANES + np.arange(LANES)
