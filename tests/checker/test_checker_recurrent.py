@@ -203,6 +203,16 @@ def test_a_wrong_length_in_reals_that_is_not_said_to_be_the_first_is_not_checkab
     assert outcome(weights, certificate) == NOT_CHECKABLE
 
 
+def test_a_wrong_length_whose_class_is_not_said_is_not_checkable():
+    model = swinging(1.0, 8.0)
+    found, weights = certify(modular(model, 2), Real()), bytes_of(model)
+    certificate = json.loads(found.about(weights).to_json())
+    certificate["counterexample"]["predicted"] = None
+    assert outcome(weights, certificate) == NOT_CHECKABLE
+    certificate["counterexample"].pop("predicted")
+    assert outcome(weights, certificate) == FAILS
+
+
 def _later(c, n):
     c["counterexample"].update(length=c["counterexample"]["length"] + n)
     c["counterexample"].update(input=f"token 0, {c['counterexample']['length']} times")

@@ -7,6 +7,7 @@ from unittest import mock
 import mpmath
 import pytest
 import torch
+from flint import arb
 from models.recurrent import random_network
 from oracles.recurrent_digits import margins
 
@@ -148,3 +149,11 @@ def test_time_ends_it_with_what_is_known():
     line = posed(model, 2, None)._line((0,))
     found = precise.follow(proof.Network.of(model), line, 10**9, looks(100).deadline())
     assert 90 < found.right_to < 100 and found.stuck == f"time is up after {found.right_to} tokens"
+
+
+def test_no_class_is_said_where_either_of_two_may_be_the_largest():
+    """What the balls of both differences have in common is a wrong answer, whichever it is."""
+    near, far = (arb(-1, 0.1), 0), (arb(-0.95, 0.1), 2)
+    assert precise.bounds([near, far])[2] is None and precise.bounds([near, (arb(-0.5, 0.1), 2)])[2] == 0
+    assert precise.bounds([near])[2] == 0 and precise.bounds([(arb(-1), 0), (arb(-1), 2)])[2] in (0, 2)
+    assert precise.bounds([near, (arb(3), 2)])[2] == 0 and precise.bounds([(arb(3), 2)])[2] is None

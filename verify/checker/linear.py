@@ -166,7 +166,8 @@ def wrong_at(
     require(type(margin) is float and margin <= 0, f"margin: {margin!r} must be zero or negative")
     right, first = due(n), int("modulus" in said)
     require(right is not None and case.get("expected") == right + first, "counterexample: another answer is expected")
-    predicted = case.get("predicted")
+    predicted = case.get("predicted", "")
+    require(predicted is not None, "counterexample: the class that is predicted is not said", NOT_CHECKABLE)
     is_other = type(predicted) is int and (predicted - first != right or may_tie and margin == 0)
     require(is_other, "counterexample: predicts no other class")
     return n, margin, predicted - first

@@ -365,7 +365,8 @@ def refuted(net: StoredNetwork, c: dict[str, Any], due: Callable[[int], int | No
     require(right is not None, "counterexample: has no right class")
     said = 1 if c["parameters"].get("modulus") else 0
     require(case.get("expected") == (right or 0) + said, "counterexample: another answer is expected")
-    predicted = case.get("predicted")
+    predicted = case.get("predicted", "")
+    require(predicted is not None, "counterexample: the class that is predicted is not said", NOT_CHECKABLE)
     require(type(predicted) is int and 0 <= predicted - said < len(net.b), "counterexample: predicts no class")
     require(predicted - said != right, "counterexample: predicts the right class")
     place = predicted - said - int(predicted - said > (right or 0))

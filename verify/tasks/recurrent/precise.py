@@ -131,13 +131,17 @@ class Followed:
 
 
 def bounds(gaps: Sequence[tuple[arb, int]]) -> tuple[float, float, int | None]:
-    """A lower and an upper bound on the least of differences (right - other, other), and whose it is if it is wrong."""
+    """A lower and an upper bound on the least of differences (right - other, other), and whose it is if it is wrong.
+
+    None for whose it is where the balls of two differences overlap, so that either may be the least.
+    """
     low = min((float_below(gap) for gap, _ in gaps), default=1.0)
     wrong = [(gap, other) for gap, other in gaps if gap <= 0]
     if not wrong:
         return low, float("inf"), None
     least, other = min(wrong, key=lambda pair: float_below(pair[0]))
-    return low, min(0.0, float_above(least)), other
+    is_known = all(gap is least or least <= gap for gap, _ in gaps)
+    return low, min(0.0, float_above(least)), other if is_known else None
 
 
 def follow(net: Network, line: JudgedTokens, steps: int, until: Deadline) -> Followed:
