@@ -16,6 +16,7 @@ from verify.frame.decide import Effort, certify
 from verify.tasks.recurrent import proof, search
 from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.network import Network
+from verify.tasks.recurrent.precise import Followed
 from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion
 from verify.tasks.recurrent.task import Homogeneous
 
@@ -59,6 +60,20 @@ def test_what_is_wrong_beyond_a_length_does_not_count(length, wrong):
     assert found.wrong_at == wrong and found.margin == 0.25 and found.invariant is None
     assert (found.right_to, found.tightest) == (min(length, 5999), min(length, 5998))
     assert (found.wrong_by, found.predicted) == ((-0.5, 1) if wrong else (None, None))
+
+
+def test_what_is_known_for_ever_is_kept_where_the_walk_knows_less():
+    """Nothing is said of a wrong answer beyond the length; a walk that decides, or that comes further, stands."""
+    net, line = Network.of(wide(1)), OrbitQuestion((), 0, lambda t: (t - 1) % 2, 2)
+    known = OrbitOutcome(4500, 0.25, 4400, 6000, -0.5, 1, reason="one answer is unsure")
+    walks = {right: Followed(right_to=right, margin=0.5, stuck="time is up") for right in (0, 4600)}
+    walks[5000] = Followed(right_to=5000, margin=0.5)
+    for right, walked in walks.items():
+        with mock.patch.multiple(proof, for_ever=lambda *rest: known, followed=lambda *rest, walked=walked: walked):
+            found = proof.finite(net, line, 5000, Rules(), endless())
+        assert (found.right_to, found.wrong_at, found.wrong_by) == (max(right, 4500), None, None)
+        assert found.margin == (0.25 if right == 0 else 0.5)
+        assert found.reason == (None if right == 5000 else "time is up")
 
 
 def test_what_tubes_show_for_ever_is_not_said_of_ellipsoids():

@@ -213,8 +213,11 @@ def finite(net: Network, line: OrbitQuestion, length: int, rules: Rules, budget:
             return replace(
                 found.up_to(length), argument=found.argument if found.invariant is None else ARGUMENT_FOR_EVER
             )
-        if found.wrong_at is not None:
+        if found.wrong_at is not None and found.wrong_at <= length:
             return found
+        walked = outcome(followed(net, line, length, rules, until))
+        is_less = walked.reason is not None and (walked.right_to or 0) < (found.right_to or 0)
+        return replace(found.up_to(found.right_to or 0), reason=walked.reason) if is_less else walked
     return outcome(followed(net, line, length, rules, until))
 
 
