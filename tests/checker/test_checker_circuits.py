@@ -325,7 +325,7 @@ def test_a_string_that_is_read_backwards_is_found():
         assert checked(weights, saved)[0] == 1
 
 
-@pytest.mark.parametrize("seeds", first(1, [range(4, 10), range(400)]), ids=str)
+@pytest.mark.parametrize("seeds", first(1, [range(4, 8), range(400)]), ids=str)
 def test_runs_of_wrong_steps_are_what_the_oracle_runs(seeds):
     """Drawn circuits with mutated weights: a wrong step holds, also where attention is not sharp; a right one never."""
     held = 0
