@@ -7,10 +7,10 @@ import re
 import pytest
 import torch
 from command import as_json, run
-from models.kernel import needs_coqc
+from models.kernel import answered, needs_coqc
 
 from constructions.count01 import Count01Transformer, as_bytes, documents, uniform
-from verify.kernel.compiler import ALLOWED_AXIOMS, library, run_coqc
+from verify.kernel.compiler import ALLOWED_AXIOMS, library
 from verify.kernel.prompts import PREAMBLE, check_of, read_prompts
 from verify.kernel.stored import read_folder
 
@@ -33,14 +33,7 @@ def read(folder):
 
 def accepted(checks):
     """For each check whether it says true, from one run of coqc."""
-    calls = ";".join(check.call for check in checks)
-    done = run_coqc("\n".join([*PREAMBLE, f"Eval vm_compute in [{calls}].", ""]), library(("PromptsCorrect",))[0])
-    assert done.returncode == 0, done.stderr
-    found = re.fullmatch(r"\s*= \[([\s\w;]*)\]\s*: list bool\s*", done.stdout)
-    assert found, done.stdout
-    answers = [word.strip() == "true" for word in found[1].split(";")]
-    assert len(answers) == len(checks)
-    return answers
+    return answered([check.call for check in checks], PREAMBLE, library(("PromptsCorrect",))[0])
 
 
 def test_the_theorem_says_every_word_and_the_region(saved, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
@@ -17,10 +18,15 @@ needs_coqc = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 def accepted(inputs: Iterable[CheckInputs]) -> list[bool]:
     """For each model whether the check says true, from one run of coqc."""
     checks = [f"{x.check} {x.weights} ({x.scale}) {x.how} {x.margins} {x.shift}" for x in inputs]
-    done = run_coqc("\n".join([*PREAMBLE, f"Eval vm_compute in [{';'.join(checks)}].", ""]), library()[0])
+    return answered(checks, PREAMBLE, library()[0])
+
+
+def answered(calls: list[str], preamble: Iterable[str], compiled: Path) -> list[bool]:
+    """What these calls of the library say, true or false, from one run of coqc."""
+    done = run_coqc("\n".join([*preamble, f"Eval vm_compute in [{';'.join(calls)}].", ""]), compiled)
     assert done.returncode == 0, done.stderr
     answers = re.fullmatch(r"\s*= \[([\s\w;]*)\]\s*: list bool\s*", done.stdout)
     assert answers, done.stdout
     found = [word.strip() == "true" for word in answers[1].split(";")]
-    assert len(found) == len(checks)
+    assert len(found) == len(calls)
     return found
