@@ -722,7 +722,8 @@ def test_the_command(capsys, tmp_path):
         0,
         f"HOLDS  {place}/weights.safetensors: PROVED; not re-checked: seconds\n",
     )
-    assert run(capsys, "check", str(place / "weights.safetensors"))[0] == 0
+    for file in ("weights.safetensors", "certificate.json"):
+        assert run(capsys, "check", str(place / file))[0] == 0
     code, out, _ = run(capsys, "check", str(place), "--json")
     assert code == 0 and json.loads(out)["outcome"] == "HOLDS"
     certificate = place / "certificate.json"
@@ -735,7 +736,7 @@ def test_the_command(capsys, tmp_path):
     certificate.unlink()
     code, out, err = run(capsys, "check", str(place))
     assert code == 2 and "certificate.json" in out and "no such file" in out
-    for missing in (tmp_path / "nowhere", tmp_path / "nowhere.safetensors"):
+    for missing in (tmp_path / "nowhere", tmp_path / "nowhere.safetensors", tmp_path / "nowhere.json"):
         code, out, err = run(capsys, "check", str(missing))
         assert code == 2 and out == "" and err.count("\n") == 1
 

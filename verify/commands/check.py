@@ -9,16 +9,18 @@ from typing import Any
 
 from constructions.errors import BadInput
 from constructions.regular_files import read
+from verify.commands.request import SAVED
 from verify.commands.vocabulary import option
 from verify.frame.certificate import ExitCode
 from verify.frame.schema import as_json
 
 MOST_BYTES = 256 << 20  # of each file; every number becomes a Python integer
+WEIGHTS, CERTIFICATE = SAVED
 OUTCOMES = {0: "HOLDS", 1: "DOES NOT HOLD", 2: "UNREADABLE", 3: "NOT CHECKABLE"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("place", help="a folder that --save wrote, or a weights file with its certificate beside it")
+    parser.add_argument("place", help="a folder that --save wrote, or one of its two files, the other beside it")
     option(parser, "json", help="print one JSON object per certificate and nothing else")
     parser.epilog = "Exit codes: 0 it holds, 1 it does not, 2 unreadable, 3 beyond what this checker recomputes."
 
@@ -40,7 +42,7 @@ def check_files(weights: Path) -> dict[str, Any]:
     from verify.checker import kinds
     from verify.checker.reading import Refusal
 
-    certificate = weights.with_name("certificate.json") if weights.stem == "weights" else weights.with_suffix(".json")
+    certificate = weights.with_name(CERTIFICATE) if weights.stem == "weights" else weights.with_suffix(".json")
     verdict, trusted, code, reason = None, list[str](), 0, None
     try:
         files = read(weights, "weights", MOST_BYTES), read(certificate, "certificate", MOST_BYTES)
@@ -59,8 +61,15 @@ def check_files(weights: Path) -> dict[str, Any]:
     }
 
 
+def _weights_beside(path: Path) -> Path:
+    """The weights of a certificate, where one is named; any other path as it is."""
+    if path.suffix != ".json" or path.is_dir():
+        return path
+    return path.with_name(WEIGHTS) if path.name == CERTIFICATE else path.with_suffix(".safetensors")
+
+
 def _weights(place: str) -> list[Path]:
-    path = Path(place)
+    path = _weights_beside(Path(place))
     files = sorted(path.glob("*.safetensors")) if os.path.isdir(place) else [path]
     if not files or not os.path.exists(place):
         raise BadInput(f"place={place!r}: no weights (*.safetensors) there. Name a folder that --save wrote.")
