@@ -260,7 +260,7 @@ def decompose(original: Circuit) -> Decomposition:
     """The same circuit from AND and NOT gates; every signal is negated at most once.
 
     Claim: E, Thm. 3.4, "we can assume that it only contains AND and NOT gates". A circuit without inputs
-    gets one, `start`, whose value does not matter: a chain of thought needs a first token.
+    gets one, `start`, whose two values bring the same outputs: a chain of thought needs a first token.
 
     >>> circuit = Circuit("or", ("x", "y"), (Gate("or", (0, 1), "z"),), (("z", 2),))
     >>> [gate[:2] for gate in decompose(circuit).circuit.gates]

@@ -435,6 +435,21 @@ def test_methods():
         certify(build(wide.circuit), wide, method="exhaustive")
 
 
+def test_a_circuit_without_inputs_is_judged_after_both_first_tokens():
+    """Its runs of all inputs once left out the first token 1, on which the proof refuted."""
+    gates = (Gate("one", (), "a"), Gate("nand", (0, 0), "b"))
+    decomposition, wrong = decompose(Circuit("constant", (), gates, (("o", 1),))), set()
+    for seed in range(20):
+        model = build(decomposition.circuit)
+        mutate(model, random.Random(seed))
+        found = {method: certify(model, decomposition, method=method) for method in ("certified", "exhaustive")}
+        assert {len({c.verdict for c in found.values()}), len({c.inputs_covered for c in found.values()})} == {1}, seed
+        if found["exhaustive"].verdict is Verdict.REFUTED:
+            check_refutation(found["exhaustive"], model, decomposition.circuit)
+            wrong.add(found["exhaustive"].counterexample["input"])
+    assert wrong == {"0", "1"}
+
+
 @pytest.mark.deep
 def test_certificate_of_ten_thousand_gates():
     decomposition = decompose(and_not_circuit(random.Random(0), 64, 10_000))

@@ -67,7 +67,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     compare(c, {"assumptions": said + [OF_LANGUAGE] * is_language})
     circuit = Gates(program, n, T)
     compare(c, {"statistics": circuit.statistics()})
-    strings = check_language(circuit, program["automaton"], p, c) if is_language else 1 << circuit.inputs
+    strings = check_language(circuit, program["automaton"], p, c) if is_language else 1 << max(1, circuit.inputs)
     compare(c, {"inputs_covered": "1" if is_wrong else str(strings)})
     with ctx.workprec(128):
         margin, off = c["margin"], 0.0

@@ -122,7 +122,7 @@ class CircuitProblem:
         return sizes
 
     def size(self) -> int:
-        return 1 << len(self.decomposition.original.inputs)
+        return 1 << self.model.n
 
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         if isinstance(reading, ConstantBits):
@@ -187,12 +187,12 @@ class CircuitProblem:
                 "Use --method certified."
             )
         step = max(1, min(4096, BATCH_TOKENS // self.decomposition.circuit.nodes))
-        items = list(product((0, 1), repeat=n))[: self.size()]  # a circuit without inputs has one input all the same
+        items = list(product((0, 1), repeat=n))
         for start in range(0, len(items), step):
             yield [item[::-1] for item in items[start : start + step]]
 
     def draw(self, rng: random.Random) -> Item:
-        return tuple(rng.getrandbits(1) for _ in self.decomposition.original.inputs) or (0,)
+        return tuple(rng.getrandbits(1) for _ in range(self.model.n))
 
     def smaller(self, item: Item) -> Iterator[Item]:
         """One bit is zero instead."""
