@@ -248,6 +248,16 @@ def test_other_weights_are_refused_even_when_the_digest_was_made_to_fit(name):
     assert outcome(bytes(changed), fitted) in (FAILS, NOT_CHECKABLE, UNREADABLE)
 
 
+@pytest.mark.deep
+def test_a_box_beyond_the_largest_number_is_refused_for_its_overflow():
+    """It was once called malformed."""
+    weights, certificate = saved("boxes")
+    changed = in_float32(copy.deepcopy(certificate), weights)
+    changed["boxes"]["high"][0] = 1e300
+    with planted(rounded_boxes, "for_ever", "is_within(state, box)", "True"), pytest.raises(Refusal, match="overflow"):
+        check(weights, json.dumps(changed).encode())
+
+
 # ---- what may be computed, drawn
 
 

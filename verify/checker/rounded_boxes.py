@@ -5,6 +5,7 @@ terms: so it is at least what that order makes of the least terms, and that is e
 """
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq
@@ -160,7 +161,9 @@ class ComputedBoxes:
         return found
 
     def _factor(self, x: fmpq) -> fmpq:
-        return exact(arb(self.fmt.closest(*_scaled(x))))
+        rounded = self.fmt.closest(*_scaled(x))
+        require(isfinite(rounded), "boxes: a factor may overflow")
+        return exact(arb(rounded))
 
     def _least_sum(self, terms: list[fmpq]) -> fmpq:
         """The least that any order makes of these terms: exact, rounded one by one where they are two, or bounded.
