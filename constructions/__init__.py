@@ -24,7 +24,7 @@ __all__ = [
     "orthonormal",
     "partition_sampler",
     "planar_relation",
-    "readout",
+    "readout_arrays",
     "regular_language",
     "relation_counting",
     "__version__",

@@ -11,6 +11,7 @@ from constructions.errors import BadInput, shown
 from constructions.histogram_sizes import MODELS as MODELS
 from constructions.histogram_sizes import check_memory as check_memory
 from constructions.histogram_sizes import check_sizes as check_sizes
+from constructions.model_arrays import name_of
 
 DTYPES = {
     "float64": torch.float64,
@@ -136,3 +137,15 @@ def check_dtype(dtype: torch.dtype) -> None:
     """
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise BadInput(f"dtype={shown(dtype)}: must be a floating point dtype, such as torch.{', torch.'.join(DTYPES)}")
+
+
+def named(dtype: torch.dtype) -> str:
+    """The name by which a builder of arrays knows a floating point dtype.
+
+    Raises: BadInput for another one.
+
+    >>> named(torch.bfloat16)
+    'bfloat16'
+    """
+    check_dtype(dtype)
+    return name_of(dtype)

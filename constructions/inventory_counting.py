@@ -1,18 +1,14 @@
-"""Inventory-based counting: one neuron for each token of the alphabet, and only the own one switches on."""
+"""Inventory-based counting: one neuron for each token of the alphabet, and only the own one switches on.
+
+The weights are those of constructions.inventory_counting_arrays, as modules.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 import torch
-from torch import Tensor
 
-from constructions.errors import BadInput
-from constructions.histogram import HistogramTransformer
-from constructions.orthonormal import orthonormal_rows
-from constructions.readout import staircase
-from constructions.relation_counting import unscaled_scores
+from constructions import inventory_counting_arrays
+from constructions.histogram import HistogramTransformer, named
 
 
 def lin(
@@ -28,8 +24,7 @@ def lin(
 ) -> HistogramTransformer:
     """lin with a constant mixing matrix: the own neuron reads a k, every other one at most a L - 1 <= 0.
 
-    Claim: A-4.3 (Prop. 4.3, App. B.3.1). Any 0 < a <= 1/L works; we take the power of two at or below
-        the printed 1/L, which every dtype stores exactly.
+    Claim: A-4.3; constructions.inventory_counting_arrays.lin says why it is right.
     Shapes: see HistogramTransformer; d >= T and p >= T (by default equal), surplus is zero padding. `basis` is
         "standard" or "random", drawn by `seed`; `as_printed` keeps the document's numbers, misprints included.
     Raises: BadInput when d < T or p < T or a size makes no sense.
@@ -37,10 +32,9 @@ def lin(
     >>> lin(T=4, L=3).predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
     """
-    model, e = _blank("lin", T=T, L=L, d=d, p=p, dtype=dtype, basis=basis, seed=seed)
-    a = 1.0 / L if as_printed else 2.0 ** -(L - 1).bit_length()
-    mixing = {"A": torch.full((L, L), a, dtype=torch.float64)}
-    return _inventory(model, e, as_printed, lambda k: a * k, mixing)
+    return inventory_counting_arrays.lin(
+        T=T, L=L, d=d, p=p, dtype=named(dtype), basis=basis, seed=seed, as_printed=as_printed
+    ).module()
 
 
 def lin_sftm(
@@ -56,7 +50,7 @@ def lin_sftm(
 ) -> HistogramTransformer:
     """lin+sftm with A = 0, whose row softmax is 1/L everywhere.
 
-    Claim: A-4.3 (Prop. 4.3, App. B.3.2): every constant alpha gives 1/L; zero is the exact one.
+    Claim: A-4.3; constructions.inventory_counting_arrays.lin_sftm says why it is right.
     Shapes: see HistogramTransformer; d >= T and p >= T (by default equal), surplus is zero padding. `basis` is
         "standard" or "random", drawn by `seed`; `as_printed` keeps the document's numbers, misprints included.
     Raises: BadInput when d < T or p < T or a size makes no sense.
@@ -64,8 +58,9 @@ def lin_sftm(
     >>> lin_sftm(T=4, L=3).predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
     """
-    model, e = _blank("lin+sftm", T=T, L=L, d=d, p=p, dtype=dtype, basis=basis, seed=seed)
-    return _inventory(model, e, as_printed, lambda k: k / L, {})
+    return inventory_counting_arrays.lin_sftm(
+        T=T, L=L, d=d, p=p, dtype=named(dtype), basis=basis, seed=seed, as_printed=as_printed
+    ).module()
 
 
 def dot_sftm(
@@ -81,9 +76,7 @@ def dot_sftm(
 ) -> HistogramTransformer:
     """dot+sftm with orthonormal tokens: the own neuron reads k / L.
 
-    Claim: A-B.1 (Prop. B.1, App. B.3.3), where the scores are 1 and 0 and the neuron reads e k / (e k + L - k). Any
-        scores that favour the own token, or disfavour it, crowd the counts at one end. We take none, W_Q = W_K = 0:
-        attention is uniform, and the counts are 1/L apart, the most that is possible.
+    Claim: A-B.1; constructions.inventory_counting_arrays.dot_sftm says why it is right.
     Shapes: see HistogramTransformer; d >= T and p >= T (by default equal), surplus is zero padding. `basis` is
         "standard" or "random", drawn by `seed`; `as_printed` keeps the document's numbers, misprints included.
     Raises: BadInput when d < T or p < T or a size makes no sense.
@@ -91,10 +84,9 @@ def dot_sftm(
     >>> dot_sftm(T=4, L=3).predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
     """
-    model, e = _blank("dot+sftm", T=T, L=L, d=d, p=p, dtype=dtype, basis=basis, seed=seed)
-    if as_printed:
-        return _inventory(model, e, True, lambda k: math.e * k / (math.e * k + L - k))
-    return _inventory(model, e, False, lambda k: k / L, {})
+    return inventory_counting_arrays.dot_sftm(
+        T=T, L=L, d=d, p=p, dtype=named(dtype), basis=basis, seed=seed, as_printed=as_printed
+    ).module()
 
 
 def bos_sftm(
@@ -110,8 +102,7 @@ def bos_sftm(
 ) -> HistogramTransformer:
     """bos+sftm with e_BOS = 0, which adds 1 to the normalisation: the own neuron reads k / (L + 1).
 
-    Claim: A-B.1 carried over to bos+sftm (ours; the document counts by relation here). As in `dot_sftm` the attention
-        is uniform; `as_printed` has its scores, and reads e k / (e k + L - k + 1).
+    Claim: A-B.1; constructions.inventory_counting_arrays.bos_sftm says why it is right.
     Shapes: see HistogramTransformer; d >= T and p >= T (by default equal), surplus is zero padding. `basis` is
         "standard" or "random", drawn by `seed`; `as_printed` keeps the document's numbers, misprints included.
     Raises: BadInput when d < T or p < T or a size makes no sense.
@@ -119,10 +110,9 @@ def bos_sftm(
     >>> bos_sftm(T=4, L=3).predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
     """
-    model, e = _blank("bos+sftm", T=T, L=L, d=d, p=p, dtype=dtype, basis=basis, seed=seed)
-    if as_printed:
-        return _inventory(model, e, True, lambda k: math.e * k / (math.e * k + L - k + 1))
-    return _inventory(model, e, False, lambda k: k / (L + 1), {})
+    return inventory_counting_arrays.bos_sftm(
+        T=T, L=L, d=d, p=p, dtype=named(dtype), basis=basis, seed=seed, as_printed=as_printed
+    ).module()
 
 
 def dot(
@@ -146,8 +136,9 @@ def dot(
     >>> dot(T=4, L=3).predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
     """
-    model, e = _blank("dot", T=T, L=L, d=d, p=p, dtype=dtype, basis=basis, seed=seed)
-    return _inventory(model, e, as_printed, lambda k: k)
+    return inventory_counting_arrays.dot(
+        T=T, L=L, d=d, p=p, dtype=named(dtype), basis=basis, seed=seed, as_printed=as_printed
+    ).module()
 
 
 def bos(
@@ -171,38 +162,6 @@ def bos(
     >>> bos(T=4, L=3).predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
     """
-    model, e = _blank("bos", T=T, L=L, d=d, p=p, dtype=dtype, basis=basis, seed=seed)
-    return _inventory(model, e, as_printed, lambda k: k)
-
-
-def _blank(
-    kind: str, *, T: int, L: int, d: int | None, p: int | None, dtype: torch.dtype, basis: str, seed: int
-) -> tuple[HistogramTransformer, Tensor]:
-    """A zero model of the asked shape (by default d = p = T) and its orthonormal tokens."""
-    d, p = T if d is None else d, T if p is None else p
-    model = HistogramTransformer(kind, T=T, L=L, d=d, p=p, dtype=dtype)
-    if p < T:
-        raise BadInput(
-            f"p={p}: inventory counting needs p >= T (one neuron per token), got T={T}. Use --p {T} or more."
-        )
-    return model, orthonormal_rows(T, d, basis, seed)
-
-
-def _inventory(
-    model: HistogramTransformer,
-    e: Tensor,
-    as_printed: bool,
-    gamma: Callable[[int], float],
-    mixing: dict[str, Tensor] | None = None,
-) -> HistogramTransformer:
-    """The common block: W_1 = E, b_1 = -1, and the staircase of gamma(k) behind every neuron."""
-    T, L = model.T, model.L
-    slopes, intercepts = staircase([gamma(k) for k in range(1, L + 1)], model.dtype, as_printed=as_printed)
-    return model.fill(
-        E=e,
-        **(unscaled_scores(model.d, as_printed) if mixing is None else mixing),
-        W_1=e.T,
-        b_1=-torch.ones(T, dtype=torch.float64),
-        W_2=slopes.expand(T, L),
-        b_2=intercepts,
-    )
+    return inventory_counting_arrays.bos(
+        T=T, L=L, d=d, p=p, dtype=named(dtype), basis=basis, seed=seed, as_printed=as_printed
+    ).module()

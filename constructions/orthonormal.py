@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from constructions.errors import BadInput
+from constructions.model_arrays import Array
 from constructions.seeds import check_seed, generator
 
 BASES = ("standard", "random")
 
 
-def orthonormal_rows(T: int, d: int, basis: str = "standard", seed: int = 0) -> Tensor:
+def orthonormal_rows(T: int, d: int, basis: str = "standard", seed: int = 0) -> Array:
     """T orthonormal rows of R^d in float64: unit vectors (which survive every rounding) or random by seed.
 
     Claim: A, App. B.1: some orthonormal family of size T exists in R^d exactly when d >= T.
@@ -19,8 +19,8 @@ def orthonormal_rows(T: int, d: int, basis: str = "standard", seed: int = 0) -> 
     Raises: BadInput when d < T, or for an unknown basis or seed.
 
     >>> orthonormal_rows(2, 3)
-    tensor([[1., 0., 0.],
-            [0., 1., 0.]], dtype=torch.float64)
+    array([[1., 0., 0.],
+           [0., 1., 0.]])
     """
     if d < T:
         raise BadInput(
@@ -29,9 +29,11 @@ def orthonormal_rows(T: int, d: int, basis: str = "standard", seed: int = 0) -> 
         )
     check_seed(seed)
     if basis == "standard":
-        return torch.eye(T, d, dtype=torch.float64)
+        return np.eye(T, d)
     if basis == "random":
+        import torch
+
         gaussian = torch.randn(d, T, dtype=torch.float64, generator=generator(seed))
-        result: Tensor = torch.linalg.qr(gaussian).Q.T.contiguous()
+        result: Array = torch.linalg.qr(gaussian).Q.T.contiguous().numpy()
         return result
     raise BadInput(f"basis={basis!r}: must be one of {', '.join(BASES)}")

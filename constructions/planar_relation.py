@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from constructions.coded_relation import read_one_neuron
-from constructions.codes.search import Progress
+from constructions.codes.code import Progress
 from constructions.errors import BadInput, NotKnown
-from constructions.histogram import HistogramTransformer
+from constructions.histogram_arrays import HistogramArrays
 from constructions.seeds import generator
 from constructions.threads import one_thread
 
@@ -23,11 +24,11 @@ def plane(
     T: int,
     L: int,
     p: int = 1,
-    dtype: torch.dtype,
+    dtype: str,
     seed: int = 0,
     steps: int = 2000,
     progress: Progress | None = None,
-) -> HistogramTransformer:
+) -> HistogramArrays:
     """bos+sftm with one neuron at d = 2, by descent on the worst gap between the readings of two counts.
 
     The neuron reads the second coordinate. The scores e_t X e_s are free, so that tokens in convex position can each
@@ -38,25 +39,27 @@ def plane(
     Raises: NotKnown when the readings of two counts overlap on the best tokens found, with the gap reached; BadInput
         for sequences of one token, whose counts are all 1.
 
-    >>> plane(T=3, L=2, dtype=torch.float32, steps=100).predict(torch.tensor([[2, 0], [1, 1]])).tolist()
-    [[1, 1], [2, 2]]
+    >>> built = plane(T=3, L=2, dtype="float32", steps=100)
+    >>> built.predict([2, 0]), built.predict([1, 1])
+    ([1, 1], [2, 2])
     """
     if L < 2:
         raise BadInput(f"L={L}: the plane tells counts apart, and there is only one. Use --construction inventory.")
     with one_thread():
-        gap, E, e_BOS, X = _search(T, L, seed, steps, progress)
+        gap, *found = _search(T, L, seed, steps, progress)
     if not gap > 0:
         raise NotKnown(
             f"d=2: one neuron is not known to count T={T} tokens at L={L} in the plane. On tokens that it reads alike, "
             "which lie on a line, it cannot (W-7); on the best others found the readings of two counts overlap "
             f"(gap about {gap:.3g} of their range, above zero is needed; W-8 says where it works). Use --d 3."
         )
-    module = HistogramTransformer("bos+sftm", T=T, L=L, d=2, p=p, dtype=dtype)
-    identity = torch.eye(2, dtype=torch.float64)
-    module.fill(E=E, e_BOS=e_BOS, W_Q=math.sqrt(2) * X, W_K=identity)
-    reading = torch.cat([E[:, 1], e_BOS[1:]])
+    E, e_BOS, X = (x.numpy() for x in found)
+    built = HistogramArrays.zeros("bos+sftm", T=T, L=L, d=2, p=p, dtype=dtype)
+    identity = np.eye(2)
+    built.fill(E=E, e_BOS=e_BOS, W_Q=math.sqrt(2) * X, W_K=identity)
+    reading = np.append(E[:, 1], e_BOS[1])
     # every mixed token reads at least twice the least of all tokens: this bias keeps the neuron on
-    return read_one_neuron(module, identity[1], bias=2 * float(reading.abs().max()))
+    return read_one_neuron(built, identity[1], bias=2 * float(np.abs(reading).max()))
 
 
 def _search(T: int, L: int, seed: int, steps: int, progress: Progress | None) -> tuple[float, Tensor, Tensor, Tensor]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput, shown
+
+if TYPE_CHECKING:
+    import torch
 
 LARGEST_SEED = 2**63 - 1  # of torch; numpy takes none below 0
 
@@ -25,8 +28,11 @@ def generator(seed: int) -> torch.Generator:
 
     Raises: BadInput for a seed out of range.
 
+    >>> import torch
     >>> torch.rand(1, generator=generator(7)).equal(torch.rand(1, generator=generator(7)))
     True
     """
+    import torch
+
     check_seed(seed)
     return torch.Generator().manual_seed(seed)

@@ -12,12 +12,11 @@ import math
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from constructions.codes.search import Code, Progress, log_readings
+from constructions.codes.code import Code, Progress, log_readings
+from constructions.model_arrays import Array
 from constructions.seeds import generator
 
-Array = NDArray[np.float64]
 PENALTY = 0.3  # of a weight above 1/(2L), against the equations
 FIRST, ENOUGH = 10, 0.5  # the first length that is solved for, and the gap times L that ends the search
 FURTHER = 3  # times as many steps for a solution that is carried on, which is near one already
@@ -106,9 +105,9 @@ def _jacobian(z: Array, T: int, L: int, d: int, level: float) -> Array:
 
 def _code(z: Array, T: int, L: int, d: int) -> Code:
     """The solution as a code, its gap that of the true readings."""
-    E, X, V = (torch.from_numpy(part.copy()) for part in _parts(z, T, d))
+    E, X, V = (part.copy() for part in _parts(z, T, d))
     readings = log_readings("dot+sftm", E, X, V.T, L)
-    readings = readings - readings.mean((-3, -1), keepdim=True)
-    least, most = readings.amin((-2, -1)), readings.amax((-2, -1))
-    gap = float((least[:-1] - most[1:]).min()) if L > 2 else float(readings.isfinite().all()) - 0.5
-    return Code("dot+sftm", E, X, V.T.contiguous(), gap)
+    readings = readings - readings.mean((-3, -1), keepdims=True)
+    least, most = readings.min((-2, -1)), readings.max((-2, -1))
+    gap = float((least[:-1] - most[1:]).min()) if L > 2 else float(np.isfinite(readings).all()) - 0.5
+    return Code("dot+sftm", E, X, V.T.copy(), gap)

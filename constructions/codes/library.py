@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from safetensors.torch import load_file, save_file
+import numpy as np
+from safetensors.numpy import load_file, save_file
 
-from constructions.codes.even import search_even
+from constructions.codes.code import Code, Progress
 from constructions.codes.kept import FOLDER, kept_sizes, path_of
-from constructions.codes.search import Code, Progress, search
 from constructions.errors import BadInput
 
 FEW_TOKENS = 9  # up to which the equations of even shares are tried first
@@ -39,6 +39,9 @@ def find(
 @lru_cache(maxsize=64)
 def _searched(model: str, T: int, L: int, d: int, seed: int, steps: int, progress: Progress | None) -> Code:
     """Two models that share a carrier share the search; for few tokens dot+sftm has one of its own (W-20)."""
+    from constructions.codes.even import search_even
+    from constructions.codes.search import search
+
     if model == "dot+sftm" and T <= FEW_TOKENS and 2 * d > T:
         found = search_even(T, L, d, seed=seed, progress=progress)
         if found.gap > 0:
@@ -56,5 +59,5 @@ def keep(code: Code, L: int, folder: Path = FOLDER) -> None:
     ['dot_T15_L10_d8.safetensors']
     """
     T, d = code.E.shape
-    tensors = {"E": code.E, "X": code.X, "W_1": code.W_1, "gap": code.E.new_tensor(code.gap)}
-    save_file({name: x.contiguous() for name, x in tensors.items()}, path_of(folder, code.model, T, L, d))
+    tensors = {"E": code.E, "X": code.X, "W_1": code.W_1, "gap": np.array(code.gap)}
+    save_file({name: np.ascontiguousarray(x) for name, x in tensors.items()}, path_of(folder, code.model, T, L, d))

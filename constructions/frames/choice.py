@@ -8,15 +8,14 @@ from fractions import Fraction
 from functools import lru_cache, partial
 from math import cos, pi
 
-import torch
-from torch import Tensor
-from torch.nn.functional import pad
+import numpy as np
 
+from constructions.codes.code import Progress
 from constructions.errors import BadInput, NotKnown
 from constructions.frames import equiangular, orthogonal_bases
 from constructions.frames.finite_fields import is_paley_order
-from constructions.frames.line_systems import LineSystem
-from constructions.frames.optimiser import STEPS, Progress, coherence, optimised_lines
+from constructions.frames.line_systems import LineSystem, coherence
+from constructions.model_arrays import Array
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Frame:
     Shapes: vectors (T, d).
     """
 
-    vectors: Tensor
+    vectors: Array
     family: str
     coherence: float
     coherence_squared: Fraction | None = None
@@ -63,8 +62,10 @@ def low_coherence(
         return exact
     if steps == 0:
         raise NotKnown(f"T={T}, d={d}: no exact family of low coherence is known here. Allow a search with steps > 0.")
+    from constructions.frames.optimiser import STEPS, optimised_lines
+
     vectors = optimised_lines(T, d, seed=seed, progress=progress, steps=STEPS if steps is None else steps)
-    found = Frame(vectors, "optimised", float(coherence(vectors)))
+    found = Frame(vectors, "optimised", coherence(vectors))
     # an exact family wins a tie: its numbers are nicer, and only rounding separates them
     return exact if exact is not None and exact.coherence <= found.coherence * (1 + 1e-9) else found
 
@@ -81,10 +82,10 @@ def exact_frame(T: int, d: int) -> Frame | None:
     '17 of the 36 lines of roots of E6'
     """
     if d >= T:
-        return Frame(torch.eye(T, d, dtype=torch.float64), "orthonormal", 0.0, Fraction(0))
+        return Frame(np.eye(T, d), "orthonormal", 0.0, Fraction(0))
     if d == 2:
-        angles = torch.arange(T, dtype=torch.float64) * pi / T
-        return Frame(torch.stack([angles.cos(), angles.sin()], dim=1), "regular polygon", cos(pi / T))
+        angles = np.arange(T) * pi / T
+        return Frame(np.stack([np.cos(angles), np.sin(angles)], axis=1), "regular polygon", cos(pi / T))
     fitting = [entry for entry in _catalogue(T, d) if entry.T >= T and entry.d <= d]
     if not fitting:
         return None
@@ -140,8 +141,8 @@ def _itself(lines: LineSystem) -> LineSystem:
 def _part(lines: LineSystem, T: int, d: int) -> Frame:
     """The first T of the lines, in the first dimensions of R^d."""
     family = lines.family if lines.T == T else f"{T} of the {lines.T} lines of {lines.family}"
-    vectors = pad(lines.vectors()[:T], (0, d - lines.d))
-    return Frame(vectors, family, float(coherence(vectors)), lines.coherence_squared)
+    vectors = np.pad(lines.vectors()[:T], ((0, 0), (0, d - lines.d)))
+    return Frame(vectors, family, coherence(vectors), lines.coherence_squared)
 
 
 def _is_known_optimal(frame: Frame, T: int, d: int) -> bool:

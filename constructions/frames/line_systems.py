@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+from constructions.model_arrays import Array
 
 Integers = NDArray[np.int64]
 
@@ -42,7 +42,7 @@ class LineSystem:
         """Whether the lines are an equiangular tight frame: the coherence attains (T - d) / (d (T - 1)) exactly."""
         return self.coherence_squared == Fraction(self.T - self.d, self.d * (self.T - 1))
 
-    def vectors(self) -> Tensor:
+    def vectors(self) -> Array:
         """Unit vectors in float64, rounded once from the exact lines up to a rotation.
 
         Shapes: (T, d).
@@ -51,10 +51,10 @@ class LineSystem:
             coordinates = self.rows.astype(np.float64)
         else:
             coordinates = _square_root(self._gram(), self.d)
-        return torch.from_numpy(coordinates / np.linalg.norm(coordinates, axis=1, keepdims=True))
+        return normalized(coordinates)
 
-    def _gram(self) -> NDArray[np.float64]:
-        gram: NDArray[np.float64]
+    def _gram(self) -> Array:
+        gram: Array
         if self.seidel is not None:
             gram = np.eye(self.T) + float(self.coherence_squared) ** 0.5 * self.seidel
         else:
@@ -65,7 +65,32 @@ class LineSystem:
         return gram
 
 
-def _square_root(gram: NDArray[np.float64], d: int) -> NDArray[np.float64]:
+def _square_root(gram: Array, d: int) -> Array:
     """Coordinates in R^d with the given Gram matrix of rank d."""
     values, directions = np.linalg.eigh(gram)
     return np.ascontiguousarray(directions[:, -d:] * np.sqrt(values[-d:]))
+
+
+def normalized(v: Array) -> Array:
+    """The vectors over their norms.
+
+    Shapes: (T, m).
+
+    >>> normalized(np.array([[3.0, 4.0]])).tolist()
+    [[0.6, 0.8]]
+    """
+    result: Array = v / np.linalg.norm(v, axis=1, keepdims=True)
+    return result
+
+
+def coherence(vectors: Array) -> float:
+    """The largest |<v_i, v_j>|, i != j, in float64: an estimate, verify.tasks.histogram.coherence certifies it.
+
+    Shapes: (T, d).
+
+    >>> coherence(np.eye(3))
+    0.0
+    """
+    overlaps = np.abs(vectors @ vectors.T)
+    np.fill_diagonal(overlaps, 0.0)
+    return float(overlaps.max(initial=0.0))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from constructions.codes.code import Progress
 from constructions.errors import BadInput
+from constructions.frames.line_systems import coherence
 from constructions.frames.polish import polished
 from constructions.frames.symmetries import KINDS, random_group
+from constructions.model_arrays import Array
 from constructions.seeds import generator as seeded
 from constructions.threads import one_thread
-
-Progress = Callable[[float], None]
 
 STEPS = 1200  # of each round; at (32, 10) and (32, 13) half as many miss the best basin more often than not
 RESTARTS = 512  # of each round at T = 32
@@ -23,14 +22,8 @@ COARSE = (4.0, 1000.0, torch.float32)  # p rises from, to; a p-norm exceeds the 
 FINE = (1000.0, 1e6, torch.float64)
 
 
-def coherence(vectors: Tensor) -> Tensor:
-    """The largest |<v_i, v_j>|, i != j, in float64: an estimate, verify.tasks.histogram.coherence certifies it.
-
-    Shapes: (..., T, d) -> (...).
-
-    >>> float(coherence(torch.eye(3, dtype=torch.float64)))
-    0.0
-    """
+def _coherences(vectors: Tensor) -> Tensor:
+    """The coherence of each of many frames: (..., T, d) -> (...)."""
     overlaps = (vectors @ vectors.mT).abs()
     overlaps.diagonal(dim1=-2, dim2=-1).zero_()
     return overlaps.amax((-1, -2))
@@ -44,7 +37,7 @@ def optimised_lines(
     progress: Progress | None = None,
     steps: int = STEPS,
     restarts: int | None = None,
-) -> Tensor:
+) -> Array:
     """T unit vectors in R^d of small coherence, the best of all restarts, polished; the same seed gives the same lines.
 
     Claim: none; what comes out is judged by its coherence. Restarts are free, or orbits of a random small group,
@@ -52,7 +45,7 @@ def optimised_lines(
     Shapes: (T, d).
     Raises: BadInput when T < 1, d < 1, steps < 1 or restarts < 1.
 
-    >>> round(float(coherence(optimised_lines(6, 3, steps=200, restarts=8))), 6)  # 1 / sqrt(5)
+    >>> round(coherence(optimised_lines(6, 3, steps=200, restarts=8)), 6)  # 1 / sqrt(5)
     0.447214
     """
     restarts = max(16, min(RESTARTS, RESTARTS * 32**2 // max(T, 1) ** 2)) if restarts is None else restarts
@@ -72,11 +65,11 @@ def optimised_lines(
             report((number + 1) / (len(rounds) + FINALISTS))
         no_group = torch.eye(d, dtype=torch.float64).expand(len(finalists), 1, d, d)
         finalists = list(_anneal(no_group, torch.stack(finalists), steps, FINE))
-        results = list(finalists)
+        results = [lines.numpy() for lines in finalists]
         for number, lines in enumerate(finalists):
-            results.append(torch.from_numpy(polished(lines.numpy())))
+            results.append(polished(lines.numpy()))
             report((len(rounds) + FINALISTS - len(finalists) + number + 1) / (len(rounds) + FINALISTS))
-    return min(results, key=lambda lines: float(coherence(lines)))
+    return min(results, key=coherence)
 
 
 def _rounds(T: int) -> list[tuple[str, int]]:
@@ -91,7 +84,7 @@ def _rounds(T: int) -> list[tuple[str, int]]:
 
 def _best(candidates: list[Tensor]) -> list[Tensor]:
     """The finalists: the lowest coherences, no two within 5e-4 of each other (they would polish to the same)."""
-    values = coherence(torch.stack(candidates))
+    values = _coherences(torch.stack(candidates))
     kept: list[int] = []
     for index in values.argsort(stable=True).tolist():
         if not kept or values[index] > values[kept[-1]] * (1 + 5e-4):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-Array = NDArray[np.float64]
+from constructions.frames.line_systems import coherence
+from constructions.model_arrays import Array
 
 LARGEST_PROGRAM = 25_000  # nonzeros; beyond it one step takes seconds, and the search has come within 1e-4
 LIMITS = {"maxiter": 20_000}
@@ -20,10 +20,10 @@ def polished(V: Array, iterations: int = 25, tolerance: float = 1e-13) -> Array:
     Shapes: (T, d) -> (T, d).
 
     >>> V = np.array([[1.0, 0.0], [0.6, 0.8], [-0.6, 0.8]])
-    >>> round(float(_coherence(polished(V))), 6)  # three lines in the plane
+    >>> round(coherence(polished(V)), 6)  # three lines in the plane
     0.5
     """
-    M = _coherence(V)
+    M = coherence(V)
     radius = 0.005 * (1.0 - M)  # the overlaps start within a percent of their end
     for _ in range(iterations):
         step = _linear_step(V, M, radius)
@@ -31,7 +31,7 @@ def polished(V: Array, iterations: int = 25, tolerance: float = 1e-13) -> Array:
             break
         moved = V + step
         moved /= np.linalg.norm(moved, axis=1, keepdims=True)
-        reached = _coherence(moved)
+        reached = coherence(moved)
         if reached < M:
             gain, V, M, radius = M - reached, moved, reached, 2 * radius
             if gain < tolerance:
@@ -41,12 +41,6 @@ def polished(V: Array, iterations: int = 25, tolerance: float = 1e-13) -> Array:
             if radius < tolerance:
                 break
     return V
-
-
-def _coherence(V: Array) -> float:
-    overlaps = np.abs(V @ V.T)
-    np.fill_diagonal(overlaps, 0.0)
-    return float(overlaps.max(initial=0.0))
 
 
 def _linear_step(V: Array, M: float, radius: float) -> Array | None:

@@ -1,101 +1,148 @@
 """Models as arrays: the weights of the torch builders, the same certificate, and the same answers."""
 
 import json
+import re
 import subprocess
 import sys
+from importlib import import_module
+from inspect import signature
 
 import numpy as np
 import pytest
 import torch
 from models.selection import every, first
 
-from constructions import inventory_counting, relation_counting
-from constructions.errors import BadInput
+from constructions.errors import BadInput, NotKnown
+from constructions.exact_laws_arrays import on_kernel
 from constructions.histogram import DTYPES as TORCH_DTYPES
-from constructions.histogram_arrays import DTYPES, inventory, relation, zero_bos
+from constructions.histogram_arrays import DTYPES, HistogramArrays
+from constructions.inventory_counting_arrays import lin
+from constructions.relation_counting_arrays import dot, zero_bos
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.frame.clock import Budget
 from verify.frame.decide import certify
 from verify.tasks.histogram.array_problem import ArrayHistogram
-from verify.tasks.histogram.catalogue import storage
+from verify.tasks.histogram.catalogue import CONSTRUCTIONS, SizesAsked, built, storage
 from verify.tasks.histogram.proof import certify as certify_module
 from verify.tasks.histogram.rounded import forward
 from verify.tasks.histogram.rounded.verdict import certify as certify_in
 
-INVENTORY = {
-    "lin": inventory_counting.lin,
-    "lin+sftm": inventory_counting.lin_sftm,
-    "dot": inventory_counting.dot,
-    "dot+sftm": inventory_counting.dot_sftm,
-    "bos": inventory_counting.bos,
-    "bos+sftm": inventory_counting.bos_sftm,
-}
-BUILDERS = [
-    ("dot", relation, relation_counting.dot), ("bos", relation, relation_counting.bos),
-    ("bos+sftm", relation, relation_counting.bos_sftm), ("bos", zero_bos, relation_counting.zero_bos),
-    *((name, inventory, build) for name, build in INVENTORY.items()),
-]  # fmt: skip
 SIZES = [(2, 1, None, None), (4, 3, None, None), (5, 9, 8, 7), (32, 10, 32, 33), (3, 40, 3, 3), (2, 300, None, None)]
+OTHER_SIZES = {  # of a construction that has others; for dot+sftm the kept codes
+    "balanced": [(6, 3, 4, None), (32, 10, 29, None)],
+    "coherent": [(6, 2, 3, 6), (36, 3, 15, 36)],
+    "simplex": [(6, 3, 5, None), (14, 4, 13, 2)],
+    "rational": [(2, 2, None, None), (5, 9, 4, None)],
+    "logarithmic": [(2, 3, None, None), (8, 6, 7, None)],
+    "sphere": [(8, 4, 3, 2), (32, 10, 3, None)],
+    "plane": [(3, 2, 2, 1)],
+    "binary": [(7, 4, None, None), (31, 10, 9, 2)],
+    "quarter-circle": [(7, 4, None, None), (31, 10, 9, 2)],
+    "digits": [(2, 6, 2, None), (32, 4, 5, 2)],
+}
+CODES = {"dot": [(15, 10, 8, 15)], "bos": [(32, 10, 8, 33)], "dot+sftm": [(32, 10, 6, 32)],
+         "lin": [(32, 10, 29, 33)], "lin+sftm": [(32, 10, 29, 32)]}  # fmt: skip
+QUICK = [key for key in CONSTRUCTIONS if key[1] != "plane"]  # which is searched
 
-SIZES_OF_FOUR = [size for size in SIZES if size[0] >= 4]
+
+def sizes_of(model, construction):
+    other = CODES[model] if construction == "code" else OTHER_SIZES.get(construction)
+    return [SizesAsked(model, *size) for size in other or SIZES]
 
 
-@pytest.mark.parametrize(("model", "built", "build"), BUILDERS)
-@pytest.mark.parametrize("dtype", first(1, DTYPES))
-def test_the_builders_weights(model, built, build, dtype):
-    for T, L, d, p in SIZES if build is not relation_counting.bos_sftm else SIZES_OF_FOUR:
-        module = build(T=T, L=L, d=d, p=p, dtype=TORCH_DTYPES[dtype])
-        arrays = built(model=model, T=T, L=L, d=d, p=p, dtype=dtype)
-        for name, value in module.state_dict().items():
-            assert arrays.weights[name].tobytes() == value.numpy().tobytes(), (name, T, L)
-        copy = arrays.module()
-        assert all(torch.equal(copy.state_dict()[name], value) for name, value in module.state_dict().items())
+def arrays_of(key, sizes, dtype="float32", **asked):
+    return built(sizes, key[1], dtype, **asked)
 
 
-@pytest.mark.parametrize(("model", "built", "build"), BUILDERS)
-def test_the_same_certificate_and_answers(model, built, build):
+@pytest.mark.parametrize("key", QUICK, ids=" ".join)
+@pytest.mark.parametrize("dtype", first(2, DTYPES[::-1]))
+def test_the_module_has_the_weights_of_the_arrays(key, dtype):
+    """What a builder of modules returns, and what its arrays make, by the bits."""
+    module_name, function = CONSTRUCTIONS[key][0].split(".")
+    build = getattr(import_module(f"constructions.{module_name}"), function)
+    named = {"model": key[0]} if "model" in signature(build).parameters else {}
+    for sizes in sizes_of(*key):
+        asked = {"T": sizes.T, "L": sizes.L, "d": sizes.d, "p": sizes.p, "dtype": TORCH_DTYPES[dtype]} | named
+        try:
+            arrays = arrays_of(key, sizes, dtype)
+        except NotKnown as error:
+            assert "16" in dtype  # whose numbers are too coarse for the code
+            with pytest.raises(NotKnown, match=re.escape(str(error))):
+                build(**asked)
+            continue
+        module = build(**asked)
+        state = module.state_dict()
+        assert list(state) == list(arrays.weights) and module.dtype == TORCH_DTYPES[dtype]
+        for name, value in state.items():
+            held = value.float() if dtype == "bfloat16" else value
+            assert arrays.weights[name].tobytes() == held.numpy().tobytes(), (name, sizes)
+
+
+def test_weights_that_no_construction_names():
+    """The other numbers of a document, other directions, and vectors given: again module and arrays alike."""
+    u = np.array([[1.0], [-1.0], [1.0], [-1.0]])
+    for arrays in (
+        dot(T=5, L=3, as_printed=True), dot(T=5, L=3, basis="random", seed=3, dtype="float16"),
+        on_kernel("lin", u, (np.eye(4) - u @ u.T) / 3, L=2),
+    ):  # fmt: skip
+        for name, value in arrays.module().state_dict().items():
+            assert arrays.weights[name].tobytes() == value.numpy().tobytes()
+
+
+SMALL = {"coherent": (6, 2, 3, 6), "sphere": (8, 4, 3, None), "simplex": (6, 3, 5, None),
+         "balanced": (6, 3, 4, None), "rational": (5, 4, 4, None), "logarithmic": (7, 4, 6, None)}  # fmt: skip
+
+
+def small(model, construction):
+    size = CODES.get(model, [None])[0]
+    return SizesAsked(model, *(size if construction == "code" and size else SMALL.get(construction, (8, 6))))
+
+
+@pytest.mark.parametrize("key", QUICK, ids=" ".join)
+def test_the_same_certificate_and_answers(key):
     rng = np.random.default_rng(0)
-    for T, L in [(4, 3), (8, 6)]:
-        module, arrays = build(T=T, L=L), built(model=model, T=T, L=L)
-        one, other = certify_module(module, claim="A"), certify(ArrayHistogram.of(arrays, "A"))
-        found, due = (json.loads(c.to_json()) for c in (other, one))
-        for timed in (found, due):
-            timed.pop("seconds", None)
-        assert found == due
-        for tokens in rng.integers(0, T, (20, L)):
-            assert np.allclose(arrays.logits(tokens), module(torch.tensor(tokens[None])).detach().numpy()[0], atol=1e-4)
-            assert arrays.predict(tokens) == module.predict(torch.tensor(tokens[None]))[0].tolist()
+    arrays = arrays_of(key, small(*key))
+    module, T, L = arrays.module(), arrays.T, arrays.L
+    one, other = certify_module(module, claim="A"), certify(ArrayHistogram.of(arrays, "A"))
+    found, due = (json.loads(c.to_json()) for c in (other, one))
+    for timed in (found, due):
+        timed.pop("seconds", None)
+    assert found == due
+    for tokens in rng.integers(0, T, (20, L)):
+        assert np.allclose(
+            arrays.logits(tokens), module(torch.tensor(tokens[None])).detach().numpy()[0], rtol=1e-4, atol=1e-4
+        )
+        assert arrays.predict(tokens) == module.predict(torch.tensor(tokens[None]))[0].tolist()
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16", "p6", "e4m3"])
-@pytest.mark.parametrize(("model", "built", "build"), every(3, BUILDERS))
-def test_the_same_certificate_in_a_format(model, built, build, precision):
-    dtype = storage(precision)
-    module, arrays = build(T=6, L=5, dtype=TORCH_DTYPES[dtype]), built(model=model, T=6, L=5, dtype=dtype)
+@pytest.mark.parametrize("key", QUICK[::6], ids=" ".join)
+def test_the_same_certificate_in_a_format(key, precision):
+    arrays = arrays_of(key, small(*key), storage(precision))
     found, due = (
         json.loads(certify_in(one, fmt=format_named(precision), claim="A", budget=Budget.counting(8)).to_json())
-        for one in (arrays, module)
+        for one in (arrays, arrays.module())
     )
     assert found.pop("seconds") >= 0 and due.pop("seconds") >= 0
     assert found == due
 
 
 def test_an_evaluation_that_is_not_what_was_proved_is_a_contradiction(monkeypatch):
-    arrays = relation(model="dot", T=4, L=3)
+    arrays = dot(T=4, L=3)
     monkeypatch.setattr(forward, "margins", lambda *_: np.zeros((1, 3)))
     certificate = certify_in(arrays, fmt=FORMATS["float32"])
     assert certificate.verdict.value == "UNKNOWN" and "bug" in certificate.reason
 
 
 def test_a_forward_pass_that_is_not_what_was_proved_is_a_contradiction(monkeypatch):
-    arrays = relation(model="dot", T=4, L=3)
+    arrays = dot(T=4, L=3)
     monkeypatch.setattr(type(arrays), "logits", lambda self, tokens: np.zeros((3, 3), dtype=np.float32))
     certificate = certify(ArrayHistogram.of(arrays, None))
     assert certificate.verdict.value == "UNKNOWN" and "bug" in certificate.reason
 
 
 def test_wrong_arrays_are_refuted():
-    arrays = relation(model="dot", T=4, L=3)
+    arrays = dot(T=4, L=3)
     arrays.weights["b_2"][1] -= 1.0
     certificate = certify(ArrayHistogram.of(arrays, None))
     found, due = certificate.counterexample, certify_module(arrays.module()).counterexample
@@ -104,27 +151,39 @@ def test_wrong_arrays_are_refuted():
 
 def test_bad_sizes():
     with pytest.raises(BadInput, match="d=2: this construction needs d >= T"):
-        relation(model="dot", T=3, L=2, d=2)
-    with pytest.raises(BadInput, match="model=bos.sftm, T=3: has no relation as arrays"):
-        relation(model="bos+sftm", T=3, L=2)
-    with pytest.raises(BadInput, match="model=dot: only bos"):
-        zero_bos(model="dot", T=3, L=2)
+        zero_bos(T=3, L=2, d=2)
     with pytest.raises(BadInput, match="p=2: inventory counting needs p >= T"):
-        inventory(model="lin", T=3, L=2, p=2)
+        lin(T=3, L=2, p=2)
     with pytest.raises(BadInput, match="at most"):
-        relation(model="dot", T=1 << 15, L=2)
+        dot(T=1 << 15, L=2)
+    with pytest.raises(BadInput, match="model='bots'"):
+        HistogramArrays.zeros("bots", T=3, L=2, d=3, p=1, dtype="float32")
 
 
-@pytest.mark.parametrize(
-    "options",
-    first(1, [["dot"], ["lin+sftm", "--json"], ["lin", "--precision", "float32"], ["lin"], ["bos"], ["bos+sftm"]]),
-)
-def test_the_main_job_loads_no_torch(options):
-    argv = ["histogram", "--T", "32", "--L", "10", "--d", "32", "--model", *options]
-    code = f"import sys\nfrom verify import cli\nassert cli.main({argv}) == 0\nassert 'torch' not in sys.modules"
+SIZED = "--T 32 --L 10"
+JOBS = [
+    f"--model dot {SIZED}", f"--model lin+sftm {SIZED} --json", f"--model lin {SIZED} --precision float32",
+    f"--model bos {SIZED}", "--model bos --T 4 --L 3 --as-printed", f"--model bos+sftm {SIZED} --construction binary",
+    f"--model lin {SIZED} --d 29 --construction code", "--model dot --construction coherent --T 36 --L 3 --d 16",
+    f"--model bos+sftm {SIZED} --construction quarter-circle", f"--model lin+sftm {SIZED} --d 29",
+    "--model dot+sftm --T 7 --L 50 --d 4 --p 7 --dtype float64",
+    "--model lin --construction coherent --T 36 --L 3 --d 15",
+    f"--model bos+sftm --construction digits {SIZED} --d 5", f"--model bos+sftm {SIZED} --d 3",
+    "--model dot --T 6 --L 3 --d 5", "--model dot --T 7 --L 9 --d 6", f"--model dot+sftm {SIZED} --p 6",
+]  # fmt: skip
+
+
+def test_the_main_jobs_load_no_torch():
+    """All of them in one process, which is as good: nothing unloads a module."""
+    code = (
+        "import sys\nfrom verify import cli\n"
+        f"for job in {JOBS}:\n"
+        "    code = cli.main(['histogram', *job.split()])\n"
+        "    assert code == ('--as-printed' in job) and 'torch' not in sys.modules, job"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    assert "PROVED" in run.stdout
+    assert run.stdout.count("PROVED") >= len(JOBS) - 1
 
 
 def test_precision_loads_no_torch():

@@ -33,10 +33,10 @@ from verify.tasks.histogram.stored import StoredModel
 SIZES = {"T": 3, "L": 3, "dtype": torch.float64}
 EDGE = {
     "relation": lambda: relation_counting.bos_sftm(**SIZES),
-    "signs": lambda: tagged_softmax_code(token_codes.signs(3), L=3, dtype=torch.float64),
-    "leaking signs": lambda: tagged_softmax_code(token_codes.signs(3), L=3, dtype=torch.float64, kappa=1.0),
-    "lattice": lambda: softmax_code(token_codes.lattice_circle(3), L=3, dtype=torch.float64),
-    "simplex": lambda: signed_simplex("bos", T=4, L=2, dtype=torch.float64),
+    "signs": lambda: tagged_softmax_code(token_codes.signs(3), L=3, dtype="float64").module(),
+    "leaking signs": lambda: tagged_softmax_code(token_codes.signs(3), L=3, dtype="float64", kappa=1.0).module(),
+    "lattice": lambda: softmax_code(token_codes.lattice_circle(3), L=3, dtype="float64").module(),
+    "simplex": lambda: signed_simplex("bos", T=4, L=2, dtype="float64").module(),
     "lin": lambda: inventory_counting.lin(**SIZES),
     "lin+sftm": lambda: inventory_counting.lin_sftm(**SIZES),
     "dot+sftm": lambda: inventory_counting.dot_sftm(**SIZES),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Set
 from dataclasses import dataclass
+from importlib import import_module
+from inspect import signature
+from typing import TYPE_CHECKING
 
 from bounds.even_readings import fewest_in_the_regime
 from bounds.exact_laws import (
@@ -13,6 +17,9 @@ from bounds.exact_laws import (
     lin_needs_neurons,
 )
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
+
+if TYPE_CHECKING:
+    from constructions.histogram_arrays import HistogramArrays
 
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
@@ -159,6 +166,33 @@ def default_construction(sizes: SizesAsked) -> str:
             return known[0]
         return "simplex" if T % 2 == 0 and 2 * L - 3 < T - 1 else "rational"
     return "inventory" if "inventory" in known and has_neuron_per_token else known[0]
+
+
+def choices(model: str, construction: str) -> Set[str]:
+    """The names of what the builder of a construction takes.
+
+    >>> "basis" in choices("bos", "relation"), "basis" in choices("bos", "code")
+    (True, False)
+    """
+    return signature(_builder(model, construction)).parameters.keys()
+
+
+def _builder(model: str, construction: str) -> Callable[..., HistogramArrays]:
+    module, function = CONSTRUCTIONS[model, construction][0].split(".")
+    build: Callable[..., HistogramArrays] = getattr(import_module(f"constructions.{module}_arrays"), function)
+    return build
+
+
+def built(sizes: SizesAsked, construction: str, dtype: str, **asked: object) -> HistogramArrays:
+    """The weights of a construction as arrays, with those of the asked choices that its builder takes.
+
+    >>> built(SizesAsked("bos", 4, 3), "relation", "float32").d
+    4
+    """
+    takes = choices(sizes.model, construction)
+    options = {name: value for name, value in ({"model": sizes.model} | asked).items() if name in takes}
+    build = _builder(sizes.model, construction)
+    return build(T=sizes.T, L=sizes.L, d=sizes.d, p=sizes.p, dtype=dtype, **options)
 
 
 def storage(precision: str) -> str:

@@ -61,7 +61,7 @@ CLAIMS: tuple[Claim, ...] = (
         "A-B.4",
         "a staircase of L lines with increasing slopes maps L separated values of one scalar to L classes",
         f"{BEHRENS}, App. B.4, eq. 7-8",
-        "constructions.readout:staircase",
+        "constructions.readout_arrays:staircase",
         "bounds.readout:staircase",
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model dot --T 32 --L 10",

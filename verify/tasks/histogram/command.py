@@ -13,11 +13,22 @@ from verify.commands.parsing import add_weights
 from verify.commands.request import Request, publish
 from verify.commands.vocabulary import JUDGED, MODEL, group, option, options
 from verify.report.progress import progress_bar
-from verify.tasks.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, SizesAsked, check_known, chosen, storage
+from verify.tasks.histogram.catalogue import (
+    CONSTRUCTIONS,
+    DTYPES,
+    MODELS,
+    SizesAsked,
+    built,
+    check_known,
+    choices,
+    chosen,
+    storage,
+)
 from verify.tasks.histogram.given_kernel import CLAIM, RuledOut, on_kernel, print_uneven
 
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
+    from constructions.histogram_arrays import HistogramArrays
     from verify.arithmetic.readings import Reading
     from verify.frame.certificate import Certificate
     from verify.frame.decide import Effort
@@ -127,8 +138,10 @@ class HistogramWish:
         """
         if self.kernel is not None:
             return Chosen(on_kernel(self.kernel, self.sizes(), self.dtype or "float32"), CLAIM, "kernel")
-        with progress_bar("searching a code", quiet=quiet) as progress:
-            return self._read() if self.weights is not None else self._built(progress)
+        if self.weights is not None:
+            return self._read()
+        found = self.built(quiet=quiet)
+        return Chosen(found.arrays.module(), found.claim, found.construction)
 
     def _read(self) -> Chosen:
         from constructions.checkpoint import load
@@ -136,27 +149,31 @@ class HistogramWish:
         assert self.weights is not None
         return Chosen(load(self.weights, model=self.model, L=self.L), None, self.construction)
 
-    def _built(self, progress: Progress) -> Chosen:
-        from importlib import import_module
-        from inspect import signature
+    def built(self, *, quiet: bool) -> Built:
+        """The weights as arrays, made for sizes.
 
-        from constructions.histogram import DTYPES as TORCH_DTYPES
-
+        Raises: NotKnown where no weights of these sizes are known; BadInput for a choice that the builder has not.
+        """
         sizes = self.sizes()
         construction = chosen(sizes, self.construction)
         check_known(sizes, construction)
-        builder, claim = CONSTRUCTIONS[sizes.model, construction]
-        module_name, function = builder.split(".")
-        build = getattr(import_module(f"constructions.{module_name}"), function)
         asked = {"basis": self.basis, "seed": self.seed, "as_printed": self.as_printed}
-        fixed = {"model": sizes.model, "progress": progress}
-        dtype = TORCH_DTYPES[self.dtype or "float32"]
-        takes = signature(build).parameters
+        takes = choices(sizes.model, construction)
         for name, plain in (("basis", "standard"), ("as_printed", False)):
             if name not in takes and asked[name] != plain:
                 raise BadInput(f"{flag(name)}: construction {construction} has no such choice. Leave {flag(name)} out.")
-        options = {name: value for name, value in (asked | fixed).items() if name in takes}
-        return Chosen(build(T=sizes.T, L=sizes.L, d=sizes.d, p=sizes.p, dtype=dtype, **options), claim, construction)
+        with progress_bar("searching a code", quiet=quiet) as progress:
+            arrays = built(sizes, construction, self.dtype or "float32", progress=progress, **asked)
+        return Built(arrays, CONSTRUCTIONS[sizes.model, construction][1], construction)
+
+
+@dataclass(frozen=True)
+class Built:
+    """Weights as arrays, the claim that they are built by, and the name of their construction."""
+
+    arrays: HistogramArrays
+    claim: str
+    construction: str
 
 
 @dataclass(frozen=True)
@@ -178,11 +195,11 @@ def run(args: argparse.Namespace) -> int:
     wish = HistogramWish.of(args, precision=args.precision)
     asked = Request.of(args)
     _check(asked, args.law)
-    if _needs_no_torch(wish, asked, args.law):
-        return _run_arrays(wish, asked)
     from verify.tasks.histogram.task import BracketBar
 
     try:
+        if _needs_no_torch(wish, asked, args.law):
+            return _run_arrays(wish.built(quiet=asked.is_json), asked)
         found = wish.chosen(quiet=asked.is_json)
     except RuledOut as error:
         return print_uneven(wish.sizes(), error.found, is_json=asked.is_json)
@@ -227,33 +244,20 @@ def _needs_no_torch(wish: HistogramWish, asked: Request, law: str | None) -> boo
     is_plain = is_plain and law is None
     if wish.weights is not None or wish.kernel is not None or asked.report is not None or not is_plain:
         return False
-    if wish.basis != "standard" or wish.as_printed or wish.seed:
-        return False
-    if wish.dtype == "bfloat16" and isinstance(asked.reading, Real):  # numpy does not run it
-        return False
-    from constructions.histogram_arrays import builder
-
-    sizes = wish.sizes()
-    return builder(chosen(sizes, wish.construction), sizes.model, sizes.T, sizes.d) is not None
+    return not (wish.dtype == "bfloat16" and isinstance(asked.reading, Real))  # numpy does not run it
 
 
-def _run_arrays(wish: HistogramWish, asked: Request) -> int:
-    from constructions.histogram_arrays import builder
+def _run_arrays(found: Built, asked: Request) -> int:
     from verify.frame.decide import certify
     from verify.report.certificate import shapes_fact
     from verify.tasks.histogram.array_problem import ArrayHistogram
     from verify.tasks.histogram.report import print_certificate
+    from verify.tasks.histogram.task import BracketBar
 
-    sizes = wish.sizes()
-    construction = chosen(sizes, wish.construction)
-    build = builder(construction, sizes.model, sizes.T, sizes.d)
-    assert build is not None
-    arrays = build(model=sizes.model, T=sizes.T, L=sizes.L, d=sizes.d, p=sizes.p, dtype=wish.dtype or "float32")
-    _, claim = CONSTRUCTIONS[sizes.model, construction]
-    with progress_bar("deciding", quiet=asked.is_json) as progress:
-        problem = ArrayHistogram.of(arrays, claim, _proof_in(asked.reading))
-        certificate = certify(problem, asked.reading, asked.effort(progress))
-    shapes = shapes_fact((name, w.shape) for name, w in arrays.weights.items())
+    with progress_bar("deciding", quiet=asked.is_json) as bar:
+        problem = ArrayHistogram.of(found.arrays, found.claim, _proof_in(asked.reading))
+        certificate = certify(problem, asked.reading, asked.effort(BracketBar(bar)))
+    shapes = shapes_fact((name, w.shape) for name, w in found.arrays.weights.items())
     return publish(asked, certificate, b"", [shapes], print_certificate)
 
 

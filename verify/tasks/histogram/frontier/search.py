@@ -12,7 +12,7 @@ from constructions import fewer_dimensions
 from constructions.coded_inventory import CARRIER, on_code
 from constructions.codes import library as code_library
 from constructions.errors import BadInput, NotKnown
-from constructions.histogram import HistogramTransformer, check_sizes
+from constructions.histogram import HistogramTransformer, check_sizes, named
 from verify.frame.certificate import Certificate, Verdict
 from verify.tasks.histogram.proof import certify
 
@@ -93,7 +93,7 @@ def _prove(
     if not code.gap > 0:
         return None
     try:
-        module = on_code(model, code, L=L, dtype=dtype)
+        module = on_code(model, code, L=L, dtype=named(dtype)).module()
     except NotKnown:
         return None
     certificate = certify(module)

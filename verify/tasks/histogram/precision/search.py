@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
-from inspect import signature
-from typing import TYPE_CHECKING
 
 from constructions.errors import NotKnown
 from constructions.histogram_arrays import HistogramArrays
-from constructions.histogram_arrays import builder as array_builder
 from verify.arithmetic.formats import FORMATS, Format, format_of_bits
 from verify.frame.certificate import Certificate, Verdict
 from verify.frame.clock import Budget
-from verify.tasks.histogram.catalogue import CONSTRUCTIONS, storage
+from verify.tasks.histogram.catalogue import CONSTRUCTIONS, SizesAsked, built, storage
 from verify.tasks.histogram.rounded.verdict import certify
-
-if TYPE_CHECKING:
-    from constructions.histogram import HistogramTransformer
 
 FEWEST_BITS, MOST_BITS = 2, FORMATS["float64"].p
 MOST_SEARCHES = MOST_BITS - FEWEST_BITS + 1  # of a frontier, each at another number of bits
@@ -39,27 +32,16 @@ class Construction:
     def claim(self) -> str:
         return CONSTRUCTIONS[self.model, self.construction][1]
 
-    def weights(self, fmt: Format) -> HistogramTransformer | HistogramArrays:
+    def weights(self, fmt: Format) -> HistogramArrays:
         """The weights made for a format; where the builder finds none that would work, those of float32.
 
         Raises: NotKnown when there are no weights in float32 either.
         """
+        sizes = SizesAsked(self.model, self.T, self.L, self.d, self.p)
         try:
-            return self._build(storage(fmt.name))
+            return built(sizes, self.construction, storage(fmt.name))
         except NotKnown:
-            return self._build("float32")
-
-    def _build(self, dtype: str) -> HistogramTransformer | HistogramArrays:
-        of_arrays = array_builder(self.construction, self.model, self.T, self.d)
-        if of_arrays is not None:
-            return of_arrays(model=self.model, T=self.T, L=self.L, d=self.d, p=self.p, dtype=dtype)
-        from constructions.histogram import DTYPES
-
-        module, function = CONSTRUCTIONS[self.model, self.construction][0].split(".")
-        build = getattr(import_module(f"constructions.{module}"), function)
-        kind = {"model": self.model} if "model" in signature(build).parameters else {}
-        built: HistogramTransformer = build(T=self.T, L=self.L, d=self.d, p=self.p, dtype=DTYPES[dtype], **kind)
-        return built
+            return built(sizes, self.construction, "float32")
 
 
 def judge(construction: Construction, fmt: Format, accumulate: Format | None, budget: float | Budget) -> Certificate:
