@@ -330,5 +330,5 @@ def test_closer_looks_leave_time_for_all_cells(seconds, monkeypatch):
 
 
 def test_closer_looks_that_take_no_end_are_found(monkeypatch):
-    with planted(bracket, "how_close", "rest <= TOO_LONG * left", "True"):
+    with planted(bracket, "how_close", "cell + others <= left", "True"):
         assert counted_in_time(monkeypatch, 50.0)[0] < 40

@@ -26,7 +26,6 @@ FOR_COUNTING = 0.97  # of the time that is left, for cells that are yet to be co
 CLOSER = 1.6  # times as long as counting a cell takes, where all that is near a tie is looked at closer
 NOT_CLOSER = 0.6  # times as long, where nothing is
 FEWEST_WHEN_LATE = 3  # of LANES multisets that are near a tie, to be looked at closer where time runs short
-TOO_LONG = 1.15  # times the time that is left, from which on nothing is looked at closer
 LEFT_OUT = 0.005, 0.01, 0.02  # on what shares rivals may be ahead that are not counted: the first that time allows
 
 
@@ -143,11 +142,13 @@ class ShareBounds:
 def how_close(rest: float, cell: float, left: float) -> tuple[int, float]:
     """The fewest of LANES multisets near a tie that are looked at closer in a cell, and how much longer that takes.
 
+    What a closer look narrows most comes first, so it is taken as long as there is time for the rest without one.
     Units: all in seconds: for the rest of the cells, for this one, and that are left.
     """
     if rest + (CLOSER - 1) * cell <= left:
         return 1, CLOSER
-    return (FEWEST_WHEN_LATE, 1.0) if rest <= TOO_LONG * left else (LANES + 1, NOT_CLOSER)
+    others = NOT_CLOSER * (rest - cell)
+    return (FEWEST_WHEN_LATE, 1.0) if cell + others <= left else (LANES + 1, NOT_CLOSER)
 
 
 def as_one_row(cells: list[tuple[Row, int, list[int]]], reduction: Reduction) -> list[tuple[Row, int, list[int]]]:

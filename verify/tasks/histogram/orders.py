@@ -16,20 +16,21 @@ A slot's variance is at most R / n, the covariance of two slots -1 / (n - 1) of 
 
     sum_s y_s^2 - sum_{s != s'} y_s y_s' / (n - 1) = |y|^2 n / (n - 1).
 
-So the difference is g + Z, with the rest in g, but for at most b. Let m = g - b. By Cantelli's inequality it is not positive in at most
+So the difference is g + Z, with the rest in g, but for at most b. Let m = g - b. By Cantelli's inequality it is not
+positive in at most
 
     a share v / (v + m^2) of the orders if m > 0, and in none if m > |y| sqrt(R), that is m^2 > (n - 1) v;
 
 it is positive in at most the same share with m = -g - b. Some difference is not positive in at most the sum of the
 first shares, and in at least what the least of the second ones leaves. That holds for each position by itself.
 
-c is the mean of q over the tokens of the prefix, which are the same for all the multisets, and S is taken over the leaf:
-over the prefix it is what c is rounded by, for each token.
+c is the mean of q over the tokens of the prefix, which are the same for all the multisets, and S is taken over the
+leaf: over the prefix it is what c is rounded by, for each token.
 
 Rounding. All is float32. Sums of what is positive are off by a factor that ABOVE covers, and so is the square of m.
 What q, the shifts, y, c, and S are off by, relative to the sums of their absolute terms, is part of `rest`, and so is
-what underflows, and the rounding of g (DIFFERENCE). A share near 1 is off by a few units of float32, far less than ABSOLUTE;
-one that is not a number says nothing.
+what underflows, and the rounding of g (DIFFERENCE). A share near 1 is off by a few units of float32, far less than
+ABSOLUTE; one that is not a number says nothing.
 """
 
 from __future__ import annotations
