@@ -302,13 +302,17 @@ def test_sums_of_many_terms_are_not_bounded_in_float32(shape):
     assert CountedCell.of(large, k, behind, 0.02) is None
 
 
-def counted_in_time(monkeypatch, seconds):
-    """How many of 40 cells are counted in so much time, and by which looks, if a closer look takes far longer."""
+FAR_LONGER = {1: 5.0, bracket.FEWEST_WHEN_LATE: 2.5, LANES + 1: 1.0}  # than is thought, where all takes 1
+AS_THOUGHT = {1: bracket.CLOSER, bracket.FEWEST_WHEN_LATE: 1.0, LANES + 1: bracket.NOT_CLOSER}
+
+
+def looks_in_time(monkeypatch, seconds, each=FAR_LONGER):
+    """By which looks those of 40 cells are counted that can be in so much time, where these take so long."""
     now, asked = [0.0], []
 
     class Cell:
         def shares(self, deadline, fewest):
-            now[0] += {1: 5.0, bracket.FEWEST_WHEN_LATE: 2.5, LANES + 1: 1.0}[fewest]
+            now[0] += each[fewest]
             asked.append(fewest)
             return [(Fraction(0), Fraction(1, 2))]
 
@@ -318,17 +322,30 @@ def counted_in_time(monkeypatch, seconds):
     monkeypatch.setattr(bounds, "_worth", lambda *_: 1)
     monkeypatch.setattr(bounds, "_narrow", lambda *_: None)
     bounds._count([(None, 1, None)] * 40, Budget(seconds, lambda: now[0]).deadline())
-    return len(asked), set(asked)
+    return asked
 
 
 @pytest.mark.parametrize("seconds", [50.0, 60.0, 120.0, 300.0])
 def test_closer_looks_leave_time_for_all_cells(seconds, monkeypatch):
     """However much longer they take than was thought; where there is time enough, all is looked at closer."""
-    number, looks = counted_in_time(monkeypatch, seconds)
-    assert number == 40
-    assert looks == {1} or seconds < 300
+    looks = looks_in_time(monkeypatch, seconds)
+    assert len(looks) == 40
+    assert set(looks) == {1} or seconds < 300
+
+
+@pytest.mark.parametrize("seconds", [26.0, 32.0, 38.0, 50.0])
+def test_the_first_cells_are_looked_at_closer(seconds, monkeypatch):
+    """Those that are worth most, but for what time is left over in the end; then another one could not have been."""
+    looks = looks_in_time(monkeypatch, seconds, AS_THOUGHT)
+    assert len(looks) == 40 and looks[0] < max(looks) and sum(looks[:20]) <= sum(looks[20:])
+    assert bracket.FOR_COUNTING * seconds - 1.5 < sum(AS_THOUGHT[look] for look in looks) < seconds
+
+
+def test_cells_that_are_looked_at_as_time_is_short_are_found(monkeypatch):
+    with planted(bracket, "how_close", "cell + others <= left", "rest <= left"):
+        assert looks_in_time(monkeypatch, 32.0, AS_THOUGHT)[0] == LANES + 1
 
 
 def test_closer_looks_that_take_no_end_are_found(monkeypatch):
     with planted(bracket, "how_close", "cell + others <= left", "True"):
-        assert counted_in_time(monkeypatch, 50.0)[0] < 40
+        assert len(looks_in_time(monkeypatch, 50.0)) < 40
