@@ -341,6 +341,31 @@ def test_the_first_cells_are_looked_at_closer(seconds, monkeypatch):
     assert bracket.FOR_COUNTING * seconds - 1.5 < sum(AS_THOUGHT[look] for look in looks) < seconds
 
 
+def test_each_own_count_has_a_pace_of_its_own(monkeypatch):
+    """Cells of one that takes longer than was thought do not keep others from being looked at closer."""
+    now, asked = [0.0], []
+
+    class Cell:
+        def __init__(self, k):
+            self.k = k
+
+        def shares(self, deadline, fewest):
+            now[0] += AS_THOUGHT[fewest] * (3.0 if self.k == 2 else 0.5)
+            asked.append((self.k, fewest))
+            return [(Fraction(0), Fraction(1, 2))]
+
+    monkeypatch.setattr(bracket, "seconds_to_count", lambda *_: 1.0)
+    monkeypatch.setattr(CountedCell, "of", lambda table, k, *_: Cell(k))
+    bounds = ShareBounds(Reduction(StoredModel.of(model(0, "lin"))))
+    monkeypatch.setattr(bounds, "_worth", lambda _, k: 3 - k)
+    monkeypatch.setattr(bounds, "_narrow", lambda *_: None)
+    bounds._count(
+        [(None, 1, i) for i in range(20)] + [(None, 2, i) for i in range(5)], Budget(30.0, lambda: now[0]).deadline()
+    )
+    assert [k for k, _ in asked] == [1, 2] + [1] * 19 + [2] * 4
+    assert all(look < LANES for k, look in asked[2:] if k == 1)
+
+
 def test_cells_that_are_looked_at_as_time_is_short_are_found(monkeypatch):
     with planted(bracket, "how_close", "cell + others <= left", "rest <= left"):
         assert looks_in_time(monkeypatch, 32.0, AS_THOUGHT)[0] == LANES + 1
