@@ -341,8 +341,8 @@ def test_the_first_cells_are_looked_at_closer(seconds, monkeypatch):
     assert bracket.FOR_COUNTING * seconds - 1.5 < sum(AS_THOUGHT[look] for look in looks) < seconds
 
 
-def test_each_own_count_has_a_pace_of_its_own(monkeypatch):
-    """Cells of one that takes longer than was thought do not keep others from being looked at closer."""
+def looks_of_two_paces(monkeypatch):
+    """Own counts and looks of cells in 30 seconds, of which those of count 2 take longer than was thought."""
     now, asked = [0.0], []
 
     class Cell:
@@ -362,8 +362,26 @@ def test_each_own_count_has_a_pace_of_its_own(monkeypatch):
     bounds._count(
         [(None, 1, i) for i in range(20)] + [(None, 2, i) for i in range(5)], Budget(30.0, lambda: now[0]).deadline()
     )
-    assert [k for k, _ in asked] == [1, 2] + [1] * 19 + [2] * 4
-    assert all(look < LANES for k, look in asked[2:] if k == 1)
+    return asked
+
+
+def is_by_own_pace(asked):
+    """Whether one of each own count comes first, and slow ones do not keep others from being looked at closer."""
+    in_order = [k for k, _ in asked] == [1, 2] + [1] * 19 + [2] * 4
+    return in_order and all(look < LANES for k, look in asked if k == 1)
+
+
+def test_each_own_count_has_a_pace_of_its_own(monkeypatch):
+    assert is_by_own_pace(looks_of_two_paces(monkeypatch))
+
+
+PACES = [("pace[k] = taken", "pace[:] = taken"), ("firsts[cell[1]] is not cell", "0")]
+
+
+@pytest.mark.parametrize(("right", "wrong"), PACES)
+def test_a_pace_of_all_is_found(right, wrong, monkeypatch):
+    with planted(ShareBounds, "_count", right, wrong):
+        assert not is_by_own_pace(looks_of_two_paces(monkeypatch))
 
 
 def test_cells_that_are_looked_at_as_time_is_short_are_found(monkeypatch):
