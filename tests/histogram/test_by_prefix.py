@@ -258,7 +258,7 @@ def drawn_orders(rng, cell):
     places = rng.integers(0, tokens, (P.leaf, cell.leaves.shape[1])).astype(np.int32)
     above = Dominance(*np.abs(single(2, rivals)))
     values, shifts = 0.01 * single(neurons + rivals, tokens), 0.01 * single(neurons + rivals, 16)
-    reach, rest, slide = (0.02 * np.abs(single(n)) for n in (neurons, rivals, 16))
+    reach, rest = (0.02 * np.abs(single(n)) for n in (neurons, rivals))
     variance = np.abs(single(16))
     return Orders(
         reach,
@@ -269,7 +269,7 @@ def drawn_orders(rng, cell):
         places,
         rest,
         variance,
-        slide,
+        0.1 * single(16),
         np.float32(4),
         np.float32(0.3),
         above,

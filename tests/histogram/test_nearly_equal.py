@@ -302,13 +302,17 @@ def test_sums_of_many_terms_are_not_bounded_in_float32(shape):
     assert CountedCell.of(large, k, behind, 0.02) is None
 
 
-def counted_in_time(monkeypatch, seconds):
-    """How many of 40 cells are counted in so much time, and by which looks, if a closer look takes far longer."""
+FAR_LONGER = {1: 5.0, bracket.FEWEST_WHEN_LATE: 2.5, LANES + 1: 1.0}  # than is thought, where all takes 1
+AS_THOUGHT = {1: bracket.CLOSER, bracket.FEWEST_WHEN_LATE: 1.0, LANES + 1: bracket.NOT_CLOSER}
+
+
+def looks_in_time(monkeypatch, seconds, each=FAR_LONGER):
+    """By which looks those of 40 cells are counted that can be in so much time, where these take so long."""
     now, asked = [0.0], []
 
     class Cell:
         def shares(self, deadline, fewest):
-            now[0] += {1: 5.0, bracket.FEWEST_WHEN_LATE: 2.5, LANES + 1: 1.0}[fewest]
+            now[0] += each[fewest]
             asked.append(fewest)
             return [(Fraction(0), Fraction(1, 2))]
 
@@ -318,17 +322,73 @@ def counted_in_time(monkeypatch, seconds):
     monkeypatch.setattr(bounds, "_worth", lambda *_: 1)
     monkeypatch.setattr(bounds, "_narrow", lambda *_: None)
     bounds._count([(None, 1, None)] * 40, Budget(seconds, lambda: now[0]).deadline())
-    return len(asked), set(asked)
+    return asked
 
 
 @pytest.mark.parametrize("seconds", [50.0, 60.0, 120.0, 300.0])
 def test_closer_looks_leave_time_for_all_cells(seconds, monkeypatch):
     """However much longer they take than was thought; where there is time enough, all is looked at closer."""
-    number, looks = counted_in_time(monkeypatch, seconds)
-    assert number == 40
-    assert looks == {1} or seconds < 300
+    looks = looks_in_time(monkeypatch, seconds)
+    assert len(looks) == 40
+    assert set(looks) == {1} or seconds < 300
+
+
+@pytest.mark.parametrize("seconds", [26.0, 32.0, 38.0, 50.0])
+def test_the_first_cells_are_looked_at_closer(seconds, monkeypatch):
+    """Those that are worth most, but for what time is left over in the end; then another one could not have been."""
+    looks = looks_in_time(monkeypatch, seconds, AS_THOUGHT)
+    assert len(looks) == 40 and looks[0] < max(looks) and sum(looks[:20]) <= sum(looks[20:])
+    assert bracket.FOR_COUNTING * seconds - 1.5 < sum(AS_THOUGHT[look] for look in looks) < seconds
+
+
+def looks_of_two_paces(monkeypatch):
+    """Own counts and looks of cells in 30 seconds, of which those of count 2 take longer than was thought."""
+    now, asked = [0.0], []
+
+    class Cell:
+        def __init__(self, k):
+            self.k = k
+
+        def shares(self, deadline, fewest):
+            now[0] += AS_THOUGHT[fewest] * (3.0 if self.k == 2 else 0.5)
+            asked.append((self.k, fewest))
+            return [(Fraction(0), Fraction(1, 2))]
+
+    monkeypatch.setattr(bracket, "seconds_to_count", lambda *_: 1.0)
+    monkeypatch.setattr(CountedCell, "of", lambda table, k, *_: Cell(k))
+    bounds = ShareBounds(Reduction(StoredModel.of(model(0, "lin"))))
+    monkeypatch.setattr(bounds, "_worth", lambda _, k: 3 - k)
+    monkeypatch.setattr(bounds, "_narrow", lambda *_: None)
+    bounds._count(
+        [(None, 1, i) for i in range(20)] + [(None, 2, i) for i in range(5)], Budget(30.0, lambda: now[0]).deadline()
+    )
+    return asked
+
+
+def is_by_own_pace(asked):
+    """Whether one of each own count comes first, and slow ones do not keep others from being looked at closer."""
+    in_order = [k for k, _ in asked] == [1, 2] + [1] * 19 + [2] * 4
+    return in_order and all(look < LANES for k, look in asked if k == 1)
+
+
+def test_each_own_count_has_a_pace_of_its_own(monkeypatch):
+    assert is_by_own_pace(looks_of_two_paces(monkeypatch))
+
+
+PACES = [("pace[k] = taken", "pace[:] = taken"), ("firsts[cell[1]] is not cell", "0")]
+
+
+@pytest.mark.parametrize(("right", "wrong"), PACES)
+def test_a_pace_of_all_is_found(right, wrong, monkeypatch):
+    with planted(ShareBounds, "_count", right, wrong):
+        assert not is_by_own_pace(looks_of_two_paces(monkeypatch))
+
+
+def test_cells_that_are_looked_at_as_time_is_short_are_found(monkeypatch):
+    with planted(bracket, "how_close", "cell + others <= left", "rest <= left"):
+        assert looks_in_time(monkeypatch, 32.0, AS_THOUGHT)[0] == LANES + 1
 
 
 def test_closer_looks_that_take_no_end_are_found(monkeypatch):
-    with planted(bracket, "how_close", "rest <= TOO_LONG * left", "True"):
-        assert counted_in_time(monkeypatch, 50.0)[0] < 40
+    with planted(bracket, "how_close", "cell + others <= left", "True"):
+        assert len(looks_in_time(monkeypatch, 50.0)) < 40

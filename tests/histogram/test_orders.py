@@ -67,7 +67,7 @@ def is_exceeded(seed, kind, how):
             sides = (x.repeat(len(rivals), 1) for x in of._sides(narrow, np.array([i]), lanes, near))
             held = of.larger[P.larger[[i]]] + of.smaller[P.smaller[[i]]]
             leaves = of.places[:, lanes].repeat(len(rivals), 1)
-            R, moved, bent = of._spread(narrow.W, rivals, *sides, held, leaves)
+            R, S, moved, bent = of._spread(narrow.W, rivals, *sides, held, leaves)
             z = (narrow.larger[P.larger[i]] + narrow.smaller[P.smaller[i]])[:, None] + narrow.leaves[:, lanes[0]]
             neurons = is_bent.sum()
             computed = narrow.W.T @ np.maximum(z[:neurons], 0) + z[neurons:]
@@ -78,7 +78,7 @@ def is_exceeded(seed, kind, how):
                 for at in {0, len(each) - 1, *rng.integers(0, len(each), 2).tolist()}:
                     number = each[at] + rng.choice([-2e-9, 2e-9])
                     f = (computed[:, lane] - number).astype(np.float32)
-                    behind, ahead = of.shares(f, R[:, lane], moved, bent)
+                    behind, ahead = of.shares(f, R[:, lane], moved + of.drift_each * S[:, [lane]], bent)
                     is_over = (
                         behind[:, :L] < (due < number - 1e-9).mean(1).T,
                         ahead[:, :L] < (due > number + 1e-9).mean(1).T,
@@ -113,16 +113,17 @@ FAULTS = [
     (Orders, "_sides", "self.reach[:, None] * np.float32(0.5)", "0 * self.reach[:, None]"),
     (Orders, "of", "(x - x.mean(1, keepdims=True)) ** 2", "0 * x"),
     (Orders, "of", "/ max(1, slots - 1)", "/ slots**3"),
-    (Orders, "of", "np.abs(drift) * (ABOVE", "np.abs(drift) * (0 * ABOVE"),
+    (Orders, "of", "drift[None] / max(1, slots)", "0 * drift[None]"),
     (Orders, "_spread", "W * alpha", "W"),
     (Orders, "_spread", "(np.abs(W) * beta)", "0 * (np.abs(W) * beta)"),
     (Orders, "_spread", "self.drift * centre", "0 * centre"),
-    (Orders, "_spread", "(held * squares)", "0 * (held * squares)"),
-    (Orders, "_spread", "np.take_along_axis(squares[None]", "0 * np.take_along_axis(squares[None]"),
+    (Orders, "_spread", "(held * away**2)", "0 * (held * away**2)"),
+    (Orders, "_spread", "(of_leaf**2)", "0 * (of_leaf**2)"),
+    (Orders, "_spread", "of_leaf.sum(0), shift", "0 * of_leaf.sum(0), shift"),
     (Orders, "shares", "f[:, None] + moved", "f[:, None] - moved"),
     (Orders, "shares", "g - off, variance), ", "g + off, variance), "),
     (Orders, "shares", "-g - off", "g - off"),
-    (Orders, "shares", "+ bent[:, None]", ""),
+    (Orders, "shares", "bent[:, None], f", "0 * bent[:, None], f"),
     (Orders, "shares", "self.variance * R[:, None]", "0 * self.variance * R[:, None]"),
     (Orders, "_cantelli", "square > self.last * variance", "square > variance / 2"),
     (Orders, "_cantelli", "m > 0", "m > -9"),

@@ -26,7 +26,6 @@ FOR_COUNTING = 0.97  # of the time that is left, for cells that are yet to be co
 CLOSER = 1.6  # times as long as counting a cell takes, where all that is near a tie is looked at closer
 NOT_CLOSER = 0.6  # times as long, where nothing is
 FEWEST_WHEN_LATE = 3  # of LANES multisets that are near a tie, to be looked at closer where time runs short
-TOO_LONG = 1.15  # times the time that is left, from which on nothing is looked at closer
 LEFT_OUT = 0.005, 0.01, 0.02  # on what shares rivals may be ahead that are not counted: the first that time allows
 
 
@@ -89,24 +88,31 @@ class ShareBounds:
         self._count(countable, deadline)
 
     def _count(self, cells: list[tuple[Table, int, Behind]], deadline: Deadline) -> None:
-        """Counts the multisets of cells whose slots are nearly equal, those of most open inputs for each first."""
+        """Counts the multisets of cells whose slots are nearly equal, those of most open inputs for each first.
+
+        One cell of each own count is counted before the rest, as these take more or less time than was thought.
+        """
         if self.reduction.stored.A is None:
             return
         cells.sort(key=lambda cell: -self._worth(*cell[:2]))
+        firsts = {cell[1]: cell for cell in reversed(cells)}
+        cells.sort(key=lambda cell: firsts[cell[1]] is not cell)
         seconds = np.array([[seconds_to_count(*cell, share) for cell in cells] for share in LEFT_OUT])
-        started, planned = deadline.clock(), 0.0
+        own = np.array([k for _, k, _ in cells], dtype=int)
+        planned, taken, pace = (np.full(self.reduction.stored.L + 1, x) for x in (0.0, 0.0, 1.0))
         for i, (table, k, behind) in enumerate(cells):
             if deadline.is_up():
                 return
             now = deadline.clock()
-            pace = (now - started) / planned if planned else 1.0
-            rest, left = pace * seconds[:, i:].sum(1), FOR_COUNTING * (deadline.at - now)
+            rest, left = seconds[:, i:] @ pace[own[i:]], FOR_COUNTING * (deadline.at - now)
             chosen = int(np.argmax(np.append(CLOSER * rest[:-1] < left, True)))
-            fewest, times = how_close(float(rest[chosen]), float(pace * seconds[chosen, i]), left)
+            fewest, times = how_close(float(rest[chosen]), float(pace[k] * seconds[chosen, i]), left)
             cell = CountedCell.of(table, k, behind, LEFT_OUT[chosen])
             if cell is not None:
                 self._narrow(table, k, cell.shares(deadline, fewest))
-            planned += seconds[chosen, i] * times
+            planned[k] += seconds[chosen, i] * times
+            taken[k] += deadline.clock() - now
+            pace[k] = taken[k] / planned[k]
 
     def _worth(self, table: Table, k: int) -> Fraction:
         """How many open pairs there are for each multiset."""
@@ -143,11 +149,13 @@ class ShareBounds:
 def how_close(rest: float, cell: float, left: float) -> tuple[int, float]:
     """The fewest of LANES multisets near a tie that are looked at closer in a cell, and how much longer that takes.
 
+    What a closer look narrows most comes first, so it is taken as long as there is time for the rest without one.
     Units: all in seconds: for the rest of the cells, for this one, and that are left.
     """
     if rest + (CLOSER - 1) * cell <= left:
         return 1, CLOSER
-    return (FEWEST_WHEN_LATE, 1.0) if rest <= TOO_LONG * left else (LANES + 1, NOT_CLOSER)
+    others = NOT_CLOSER * (rest - cell)
+    return (FEWEST_WHEN_LATE, 1.0) if cell + others <= left else (LANES + 1, NOT_CLOSER)
 
 
 def as_one_row(cells: list[tuple[Row, int, list[int]]], reduction: Reduction) -> list[tuple[Row, int, list[int]]]:

@@ -157,7 +157,7 @@ def enter(entries: np.ndarray, number: int, prefixes: np.ndarray, found: np.ndar
 
 POINTERS = ("larger", "smaller", "i_larger", "i_smaller", "leaves", "table", "W", "error", "f", "f_from", "low",
             "limit", "wrong", "counted", "entries", "number", "reach", "values", "shifts", "drift", "held_larger",
-            "held_smaller", "places", "rest", "multiple", "apart", "variance", "slide", "weights",
+            "held_smaller", "places", "rest", "multiple", "apart", "variance", "drift_each", "weights",
             "shares")  # fmt: skip
 NUMBERS = ("first", "last", "stride", "most", "fewest")
 
@@ -178,7 +178,7 @@ def _compiled(r: int, rivals: int, shape: LoopShape | None = None) -> Loop:
         if asked.closer is not None:
             of, near = asked.closer.orders, asked.closer.near
             orders = of.reach, of.values, of.shifts, of.drift, of.larger, of.smaller, of.places, of.rest
-            orders = *orders, of.dominance.multiple, of.dominance.apart, of.variance, of.slide
+            orders = *orders, of.dominance.multiple, of.dominance.apart, of.variance, of.drift_each
             orders = *orders, asked.closer.weights, asked.closer.shares
             last, share, fewest = float(of.last), float(of.share), of.fewest
         arrays = (narrow.larger, narrow.smaller, prefixes.larger, prefixes.smaller, prefixes.leaves, narrow.leaves,
@@ -247,7 +247,6 @@ class LoopSource:
             f"declare {V} @llvm.masked.gather.v{LANES}f32.v{LANES}p0({POINTED}, i32, {MASK}, {V})",
             f"declare i{LANES} @llvm.ctpop.i{LANES}(i{LANES})",
             f"declare {DOUBLE} @llvm.fmuladd.v{LANES}f64({DOUBLE}, {DOUBLE}, {DOUBLE})",
-            f"declare {V} @llvm.sqrt.v{LANES}f32({V})",
             "declare i32 @llvm.cttz.i32(i32, i1)",
             "declare float @llvm.fabs.f32(float)",
             f"define i64 @judge({', '.join([*arguments, *given])}) {{",
@@ -257,7 +256,7 @@ class LoopSource:
         if self.shape is not None:
             for name, size in (("alpha", self.neurons), ("beta", self.neurons), ("held", LANES * self.shape.tokens),
                                ("sums", LANES * self.vectors * self.rivals),
-                               ("squares", LANES * self.shape.tokens), ("R", LANES), ("root", LANES),
+                               ("away", LANES * self.shape.tokens), ("R", LANES), ("S", LANES),
                                *((name, LANES * LANES * self.shape.positions) for name in ENDS)):  # fmt: skip
                 self.do(f"%{name} = alloca [{max(1, size)} x float], align 64")
         self.slope, self.rest = self.splat("float", "%slope"), self.splat("float", "%rest.slope")
@@ -540,27 +539,27 @@ class LoopSource:
 
     def _shares(self, v: int, row: str, is_turned: str, shape: LoopShape) -> None:
         """Takes the shares of the orders in which a rival is ahead, or behind, of each lane that it may turn."""
-        R, moved, bent = self._spread(v, shape, is_turned)
-        for name, x in (("R", R), ("root", self.new(f"call {V} @llvm.sqrt.v{LANES}f32({V} {R})"))):
+        R, S, moved, bent = self._spread(v, shape, is_turned)
+        for name, x in (("R", R), ("S", S)):
             self.do(f"store {V} {x}, ptr %{name}, align 4")
         bent, less = (self.splat("float", x) for x in (bent, "%slots.less"))
         factors = [
-            [self.load(V, f"%{name}", "float", str(LANES * w)) for name in ("variance", "slide")]
+            [self.load(V, f"%{name}", "float", str(LANES * w)) for name in ("variance", "drift_each")]
             for w in range(shape.positions)
         ]
         lane = self._each_lane(f"lane{v}", is_turned)
         f = self.splat("float", self.load("float", "%sums", "float", self.new(f"add i64 {row}, {lane}")))
-        R, root = (self.splat("float", self.load("float", f"%{name}", "float", lane)) for name in ("R", "root"))
-        for w, (x, (variance, slide)) in enumerate(zip(moved, factors, strict=True)):
+        R, S = (self.splat("float", self.load("float", f"%{name}", "float", lane)) for name in ("R", "S"))
+        for w, (x, (variance, drift_each)) in enumerate(zip(moved, factors, strict=True)):
             variance = self.new(f"fadd {V} {self.new(f'fmul {V} {variance}, {R}')}, {_all_of(FLUSHED)}")
-            off = self.new(f"fadd {V} {self.new(f'fmul {V} {slide}, {root}')}, {bent}")
+            x = self.new(f"fadd {V} {x}, {self.new(f'fmul {V} {drift_each}, {S}')}")
             most = self.new(f"fmul {V} {less}, {variance}")
             g, at = self.new(f"fadd {V} {f}, {x}"), self._vector(lane, w, shape.positions)
             behind, ahead = (self.at(f"%{name}", "float", at) for name in ENDS)
-            share = self._cantelli(self.new(f"fsub {V} {g}, {off}"), variance, most)
+            share = self._cantelli(self.new(f"fsub {V} {g}, {bent}"), variance, most)
             before = self.new(f"load {V}, ptr {behind}, align 4")
             self.do(f"store {V} {self.new(f'fadd {V} {before}, {share}')}, ptr {behind}, align 4")
-            share = self._cantelli(self.new(f"fsub {V} {self.new(f'fneg {V} {g}')}, {off}"), variance, most)
+            share = self._cantelli(self.new(f"fsub {V} {self.new(f'fneg {V} {g}')}, {bent}"), variance, most)
             before = self.new(f"load {V}, ptr {ahead}, align 4")
             self.do(f"store {V} {self.lesser(share, before)}, ptr {ahead}, align 4")
         self._end_of_lanes(f"lane{v}")
@@ -624,7 +623,7 @@ class LoopSource:
         self.do(f"br i1 {has_more}, label %side{v}, label %side{v}.end")
         self.label(f"side{v}.end")
 
-    def _spread(self, v: int, shape: LoopShape, is_turned: str) -> tuple[str, list[str], str]:
+    def _spread(self, v: int, shape: LoopShape, is_turned: str) -> tuple[str, str, list[str], str]:
         """As `Orders._spread`, of the difference to rival c in those of a vector's multisets that it may turn."""
         sizes = [("values", shape.tokens), ("shifts", shape.positions)]
         own = self.new(f"add i64 %c{v}, {self.neurons}")
@@ -641,23 +640,24 @@ class LoopSource:
         away = [self.new(f"fsub {V} {x}, {middle}") for x in q]
         squares = [self.new(f"fmul {V} {x}, {x}") for x in away]
         total = self._sum_of([self.new(f"fmul {V} {n}, {x}") for n, x in zip(held, squares, strict=True)])
-        totals = self.splat("float", total)
-        for w, x in enumerate(squares):
-            self.do(f"store {V} {x}, ptr {self.at('%squares', 'float', str(LANES * w))}, align 4")
+        totals, sums = self.splat("float", total), "zeroinitializer"
+        for w, x in enumerate(away):
+            self.do(f"store {V} {x}, ptr {self.at('%away', 'float', str(LANES * w))}, align 4")
         for place in range(shape.leaf):
             row = self.new(f"mul i64 %stride, {place}")
             begin = self.new(f"add i64 %j, {LANES * v}")
             tokens = self.load(I, "%places", "i32", self.new(f"add i64 {row}, {begin}"))
-            at = self.new(f"getelementptr float, ptr %squares, {I} {tokens}")
+            at = self.new(f"getelementptr float, ptr %away, {I} {tokens}")
             asked = f"{POINTED} {at}, i32 4, {MASK} {is_turned}, {V} zeroinitializer"
             found = self.new(f"call {V} @llvm.masked.gather.v{LANES}f32.v{LANES}p0({asked})")
-            totals = self.new(f"fadd {V} {totals}, {found}")
+            sums = self.new(f"fadd {V} {sums}, {found}")
+            totals = self.new(f"fadd {V} {totals}, {self.new(f'fmul {V} {found}, {found}')}")
         moved = []
         for w, x in enumerate(shifts):
             drift = self.load(V, "%drift", "float", str(LANES * w))
             moved.append(self.new(f"fadd {V} {x}, {self.new(f'fmul {V} {drift}, {middle}')}"))
         larger = self.new(f"fmul float {bent}, {ABOVE!r}")
-        return totals, moved, self.new(f"fadd float {larger}, {self.load('float', '%rest', 'float', f'%c{v}')}")
+        return totals, sums, moved, self.new(f"fadd float {larger}, {self.load('float', '%rest', 'float', f'%c{v}')}")
 
     def _linear(self, v: int, starts: list[str], sizes: list[tuple[str, int]]) -> tuple[list[str], str]:
         """Rows of tokens and positions with what neurons add to them, and what those add that are bent."""

@@ -6,29 +6,31 @@ the others (1/2) only |e_i| <= reach_i is known of what a form is off by. A diff
 
     sum_s x_s q(token of slot s) + sum_i alpha_i d_i shift_i, and at most 1/2 sum |d_i| reach_i over the others,
 
-with q(t) = sum_i alpha_i d_i v_i(t). Let c be any number, y_s = x_s less their mean, X the sum of the x_s, and R at
-least the sum of (q(t) - c)^2 over the slots' tokens t. The first sum is Z + X c + (X / n) sum of (q(t) - c) over them,
+with q(t) = sum_i alpha_i d_i v_i(t). Let c be any number, y_s = x_s less their mean, X the sum of the x_s, S the sum of
+q(t) - c over the slots' tokens t, and R at least that of (q(t) - c)^2. The first sum is Z + X c + X S / n,
 
-    Z = sum_s y_s (q(token of slot s) - c),   |Z| <= |y| sqrt(R),   E Z = 0,   E Z^2 <= |y|^2 R / (n - 1) = v,
+    Z = sum_s y_s (q(token of slot s) - c),   |Z| <= |y| sqrt(R),   E Z = 0,   E Z^2 <= |y|^2 R / (n - 1) = v.
 
-and its last term at most |X| sqrt(R / n). E Z = 0 as each slot holds each token alike often, and the y_s add up to 0.
+E Z = 0 as each slot holds each token alike often, and the y_s add up to 0.
 A slot's variance is at most R / n, the covariance of two slots -1 / (n - 1) of it, and
 
     sum_s y_s^2 - sum_{s != s'} y_s y_s' / (n - 1) = |y|^2 n / (n - 1).
 
-So the difference is g + Z, but for at most b. Let m = g - b. By Cantelli's inequality it is not positive in at most
+So the difference is g + Z, with the rest in g, but for at most b. Let m = g - b. By Cantelli's inequality it is not
+positive in at most
 
     a share v / (v + m^2) of the orders if m > 0, and in none if m > |y| sqrt(R), that is m^2 > (n - 1) v;
 
 it is positive in at most the same share with m = -g - b. Some difference is not positive in at most the sum of the
 first shares, and in at least what the least of the second ones leaves. That holds for each position by itself.
 
-c is near the mean of q over the tokens of the prefix, which are the same for all the multisets.
+c is the mean of q over the tokens of the prefix, which are the same for all the multisets, and S is taken over the
+leaf: over the prefix it is what c is rounded by, for each token.
 
 Rounding. All is float32. Sums of what is positive are off by a factor that ABOVE covers, and so is the square of m.
-What q, the shifts and y are off by, relative to the sums of their absolute terms, is part of `rest`, and so is what
-underflows, and the rounding of g (DIFFERENCE). A share near 1 is off by a few units of float32, far less than ABSOLUTE;
-one that is not a number says nothing.
+What q, the shifts, y, c, and S are off by, relative to the sums of their absolute terms, is part of `rest`, and so is
+what underflows, and the rounding of g (DIFFERENCE). A share near 1 is off by a few units of float32, far less than
+ABSOLUTE; one that is not a number says nothing.
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ class Orders:
     of the neurons that are on, for each rival, and drift (positions,), with zeros up to whole vectors; larger and
     smaller (n, tokens) how often halves of prefixes hold each token, with the slots that hold the query token; places
     (tokens of a leaf, leaves) the token in each place of a leaf, with zeros behind them; rest (rivals,);
-    variance and slide (positions,) what multiplies R to give v, and the root of R to give b, in whole vectors. `last`
+    variance and drift_each (positions,) what multiplies R to give v, and S to be part of g, in whole vectors. `last`
     is n - 1, `share` one by the tokens of a prefix. Vectors are looked at closer where at least the `fewest` of their
     multisets are near a tie.
     """
@@ -102,7 +104,7 @@ class Orders:
     places: np.ndarray
     rest: Single
     variance: Single
-    slide: Single
+    drift_each: Single
     last: np.float32
     share: np.float32
     dominance: Dominance
@@ -117,7 +119,7 @@ class Orders:
         size = np.abs(d) @ np.abs(table.values).max(0)
         of_shifts = np.abs(d) @ np.abs(table.shifts).max(0)
         length, slots = float(np.sqrt((x**2).sum(1)).max() * ENLARGE_LONG), x.shape[1]
-        relative = 4 * gamma32(len(table.start) + 20)
+        relative = 8 * gamma32(len(table.start) + slots + 20)
         rounding = relative * (of_shifts + (length * slots + np.abs(x).sum(1).max()) * size)
         lost = 2 * LOST * length + UNDERFLOW[np.float32] * (1 + slots) * (
             2 + len(size) + size + of_shifts + np.abs(d).sum(1) + table.spread.sum()
@@ -140,7 +142,7 @@ class Orders:
             np.ascontiguousarray(np.pad(leaves.T.astype(np.int32), ((0, 0), (0, 2 * LANES)))),
             above(rest),
             _in_vectors(above(((x - x.mean(1, keepdims=True)) ** 2).sum(1) * (ABOVE / max(1, slots - 1)))[None])[0],
-            _in_vectors(above(np.abs(drift) * (ABOVE / np.sqrt(slots)))[None])[0],
+            _in_vectors(drift[None] / max(1, slots))[0],
             np.float32(slots - 1),
             np.float32(1 / max(1, prefixes.size + own)),
             Dominance(np.zeros(len(d), np.float32), np.full(len(d), np.inf, np.float32)),
@@ -166,9 +168,10 @@ class Orders:
         is_turned = is_near & ~is_ahead & (sums - narrow.error[:, None, None] <= 0)
         c, of = np.nonzero(is_turned.any(2))
         held = self.larger[prefixes.larger[at[i[of]]]] + self.smaller[prefixes.smaller[at[i[of]]]]
-        R, moved, bent = self._spread(narrow.W[:, c], c, alpha[:, of], beta[:, of], held, self.places[:, lanes[of]])
+        R, S, moved, bent = self._spread(narrow.W[:, c], c, alpha[:, of], beta[:, of], held, self.places[:, lanes[of]])
         turned, lane = np.nonzero(is_turned[c, of])
-        shares = self.shares(sums[c[turned], of[turned], lane], R[turned, lane], moved[turned], bent[turned])
+        moved = moved[turned] + self.drift_each * S[turned, lane][:, None]
+        shares = self.shares(sums[c[turned], of[turned], lane], R[turned, lane], moved, bent[turned])
         behind, ahead = (np.full((len(i), LANES, total.shape[1]), x, np.float32) for x in (0, 1))
         np.add.at(behind, (of[turned], lane), shares[0])
         np.minimum.at(ahead, (of[turned], lane), shares[1])
@@ -189,24 +192,24 @@ class Orders:
 
     def _spread(
         self, W: Single, c: np.ndarray, alpha: Single, beta: Single, held: Single, leaves: np.ndarray
-    ) -> tuple[Single, Single, Single]:
-        """R (m, LANES), the positions' g - f (m, positions), and the part of b (m,) that is of no position.
+    ) -> tuple[Single, Single, Single, Single]:
+        """R and S (m, LANES), the positions' g - f but for what S adds (m, positions), and b (m,).
 
         They are of differences to rivals c (m,) in blocks of these sides (neurons, m) and leaves (places, m, LANES).
         """
         neurons = len(alpha)
         q, shift = (rows[neurons + c] + (W * alpha).T @ rows[:neurons] for rows in (self.values, self.shifts))
         centre = self.share * (held * q).sum(1, keepdims=True)
-        squares = (q - centre) ** 2
-        total = (held * squares).sum(1, keepdims=True) + np.take_along_axis(squares[None], leaves, 2).sum(0)
+        away = q - centre
+        of_leaf = np.take_along_axis(away[None], leaves, 2)
+        total = (held * away**2).sum(1, keepdims=True) + (of_leaf**2).sum(0)
         bent: Single = (np.abs(W) * beta).sum(0) * np.float32(ABOVE) + self.rest[c]
-        return total, shift + self.drift * centre, bent.astype(np.float32)
+        return total, of_leaf.sum(0), shift + self.drift * centre, bent.astype(np.float32)
 
     def shares(self, f: Single, R: Single, moved: Single, bent: Single) -> tuple[Single, Single]:
         """At most the shares (m, positions) of orders in which differences f (m,) are not positive, or are positive."""
         variance = self.variance * R[:, None] + np.float32(FLUSHED)
-        off = self.slide * np.sqrt(R)[:, None] + bent[:, None]
-        g = f[:, None] + moved
+        off, g = bent[:, None], f[:, None] + moved
         return self._cantelli(g - off, variance), self._cantelli(-g - off, variance)
 
     def _cantelli(self, m: Single, variance: Single) -> Single:

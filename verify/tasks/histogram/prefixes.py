@@ -21,7 +21,8 @@ import numpy as np
 
 from verify.tasks.histogram.multisets import Multisets, multisets_of
 
-IN_CACHE = 1 << 18  # numbers in a table of leaves
+IN_CACHE = 1 << 21  # numbers in a table of leaves, whose first ones are read by far most often
+OF_ORDERS = 1 << 23  # numbers in all tables of f
 A_HALF = 1 << 22  # numbers in a table of the larger or the smaller tokens of prefixes
 MOST_PREFIXES = 1 << 24
 PADDING = 64  # numbers behind a table that is read in vectors
@@ -194,7 +195,8 @@ def prefixes_of(S: int, m: int, slots: int, r: int) -> Prefixes | None:
     """The multisets with leaves as large as the cache allows for r forms; None where there are too many prefixes."""
     for leaf in reversed(range(min(m, 1), m + 1)):
         size = m - leaf
-        is_small = comb(S - 1 + leaf, leaf) * r <= IN_CACHE or leaf <= 1
+        has_room = comb(S - 1 + leaf, leaf) * r <= IN_CACHE and comb(S + leaf, leaf + 1) * (size + 1) <= OF_ORDERS
+        is_small = has_room or leaf <= 1
         if is_small and S**leaf * comb(m, leaf) < A_SUM:
             half = comb(S - 1 + size - size // 2, S - 1) * r
             fits = comb(S - 1 + size, size) <= MOST_PREFIXES and half <= A_HALF
