@@ -118,7 +118,7 @@ def test_mutated_models_are_accepted_exactly_where_verify_proves_them():
     is_accepted = accepted(map(check_inputs, stored), in_a_format=True)
     assert 15 < sum(is_proved[:42]) < 35 and is_accepted[:42] == is_proved[:42]
     assert all(proved or not kernel for proved, kernel in zip(is_proved[42:], is_accepted[42:], strict=True))
-    assert sum(is_accepted[42:]) > 5
+    assert sum(is_accepted[42:]) > 3
 
 
 @needs_coqc
@@ -148,7 +148,7 @@ def test_another_file_format_or_margin_is_refused(saved):
     inputs += [dataclasses.replace(right, weights=right.weights.replace("file_kind := Parity", "file_kind := Dot"))]
     inputs += [dataclasses.replace(right, margins="0")]
     harmless = check_inputs(with_word("b_1", 0, 0, -2.0 - 2.0**-22))  # in float32, but with too many bits for bfloat16
-    longer = stored_of(sawtooth(T=2, L=12), 0.9, "bfloat16")  # whose logits have more bits than bfloat16
+    longer = stored_of(sawtooth(T=2, L=18), 0.9, "bfloat16")  # whose logits have more bits than bfloat16
     in_16_bits = dataclasses.replace(harmless, check="check_parity_in bfloat16")
     found = accepted([right, harmless, in_16_bits, check_inputs(longer), *inputs], in_a_format=True)
     assert found == [True, True, False, False] + [False] * len(inputs)

@@ -157,8 +157,8 @@ def read_folder(folder: str) -> tuple[bytes, dict[str, Any]]:
 def read_saved(folder: str) -> StoredProof:
     """Reads a folder that `verify histogram --save` or `verify parity --save` wrote.
 
-    Raises: BadInput for anything but a model of these tasks whose certificate, in the real reading, says that it is
-    PROVED, and says of it what the file says.
+    Raises: BadInput for anything but a model of these tasks whose certificate, in the real reading or of a parity model
+    in a format, says that it is PROVED, and says of it what the file says.
     """
     return read_counting(folder, *read_folder(folder))
 
@@ -185,7 +185,11 @@ def _formats_of_run(folder: str, parameters: object) -> dict[str, str]:
 
     Raises: BadInput for another format than those of files, or for sums in one that holds less.
     """
-    said = {name: parameters[name] for name in ("precision", "accumulate") if name in parameters} if isinstance(parameters, dict) else {}
+    said = (
+        {name: parameters[name] for name in ("precision", "accumulate") if name in parameters}
+        if isinstance(parameters, dict)
+        else {}
+    )
     known = {format.name: format for format in WORD_FORMATS.values()}
     stored, inner = (known.get(str(said.get(name))) for name in ("precision", "accumulate"))
     if stored is None or ("accumulate" in said and (inner is None or not inner.holds(stored))):

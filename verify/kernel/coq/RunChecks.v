@@ -178,6 +178,8 @@ Definition margin_with_errors (margin shift : Z) (errors : list (list binary)) :
              else - (- Fnum off / 2 ^ (- (Fexp off + shift)))))%Z.
 
 Definition check_parity_in (s : Z) (how : effort) (margin shift : Z) : bool :=
-  let found := logit_errors in
-  (0 <? margin)%Z && all_of_format && fst found && check_parity x s how (margin_with_errors margin shift (snd found)) shift.
+  if (0 <? margin)%Z && all_of_format
+  then let found := logit_errors in
+       if fst found then check_parity x s how (margin_with_errors margin shift (snd found)) shift else false
+  else false.
 End RunCheck.

@@ -668,7 +668,9 @@ End File.
 Theorem check_parity_in_correct (f : format) (x : file) (s : Z) (how : effort) (margin shift : Z) :
   check_parity_in f x s how margin shift = true -> file_tells_parity_in f x margin shift.
 Proof.
-  unfold check_parity_in. cbv zeta. rewrite !andb_true_iff, Z.ltb_lt. intros [[[Hmargin Hformat] Hstay] H].
+  unfold check_parity_in. cbv zeta. destruct ((0 <? margin)%Z && all_of_format f x) eqn:Hfirst; [|discriminate].
+  destruct (fst (logit_errors f x)) eqn:Hstay; [|discriminate]. intros H.
+  apply andb_true_iff in Hfirst as [Hmargin Hformat]. apply Z.ltb_lt in Hmargin.
   assert (Hshift : (0 <= shift)%Z).
   { unfold check_parity, answers_are_right in H. rewrite !andb_true_iff, !Z.leb_le in H. destruct H as [_ [[[[[_ fit] _] Hs] _] _]].
     pose proof (s_not_negative x s fit). lia. }
