@@ -53,7 +53,7 @@ def test_the_theorem_says_every_word_of_the_file(saved, capsys):
         ({"weights_sha256": "0"}, "other weights"),
         ({"margin_per_count": [1.0] * 4, "margin": 1.0}, "margin_per_count"),
         ({"margin": 0.0}, "positive"),
-        ({"reading": "dtype, any order"}, "without --precision"),
+        ({"reading": "dtype, any order"}, "speaks of runs in"),
         ({"verdict": "UNKNOWN"}, "Only what is proved"),
         ({"reason": "the time is up"}, "Only what is proved"),
         ({"schema": "weightproof/2"}, "schema"),

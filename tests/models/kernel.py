@@ -8,17 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from verify.kernel.compiler import library, run_coqc, why_not
-from verify.kernel.theorem import PREAMBLE, CheckInputs
+from verify.kernel.compiler import CHECK_LIBRARY, library, run_coqc, why_not
+from verify.kernel.theorem import OF_RUNS, PREAMBLE, CheckInputs
 
 REASON = why_not()
 needs_coqc = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
-def accepted(inputs: Iterable[CheckInputs]) -> list[bool]:
+def accepted(inputs: Iterable[CheckInputs], *, in_a_format: bool = False) -> list[bool]:
     """For each model whether the check says true, from one run of coqc."""
     checks = [f"{x.check} {x.weights} ({x.scale}) {x.how} {x.margins} {x.shift}" for x in inputs]
-    return answered(checks, PREAMBLE, library()[0])
+    preamble = [*PREAMBLE, OF_RUNS] if in_a_format else PREAMBLE
+    return answered(checks, preamble, library(("RunsCorrect",) if in_a_format else CHECK_LIBRARY)[0])
 
 
 def answered(calls: list[str], preamble: Iterable[str], compiled: Path) -> list[bool]:

@@ -10,7 +10,8 @@ from typing import Any
 
 from constructions.errors import BadInput, shown
 from verify.kernel.stored import (
-    KIND,
+    DECIDED,
+    REAL,
     WORD_FORMATS,
     WordFormat,
     Words,
@@ -70,7 +71,7 @@ def read_prompts(folder: str, data: bytes, about: Mapping[str, Any]) -> StoredPr
     Raises: BadInput for several heads, layer norm, a region that the theorem does not know, or a certificate that says
     anything else than the file, or no PROVED in the real reading.
     """
-    check_says(folder, about, KIND)
+    check_says(folder, about, (REAL, *DECIDED))
     format, is_skipped, sizes, words = _read(data)
     p = about.get("parameters")
     if not isinstance(p, dict) or (odd := sorted({*p} - {*COMPARED, *LIMITS, *MADE_BY, "labels", "max_length"})):

@@ -29,8 +29,9 @@ PARITY = "parity"  # a task with one kind of model, which its files do not name
 MOST_BYTES = 1 << 30  # of a file
 # What a theorem says of its file again, or what is compared with the file before.
 SAID = {"schema", "task", "reading", "verdict", "margin", "margin_per_count", "counterexample", "reason"}
-KIND = (  # of certificate that becomes a theorem
-    ("reading", "real", "The kernel's theorems are about real arithmetic: save without --precision."),
+REAL = ("reading", "real", "The kernel speaks of this task in real arithmetic alone: save without --precision.")
+ANY_ORDER = ("reading", "dtype, any order", "Save it again.")
+DECIDED = (  # what else every certificate that becomes a theorem says
     ("verdict", "PROVED", "Only what is proved can be a theorem."),
     ("counterexample", None, "Only what is proved can be a theorem."),
     ("reason", None, "Only what is proved can be a theorem."),
@@ -45,6 +46,14 @@ class WordFormat:
     width: int
     significand: int
     exponent: int
+
+    def holds(self, other: WordFormat) -> bool:
+        """Whether every number of the other format is one of this.
+
+        >>> WORD_FORMATS["F32"].holds(WORD_FORMATS["BF16"]), WORD_FORMATS["BF16"].holds(WORD_FORMATS["F16"])
+        (True, False)
+        """
+        return self.significand >= other.significand and self.exponent >= other.exponent
 
     def denominator_bits(self, word: int) -> int:
         """The least s for which the word's number is an integer over 2^s.
@@ -88,7 +97,10 @@ WORD_FORMATS = {
 
 @dataclass(frozen=True)
 class StoredProof:
-    """The words of a file, its sizes, and the margins that its certificate states for the counts 1, ..., L."""
+    """The words of a file, its sizes, and the margins that its certificate states for the counts 1, ..., L.
+
+    `run_in` names the format of the runs that it speaks of, None for real arithmetic.
+    """
 
     model: str
     format: WordFormat
@@ -98,6 +110,7 @@ class StoredProof:
     claim: str | None
     sha256: str
     unsaid: tuple[str, ...] = ()  # fields of the certificate of which the theorem says nothing
+    run_in: str | None = None
 
     @property
     def denominator_bits(self) -> int:
@@ -144,8 +157,8 @@ def read_folder(folder: str) -> tuple[bytes, dict[str, Any]]:
 def read_saved(folder: str) -> StoredProof:
     """Reads a folder that `verify histogram --save` or `verify parity --save` wrote.
 
-    Raises: BadInput for anything but a model of these tasks whose certificate, in the real reading, says that it is
-    PROVED, and says of it what the file says.
+    Raises: BadInput for anything but a model of these tasks whose certificate, in the real reading or of a parity model
+    in a format, says that it is PROVED, and says of it what the file says.
     """
     return read_counting(folder, *read_folder(folder))
 
@@ -158,11 +171,33 @@ def read_counting(folder: str, data: bytes, about: Mapping[str, Any]) -> StoredP
             f"folder={folder!r}: the task is {found}. "
             "The kernel knows histogram models, parity models, and Count01 models with one head."
         )
-    check_says(folder, about, KIND)
-    stored = read_weights(data, _margins(folder, about))
-    check_says(folder, about, _said_of(stored))
-    said_of_it = {key for key, _, _ in _said_of(stored)}
+    is_rounded = about["task"] == PARITY and about.get("reading") == ANY_ORDER[1]
+    check_says(folder, about, (ANY_ORDER if is_rounded else REAL, *DECIDED))
+    said = _formats_of_run(folder, about.get("parameters")) if is_rounded else {}
+    stored = replace(read_weights(data, _margins(folder, about)), run_in=said.get("precision"))
+    check_says(folder, about, _said_of(stored, said))
+    said_of_it = {key for key, _, _ in _said_of(stored, said)}
     return replace(stored, unsaid=tuple(sorted(about.keys() - SAID - said_of_it)))
+
+
+def _formats_of_run(folder: str, parameters: object) -> dict[str, str]:
+    """The format of a run, and that of its sums where one is named.
+
+    Raises: BadInput for another format than those of files, or for sums in one that holds less.
+    """
+    said = (
+        {name: parameters[name] for name in ("precision", "accumulate") if name in parameters}
+        if isinstance(parameters, dict)
+        else {}
+    )
+    known = {format.name: format for format in WORD_FORMATS.values()}
+    stored, inner = (known.get(str(said.get(name))) for name in ("precision", "accumulate"))
+    if stored is None or ("accumulate" in said and (inner is None or not inner.holds(stored))):
+        raise BadInput(
+            f"folder={folder!r}: the kernel speaks of runs in {', '.join(known)}, with sums in one of them that holds "
+            f"as much, and not of {shown(said)}."
+        )
+    return said
 
 
 def read_weights(data: bytes, margins: Sequence[float]) -> StoredProof:
@@ -248,13 +283,13 @@ def is_margin(x: object) -> bool:
     return float(x) == x
 
 
-def _said_of(stored: StoredProof) -> Iterator[tuple[str, object, str]]:
-    """What a certificate must say of a file, and the way out where it does not."""
+def _said_of(stored: StoredProof, formats: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
+    """What a certificate must say of a file, and of the formats of a run, and the way out where it does not."""
     sizes = {name: stored.sizes[name] for name in ("T", "L", "d", "p")}
     yield "weights_sha256", stored.sha256, "The certificate is about other weights: save both again."
     named = {} if stored.task == PARITY else {"model": stored.model}
     yield "task", stored.task, "The certificate is about another task: save both again."
-    yield "parameters", {**named, **sizes, "dtype": stored.format.name}, "Save both again."
+    yield "parameters", {**named, **sizes, "dtype": stored.format.name, **formats}, "Save both again."
     yield "inputs_covered", str(fmpz(sizes["T"]) ** sizes["L"]), "Save both again."
     if stored.task == PARITY:  # whose files name no claim
         yield "margin_per_count", None, "Save both again."

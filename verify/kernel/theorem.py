@@ -22,6 +22,7 @@ PREAMBLE = (
     "Import ListNotations.",
     "Open Scope Z_scope.",
 )
+OF_RUNS = "From Weightproof Require Import Runs RunChecks RunsCorrect."  # what a theorem in a format needs besides
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,14 @@ def state(stored: StoredProof) -> Theorem:
         if stored.task == PARITY
         else ("margins", "list Z", f"The margins for the counts 1, ..., {stored.sizes['L']}")
     )
-    statement = f"{SAYS[stored.task]} weights {margins} {inputs.shift}"
+    says = SAYS[stored.task] if stored.run_in is None else f"file_tells_parity_in {stored.run_in}"
+    statement = f"{says} weights {margins} {inputs.shift}"
+    check, *formats = inputs.check.split()
     lines = [
         f"(* {_comment(stored)} *)",
         "",
         *PREAMBLE,
+        *([] if stored.run_in is None else [OF_RUNS]),
         "",
         "(* The file: its sizes, and its tensors as the words that it holds. *)",
         f"Definition weights : file := {inputs.weights}.",
@@ -59,14 +63,14 @@ def state(stored: StoredProof) -> Theorem:
         "",
         f"Theorem {name} : {statement}.",
         "Proof.",
-        f"  apply ({inputs.check}_correct weights {inputs.scale} how).",
+        f"  apply ({' '.join([f'{check}_correct', *formats])} weights {inputs.scale} how).",
         "  vm_cast_no_check (eq_refl true).",
         "Qed.",
         "",
         f"Print Assumptions {name}.",
         "",
     ]
-    return Theorem(name, statement, "\n".join(lines))
+    return Theorem(name, statement, "\n".join(lines), "Correct" if stored.run_in is None else "RunsCorrect")
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,8 @@ def check_inputs(stored: StoredProof) -> CheckInputs:
         f"  clusters := [{'; '.join(sets)}]\n|}}"
     )
     if stored.task == PARITY:
-        return CheckInputs("check_parity", weights, scale, how, str(margins[0]), shift)
+        check = "check_parity" if stored.run_in is None else f"check_parity_in {stored.run_in}"
+        return CheckInputs(check, weights, scale, how, str(margins[0]), shift)
     return CheckInputs("check", weights, scale, how, f"[{'; '.join(map(str, margins))}]", shift)
 
 
@@ -132,17 +137,25 @@ def theorem_name(stored: StoredProof) -> str:
     'dot_sftm'
     """
     sizes = "_".join(f"{name}{stored.sizes[name]}" for name in ("T", "L", "d", "p"))
-    return f"{re.sub('[^A-Za-z0-9]+', '_', stored.model)}_{sizes}{'' if stored.task == PARITY else '_counts'}"
+    return f"{re.sub('[^A-Za-z0-9]+', '_', stored.model)}_{sizes}{_aim(stored)}"
+
+
+def _aim(stored: StoredProof) -> str:
+    if stored.task == PARITY:
+        return "" if stored.run_in is None else f"_in_{stored.run_in}"
+    return "_counts"
 
 
 def rounded_margins(stored: StoredProof, scale: int) -> tuple[list[int], int]:
     """The certificate's margins as integers over 2^shift, rounded down, with softmax by one unit more.
 
-    The unit more is for the intervals around exponentials, which are wider than the certificate's.
+    The unit more is for the intervals around exponentials, which are wider than the certificate's. In a format it is
+    half of them: the check bounds roundings in its own way, and may find more of them than the certificate did.
     """
-    shift = max(scale, MARGIN_BITS - math.frexp(min(stored.margins))[1])
+    parts = 1 if stored.run_in is None else 2
+    shift = max(scale, MARGIN_BITS + parts - 1 - math.frexp(min(stored.margins))[1])
     ratios = [margin.as_integer_ratio() for margin in stored.margins]
-    return [(n << shift) // m - stored.is_softmax for n, m in ratios], shift
+    return [(n << shift) // (parts * m) - stored.is_softmax for n, m in ratios], shift
 
 
 def weight_bits(stored: StoredProof, scale: int) -> int:
@@ -185,9 +198,10 @@ def _comment(stored: StoredProof) -> str:
     is_an_id = stored.claim is not None and re.fullmatch(r"[\w.+-]{1,40}", stored.claim)
     claim = f", claim {stored.claim}" if is_an_id else ""
     sizes = ", ".join(f"{name}={stored.sizes[name]}" for name in ("T", "L", "d", "p", "classes"))
+    run = "" if stored.run_in is None else f",\n   whatever a run in {stored.run_in} computes, in any order"
     what = "parity" if stored.task == PARITY else "count"
     return (
         f"{stored.model} {sizes}, {stored.format.name}{claim}: on every one of its {stored.sizes['T']}^"
-        f"{stored.sizes['L']} sequences,\n   at every position, the right {what} has the largest logit, by a margin.\n"
+        f"{stored.sizes['L']} sequences,\n   at every position, the right {what} has the largest logit, by a margin{run}.\n"
         f"   Words of the weights file with SHA-256 {stored.sha256}."
     )
