@@ -294,6 +294,7 @@ IN_DTYPES = {  # a format, and whose model is read in it
     "dot, float32": ("float32", "dot"),
     "lin+sftm, float32": ("float32", "lin+sftm"),
     "bos+sftm, float64": ("float64", "bos+sftm"),
+    "searched, float32": ("float32", "searched"),
     "staircase, float32": ("float32", "staircase"),
     "pizza, float64": ("float64", "pizza"),
     "addition, float64": ("float64", "addition, two heads"),
