@@ -353,7 +353,9 @@ COUNTING: Table = _real("counting", **dict.fromkeys(["name", "model", "pe", "dty
     },
     "parameters.distinct_start?": Field("flag", "the statement that is decided, by counting.check"),
     "length": Field("whole | text", "the statement that is decided, by counting.check"),
-    "tables?": _trusted("anything", "tables", "sines and cosines by torch; waves.tables_of compares them with the real"),
+    "tables?": _trusted(
+        "anything", "tables", "sines and cosines by torch; waves.tables_of compares them with the real"
+    ),
     "longest?": Field("whole", "the number that the length all stands for, by counting.check"),
     "margin": Field("number | null", "a bound, shown by counting.check"),
     "margin_scaled?": Field("number", "a bound, shown by counting.check"),
