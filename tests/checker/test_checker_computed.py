@@ -2,6 +2,8 @@
 
 import random
 from functools import cache
+from types import SimpleNamespace
+from unittest import mock
 
 import mpmath
 import numpy as np
@@ -15,9 +17,11 @@ from oracles.operations import Exact, add, matmul, softmax, whole
 from constructions.decoder.model import Decoder
 from constructions.inductive import as_bytes
 from tests.planted import planted
+from verify.checker import waves
 from verify.checker.computed_decoder import ComputedDecoder, _magnitudes, _marks
 from verify.checker.formats import NAMED, BinaryFormat
 from verify.checker.reading import Refusal
+from verify.tasks.inductive.task import Counting
 
 P = 10
 FORMAT = BinaryFormat(P, -126, 127)
@@ -57,7 +61,11 @@ class Pushed(Exact):
 
 def drawn(rng):
     """A small decoder of few bits, in which some parts are 0 and others large, and an input with its shift."""
-    kind = {"pe": rng.choice(["nope", "ape", "spe"]), "layernorm": rng.random() < 0.6, "bos": rng.random() < 0.3}
+    kind = {
+        "pe": rng.choice(["nope", "ape", "spe", "rope", "sine"]),
+        "layernorm": rng.random() < 0.6,
+        "bos": rng.random() < 0.3,
+    }
     kind |= {"n_layers": rng.choice([1, 1, 2]), "d_mlp": rng.choice([0, 3]), "n_heads": rng.choice([1, 2])}
     kind |= {"activation": rng.choice(["relu", "gelu", "gelu_tanh"]), "unembedding_bias": rng.random() < 0.5}
     model = Decoder(vocabulary=2, d=4, classes=2, positions=6, d_head=2, eps=2.0**-6, **kind)
@@ -71,15 +79,27 @@ def drawn(rng):
     return model.eval(), tokens, 0 if kind["pe"] == "nope" else rng.randint(0, 1)
 
 
+def decoder(model, fmt):
+    """The checker's decoder, whatever numbers its tables of sines hold."""
+    tables = Counting.made_tables.fget(SimpleNamespace(module=model)).get("tables")
+    with mock.patch.object(waves, "FEW", arb(1)):
+        return ComputedDecoder(as_bytes(model, {}), fmt, tables)
+
+
 def outside(seed):
     """How far a pushed run is beyond the balls, in their radii; None where the checker says nothing."""
     rng = random.Random(seed)
     model, tokens, shift = drawn(rng)
+    numbers = oracle.stored(model)
+    for x in model.buffers():  # sines and cosines, of so few bits that rounding them once changes nothing
+        x.copy_((64 * x).round() / 64)
+    numbers.cos, numbers.sin = (getattr(model.blocks[0].attention.rotation, x, None) for x in ("cos", "sin"))
+    numbers.table = model.W_pos.detach().numpy() if model.pe in ("ape", "spe", "sine") else None
     try:
-        rows = ComputedDecoder(as_bytes(model, {}), FORMAT).gaps(tokens, [0] * len(tokens), shift, 128)
+        rows = decoder(model, FORMAT).gaps(tokens, [0] * len(tokens), shift, 128)
     except Refusal:
         return None
-    computed = oracle.slow(oracle.stored(model), tokens, shift, Pushed(rng), rng.choice([1, 2]))
+    computed = oracle.slow(numbers, tokens, shift, Pushed(rng), rng.choice([1, 2]))
     most = 0.0
     for row, logits in zip(rows, computed, strict=True):
         for ball, other in zip(row, logits[1:], strict=True):
@@ -137,6 +157,15 @@ def placed(rng):
     x, table = few(rng, 1, 3), few(rng, 1, 3, 2.0**-9)
     on, tensors = bare({"W_pos": table}, pe="ape")
     return [*add(Pushed(rng), whole(x), whole(table))[0]], on._placed(arb_mat(x), tensors, 0).entries()
+
+
+def turned(rng):
+    """A pair that is turned by the angle of its place."""
+    (x, said), (c, s) = known(rng, 1, 2), few(rng, 1, 2)[0]
+    on, _ = bare({}, heads=1)
+    found = on._turned(x, {"cos": arb_mat([[c]]), "sin": arb_mat([[s]])}, 0)
+    f, (a, b) = Pushed(rng, said), said[0]
+    return [f.dot([a, b], whole([[c, -s]])[0]), f.dot([b, a], whole([[c, s]])[0])], found.entries()
 
 
 def scored(rng):
@@ -236,7 +265,7 @@ def read(rng):
     return [logits[1] - logits[0]], found
 
 
-OPERATIONS = (summed, placed, scored, weighed, weighed_alone, normalised, active, read)
+OPERATIONS = (summed, placed, turned, scored, weighed, weighed_alone, normalised, active, read)
 
 
 def beyond(seed, operation):
@@ -270,6 +299,8 @@ FAULTS = [
     (summed, "_of_sum", "(abs(y) for y in more), size)", "(), size)"),
     (summed, "_of_sum", "if products == 0 and n < 2", "if products < 2"),
     (placed, "_placed", "arb(0, self._of_sum(arb(0), 0, both))", "0"),
+    (turned, "_summed", "self._of_sum(size, int(n.unique_fmpz() or 0))", "arb(0)"),
+    (turned, "_summed", "_magnitudes(x) * _magnitudes(W)", "0 * _magnitudes(x) * _magnitudes(W)"),
     (scored, "_scores", "self._of_sum(size, int(n.unique_fmpz() or 0))", "arb(0)"),
     (scored, "_divided", "abs(y) * self.growth(4) +", "0 * y +"),
     (weighed_alone, "_mean", "self.growth(2) * 2 * top + 4 * fmt.tiny +", "0 *"),
@@ -313,7 +344,7 @@ def test_what_torch_computes_is_within_the_balls(seeds, device):
         model, tokens, shift = drawn(rng)
         dtype = rng.choice(["float32", "bfloat16", "float16"])
         try:
-            on = ComputedDecoder(as_bytes(model, {}), BinaryFormat(*NAMED[dtype]))
+            on = decoder(model, BinaryFormat(*NAMED[dtype]))
             rows = on.gaps(tokens, [0] * len(tokens), shift, 128)
         except Refusal:
             continue

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 import torch
-from models.certificates import TRANSFORMERS, changed, honest, real
+from models.certificates import TRANSFORMERS, changed, honest, real, with_tables
 from models.selection import every, first
 from oracles.forged import falsehood
 from test_checker_real import outcome
@@ -15,6 +15,7 @@ from constructions.decoder.model import Decoder, initialised
 from constructions.inductive import ape, as_bytes, load, selective, started, succession
 from tests.planted import planted
 from verify.arithmetic.readings import reading_of
+from verify.checker import decoder, kinds, waves
 from verify.checker.reading import NOT_CHECKABLE
 from verify.counting.tasks import Task
 from verify.frame import decide
@@ -63,13 +64,13 @@ def test_mutated_models_against_enumeration(name, reading, seeds):
     """An honest certificate holds; a forged proof holds only where enumeration agrees."""
     for seed in seeds:
         draw, (problem, _) = random.Random(f"{name} {seed}"), real(name)
-        proof = json.loads(certify(problem, reading_of(reading)).to_json())
+        proof = json.loads(with_tables(problem, certify(problem, reading_of(reading))))
         for _ in range(draw.randrange(1, 3)):
             part, W = draw.choice([*problem.module.named_parameters()])
             changed(problem.module, part, tuple(draw.randrange(n) for n in W.shape), draw.choice([-1, -0.25, 0.25, 1]))
         weights = as_bytes(problem.module, {})
         certificate = certify(problem, reading_of(reading)).about(weights)
-        text, verdict = certificate.to_json(), certificate.verdict.value
+        text, verdict = with_tables(problem, certificate), certificate.verdict.value
         code, answer = outcome(weights, text)
         is_beyond = reading != "real" and code == NOT_CHECKABLE  # the prover's bounds are finer
         assert verdict == "UNKNOWN" or is_beyond or (code, answer) == (0, verdict), seed
@@ -103,7 +104,7 @@ def test_a_fault_in_the_prover_is_found_by_the_checker(reading):
 
 
 def test_what_is_beyond_it_is_not_checkable():
-    """Strings of every length, and tables that are not in the file."""
+    """Strings of every length, and sines that are neither in the file nor in the certificate."""
     placed = initialised(Decoder(vocabulary=1, d=2, classes=2, positions=3, pe="rope"), seed=1, std=1.0).eval()
     for certificate, weights in (
         found(selective(K=2, C=2, layernorm=False), task="selective", types=2, max_count=2),
@@ -111,6 +112,51 @@ def test_what_is_beyond_it_is_not_checkable():
     ):
         assert certificate.verdict.value != "UNKNOWN"
         assert outcome(weights, certificate.to_json())[0] == NOT_CHECKABLE
+
+
+@pytest.mark.parametrize(
+    "name", ["transformer, turned", *every(3, ["transformer, turned, wrong", "transformer, waves, wrong"])]
+)
+def test_tables_of_sines_are_compared(name):
+    """A number that is off by its last place is said to be on trust; by more, in another shape or missing, refused."""
+    weights, text = honest(name)
+    assert outcome(weights, text)[0] == 0 and "tables" in kinds.check(weights, text.encode())[1]
+    for table in json.loads(text)["tables"]:
+        for change, code in (
+            (lambda rows: rows[1].__setitem__(0, rows[1][0] * (1 + 1e-9)), 1),
+            (lambda rows: rows[0].__setitem__(0, -rows[0][0]), 1),
+            (lambda rows: rows.reverse(), 1),
+            (lambda rows: rows.pop(), 1),
+            (lambda rows: rows[0].append(0.5), 1),
+            (lambda rows: rows[0].__setitem__(0, "1"), 1),
+        ):
+            said = json.loads(text)
+            change(said["tables"][table])
+            assert outcome(weights, json.dumps(said))[0] == code
+        said = json.loads(text)
+        del said["tables"][table]
+        assert outcome(weights, json.dumps(said))[0] == 1
+    for tables in ([], {}, 1.0, {"cos": []}):
+        assert outcome(weights, json.dumps(json.loads(text) | {"tables": tables}))[0] == 1
+    plain, other = honest("transformer")
+    assert outcome(plain, json.dumps(json.loads(other) | {"tables": {}}))[0] == 1
+
+
+def test_another_turn_than_the_modules_is_found():
+    """The checker with a fault in its rotation refuses what is true."""
+    weights, text = honest("transformer, turned")
+    assert falsehood(weights, text) is None
+    for right, wrong in (
+        ("-sin[i]", "sin[i]"),
+        ("h * d + half + i", "h * d + d - 1 - i"),
+        ("cos[i], sin[i]\n", "sin[i], sin[i]\n"),
+    ):
+        with planted(waves, "turns", right, wrong):
+            decoder.turns, kept = waves.turns, decoder.turns
+            try:
+                assert outcome(weights, text)[0] == 1
+            finally:
+                decoder.turns = kept
 
 
 def test_the_number_that_all_stands_for_is_compared():

@@ -9,16 +9,21 @@ from pathlib import Path
 import pytest
 import torch
 from command import run
-from models.random_models import random_model
+from models.random_models import random_model, trained_like
 from models.selection import first
+from oracles.forged import falsehood
 from oracles.histogram import all_wrong_pairs
 
 from constructions import checkpoint, inventory_counting
+from tests.planted import planted
+from verify.arithmetic.formats import FORMATS
 from verify.checker import splits
 from verify.checker.fields import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
-from verify.tasks.histogram import branch_and_bound, by_cost, record
+from verify.frame import decide
+from verify.tasks.histogram import branch_and_bound, by_cost, judging, record
 from verify.tasks.histogram.proof import certify
+from verify.tasks.histogram.rounded.verdict import certify as certify_rounded
 
 DATA = Path(__file__).parents[1] / "data"
 RIGHT, WRONG, OPEN, EACH, PLACES, FIRST = range(6)
@@ -66,6 +71,12 @@ def cancelling(apart=0.003, left=0.01):
 def saved(module, **options):
     weights = checkpoint.as_bytes(module, claim=None, construction=None)
     return weights, certify(module, **options).about(weights).to_dict()
+
+
+def rounded_once(module, fmt="float32"):
+    """The model's bytes and its certificate in a format, in any order."""
+    weights = checkpoint.as_bytes(module, claim=None, construction=None)
+    return weights, certify_rounded(module, fmt=FORMATS[fmt]).about(weights).to_dict()
 
 
 def outcome(weights, certificate):
@@ -149,6 +160,45 @@ def test_larger_trained_models_hold(capsys, tmp_path, name):
     assert run(capsys, "check", str(tmp_path / "again"))[0] == 0
 
 
+@pytest.mark.parametrize("seeds", first(1, [range(1), range(1, 40)]), ids=str)
+def test_splits_in_a_format_hold_and_are_needed(seeds):
+    """Models that only splitting proves in a format: what holds is true, and without its splits nothing is decided."""
+    split = 0
+    for seed in seeds:
+        module = trained_like(seed, ("lin+sftm", "dot+sftm")[seed % 2], 3, 3, 6, 200) if seed else cancelling()
+        weights, certificate = rounded_once(module, ("float32", "float64")[seed % 2])
+        if certificate["verdict"] != "PROVED" or "tree" not in certificate:
+            continue
+        assert outcome(weights, certificate)[0] == 0, seed
+        assert falsehood(weights, json.dumps(certificate)) is None
+        without = {name: value for name, value in certificate.items() if name != "tree"}
+        assert outcome(weights, without)[0] == NOT_CHECKABLE, seed
+        more = [1.9 * m for m in certificate["margin_per_count"]]
+        larger = certificate | {"margin_per_count": more, "margin": min(more)}
+        assert outcome(weights, larger)[0] in (FAILS, NOT_CHECKABLE), seed
+        split += 1
+    assert split
+
+
+def test_a_search_in_a_format_that_is_wrong_is_refused(monkeypatch):
+    """The size of a difference is taken for the difference: the proof is false, and the checker says so."""
+    monkeypatch.setattr(decide, "_compared", lambda finding, *_: finding)  # runs would contradict it
+    module = cancelling(0.1, 0.2)
+    assert rounded_once(module)[1]["verdict"] == "REFUTED"
+    with planted(judging, "judge", "= found - errors", "= np.abs(found) - errors"):
+        monkeypatch.setattr(branch_and_bound, "judge", judging.judge)
+        weights, certificate = rounded_once(module)
+    assert certificate["verdict"] == "PROVED" and certificate["tree"]["parts"]
+    assert falsehood(weights, json.dumps(certificate)) and outcome(weights, certificate)[0] != 0
+
+
+def test_a_model_of_one_class_in_a_format_is_left_open():
+    """Its only class wins by no number, so its certificate has no margin: not one that fails to hold."""
+    module = next(m for m in map(random_model, range(100)) if len(m.b_2) == 1)
+    weights, certificate = rounded_once(module)
+    assert certificate["verdict"] == "PROVED" and outcome(weights, certificate)[0] == NOT_CHECKABLE
+
+
 # ---- tampering
 
 
@@ -173,21 +223,26 @@ def merged():
         return saved(cancelling(0.1, 0.2))
 
 
+@pytest.fixture(scope="module")
+def computed():
+    return rounded_once(cancelling())
+
+
 def trees(tree):
     """The codes of every own count, in place."""
     return [codes for _, _, _, counts in tree["cells"] for _, codes in counts]
 
 
 @pytest.mark.parametrize("step", first(1, [4, 1]))
-@pytest.mark.parametrize("which", first(1, ["proved", "merged"]))
+@pytest.mark.parametrize("which", first(1, ["proved", "merged", "computed"]))
 def test_any_other_tree_is_refused(request, which, step):
     """Every code of every tree left out, doubled, or replaced by each other kind of part."""
     weights, certificate = request.getfixturevalue(which)
     assert outcome(weights, certificate)[0] == 0
     tried, accepted, number = 0, [], len(trees(opened(certificate)))
-    for i in range(0, number, step if which == "proved" else 17):
+    for i in range(0, number, 17 if which == "merged" else step):
         length = len(trees(opened(certificate))[i])
-        for at in {0, length - 1} if which == "proved" else {i % length}:
+        for at in {i % length} if which == "merged" else {0, length - 1}:
             for new in [[], None, [RIGHT], [WRONG], [OPEN], [FIRST + 1], [FIRST + 10**6]]:
                 tree = opened(certificate)
                 codes = trees(tree)[i]
@@ -280,7 +335,7 @@ CHANGES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("which", first(1, ["proved", "merged"]))
+@pytest.mark.parametrize("which", first(1, ["proved", "merged", "computed"]))
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_a_tampered_tree_is_refused(request, which, change):
     weights, certificate = request.getfixturevalue(which)

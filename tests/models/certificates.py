@@ -4,13 +4,14 @@ import contextlib
 import io
 import json
 import tempfile
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import torch
 from models.random_models import random_model
 
-from constructions import checkpoint, count01, inventory_counting, relation_counting
+from constructions import checkpoint, count01, inductive_waves, inventory_counting, relation_counting
 from constructions.adder.digits import Digits
 from constructions.adder.transformer import to_bytes
 from constructions.addition import one_head, two_heads, two_layers
@@ -271,6 +272,10 @@ TRANSFORMERS = {
     "transformer, drawn, wrong": lambda: (drawn(5), Task.of("first-homogeneous"), None),
     "transformer, strings": lambda: (counting_types(K=2, C=2, m=2), Task.of("selective-modular", modulus=2, types=2,
                                                                      max_count=2), 3),
+    "transformer, turned": lambda: (inductive_waves.build(3, m=2, d_head=4, positions=5),
+                                    Task.of("modular", modulus=2), 3),
+    "transformer, turned, wrong": lambda: (drawn(5, pe="rope"), Task.of("first-homogeneous"), None),
+    "transformer, waves, wrong": lambda: (drawn(6, pe="sine"), Task.of("first-homogeneous"), None),
     "transformer, wrong": lambda: (changed(started(task="shifted", M=4), "W_U", (0, 1), 9.0),
                                    Task.of("shifted", vocabulary=4), None),
 }  # fmt: skip
@@ -294,6 +299,7 @@ IN_DTYPES = {  # a format, and whose model is read in it
     "dot, float32": ("float32", "dot"),
     "lin+sftm, float32": ("float32", "lin+sftm"),
     "bos+sftm, float64": ("float64", "bos+sftm"),
+    "searched, float32": ("float32", "searched"),
     "staircase, float32": ("float32", "staircase"),
     "pizza, float64": ("float64", "pizza"),
     "addition, float64": ("float64", "addition, two heads"),
@@ -313,6 +319,7 @@ IN_DTYPES = {  # a format, and whose model is read in it
     "transformer, float32": ("float32", "transformer"),
     "transformer, placed, float64": ("float64", "transformer, placed"),
     "transformer, strings, float32": ("float32", "transformer, strings"),
+    "transformer, turned, float32": ("float32", "transformer, turned"),
 }
 WRONG_IN_DTYPES = {
     "bos, wrong, float32": ("float32", "bos, wrong"),
@@ -328,6 +335,7 @@ WRONG_IN_DTYPES = {
     "places, before and after, wrong, float64": ("float64", "places, before and after, wrong"),
     "transformer, wrong, float32": ("float32", "transformer, wrong"),
     "transformer, drawn, wrong, float64": ("float64", "transformer, drawn, wrong"),
+    "transformer, turned, wrong, float64": ("float64", "transformer, turned, wrong"),
 }
 
 
@@ -345,9 +353,9 @@ IN_BITS = {  # how many bits, and whose model is read in them
 SMALL = {"count01, uniform": PromptDomain(2, 1), "count01, heads": PromptDomain(None, 3, 3)}
 
 
-def drawn(seed):
+def drawn(seed, pe="ape"):
     """Two layers of two heads, with LayerNorm, GELU and positions, as GPT-2 is drawn."""
-    model = Decoder(vocabulary=1, d=4, n_heads=2, n_layers=2, positions=4, d_mlp=3, classes=2)
+    model = Decoder(vocabulary=1, d=4, n_heads=2, n_layers=2, positions=4, d_mlp=3, classes=2, pe=pe)
     return initialised(model, seed=seed, std=0.5).eval()
 
 
@@ -410,7 +418,12 @@ def in_dtype(precision, name):
         weights = checkpoint.as_bytes(module, claim=None, construction=None)
         return weights, decide_rounded(module, fmt=reading.format).about(weights).to_json()
     problem, weights = real(name)
-    return weights, certify(problem, reading).about(weights).to_json()
+    return weights, with_tables(problem, certify(problem, reading).about(weights))
+
+
+def with_tables(problem, found):
+    """The certificate as it is saved, with the sines and cosines that a decoder makes itself."""
+    return replace(found, extra=found.extra | getattr(problem, "made_tables", {})).to_json()
 
 
 def in_bits(s, name):
@@ -447,7 +460,7 @@ def honest(name):
         return weights, found.about(weights).to_json()
     if name in REALS:
         problem, weights = real(name)
-        return weights, certify(problem).about(weights).to_json()
+        return weights, with_tables(problem, certify(problem).about(weights))
     if name in CIRCUITS:
         made, s, reading = CIRCUITS[name]
         return of_circuit(made(), s, reading, "wrong" in name)

@@ -110,6 +110,8 @@ def in_dtype(tensors, c):
     is_wrong = c["verdict"] == "REFUTED"
     of_wrong = {"off": 2.0 ** (12 - p) if p > 20 else 1e300, "right_lengths": {}, "error_share": None}
     halves = of_wrong if is_wrong else {"margin": c["margin"] / 2, "right_lengths": {}}
+    if "tables" in c:
+        halves["tables"] = {name: [[*map(nearest, row)] for row in rows] for name, rows in c["tables"].items()}
     if "slope" in tensors:
         say(c["parameters"]["slope"] == tensors["slope"][2][0], "the slope")
         halves["parameters"] = c["parameters"] | {"slope": nearest(tensors["slope"][2][0])}
@@ -885,6 +887,7 @@ def transformer(tensors, about, c):
     p, W = c["parameters"], {}
     for name, x in tensors.items():
         W[name] = matrix(x) if len(x[1]) == 2 else vector(x)
+    W |= made(c, about, len(W["W_U"]), len(W["blocks.0.attention.W_Q"][0]) // max(1, about["n_heads"]))
     name, M, m, K, C = (p.get(key) for key in ("name", "vocabulary", "modulus", "types", "max_count"))
     layers = len({key.split(".")[1] for key in W if key.startswith("blocks.")})
     mlp = [W[key] for key in W if key.endswith("b_in")]
@@ -954,13 +957,36 @@ def transformer(tensors, about, c):
     say(all(x == ["1/1", "1/1"] for x in c.get("accuracy", {}).values()), "accuracy")
 
 
+def made(c, about, d, size):
+    """The tables that a decoder makes itself, which are sines and cosines up to a thousandth."""
+    tables, pe = c.get("tables"), about["pe"]
+    say((tables is None) == (pe in ("nope", "ape", "spe")), "tables")
+    near, rows = (1e-15 if c["parameters"]["dtype"] == "float64" else 1e-2), range(1, about["positions"] + 1)
+    near = max(near, 2e-3 if "precision" in c["parameters"] else 0)
+    if pe == "rope":
+        say(size % 2 == 0 and {*tables} == {"cos", "sin"}, "tables")
+        angles = [[n * 10000.0 ** (-2 * i / size) for i in range(size // 2)] for n in rows]
+        due = {name: [[getattr(math, name)(x) for x in row] for row in angles] for name in ("cos", "sin")}
+    elif tables is not None:
+        say({*tables} == {"W_pos"}, "tables")
+        of_pair = [[n * 10000.0 ** (-(j - j % 2) / d) for j in range(d - d % 2)] for n in rows]
+        due = {"W_pos": [[(math.sin, math.cos)[j % 2](x) for j, x in enumerate(row)] + [0.0] * (d % 2)
+                         for row in of_pair]}  # fmt: skip
+    for name, found in (tables or {}).items():
+        say([*map(len, found)] == [*map(len, due[name])], "shapes of tables")
+        apart = max(abs(x - y) for both in zip(found, due[name], strict=True) for x, y in zip(*both, strict=True))
+        say(apart < near * (1 + len(found)), "a table that is not of sines")
+    return {name: [[arb(x) for x in row] for row in found] for name, found in (tables or {}).items()}
+
+
 def decoded(W, about, tokens, shift):
     """Logits at every position, token by token."""
     tokens = [*[len(W["W_E"]) - 1] * about["bos"], *tokens]
     stream = [W["W_E"][t] for t in tokens]
     if about["pe"] == "ape":
         stream = [added(x, W["W_pos"][shift + i]) for i, x in enumerate(stream)]
-    say(about["pe"] in ("nope", "ape", "spe"), "a table that is not in the file")
+    if about["pe"] == "sine":
+        stream = [added(x, W["W_pos"][shift + i]) for i, x in enumerate(stream)]
     if about["pe"] == "spe":
         stream = [[*x, arb(shift + i)] for i, x in enumerate(stream, 1)]
 
@@ -987,6 +1013,9 @@ def decoded(W, about, tokens, shift):
         at, rows = f"blocks.{i}.attention.", [normal(x, f"blocks.{i}.norm_1") for x in stream]
         Q, K, V = ([by(x, f"{at}W_{z}", f"{at}b_{z}") for x in rows] for z in "QKV")
         size, after = len(Q[0]) // heads, []
+        if about["pe"] == "rope":
+            angles = [*zip(W["cos"], W["sin"], strict=True)][shift:]
+            Q, K = ([turned(x, *both, size) for x, both in zip(X, angles, strict=False)] for X in (Q, K))
         for n, x in enumerate(stream, 1):
             mixed = []
             for h in range(0, size * heads, size):
@@ -1001,6 +1030,16 @@ def decoded(W, about, tokens, shift):
             after.append(x)
         stream, i = after, i + 1
     return [by(normal(x, "norm"), "W_U", "b_U") for x in stream][int(about["bos"]) :]
+
+
+def turned(x, cos, sin, size):
+    """Each head's pairs (x_i, x_(i + size/2)) turned by the angle of their place."""
+    out, half = [], size // 2
+    for h in range(0, len(x), size):
+        a, b = x[h : h + half], x[h + half : h + size]
+        out += [y * c - z * s for y, z, c, s in zip(a, b, cos, sin, strict=True)]
+        out += [z * c + y * s for y, z, c, s in zip(a, b, cos, sin, strict=True)]
+    return out
 
 
 # ---- strings with regions

@@ -5,6 +5,7 @@ Each operation is taken of balls, and its result widened by what rounding it can
 
 from collections.abc import Sequence
 from functools import cache, reduce
+from typing import Any
 
 from flint import arb, arb_mat, fmpq_mat
 
@@ -19,8 +20,8 @@ from verify.checker.roundoff import FLUSHED, Roundoff
 class ComputedDecoder(LayerNormRoundings, Decoder):
     """The decoder in a format. Raises: Refusal where a number may overflow."""
 
-    def __init__(self, data: bytes, fmt: BinaryFormat) -> None:
-        super().__init__(data)
+    def __init__(self, data: bytes, fmt: BinaryFormat, tables: Any = None) -> None:
+        super().__init__(data, tables)
         self.fmt, self.exact = fmt, {name: Roundoff(fmt).rounded(x) for name, x in self.exact.items()}
         self.sizes, self.marks = ({name: of(x) for name, x in self.exact.items()} for of in (_magnitudes, _marks))
         self.differences = cache(self._differences)
@@ -61,13 +62,19 @@ class ComputedDecoder(LayerNormRoundings, Decoder):
         if self.pe == "spe":
             require(shift + x.nrows() <= 2**self.fmt.p, "positions are rounded in the format", NOT_CHECKABLE)
         found = placed(self.pe, x, W, shift)
-        if self.pe != "ape":
+        if self.pe not in ("ape", "sine"):
             return found
         rows = zip(found.table(), x.table(), W["W_pos"].table()[shift : shift + x.nrows()], strict=True)
         return arb_mat([[y + arb(0, self._of_sum(arb(0), 0, both)) for y, *both in zip(*row, strict=True)]
                         for row in rows])  # fmt: skip
 
     # ---- attention
+
+    def _summed(self, x: arb_mat, W: arb_mat) -> list[arb]:
+        """A pair that is turned: a sum of two products."""
+        sizes, terms = _magnitudes(x) * _magnitudes(W), _marks(x) * _marks(W)
+        rows = zip((x * W).table()[0], sizes.table()[0], terms.table()[0], strict=True)
+        return [y + arb(0, self._of_sum(size, int(n.unique_fmpz() or 0))) for y, size, n in rows]
 
     def _scores(self, q: arb_mat, k: arb_mat) -> arb_mat:
         """Divided by the rounded root, or times its reciprocal: four more roundings."""

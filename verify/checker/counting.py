@@ -28,7 +28,8 @@ RIGHT = "right means: at every judged position the right class has strictly the 
 def check(weights: bytes, c: dict[str, Any]) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     verdict, fmt, trusted = opened("transformer", c)
-    model: Decoder = ExactDecoder(weights) if fmt is None else ComputedDecoder(weights, fmt)
+    tables = c.get("tables")
+    model: Decoder = ExactDecoder(weights, tables) if fmt is None else ComputedDecoder(weights, fmt, tables)
     task, p = CountingTask(c["parameters"]), c["parameters"]
     due = {"name": task.name, "model": "transformer", **model.says, **task.sizes}
     due |= {name: p[name] for name in ("precision", "accumulate") if fmt and name in p}

@@ -4,11 +4,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from flint import arb, arb_mat, ctx
 
-from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, read_json, read_tiles, require
+from verify.checker.reading import UNREADABLE, read_json, read_tiles, require
 from verify.checker.regions import mean, plus, read_shapes, relu
+from verify.checker.waves import tables_of, turns
 
 ATTENTION = {"W_Q": "d inner", "W_K": "d inner", "W_V": "d inner", "W_O": "inner d"}
 BIASES = {"b_Q": "inner", "b_K": "inner", "b_V": "inner", "b_O": "d"}
@@ -18,9 +20,12 @@ Tensors = dict[str, arb_mat]
 
 
 class Decoder(ABC):
-    """The tensors of a file and what its metadata say of their use; `says` is what a certificate must repeat."""
+    """The tensors of a file and what its metadata say of their use; `says` is what a certificate must repeat.
 
-    def __init__(self, data: bytes) -> None:
+    `tables` are those that it makes itself, as the certificate has them.
+    """
+
+    def __init__(self, data: bytes, tables: Any = None) -> None:
         tensors, metadata = read_tiles(data, {})
         said = metadata.get("decoder") if isinstance(metadata, dict) else None
         require(type(said) is str, "the metadata name no decoder", UNREADABLE)
@@ -39,7 +44,10 @@ class Decoder(ABC):
         is_right = is_right and 0 < self.eps < 1 and (self.positions is None or self.positions > 0)
         is_right = is_right and (not self.has_mlp or self.activation in ("relu", "gelu", "gelu_tanh"))
         require(is_right, "the sizes of tensors and metadata do not fit", UNREADABLE)
-        require(self.pe in ("nope", "ape", "spe"), f"tables of {self.pe} are not in the file", NOT_CHECKABLE)
+        require(self.pe in ("nope", "ape", "spe", "rope", "sine"), "the metadata name no decoder", UNREADABLE)
+        turned = sizes["inner"] // self.heads if self.pe == "rope" else d
+        require(self.pe != "rope" or turned % 2 == 0, "the sizes of tensors and metadata do not fit", UNREADABLE)
+        W |= tables_of(tables, self.pe, self.positions or 0, turned, sizes["dtype"])
         self.exact, self.size = W, sum(x.nrows() * x.ncols() for x in W.values())
         self.says = {
             "pe": self.pe, "bos": self.bos, "layers": self.layers, "n_heads": self.heads, "d": d,
@@ -70,16 +78,19 @@ class Decoder(ABC):
             x = self._placed(x, W, shift)
             for i in range(self.layers):
                 at = f"blocks.{i}."
-                seen = self._attended(self._normal(x, W, f"{at}norm_1"), W, f"{at}attention.")
+                seen = self._attended(self._normal(x, W, f"{at}norm_1"), W, f"{at}attention.", shift)
                 x = self._affine(seen, W, f"{at}attention.W_O", f"{at}attention.b_O", x)
                 if self.has_mlp:
                     z = self._affine(self._normal(x, W, f"{at}norm_2"), W, f"{at}mlp.W_in", f"{at}mlp.b_in")
                     x = self._affine(self._active(z), W, f"{at}mlp.W_out", f"{at}mlp.b_out", x)
             return self._gaps(arb_mat(x.table()[int(self.bos) :]), W, due)
 
-    def _attended(self, x: arb_mat, W: dict[str, arb_mat], at: str) -> arb_mat:
+    def _attended(self, x: arb_mat, W: dict[str, arb_mat], at: str, shift: int) -> arb_mat:
         """What all heads read, side by side: each position sees itself and those before."""
-        queries, keys, values = (self._affine(x, W, f"{at}W_{c}", f"{at}b_{c}").table() for c in "QKV")
+        q, k, v = (self._affine(x, W, f"{at}W_{c}", f"{at}b_{c}") for c in "QKV")
+        if self.pe == "rope":
+            q, k = self._turned(q, W, shift), self._turned(k, W, shift)
+        queries, keys, values = q.table(), k.table(), v.table()
         size, parts = len(queries[0]) // self.heads, []
         for start, stop in pairwise(range(0, len(queries[0]) + 1, size)):
             q, k, v = (arb_mat([row[start:stop] for row in part]) for part in (queries, keys, values))
@@ -90,6 +101,16 @@ class Decoder(ABC):
     @abstractmethod
     def _placed(self, x: arb_mat, W: Tensors, shift: int) -> arb_mat:
         """The stream of tokens with their positions."""
+
+    def _turned(self, x: arb_mat, W: Tensors, shift: int) -> arb_mat:
+        """Every pair of a head's numbers turned by the angle of its position."""
+        angles = [[*zip(W["cos"].table(), W["sin"].table(), strict=True)][shift + i] for i in range(x.nrows())]
+        rows = [(arb_mat([row]), turns(*both, self.heads)) for row, both in zip(x.table(), angles, strict=True)]
+        return arb_mat([self._summed(row, arb_mat(matrix)) for row, matrix in rows])
+
+    @abstractmethod
+    def _summed(self, x: arb_mat, W: arb_mat) -> list[arb]:
+        """One row times a matrix."""
 
     @abstractmethod
     def _affine(self, x: arb_mat, W: Tensors, name: str, bias: str, stream: arb_mat | None = None) -> arb_mat:
@@ -122,6 +143,9 @@ class ExactDecoder(Decoder):
     def _placed(self, x: arb_mat, W: Tensors, shift: int) -> arb_mat:
         return placed(self.pe, x, W, shift)
 
+    def _summed(self, x: arb_mat, W: arb_mat) -> list[arb]:
+        return [*(x * W).table()[0]]
+
     def _affine(self, x: arb_mat, W: Tensors, name: str, bias: str, stream: arb_mat | None = None) -> arb_mat:
         return affine(x, W, name, bias, stream)
 
@@ -152,9 +176,9 @@ class ExactDecoder(Decoder):
 
 def placed(pe: str, x: arb_mat, W: Tensors, shift: int) -> arb_mat:
     """A stream of tokens with their positions, from a shift on."""
-    if pe == "ape":
+    if pe in ("ape", "sine"):
         return x + arb_mat(W["W_pos"].table()[shift : shift + x.nrows()])
-    return x if pe == "nope" else arb_mat([[*row, arb(shift + i)] for i, row in enumerate(x.table(), 1)])
+    return x if pe in ("nope", "rope") else arb_mat([[*row, arb(shift + i)] for i, row in enumerate(x.table(), 1)])
 
 
 def affine(x: arb_mat, W: Tensors, name: str, bias: str, stream: arb_mat | None = None) -> arb_mat:

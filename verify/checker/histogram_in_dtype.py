@@ -15,11 +15,13 @@ from verify.checker.roundoff import Roundoff, contract, opened, still_due
 from verify.checker.splits import decide
 from verify.checker.statement import compare
 
+ARGUMENTS = {"PROVED": "a lower bound on every computed margin", "REFUTED": "a run in the dtype"}
 RIGHT = "right means: the right class has strictly the largest computed logit"
 
 
 def check(w: Weights, c: dict[str, Any], claims: Sequence[str]) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
+    require(len(w.matrices["b_2"][0]) > 1, "a model of one class is not checked in a dtype", NOT_CHECKABLE)
     verdict, fmt, trusted = opened("histogram", c)
     assert fmt is not None
     p = w.repeated["parameters"]
@@ -32,12 +34,12 @@ def check(w: Weights, c: dict[str, Any], claims: Sequence[str]) -> tuple[str, li
         "claim": w.repeated["claim"] if w.repeated["claim"] in claims else None,
         "parameters": {**p, "precision": said["precision"], "accumulate": inner},
         "assumptions": [*contract(said, more=scores), RIGHT],
+        **({"argument": ARGUMENTS[verdict]} if "argument" in c else {}),
         "inputs_covered": "1" if verdict == "REFUTED" else str(T**L),
     })  # fmt: skip
     if verdict == "REFUTED":
         _refute(w, c, fmt)
         return verdict, trusted
-    require(len(w.matrices["b_2"][0]) > 1, "a model of one class is not checked in a dtype", NOT_CHECKABLE)
     margins = c["margin_per_count"]
     is_list = len(margins) == L and all(type(m) is float and m > 0 for m in margins)
     require(is_list, f"margin_per_count: must be {L} numbers above zero")
@@ -45,7 +47,7 @@ def check(w: Weights, c: dict[str, Any], claims: Sequence[str]) -> tuple[str, li
     on = Roundoff(fmt)
     w, exact = rounded_once(w, fmt)
     off = of_counts(on, exact, L, p["model"].endswith("+sftm"), arb(p["d"]).sqrt())
-    held = decide(Model(w, [still_due(m, off) for m in margins]), None)
+    held = decide(Model(w, [still_due(m, off) for m in margins]), c.get("tree"))
     require(held == (0, 0), "margin: is not shown on all inputs")
     return verdict, trusted
 

@@ -353,6 +353,9 @@ COUNTING: Table = _real("counting", **dict.fromkeys(["name", "model", "pe", "dty
     },
     "parameters.distinct_start?": Field("flag", "the statement that is decided, by counting.check"),
     "length": Field("whole | text", "the statement that is decided, by counting.check"),
+    "tables?": _trusted(
+        "anything", "tables", "sines and cosines by torch; waves.tables_of compares them with the real"
+    ),
     "longest?": Field("whole", "the number that the length all stands for, by counting.check"),
     "margin": Field("number | null", "a bound, shown by counting.check"),
     "margin_scaled?": Field("number", "a bound, shown by counting.check"),
@@ -693,18 +696,21 @@ TABLES: dict[str, Table] = {
 IN_DTYPE = ", in a dtype"  # what is added to a kind's name
 STATED = "the statement that is decided, by roundoff.reading_of"
 BELOW = "the margin below the roundings"
+KNOWN = Field("text", "equals the one of its verdict, by histogram_in_dtype.check")
 
 
 def _in_dtype(kind: str) -> Table:
     """A proof in a format: real arithmetic shows the margin up to what the roundings may do."""
     table = TABLES[kind]
-    left_out: tuple[str, ...] = ("right_lengths", "margin_scaled", "counts", "wrong_pairs", "tree", "error_share")
+    left_out: tuple[str, ...] = ("right_lengths", "margin_scaled", "counts", "wrong_pairs", "error_share")
     left_out += ("tightest",) * ("margin_per_count[]" in table)
     kept = {path: x for path, x in table.items() if not path.startswith(left_out)}
     of_margin = "no more than twice their bound; all else is shown by roundoff.still_due"
     margins = {"margin": _trusted("number", BELOW, of_margin)}
+    margins |= {"margin_exact": NULL} if "margin_exact" in table else {}
     if "margin_per_count[]" in table:
         margins |= {"margin_per_count[]": margins["margin"], "tightest": _trusted("anything", "tightest", LEAST)}
+        margins |= {"argument?": KNOWN}
     return kept | margins | {
         "reading": Field("text", STATED),
         "parameters.precision": Field("text", STATED),
@@ -749,6 +755,7 @@ def _wrong_in_dtype(task: str) -> Table:
         predicts = _trusted("whole | null", "module_predicts", "what torch answers there")
         every = _trusted("text", "fails_in", "whether another order is right")
         run = EVALUATION | {"counterexample.module_predicts": predicts, "counterexample.fails_in": every}
+        run |= {"argument?": KNOWN}
     if "counterexample.run_as" in run:
         answer = "text" if task in ("addition", "count01") else "whole | null"
         run = run | {"counterexample.predicted": Field(answer, RUN)}

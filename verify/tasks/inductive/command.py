@@ -98,7 +98,15 @@ def run(args: argparse.Namespace) -> int:
     certificate = shared.decided(request, judged.problem)
     extra = certificate.extra
     lengths = [("lengths", proved_in_words(extra, certificate.parameters))] if certificate and "length" in extra else []
-    return shared.publish(request, certificate, judged.weights, [*judged.facts, *lengths, *in_words(extra)])
+    facts = [*judged.facts, *lengths, *in_words(extra)]
+    return shared.publish(request, certificate, judged.weights, facts, only_saved=lambda: made_tables(judged.problem))
+
+
+def made_tables(problem: object) -> dict[str, object]:
+    """The sines and cosines that a decoder makes itself and its file has not, for `verify check`; else nothing."""
+    from verify.tasks.inductive.task import Counting
+
+    return problem.made_tables if isinstance(problem, Counting) else {}
 
 
 def parsed(args: argparse.Namespace) -> Asked:

@@ -166,6 +166,16 @@ class Counting:
     def facts(self) -> dict[str, object]:
         return {}
 
+    @property
+    def made_tables(self) -> dict[str, object]:
+        """The table of positions that the module makes and its file has not, as a certificate keeps it."""
+        if self.module.pe == "sine":
+            return {"tables": {"W_pos": self.module.W_pos.double().tolist()}}
+        rotation = block_of(self.module, 0).attention.rotation
+        if rotation is None:
+            return {}
+        return {"tables": {"cos": rotation.cos.double().tolist(), "sin": rotation.sin.double().tolist()}}
+
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         assert isinstance(reading, Real | Rounded)
         if not self.has_lines:

@@ -16,6 +16,7 @@ from verify.arithmetic.any_order import NO_UNIT, is_power_of_two, times, unit_ex
 from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, Array, U, gamma, quotient_above, quotient_below
+from verify.tasks.histogram.record import Record
 from verify.tasks.histogram.reduction import ReductionTables, Row, slot_groups
 from verify.tasks.histogram.rounded.coordinate import sharper_ends
 from verify.tasks.histogram.rounded.reduction import RoundedReduction
@@ -235,7 +236,9 @@ class RoundedReadout:
         return result
 
 
-def cell_margins(reduction: RoundedReduction, is_over: Callable[[], bool] = lambda: False) -> Array:
+def cell_margins(
+    reduction: RoundedReduction, is_over: Callable[[], bool] = lambda: False, record: Record | None = None
+) -> Array:
     """A lower bound on the computed margin of every cell (row, t, k - 1); only positive ones prove anything.
 
     Cells that ranges leave open, where a neuron's range ignores what the others then are, are split until `is_over`
@@ -255,7 +258,7 @@ def cell_margins(reduction: RoundedReduction, is_over: Callable[[], bool] = lamb
     for index, t, k in hardest.tolist():
         if is_over():
             break
-        found = joint_margin(readout, reduction.rows[index], t, k, is_over)
+        found = joint_margin(readout, reduction.rows[index], t, k, is_over, record)
         margins[index, t, k] = np.fmax(margins[index, t, k], found)
         if are_many and not found > 0:
             break
@@ -263,7 +266,12 @@ def cell_margins(reduction: RoundedReduction, is_over: Callable[[], bool] = lamb
 
 
 def joint_margin(
-    readout: RoundedReadout, row: Row, t: int, k: int, is_over: Callable[[], bool] = lambda: False
+    readout: RoundedReadout,
+    row: Row,
+    t: int,
+    k: int,
+    is_over: Callable[[], bool] = lambda: False,
+    record: Record | None = None,
 ) -> float:
     """The margin of a cell (k counts from 0), its multisets of other tokens split until the neurons decide jointly.
 
@@ -284,4 +292,5 @@ def joint_margin(
     if not largest.max() <= at.stored.largest:
         return -np.inf
     cost[k + 1 - stored.first_count] *= -1
-    return margin_of_cell(RoundedReduction(replace(stored, b_2=stored.b_2 + cost), at), row, t, k + 1, is_over)
+    moved = RoundedReduction(replace(stored, b_2=stored.b_2 + cost), at)
+    return margin_of_cell(moved, row, t, k + 1, is_over, record)

@@ -17,6 +17,7 @@ from verify.frame.certificate import Certificate
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, Finding, silent
 from verify.tasks.histogram.agreement import rounded_module
+from verify.tasks.histogram.record import Record
 from verify.tasks.histogram.rounded.cells import RoundedReadout, cell_margins
 from verify.tasks.histogram.rounded.forward import rounded_model
 from verify.tasks.histogram.rounded.reduction import RoundedReduction
@@ -72,10 +73,10 @@ def prove(problem: Histogram | ArrayHistogram, reading: Rounded, effort: Effort)
     """Proves by a lower bound on each computed margin, cell by cell. Else inputs of open cells run in many orders."""
     deadline, fmt, accumulate = effort.deadline(), reading.format, reading.accumulate
     stored = rounded_model(problem.stored, Evaluation(fmt))
-    margins, positions, reduction = np.full((1, stored.T, stored.L), -np.inf), [0], None
+    margins, positions, reduction, record = np.full((1, stored.T, stored.L), -np.inf), [0], None, Record()
     if is_finite(stored):
         reduction = RoundedReduction(stored, RoundedArithmetic.of(fmt, accumulate))
-        margins = cell_margins(reduction, deadline.part(PROVING).is_up)
+        margins = cell_margins(reduction, deadline.part(PROVING).is_up, record)
         positions = [row.positions[0] for row in reduction.rows]
     if (margins > 0).all():
         tokens, position, expected = tightest(stored, margins, positions)
@@ -84,6 +85,7 @@ def prove(problem: Histogram | ArrayHistogram, reading: Rounded, effort: Effort)
             float(margins.min()),
             margin_per_count=tuple(float(m) for m in margins.min((0, 1))),
             tightest={"tokens": tokens, "position": position, "expected": expected},
+            extra={"tree": record.to_json()} if record.number or record.is_full else {},
             telling=((tuple(tokens), position),),
         )
     failure = search(stored, margins, positions, fmt, accumulate, deadline, effort.seed, effort.progress)
