@@ -70,6 +70,7 @@ CASES = {
     "a run, rounded": lambda: (modular(swinging(1.0, 8.0), 2), "bfloat16"),
     "boxes": lambda: (modular(swinging(1.0, 0.5), 2), "bfloat16"),
     "boxes, tanh": lambda: (modular(counters.cycle(m=3), 3), "bfloat16"),
+    "boxes, a sum that creeps": lambda: (of_family(40), "bfloat16"),
     "a string": lambda: (strings("gru_K2_C2_seed1"), "real"),
     "a string, the first": lambda: (strings("lstm_K2_C2_seed14"), "real"),
 }
@@ -354,6 +355,26 @@ def test_no_order_of_a_sum_is_below_the_least_one():
 def test_a_fault_in_the_least_sum_is_seen(function, right, wrong):
     with ctx.workprec(BITS), planted(BOXES, function, right, wrong):
         assert not all(holds_all(box_sums(), random.Random(seed)) for seed in range(600))
+
+
+def is_least(on, x):
+    """Whether nothing that a result x may be computed as, rounded or kept with more bits, is below the least."""
+    kept = [Fraction(nearest(x, Format("kept", bits, -1000, 2.0**1000))) for bits in (18, 19, 25, 53)]
+    all_ways = [*kept, *(Fraction(nearest(y, FORMATS["bfloat16"])) for y in kept)]
+    return Fraction(str(on.down(fmpq(x.numerator, x.denominator)))) <= min(all_ways)
+
+
+def are_least(draws=400):
+    draw = random.Random(3)
+    numbers = [Fraction(draw.getrandbits(40) - 2**39, 2 ** draw.randrange(30, 50)) for _ in range(draws)]
+    return all(is_least(box_sums(), x) for x in numbers)
+
+
+def test_a_result_is_not_below_its_least_and_faults_are_seen():
+    assert are_least()
+    for right, wrong in (("2**bits", "2 ** (bits + 1)"), ("max(cut, x", "max(cut, x + abs(x) / 2**bits")):
+        with planted(BOXES, "down", right, wrong):
+            assert not are_least()
 
 
 def inside(seed, steps, name):

@@ -1,15 +1,22 @@
 """The table's cells: document C's figures, ceilings that C's own figures respect, and what makes a cell open."""
 
+import csv
+import shutil
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from command import run
+from oracles.recurrent_blocks import line as run_line
 
 from constructions.errors import NotKnown, ProvedImpossible
+from constructions.recurrent.model import load
 from verify.arithmetic.readings import Real
 from verify.counting.asked import Asked, judge_of
 from verify.counting.tasks import Task
+from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, decide
 from verify.report.tables import render
 from verify.tasks.inductive import table as module
@@ -202,3 +209,58 @@ def test_ceilings_are_printed_upwards():
     bound = module.ceiling(next(c for c in reported() if (c.task, c.model, c.layers) == ("selective", "rope", 4)))
     printed = Fraction(bound.split("at most ")[1].removesuffix(" %")) / 100
     assert 0 < printed - equal_prefix(10, 10, 50) < Fraction(1, 10_000)
+
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def table_with(monkeypatch, capsys, folder):
+    """Exit code, rows, and what is said to be wrong, of a table in which proofs of our own weights are not run."""
+    monkeypatch.setattr(module.TableJob, "run", lambda job: module.Entry("7", 1, "C-X"))
+    code, out, err = run(capsys, "inductive", "--table", "--weights", str(folder), "--format", "csv")
+    return code, list(csv.reader(out.splitlines())), err
+
+
+def test_trained_networks_stand_beside_the_figures(monkeypatch, capsys, tmp_path):
+    """One is right at every length, and one is wrong first at 151; cells without a file have none."""
+    shutil.copy(DATA / "table_a1" / "modular-rnn-1.safetensors", tmp_path)
+    shutil.copy(DATA / "recurrent" / "lstm_seed6_stop0.25.safetensors", tmp_path / "modular-lstm-1.safetensors")
+    code, (head, *rows), _ = table_with(monkeypatch, capsys, tmp_path)
+    assert code == 0 and head[-1] == module.TRAINED
+    told = {(row[0], row[1], row[3]): row[-1] for row in rows if row[-1] not in ("", "-")}
+    assert told == {
+        ("modular", "rnn", "1"): "right at every length",
+        ("modular", "lstm", "1"): "wrong first at length 151",
+    }
+
+
+def test_files_of_no_cell_are_refused(monkeypatch, capsys, tmp_path):
+    place, net = tmp_path / "modular-rnn-1.safetensors", DATA / "table_a1" / "modular-rnn-1.safetensors"
+    for name in ("modular-gru-1.safetensors", "modular-rnn-2.safetensors", "modular-rope-4.safetensors"):
+        shutil.copy(net, tmp_path / name)
+        code, _, err = table_with(monkeypatch, capsys, tmp_path)
+        assert code == 2 and err.count("\n") == 1 and name in err
+        (tmp_path / name).unlink()
+    for folder in (tmp_path, place):
+        code, _, err = table_with(monkeypatch, capsys, folder)
+        assert code == 2 and err.count("\n") == 1 and "TASK-MODEL-LAYERS" in err
+    asked = ("inductive", "--table", "--weights", str(tmp_path), "--map", "a=b")
+    assert run(capsys, *asked)[0] == 2
+
+
+@pytest.mark.deep
+def test_verdicts_on_the_trained_files_are_those_of_100_digits():
+    files = module.trained_files(str(DATA / "table_a1"))
+    assert [(f.model, f.layers) for f in files] == [(kind, n) for kind in ("lstm", "rnn") for n in (1, 2, 4)]
+    for file in files:
+        wrong, _ = run_line(load(file.path), 10, 10_000)
+        assert wrong is None and file.run() == "right at every length", file
+
+
+def test_a_verdict_is_said_in_a_few_words():
+    def said(verdict, case=None, **extra):
+        return module.said_of_a_file(SimpleNamespace(verdict=verdict, counterexample=case, extra=extra))
+
+    assert said(Verdict.UNKNOWN, right_to=48) == "open, right to length 48" and said(Verdict.UNKNOWN) == "open"
+    assert said(Verdict.REFUTED, {"length": 9}) == "wrong at length 9"
+    assert said(Verdict.PROVED) == "right at every length"

@@ -255,6 +255,14 @@ def test_units_and_sizes_are_both_needed():
         assert said_wrongly(FORMATS["bfloat16"])[0] > 0
 
 
+def test_a_run_of_more_tokens_than_a_machine_word_counts_is_not_said_to_be_exact():
+    """A sum of the least subnormal number is wrong after 10^20 tokens: no number of float64 counts them."""
+    case = crafted(428)
+    assert case.family == "subnormal" and case.oracle() > 2**64
+    found = certify(Homogeneous(case.model, case.task, None), Rounded(FORMATS["float64"]), Effort(budget=looks(60)))
+    assert found.verdict is Verdict.UNKNOWN and found.extra["right_to"] < case.oracle()
+
+
 def test_a_sum_of_subnormal_numbers_is_refuted_at_its_first_wrong_length_in_float64():
     case = crafted(10)
     assert case.family == "subnormal"

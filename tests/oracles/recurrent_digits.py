@@ -11,12 +11,13 @@ def sigmoid(x):
     return 1 / (1 + exp(-x))
 
 
-def step(kind, weights, state, activation):
-    """One step of a one-layer cell whose input is the constant 1."""
+def step(kind, weights, state, activation, near=lambda h: h, sigmoid=sigmoid):
+    """One step of a one-layer cell whose input is the constant 1; `near` is what a state is as a factor of W_h."""
     W_x, W_h, b_x, b_h = weights
     H = len(state[0])
     given = [row[0] + b for row, b in zip(W_x, b_x, strict=True)]
-    recurrent = [sum(w * h for w, h in zip(row, state[0], strict=True)) + b for row, b in zip(W_h, b_h, strict=True)]
+    factors = [near(h) for h in state[0]]
+    recurrent = [sum(w * h for w, h in zip(row, factors, strict=True)) + b for row, b in zip(W_h, b_h, strict=True)]
     if kind == "gru":
         r, z = ([sigmoid(given[k * H + j] + recurrent[k * H + j]) for j in range(H)] for k in (0, 1))
         n = [tanh(given[2 * H + j] + r[j] * recurrent[2 * H + j]) for j in range(H)]

@@ -7,8 +7,13 @@ difference of logits is monotone in q, and the first turn at which one is not ab
 
 from __future__ import annotations
 
+from copy import deepcopy
+from fractions import Fraction
+
+import torch
 from mpmath import exp, log, mp, mpf, tanh
 from oracles.recurrent_digits import sigmoid, step
+from oracles.rounded import fraction, nearest
 
 DIGITS, LONGEST = 250, 40_000
 SAME = 90
@@ -34,6 +39,9 @@ class Cell:
         else:
             self.keep, self.add, self.read = gated(self.kind, cell)
             self.kind = "gated"
+
+    def sigmoid(self, x):
+        return sigmoid(x)
 
     def is_own(self, row):
         """Whether a row of W_h is one by which the slow unit sees itself."""
@@ -76,11 +84,11 @@ class Cell:
             assert f >= 0 and a >= 0, "it may be off"
             return f, a, lambda s: s
         if self.kind == "gru":
-            r, z = (sigmoid(sum(x)) for x in last[:2])
+            r, z = (self.sigmoid(sum(x)) for x in last[:2])
             return z, (1 - z) * tanh(last[2][0] + r * last[2][1]), lambda s: s
         i, f, g, o = (sum(x) for x in last)
-        shown = sigmoid(o)
-        return sigmoid(f), sigmoid(i) * tanh(g), lambda s: shown * tanh(s)
+        shown = self.sigmoid(o)
+        return self.sigmoid(f), self.sigmoid(i) * tanh(g), lambda s: shown * tanh(s)
 
     def shown(self, state):
         """What the readout sees."""
@@ -103,38 +111,102 @@ def gated(kind, cell):
     return cell["a"], cell["u"][0], cell["c"]
 
 
+class KeptCell(Cell):
+    """The cell in a format, in the run that keeps every result exactly and rounds factors of matrix products.
+
+    Sigmoids are `share` u high, and so is what a gated cell computes that it keeps; None leaves them as they are.
+    """
+
+    def __init__(self, model, fmt, share=None):
+        super().__init__(in_format(model, fmt))
+        self.fmt, self.by = fmt, (share or 0) * mpf(fmt.u)
+        if self.kind == "gated" and share is not None:
+            is_stored = model.kind == "s4"
+            self.keep = [f if is_stored else mpf(float(f) * (1 + share * fmt.u)) for f in self.keep]
+
+    def is_alone(self):
+        """A ReLU or linear unit is a factor of its own next state."""
+        return self.kind in ("gated", "gru", "lstm") and super().is_alone()
+
+    def near(self, h):
+        sign = -1 if h < 0 else 1
+        return mpf(sign * nearest(fraction(abs(h)), self.fmt)) if h else h
+
+    def sigmoid(self, x):
+        return (1 + self.by) * sigmoid(x)
+
+    def step(self, state):
+        if self.kind == "gated":
+            return super().step(state)
+        return step(self.kind, self.weights, state, self.activation, self.near, self.sigmoid)
+
+    def slow(self, state):
+        others = [self.near(h) for h in state[0][:-1]]
+        return super().slow([[*others, state[0][-1]], *state[1:]])
+
+    def margin(self, h, right):
+        return super().margin([self.near(x) for x in h], right)
+
+
+def in_format(model, fmt):
+    """A copy in float64 whose stored numbers are those of the format."""
+    found = deepcopy(model).double()
+    for value in found.parameters():
+        value.data = torch.tensor(
+            [nearest(Fraction(x), fmt) for x in value.flatten().tolist()], dtype=value.dtype
+        ).view_as(value)
+    return found
+
+
 def first_wrong(model, due, turn=1, most=10**24):
-    """The first wrong length up to `most`, None where there is none.
+    """The first wrong length up to `most` of a model, or of a cell; None where there is none.
 
     `due` gives the right class after t tokens, or is a modulus; from the second turn on it repeats with the turn.
     """
     if isinstance(due, int):
         return first_wrong(model, lambda t, m=due: (t - 1) % m, due, most)
     with mp.workdps(DIGITS):
-        cell = Cell(model)
-        assert cell.is_alone(), "another unit sees the slow one"
-        state, t, off = cell.start(), 0, mpf(1)
-        while off > mpf(10) ** -SAME or t <= 2 * turn:
-            before = state[0][:-1]
-            for _ in range(turn):
-                state, t = cell.step(state), t + 1
-                if t > most:
-                    return None
-                if cell.margin(cell.shown(state), due(t)) <= 0:
-                    return t
-            off = max((abs(x - y) for x, y in zip(before, state[0], strict=False)), default=mpf(0))
-            assert t < LONGEST, "the other units do not settle"
-        return _later(cell, due, turn, most, state, t)
+        cell = model if isinstance(model, Cell) else Cell(model)
+        state, t = cell.start(), 0
+        for state, t in _until_settled(cell, turn, most):
+            if cell.margin(cell.shown(state), due(t)) <= 0:
+                return t
+        return None if t >= most else _later(_in_turns(cell, due, turn, state, t), turn, most, t)
 
 
-def _later(cell, due, turn, most, state, t):
-    """The first wrong length beyond t, all other units being in their cycle."""
+def margin_after(cell, n, due, turn):
+    """The margin after n tokens, the other units being settled by then or not."""
+    with mp.workdps(DIGITS):
+        *_, (state, t) = _until_settled(cell, turn, n)
+        if t == n:
+            return cell.margin(cell.shown(state), due(n))
+        q, r = divmod(n - t - 1, turn)
+        return _in_turns(cell, due, turn, state, t)[r](q)
+
+
+def _until_settled(cell, turn, most):
+    """The states of the first tokens, at most so many, until the other units are in their cycle."""
+    assert cell.is_alone(), "another unit sees the slow one"
+    state, t, off = cell.start(), 0, mpf(1)
+    while off > mpf(10) ** -SAME or t <= 2 * turn:
+        before = state[0][:-1]
+        for _ in range(turn):
+            if t == most:
+                return
+            state, t = cell.step(state), t + 1
+            yield state, t
+        off = max((abs(x - y) for x, y in zip(before, state[0], strict=False)), default=mpf(0))
+        assert t < LONGEST, "the other units do not settle"
+
+
+def _in_turns(cell, due, turn, state, t):
+    """For each place of a turn, the margin there q turns beyond t, all other units being in their cycle."""
     steps, rest, x = [], [], state
     for _ in range(turn):
         steps.append(cell.slow(x))
         x = cell.step(x)
         rest.append(x[0][:-1])
-    wrong = []
+    found = []
     for r in range(turn):
         F, A = mpf(1), mpf(0)
         for s in range(r + 1, r + 1 + turn):
@@ -148,6 +220,14 @@ def _later(cell, due, turn, most, state, t):
             now = slow + q * A if F == 1 else F**q * slow + A * (1 - F**q) / (1 - F)
             return cell.margin(cell.shown([[*rest[r], steps[r][2](now)]]), due(t + r + 1))
 
+        found.append(at)
+    return found
+
+
+def _later(margins, turn, most, t):
+    """The first wrong length beyond t, by bisection at each place of a turn."""
+    wrong = []
+    for r, at in enumerate(margins):
         low, high = 0, max(0, (most - t - r - 1) // turn)
         if at(low) <= 0:
             wrong.append(t + r + 1)

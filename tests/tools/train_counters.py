@@ -1,10 +1,12 @@
 """Trains recurrent networks of 8 to 64 units on document C's tasks.
 
     python -m tests.tools.train_counters DIR [NAME ...]
+    python -m tests.tools.train_counters --table tests/data/table_a1
 
-Each line of LINES is one network with a fixed seed. Modular and shifted counting learn from the lines of the task,
-selective counting from random strings; `noise` disturbs the state at every step while training. Training stops as soon
-as the loss is below `stop`; a large one leaves networks that are right on the trained lengths and wrong later.
+Each line of LINES is one network with a fixed seed, and each of TABLE_A1 one for a cell of C's Table A1. Modular and
+shifted counting learn from the lines of the task, selective counting from random strings; `noise` disturbs the state
+at every step while training. Training stops as soon as the loss is below `stop`; a large one leaves networks that are
+right on the trained lengths and wrong later.
 """
 
 from __future__ import annotations
@@ -68,6 +70,12 @@ LINES = (
     Line("mamba8_sel", "mamba", 8, "selective", {"types": 2, "max_count": 3}, length=16, stop=0.02),
     Line("rwkv8_sel", "rwkv", 8, "selective", {"types": 3, "max_count": 2}, length=16, stop=0.02),
 )  # fmt: skip
+
+TABLE_A1 = tuple(
+    Line(f"modular-{kind}-{layers}", kind, 8, "modular", layers=layers, stop=0.1, steps=3000)
+    for kind in ("rnn", "lstm")
+    for layers in (1, 2, 4)
+)
 
 
 def fresh(line: Line) -> RecurrentModel | GatedModel:
@@ -136,10 +144,10 @@ def trained(line: Line) -> tuple[RecurrentModel | GatedModel, float]:
     return network.requires_grad_(False), loss.item()
 
 
-def main(folder: Path, chosen: list[str]) -> None:
+def main(folder: Path, chosen: list[str], lines: tuple[Line, ...] = LINES) -> None:
     """Trains what is missing."""
     folder.mkdir(parents=True, exist_ok=True)
-    for line in LINES:
+    for line in lines:
         path = folder / f"{line.name}.safetensors"
         if path.exists() or (chosen and line.name not in chosen):
             continue
@@ -153,6 +161,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
+    parser.add_argument("--table", action="store_true", help="those of Table A1")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    main(args.folder, args.names)
+    main(args.folder, args.names, TABLE_A1 if args.table else LINES)

@@ -61,7 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--positions", type=int, metavar="P", help="shift + length, BOS counted, is at most P (default: 128)")
     option(parser, "as-printed", help="the document's own recipe, where it prints one")
     option(parser, "dtype")
-    add_weights(parser, "decide a saved model (.safetensors or .pt) instead of building one")
+    add_weights(
+        parser,
+        "decide a saved model (.safetensors or .pt) instead of building one; with --table a folder of recurrent "
+        "networks, TASK-MODEL-LAYERS.safetensors each, as modular-lstm-2",
+    )
     option(parser, "format", default=None)
     workers.add_argument(parser)
     shared.add_arguments(parser)
@@ -79,8 +83,10 @@ def run(args: argparse.Namespace) -> int:
             return shared.print_unknown(str(error), args.json)
     if args.table:
         check_alone(args, {"table": ("task", "length", "budget", "effort")}, {"table": False, "budget": 30.0})
+        if not isinstance(args.weights, str | None):
+            raise BadInput("--map: reads one file, and with --table --weights names a folder; drop it")
         form = "json" if args.json else args.format or "rich"
-        return _print_table(args.seed, form, workers.Workers.of(args), args.resume)
+        return _print_table(args.seed, form, workers.Workers.of(args), args.resume, args.weights)
     if args.resume is not None:
         raise BadInput("--resume: keeps the proofs of a table; add --table, or drop it")
     if args.format is not None:
@@ -236,20 +242,25 @@ def _argument(claim: str, seed: int, decoder: StoredDecoder | None) -> Impossibi
     return found
 
 
-def _print_table(seed: int, form: str, helpers: workers.Workers, resume: str | None) -> int:
-    """Prints the table; exit code 3 where a cell is open. With a folder each proof is kept there as it ends."""
+def _print_table(seed: int, form: str, helpers: workers.Workers, resume: str | None, trained: str | None) -> int:
+    """Prints the table; exit code 3 where a cell is open. With a folder each proof is kept there as it ends.
+
+    The networks of the folder `trained` are decided beside the figures.
+    """
     from constructions.written_files import made_folder
     from verify.report.tables import render
     from verify.tasks.inductive.resumed import KeptEntries
 
     module = import_module("verify.tasks.inductive.table")
     jobs = module.jobs(seed)
+    files = None if trained is None else module.trained_files(trained, seed)
+    decided = None if files is None else dict(workers.results(module.TrainedFile.run, files, helpers))
     kept = None if resume is None else KeptEntries(made_folder(resume, "resume"))
     found = {} if kept is None else kept.read(jobs)
     for job, entry in workers.results(module.TableJob.run, [job for job in jobs if job not in found], helpers):
         found[job] = entry
         if kept is not None:
             kept.write(job, entry)
-    table = module.table(found, seed)
+    table = module.table(found, seed, decided)
     print(render(table.columns, table.rows, form), end="")
     return 0 if table.is_complete else 3

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
@@ -13,10 +14,10 @@ from verify.arithmetic.outward import above
 from verify.arithmetic.readings import Real
 from verify.counting.asked import Asked, judge_of
 from verify.counting.tasks import FIRST, SELECTIVE, Task
-from verify.frame.certificate import Certificate
+from verify.frame.certificate import Certificate, Verdict
 from verify.frame.decide import Effort, decide
 from verify.tasks.inductive.ceilings.laws import constant_answer, equal_prefix, proportions
-from verify.tasks.inductive.document_c import EMBEDDINGS, Reported, reported
+from verify.tasks.inductive.document_c import EMBEDDINGS, RECURRENT, Reported, reported
 
 COLUMNS = (
     "task", "model", "BOS", "layers", "C, in distribution", "C, out of distribution", "proved up to", "with",
@@ -34,7 +35,9 @@ FINITE = {  # recurrent networks that have a last right length
 NEURONS = {("modular", "mamba"), ("modular", "rwkv")}  # after the recurrence: a linear readout reaches no 100
 SECOND = {"mamba"}  # whose block has nothing after its scan, so that the neurons are a second block's
 ONE_LAYER = {("modular", "mamba"): "C-R2: not at every length"}  # of what those of a second block do
+TRAINED = "a trained file"  # the column of networks that a folder has
 BUDGET = 300.0  # seconds of a cell; most take less than ten
+BUDGET_OF_A_FILE = 30.0
 SHALLOW = {("selective", pe) for pe in ("sine", "ape", "spe")}  # without BOS one layer does what two do, C-T10
 NOTHING = "-"
 
@@ -78,16 +81,75 @@ class TableJob:
         return proved(self.task, self.model, self.has_bos, self.seed)
 
 
+@dataclass(frozen=True)
+class TrainedFile:
+    """A trained recurrent network of a cell, TASK-MODEL-LAYERS.safetensors or .pt in a folder."""
+
+    task: str
+    model: str
+    layers: int
+    path: str
+    seed: int = 0
+
+    def run(self) -> str:
+        """What is decided of it, at every length that the task has.
+
+        Raises: BadInput for a network that is none of the cell's.
+        """
+        asked = Asked(Task.of(self.task), self.model, weights=self.path, seed=self.seed)
+        try:
+            problem = judge_of(asked.model)(asked).problem
+        except NotKnown:
+            return "open"
+        found: Certificate = decide(problem, Real(), "certified", Effort(BUDGET_OF_A_FILE, self.seed))
+        layers = found.parameters.get("layers", 1)
+        if layers != self.layers:
+            raise BadInput(f"weights: {self.path!r} has another number of layers: {layers}. Rename it.")
+        return said_of_a_file(found)
+
+
+def said_of_a_file(found: Certificate) -> str:
+    """A verdict in a few words."""
+    case, right = found.counterexample, found.extra.get("right_to")
+    if case is not None:
+        return f"wrong {'first ' if case.get('is_first') else ''}at length {case['length']}"
+    if found.verdict is Verdict.UNKNOWN:
+        return "open" if right is None else f"open, right to length {right}"
+    return "right at every length"
+
+
+def trained_files(folder: str, seed: int = 0) -> list[TrainedFile]:
+    """The files of a folder, each of a cell of Table A1.
+
+    Raises: BadInput where there is no such folder, for a folder without files, and for a file that is no cell's.
+    """
+    place = Path(folder)
+    if not place.is_dir():
+        raise BadInput(f"weights={folder!r}: with --table, a folder of files TASK-MODEL-LAYERS.safetensors")
+    cells = {f"{x.task}-{x.model}-{x.layers}": x for x in reported() if x.model in RECURRENT}
+    paths = sorted(path for path in place.iterdir() if path.suffix in (".safetensors", ".pt"))
+    unknown = next((path for path in paths if path.stem not in cells), None)
+    if unknown is not None or not paths:
+        what = "has no .safetensors and no .pt file" if unknown is None else f"{unknown.name!r} is of no cell"
+        raise BadInput(f"weights={folder!r}: {what}. Names are TASK-MODEL-LAYERS.safetensors, as modular-lstm-2.")
+    return [
+        TrainedFile(cell.task, cell.model, cell.layers, str(path), seed)
+        for path, cell in ((path, cells[path.stem]) for path in paths)
+    ]
+
+
 def jobs(seed: int = 0) -> list[TableJob]:
     """Every proof that the table takes, once."""
     return list(dict.fromkeys(TableJob(cell.task, cell.model, cell.has_bos, seed) for cell in reported()))
 
 
-def table(entries: Mapping[TableJob, Entry] | None = None, seed: int = 0) -> CellTable:
+def table(
+    entries: Mapping[TableJob, Entry] | None = None, seed: int = 0, files: Mapping[TrainedFile, str] | None = None
+) -> CellTable:
     """Document C's tables with what is proved and what is impossible beside each figure, in the reading real.
 
     A construction of fewer layers than a row has is one of that depth too: further layers may be zero. `entries` are
-    of all jobs; without them they are made here.
+    of all jobs; without them they are made here. What is decided of `files` is a column of its own.
     """
     rows, missing = [], 0
     if entries is None:
@@ -106,7 +168,10 @@ def table(entries: Mapping[TableJob, Entry] | None = None, seed: int = 0) -> Cel
             found.length if is_built else None, found.claim if is_built else None,
             bound or law,
         ])  # fmt: skip
-    return CellTable(COLUMNS, rows, missing)
+        if files is not None:
+            key = (cell.task, cell.model, cell.layers)
+            rows[-1].append(next((x for f, x in files.items() if (f.task, f.model, f.layers) == key), None))
+    return CellTable(COLUMNS if files is None else (*COLUMNS, TRAINED), rows, missing)
 
 
 @cache

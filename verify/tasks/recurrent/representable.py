@@ -9,6 +9,9 @@ from verify.arithmetic.formats import Format
 from verify.tasks.recurrent.exact import Exact
 
 BITS = 128
+LONGEST = (
+    1 << 64
+)  # tokens: no power of a matrix is taken beyond, and what grows for so long has more bits than a format
 
 
 def is_run_of(net: Exact, steps: int, fmt: Format) -> bool:
@@ -18,7 +21,7 @@ def is_run_of(net: Exact, steps: int, fmt: Format) -> bool:
     matrix products are then not rounded, subnormal ones are kept, and all results may be kept as they are.
     """
     units = _units(net)
-    if units is None:
+    if units is None or steps >= LONGEST:
         return False
     least, large = fmt.smallest_exponent - (fmt.p - 1), arb(fmt.largest)
     products = [_unit(net.V[r, i]) + e for r in range(net.V.nrows()) for i, e in enumerate(units) if net.V[r, i] != 0]
