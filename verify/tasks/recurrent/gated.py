@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from flint import arb, ctx
+from flint import arb, arb_mat, ctx
 
 from constructions.errors import BadInput
 from constructions.model_arrays import ModelArrays
@@ -154,22 +154,22 @@ def network(model: AnyModel, at: RoundedArithmetic | None = None) -> Network:
 
 def run(model: AnyModel, line: OrbitQuestion, length: int | None, budget: float | Budget) -> OrbitOutcome | None:
     """Right after each of 1..length tokens? None where the first LONG do not tell, and there are no neurons."""
-    numbers = {name: value.tolist() for name, value in stored(model).items()}
-    layer = [numbers["layer.W"], numbers["layer.U"]] if "layer.W" in numbers else None
-    until, most = Budget.of(budget).deadline(), LONG if layer is None else MOST_STEPS
+    numbers = stored(model)
+    has_layer = "layer.W" in numbers
+    until, most = Budget.of(budget).deadline(), MOST_STEPS if has_layer else LONG
     with ctx.workprec(BITS):
         keep, add, read = in_balls(model)
-        V = [[arb(x) for x in row] for row in numbers["readout.weight"]]
-        b = [arb(x) for x in numbers["readout.bias"]]
+        V, b = arb_mat(numbers["readout.weight"].tolist()), arb_mat(numbers["readout.bias"][:, None].tolist())
+        if has_layer:
+            W, U = arb_mat(numbers["layer.W"].tolist()), [arb_mat(u[:, None].tolist()) for u in numbers["layer.U"]]
         h, found = [arb(0)] * model.hidden, Followed()
         for t in range(1, min(length or most, most) + 1):
             x = line.at(t - 1)
             h = [f * c + a for f, c, a in zip(keep[x], h, add[x], strict=True)]
-            y = [r * c for r, c in zip(read[x], h, strict=True)]
-            if layer is not None:
-                y = [_relu(sum((w * z for w, z in zip(row, y, strict=True)), arb(u)))
-                     for row, u in zip(layer[0], layer[1][x], strict=True)]  # fmt: skip
-            logits = [sum((v * z for v, z in zip(row, y, strict=True)), c) for row, c in zip(V, b, strict=True)]
+            y = arb_mat([[r * c] for r, c in zip(read[x], h, strict=True)])
+            if has_layer:
+                y = arb_mat([[_relu(z)] for z in (W * y + U[x]).entries()])
+            logits = (V * y + b).entries()
             right = line.expected(t)
             if not found.take(t, *bounds([(logits[right] - x, j) for j, x in enumerate(logits) if j != right])):
                 return outcome(found)
@@ -177,4 +177,4 @@ def run(model: AnyModel, line: OrbitQuestion, length: int | None, budget: float 
                 return outcome(found, f"time is up after {t} tokens")
         if length is not None and length <= most:
             return replace(outcome(found), right_to=None)
-        return None if layer is None else outcome(found, "it is right as far as it was followed")
+        return outcome(found, "it is right as far as it was followed") if has_layer else None

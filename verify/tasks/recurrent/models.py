@@ -15,8 +15,6 @@ from constructions.recurrent import selective_arrays as selective
 from constructions.recurrent.arrays import ACTIVATIONS, KINDS, TABLES, as_bytes
 from verify.counting.asked import Asked, Judged
 from verify.counting.tasks import SELECTIVE, Task
-from verify.tasks.recurrent.selective import Selective
-from verify.tasks.recurrent.task import Homogeneous
 
 if TYPE_CHECKING:
     from constructions.recurrent.stacked import StackedModel
@@ -44,6 +42,8 @@ def judged(asked: Asked) -> Judged:
     if asked.weights is None and asked.model in ("rnn", "lstm", *TABLES) and asked.task.name in SELECTIVE:
         return selective_counter(asked)
     if asked.weights is None:
+        from verify.tasks.recurrent.task import Homogeneous
+
         model, claim = built(asked)
         return Judged(Homogeneous(model, asked.task, asked.length, claim, by_length=asked.by_length), as_bytes(model))
     return loaded(asked, is_stacked)
@@ -72,6 +72,8 @@ def loaded(asked: Asked, is_stacked: bool) -> Judged:
     from constructions.recurrent import gated as gated_modules
     from constructions.recurrent import model as cells
     from constructions.recurrent import stacked
+    from verify.tasks.recurrent.selective import Selective
+    from verify.tasks.recurrent.task import Homogeneous
 
     model: cells.RecurrentModel | gated_modules.GatedModel
     if is_stacked:
@@ -248,6 +250,8 @@ def decays_of_types(asked: Asked) -> ModelArrays:
 
 def selective_counter(asked: Asked) -> Judged:
     """Thermometers of tanh units, rings of ReLUs for counts modulo m, units that add and hold, or decays."""
+    from verify.tasks.recurrent.selective import Selective
+
     task, dtype = asked.task, asked.dtype
     assert task.K is not None
     wanted: str | None = None

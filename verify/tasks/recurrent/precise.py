@@ -135,7 +135,8 @@ def bounds(gaps: Sequence[tuple[arb, int]]) -> tuple[float, float, int | None]:
 
     None for whose it is where the balls of two differences overlap, so that either may be the least.
     """
-    low = min((float_below(gap) for gap, _ in gaps), default=1.0)
+    nearest = min((gap for gap, _ in gaps), key=float, default=arb(1))
+    low = min(float_below(gap) for gap in (nearest, *(gap for gap, _ in gaps if not gap > nearest)))
     wrong = [(gap, other) for gap, other in gaps if gap <= 0]
     if not wrong:
         return low, float("inf"), None

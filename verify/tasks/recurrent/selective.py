@@ -30,10 +30,9 @@ from verify.frame.decide import (
     first_in_order,
     is_wrong_in_its_ball,
 )
-from verify.tasks.recurrent import gated, held, lines, merged, separate, sets
+from verify.tasks.recurrent import gated, held
 from verify.tasks.recurrent.assumed import assumptions
 from verify.tasks.recurrent.blocks import BlockProof, Rings, Thermometer
-from verify.tasks.recurrent.counted import CountedStrings
 from verify.tasks.recurrent.judged import check_recurrent
 from verify.tasks.recurrent.kinds import has_cells, is_gated
 from verify.tasks.recurrent.looked import DRAWN, one_run, with_drawn
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     import torch
 
     from verify.tasks.recurrent.kinds import AnyModel, AnyModule
+    from verify.tasks.recurrent.sets import Trained
 
 ARGUMENT = "block invariants: each token maps the units of each type from one count's box into the next one's"
 ARGUMENT_HELD = "each unit adds at its type's tokens and holds at others: what it is lies between two known numbers"
@@ -138,6 +138,8 @@ class Selective:
 
     def _counted(self, model: AnyModel, length: int, reading: Reading, effort: Effort) -> Finding:
         """Gated decays up to a length, by counts; where that stays open as any network."""
+        from verify.tasks.recurrent.counted import CountedStrings
+
         counted = CountedStrings.of(model, self.which, self._at(reading))
         proof = counted.prove(length, effort.deadline(1 / 4))
         if proof.reason is None:
@@ -161,6 +163,8 @@ class Selective:
 
     def _trained(self, reading: Reading, effort: Effort) -> Finding:
         """A network of any shape: a wrong string, sets of states that close, or all strings up to a length."""
+        from verify.tasks.recurrent import lines, merged, sets
+
         at = self._at(reading)
         third, half, most, nearly, all_of_it = (effort.deadline(share) for share in (1 / 3, 1 / 2, 2 / 3, 5 / 6, 1))
         trained = sets.Trained(self._network(at), self.which, at)
@@ -194,10 +198,12 @@ class Selective:
         reason = f"right up to length {right_to}; {proof.reason}"
         return Finding.open(ARGUMENT_STRINGS, reason, extra={"right_to": right_to})
 
-    def _wrong(self, trained: sets.Trained, string: tuple[int, ...] | None, until: Deadline) -> Finding | None:
+    def _wrong(self, trained: Trained, string: tuple[int, ...] | None, until: Deadline) -> Finding | None:
         """A string that is wrong in floats, if it is in real arithmetic."""
         if string is None:
             return None
+        from verify.tasks.recurrent import sets
+
         right = self.which.answers(string)[-1]
         assert right is not None
         margin, predicted = sets.gap(trained.net, string, right)
@@ -264,6 +270,8 @@ class Selective:
         C = self.which.C
         if is_plain and net.activation == "tanh" and self.which.m is None and C and net.hidden == 2 * self.K * C + 1:
             return ARGUMENT, Thermometer(net, self.K, C, at).prove()
+        from verify.tasks.recurrent import separate
+
         return ARGUMENT_SEPARATE, separate.prove(net, self.which, at, effort.deadline(1 / 3))
 
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:

@@ -21,7 +21,7 @@ from verify.counting.tasks import LARGEST, Task
 from verify.frame.certificate import Verdict
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
-from verify.tasks.recurrent import exact, gated, rotation, rounded, turned
+from verify.tasks.recurrent import exact, gated
 from verify.tasks.recurrent.assumed import assumptions
 from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.gated import formula, neurons
@@ -187,6 +187,8 @@ class Homogeneous:
 
     def _rotated(self, reading: Reading, effort: Effort) -> Finding:
         """In closed form, at any length; in a format by tubes and single runs."""
+        from verify.tasks.recurrent import rotation, turned
+
         model, m = self.model, self.which.m
         if m is None:
             raise BadInput(f"task={self.which.name}: a rotation is decided on --task modular.")
@@ -215,6 +217,8 @@ class Homogeneous:
     def _gated(self, model: AnyModel, reading: Reading, effort: Effort) -> Finding:
         """In balls, token by token, and as an orbit where that is long."""
         if isinstance(reading, Rounded):
+            from verify.tasks.recurrent import rounded
+
             at = RoundedArithmetic.of(reading.format, reading.accumulate)
             net, run = gated.network(model, at), gated.network(gated.stored_in(model, at.stored))
             return self._over_lines(
@@ -237,6 +241,8 @@ class Homogeneous:
             return self._over_lines(lambda line, n, own: exact.run(model, line, n, own.budget), reading, effort)
         net = network_of(model)
         if isinstance(reading, Rounded):
+            from verify.tasks.recurrent import rounded
+
             at = RoundedArithmetic.of(reading.format, reading.accumulate)
             near = net.rounded(at.stored)
 
@@ -268,17 +274,17 @@ class Homogeneous:
 
     def _line(self, tokens: tuple[int, ...]) -> OrbitQuestion:
         """The line that starts so, its last token for ever."""
+        if self.which.m is not None:
+            m = self.which.m
+            return OrbitQuestion((), self._read(tokens[:1])[0], lambda t: (t - 1) % m, m)
         same = len(tokens)
         while same > 1 and tokens[same - 2] == tokens[-1]:
             same -= 1
         if self.longest is not None:
             answers = self.which.answers(tokens)
             leading, last = self._read(tokens[: same - 1]), self._read(tokens[-1:])[0]
-            settled = 0 if self.which.m is not None else len(tokens)  # answers that grow do not repeat
-            return OrbitQuestion(leading, last, lambda t: int(answers[t - 1] or 0), self.which.m or 1, settled)
-        if self.which.m is not None:
-            m = self.which.m
-            return OrbitQuestion((), self._read(tokens)[0], lambda t: (t - 1) % m, m)
+            settled = len(tokens)  # answers that grow do not repeat
+            return OrbitQuestion(leading, last, lambda t: int(answers[t - 1] or 0), 1, settled)
         return OrbitQuestion((), self._read(tokens)[0], lambda t: int(t == 1), 1, 1)
 
     def _read(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
