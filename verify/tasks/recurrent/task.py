@@ -225,9 +225,11 @@ class Homogeneous:
                 lambda line, n, own: rounded.decided(net, run, line, n, at, own.budget), reading, effort
             )
 
+        known = gated.GatedBalls.of(model)
+
         def decided(line: OrbitQuestion, length: int | None, effort: Effort) -> OrbitOutcome:
             until = effort.deadline()
-            found = gated.run(model, line, length, effort.budget)
+            found = gated.run(known, line, length, effort.budget)
             if found is not None:
                 return found
             return in_time(gated.network(model), line, length, effort.left(until))
