@@ -62,7 +62,7 @@ def decays(*, kind: str, m: int, s: int, N: int, types: int = 1, dtype: torch.dt
     [[0, 0, 1, 2, 1, 0]]
     """
     rates = np.tile(diagonal.rates_of(m, s, N), (types, types))
-    own: Array = np.kron(np.eye(types), np.ones(s))
+    own = np.kron(np.eye(types), np.ones(s)).astype(np.float64)
     made = cell(kind, np.where(own > 0, rates, 1.0), own * (1 - rates), own, name_of(dtype))
     keep, add, _ = (table[0, :s] for table in tables(kind, made, name_of(dtype)))
     h = add * (1 - keep ** np.arange(1, N + 1)[:, None]) / (1 - keep)

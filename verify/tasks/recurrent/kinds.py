@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from constructions.model_arrays import ModelArrays
@@ -30,6 +31,20 @@ def stored(model: AnyModel) -> dict[str, Array]:
     """
     weights = model.weights if isinstance(model, ModelArrays) else model.state_dict()
     return {name: finite(name, value) for name, value in weights.items()}
+
+
+def module_of(model: AnyModel) -> AnyModule:
+    """The module of a model, made of its arrays where it is not made yet.
+
+    >>> from constructions.recurrent.counters_arrays import ring
+    >>> module_of(ring(m=3)).hidden
+    3
+    """
+    if not isinstance(model, ModelArrays):
+        return model
+    place, name = str(class_of(model)).split(":")
+    kind: type[AnyModule] = getattr(import_module(place), name)
+    return model.made(kind)
 
 
 def class_of(model: AnyModel) -> str | None:

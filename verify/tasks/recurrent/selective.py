@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from constructions.errors import BadInput
-from constructions.model_arrays import ModelArrays, module_of, name_of
+from constructions.model_arrays import ModelArrays, name_of
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
@@ -34,14 +34,14 @@ from verify.tasks.recurrent import gated, held
 from verify.tasks.recurrent.assumed import assumptions
 from verify.tasks.recurrent.blocks import BlockProof, Rings, Thermometer
 from verify.tasks.recurrent.judged import check_recurrent
-from verify.tasks.recurrent.kinds import has_cells, is_gated
+from verify.tasks.recurrent.kinds import has_cells, is_gated, module_of
 from verify.tasks.recurrent.looked import DRAWN, one_run, with_drawn
 from verify.tasks.recurrent.network import Network
 
 if TYPE_CHECKING:
     import torch
 
-    from verify.tasks.recurrent.kinds import AnyModel, AnyModule
+    from verify.tasks.recurrent.kinds import AnyModel
     from verify.tasks.recurrent.sets import Trained
 
 ARGUMENT = "block invariants: each token maps the units of each type from one count's box into the next one's"
@@ -223,8 +223,7 @@ class Selective:
         C = self.which.C
         if not held.fits(self.model) or self.which.m is not None or C is None:
             raise BadInput("length=all: infinitely many inputs cannot all be run. Give a length.")
-        module: AnyModule = module_of(self.model)
-        margin, reason = held.BitByBit(module, C).prove()
+        margin, reason = held.BitByBit(module_of(self.model), C).prove()
         if margin is None:
             return Finding.open(ARGUMENT_HELD, str(reason))
         return Finding.proved(ARGUMENT_HELD, margin)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from constructions.errors import BadInput
-from constructions.model_arrays import ModelArrays, module_of, name_of
+from constructions.model_arrays import ModelArrays, name_of
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
@@ -27,7 +27,7 @@ from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.gated import formula, neurons
 from verify.tasks.recurrent.invariant import as_json
 from verify.tasks.recurrent.judged import check_recurrent
-from verify.tasks.recurrent.kinds import has_cells, is_gated, is_linear, is_rotation
+from verify.tasks.recurrent.kinds import has_cells, is_gated, is_linear, is_rotation, module_of
 from verify.tasks.recurrent.looked import DRAWN, logits_at_end, one_run, with_drawn
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.precise import answers
@@ -36,7 +36,7 @@ from verify.tasks.recurrent.proof import ARGUMENT_FOR_EVER, OrbitOutcome, OrbitQ
 if TYPE_CHECKING:
     import torch
 
-    from verify.tasks.recurrent.kinds import AnyModel, AnyModule
+    from verify.tasks.recurrent.kinds import AnyModel
 
 ARGUMENT_FINITE = "ellipsoids round the states of every step"
 ARGUMENT_PRECISE = "balls of {} bits round the state after every token"
@@ -380,8 +380,7 @@ class Homogeneous:
         from verify.tasks.recurrent.repeated import run_for_ever  # loads torch, which runs
 
         steps = None if self.longest is None else len(tokens)
-        module: AnyModule = module_of(self.model)
-        ran = run_for_ever(module, self._line(tokens), effort.budget, steps)
+        ran = run_for_ever(module_of(self.model), self._line(tokens), effort.budget, steps)
         if ran.wrong_at is not None:
             case = self._case(tokens, ran.wrong_at, ran.predicted) | {"is_first": True}
             failure = Failure(case, ran.margin if np.isfinite(ran.margin) else None)
