@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from constructions.errors import BadInput
 from constructions.model_arrays import ModelArrays
 from constructions.recurrent.arrays import CELLS
-from verify.frame import unmade
+from verify.frame.unmade import check_judged
 from verify.tasks.recurrent.kinds import class_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def check_recurrent(model: nn.Module | ModelArrays) -> None:
     if isinstance(model, ModelArrays):
         assert name is not None
         return
-    unmade.check_judged(model, name or CELLS)
+    check_judged(model, name or CELLS)
     if name != CELLS:
         return
     cell = found.cell
