@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -42,8 +43,9 @@ class LayerArrays(SimpleNamespace):
 class ModelArrays:
     """The weights of a module that is not made yet, by their names in its state dict: float64, of numbers of the dtype.
 
-    `made_by` names the module's class, `arguments` are what it is made with. Weights, those of a layer under `blocks`,
-    `arguments` and `facts`, what the class says of a module, are attributes; any other attribute is the module's.
+    `made_by` names the module's class, or a method of it that makes a zero one, `arguments` are what it is made with.
+    Weights, those of a layer under `blocks`, `arguments` and `facts`, what the class says of a module, are attributes;
+    any other attribute is the module's.
 
     >>> from constructions.parity_arrays import sawtooth
     >>> model = sawtooth(T=2, L=2)
@@ -111,7 +113,7 @@ class ModelArrays:
 
         module, name = self.made_by.split(":")
         dtype: torch.dtype = getattr(torch, self.dtype)
-        made: nn.Module = getattr(import_module(module), name)(**self.arguments, dtype=dtype)
+        made: nn.Module = attrgetter(name)(import_module(module))(**self.arguments, dtype=dtype)
         with torch.no_grad():
             for path, parameter in made.named_parameters():
                 parameter.copy_(torch.from_numpy(self.weights[path]))
@@ -155,7 +157,7 @@ def rounded_to(dtype: str, values: NDArray[Any] | float) -> Array:
     return x.astype(np.float64)
 
 
-def file_of(model: ModelArrays, buffers: Mapping[str, bool | float]) -> bytes:
+def file_of(model: ModelArrays, buffers: Mapping[str, bool | float], metadata: dict[str, str] | None = None) -> bytes:
     """The safetensors file of the module's state dict: the weights in their dtype, and buffers of one number each.
 
     >>> from safetensors.torch import save
@@ -167,12 +169,13 @@ def file_of(model: ModelArrays, buffers: Mapping[str, bool | float]) -> bytes:
     if model.dtype == "bfloat16":  # which numpy does not have
         from safetensors.torch import save as save_tensors
 
-        return save_tensors(dict(model.module.state_dict()))
+        return save_tensors(dict(model.module.state_dict()), metadata=metadata)
     from safetensors.numpy import save
 
     return save(
-        {name: x.astype(model.dtype) for name, x in model.weights.items()}
-        | {name: np.asarray(x) for name, x in buffers.items()}
+        {name: x.astype(model.dtype, order="C") for name, x in model.weights.items()}
+        | {name: np.asarray(x) for name, x in buffers.items()},
+        metadata=metadata,
     )
 
 

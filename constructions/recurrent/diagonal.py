@@ -1,99 +1,11 @@
-"""Diagonal state spaces that count modulo m as far as their width can: positive decays, and one rotation (S4)."""
+"""Diagonal state spaces that count modulo m, the weights of diagonal_arrays as modules."""
 
-from __future__ import annotations
-
-import json
-from fractions import Fraction
-from math import pi
-from pathlib import Path
-
-import numpy as np
-import torch
-
-from constructions.errors import BadInput, NotKnown
-from constructions.recurrent.counters import check
+from constructions.recurrent import diagonal_arrays as arrays
+from constructions.recurrent.arrays import modules
+from constructions.recurrent.diagonal_arrays import PI as PI
+from constructions.recurrent.diagonal_arrays import readout as readout
+from constructions.recurrent.diagonal_arrays import stored_rates as stored_rates
 from constructions.recurrent.linear import LinearModel, RotationModel
 
-STORED = Path(__file__).with_name("decays.json")
-PARTS = 256  # rates are multiples of 1/256
-PI = Fraction(pi) + Fraction(1.2246467991473532e-16)  # within 1e-32, as a float64 next to 2 pi/m asks for
-EARLY = 0.9375  # how much of its sector a state starts before the middle, of half of it
-
-
-def stored_rates() -> dict[tuple[int, int], list[float]]:
-    """The rates for a modulus and a width, found by search.
-
-    >>> len(stored_rates()[4, 3])
-    3
-    """
-    found = json.loads(STORED.read_text(encoding="utf-8"))
-    return {(int(m), int(s)): [k / PARTS for k in rates] for key, rates in found.items() for m, s in [key.split()]}
-
-
-def decays(*, m: int, s: int, N: int, dtype: torch.dtype = torch.float64) -> LinearModel:
-    """Builds s states h_i' = a_i h_i + 1 - a_i with positive rates, and a readout that counts modulo m to N.
-
-    Claim: C-R13 (ours). The readout solves a linear program: the largest least margin at lengths 1..N, of which
-    `bounds.recurrent.decays` is the most.
-    Raises: BadInput for lengths that do not determine a readout of s states; NotKnown for sizes that are not stored.
-
-    >>> decays(m=4, s=3, N=8)(torch.zeros(1, 8, dtype=torch.long)).argmax(-1).tolist()
-    [[0, 1, 2, 3, 0, 1, 2, 3]]
-    """
-    check(m)
-    if s >= N:
-        raise BadInput(f"N={N}: must be at least s + 1 = {s + 1}, as many lengths as a logit has coefficients")
-    stored = stored_rates()
-    if (m, s) not in stored:
-        known = sorted({width for modulus, width in stored if modulus == m})
-        raise NotKnown(f"--d {s}: rates are known for modulus={m} with d in {known or 'no size'}")
-    rates = np.array(stored[m, s])
-    h = 1 - rates ** np.arange(1, N + 1)[:, None]
-    V = readout(np.concatenate([np.ones((N, 1)), h], axis=1), m)
-    A, B = torch.diag(torch.tensor(rates)), torch.tensor(1 - rates)
-    return LinearModel("decay", *(torch.as_tensor(x).to(dtype) for x in (A, B, V[:, 1:].copy(), V[:, 0].copy())))
-
-
-def readout(features: np.ndarray, m: int) -> np.ndarray:
-    """The logits' coefficients (m, k), for which class (t - 1) mod m wins by the most at all rows t of (N, k).
-
-    >>> times = np.array([[1.0, 0.5**t] for t in range(3)])
-    >>> (times @ readout(times, 3).T).argmax(1).tolist()
-    [0, 1, 2]
-    """
-    from scipy.optimize import linprog  # which takes as long to load as all the rest
-
-    N, k = features.shape
-    Q, R = np.linalg.qr(features)
-    A = np.zeros((N * (m - 1), m * k + 1))
-    A[:, -1] = 1
-    pairs = [(t, j) for t in range(N) for j in range(m) if j != t % m]
-    for row, (t, j) in enumerate(pairs):
-        A[row, (t % m) * k : (t % m + 1) * k] = -Q[t]
-        A[row, j * k : (j + 1) * k] = Q[t]
-    cost = np.zeros(m * k + 1)
-    cost[-1] = -1
-    found = linprog(cost, A_ub=A, b_ub=np.zeros(len(A)), bounds=[(-1, 1)] * (m * k) + [(None, 1)], method="highs")
-    coefficients: np.ndarray = np.linalg.solve(R, found.x[:-1].reshape(m, k).T).T
-    return coefficients
-
-
-def rotation(*, m: int, dtype: torch.dtype = torch.float64) -> RotationModel:
-    """Builds one complex state h' = e^(i omega) h + 1 with the stored omega nearest to 2 pi/m.
-
-    Claim: C-R14 (ours). The state runs on a circle; a class reads the arc of 2 pi/m in which its states start early, so
-    that the error of omega drives them through most of it before they leave.
-
-    >>> rotation(m=10)(torch.zeros(1, 12, dtype=torch.long)).argmax(-1).tolist()
-    [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]]
-    """
-    check(m)
-    omega = torch.tensor(2 * pi / m, dtype=dtype)
-    exact = float(omega)
-    centre = 1 / (1 - np.exp(1j * exact))
-    drift = 1 if m * Fraction(exact) > 2 * PI else -1
-    turned = np.exp(1j * (2 * pi / m * np.arange(1, m + 1) + drift * EARLY * pi / m))
-    p = -centre * turned  # the middle of each class's arc, from the centre
-    V = np.stack([p.real, p.imag], axis=1)
-    b = -(V @ [centre.real, centre.imag])
-    return RotationModel(omega[None], *(torch.as_tensor(x).to(dtype) for x in (V, b)))
+decays = modules(arrays.decays, LinearModel)
+rotation = modules(arrays.rotation, RotationModel)

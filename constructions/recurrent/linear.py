@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from constructions.files import state_bytes
-from constructions.recurrent.model import METADATA_KEY
+from constructions.recurrent.arrays import METADATA_KEY
 
 
 class LinearCell(nn.Module):
@@ -65,6 +65,12 @@ class LinearModel(OneTokenModel):
         super().__init__(LinearCell(A, B), V, b)
         self.kind, self.hidden = kind, len(B)
 
+    @classmethod
+    def zeros(cls, *, kind: str, hidden: int, classes: int, dtype: torch.dtype) -> LinearModel:
+        """A model of these sizes whose numbers are all 0."""
+        shapes = ((hidden, hidden), (hidden,), (classes, hidden), (classes,))
+        return cls(kind, *(torch.zeros(shape, dtype=dtype) for shape in shapes))
+
 
 class RotationCell(nn.Module):
     """h' = e^(i omega) h + 1 for each complex state, as its real and imaginary parts."""
@@ -95,6 +101,13 @@ class RotationModel(OneTokenModel):
     def __init__(self, omega: Tensor, V: Tensor, b: Tensor) -> None:
         super().__init__(RotationCell(omega), V, b)
         self.hidden = len(omega)
+
+    @classmethod
+    def zeros(cls, *, kind: str, hidden: int, classes: int, dtype: torch.dtype) -> RotationModel:
+        """A model of these sizes whose numbers are all 0."""
+        assert kind == cls.kind
+        shapes = ((hidden,), (classes, 2 * hidden), (classes,))
+        return cls(*(torch.zeros(shape, dtype=dtype) for shape in shapes))
 
 
 def as_bytes(model: LinearModel | RotationModel) -> bytes:

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from constructions.errors import BadInput, shown
 from constructions.files import check_stated, read_tensors, state_bytes
 from constructions.layouts import likeness
+from constructions.recurrent.arrays import ACTIVATIONS as ACTIVATIONS
+from constructions.recurrent.arrays import KINDS as KINDS
+from constructions.recurrent.arrays import METADATA_KEY as METADATA_KEY
 
-METADATA_KEY = "weightproof"
 OF_CELL = re.compile(r"(?:(.*)\.)?((?:weight|bias)_(?:ih|hh))$")
-KINDS = {"rnn": 1, "gru": 3, "lstm": 4}  # rows of weight_hh for each hidden unit
-ACTIVATIONS = ("tanh", "relu")
 PART = re.compile(r"(?:(.*)\.)?(weight|bias)_(ih|hh)_l(\d+)$")
 HOW_TO_SAVE = "Save the state dict of a module with one nn.RNN, nn.GRU or nn.LSTM and one nn.Linear"
 MOST_STATE = 1024

@@ -1,9 +1,11 @@
 """exp, erf, sine and cosine against python-flint, at random points and where they are hardest."""
 
+import numpy as np
 import pytest
 import torch
 from flint import arb, ctx
 
+from verify.arithmetic import polynomials
 from verify.arithmetic.slack import LOST
 from verify.engine import elementary as el
 
@@ -46,3 +48,9 @@ def test_beyond_the_range_nothing_is_said():
     assert torch.isnan(el.sine(torch.tensor([2.0**21, torch.nan, torch.inf], dtype=torch.float64))).all()
     assert torch.isnan(el.erf(torch.tensor([torch.nan], dtype=torch.float64))).all()
     assert el.exp(torch.tensor([-torch.inf, -800.0], dtype=torch.float64)).tolist() == [0.0, 0.0]
+
+
+def test_exp_of_arrays_is_that_of_tensors():
+    x = torch.cat([spread(-700, 700), EDGES, torch.tensor([700.0, -700.0], dtype=torch.float64)])
+    assert polynomials.exp(x.numpy()).tobytes() == el.exp(x).numpy().tobytes()
+    assert np.isnan(polynomials.exp(np.array([701.0, -701.0, np.nan, np.inf, -np.inf]))).all()

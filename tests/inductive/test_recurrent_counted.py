@@ -151,7 +151,7 @@ def random_model(kind, seed, *, has_layer, K=2, d=3, p=4, classes=3):
     """Random numbers, negative decays of S4 among them, and many neurons that may be on or off."""
     torch.manual_seed(seed)
     shapes = {"s4": [(d,), (K, d), (d,)], "mamba": [(d,), *[(K, d)] * 3], "rwkv": [(K, d)] * 4}[kind]
-    cell = gated.TABLES[kind][0](*(torch.randn(shape, dtype=torch.float64) for shape in shapes))
+    cell = gated.CELLS[kind](*(torch.randn(shape, dtype=torch.float64) for shape in shapes))
     layer = gated.PositionWise(torch.randn(p, d).double(), torch.randn(K, p).double()) if has_layer else None
     V, b = torch.randn(classes, p if has_layer else d).double(), torch.randn(classes).double()
     return gated.GatedModel(cell, V, b, layer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from unittest import mock
 
 import mpmath
+import numpy as np
 import pytest
 import torch
 from flint import arb
@@ -157,3 +158,16 @@ def test_no_class_is_said_where_either_of_two_may_be_the_largest():
     assert precise.bounds([near, far])[2] is None and precise.bounds([near, (arb(-0.5, 0.1), 2)])[2] == 0
     assert precise.bounds([near])[2] == 0 and precise.bounds([(arb(-1), 0), (arb(-1), 2)])[2] in (0, 2)
     assert precise.bounds([near, (arb(3), 2)])[2] == 0 and precise.bounds([(arb(3), 2)])[2] is None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_closest_differences_bound_all(seed):
+    """Wide balls, many of which overlap: what is left out never has the least difference."""
+    rng = np.random.default_rng(seed)
+    logits = [arb(*map(float, pair)) for pair in np.stack([rng.normal(size=9), rng.random(9) ** 3], axis=1)]
+    logits[0] = logits[0] + 4 * (seed % 2)
+    gaps = [(logits[0] - x, other) for other, x in enumerate(logits) if other]
+    found, due = (precise.bounds(some) for some in (precise.closest(logits, 0), gaps))
+    lowest = min(float((logits[0].lower() - x.upper()).mid()) for x in logits[1:])
+    assert found[:2] == due[:2] and abs(found[0] - lowest) < 1e-6
+    assert due[2] in (None, found[2])  # which logit is the largest is known where the right one's error is left out

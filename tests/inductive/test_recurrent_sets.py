@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from constructions.recurrent import selective
-from constructions.recurrent.counters import zeroed
 from constructions.recurrent.model import RecurrentModel, load
 from tests.clocks import ENDLESS
 from tests.command import as_json, run
@@ -145,8 +144,10 @@ def test_built_thermometers_close_as_well_and_formats_widen():
 def test_numbers_that_underflow_are_not_told_apart():
     layers, H = 18, 28
     model = RecurrentModel("rnn", hidden=H, classes=2, inputs=2, layers=layers, activation="relu", dtype=torch.float64)
-    cell, scales = zeroed(model), [2.0**-60] * (layers - 1) + [2.0**-54]
+    cell, scales = dict(model.cell.named_parameters()), [2.0**-60] * (layers - 1) + [2.0**-54]
     with torch.no_grad():
+        for value in model.parameters():
+            value.zero_()
         cell["weight_ih_l0"][:] = scales[0] * torch.tensor([[8.0]] * (H - 1) + [[47.0]])
         for k in range(1, layers):
             cell[f"weight_ih_l{k}"][:] = scales[k] * torch.eye(H)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
-from constructions.recurrent.gated import GatedModel
-from constructions.recurrent.linear import LinearModel, RotationModel
-from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.contract import STORED, rounding
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Rounded
 from verify.arithmetic.torch_settings import assumed
+from verify.tasks.recurrent.kinds import has_cells, is_rotation
 
-AnyModel = RecurrentModel | LinearModel | RotationModel | GatedModel
+if TYPE_CHECKING:
+    from verify.tasks.recurrent.kinds import AnyModel
+
 FUNCTIONS = {
     "gru": "tanh and sigmoid are within 2 units in the last place of their value",
     "lstm": "tanh and sigmoid are within 2 units in the last place of their value",
@@ -24,13 +24,14 @@ FUNCTIONS = {
 def functions(model: AnyModel) -> tuple[str, ...]:
     """How far the elementary functions of a network's cells may be off; nothing where it has none.
 
-    >>> functions(RecurrentModel("rnn", hidden=1, classes=2))
+    >>> from constructions.recurrent.counters_arrays import cycle
+    >>> functions(cycle(m=3))
     ('tanh is within 2 units in the last place of its value',)
     """
-    if isinstance(model, RecurrentModel) and model.kind == "rnn":
+    if has_cells(model) and model.kind == "rnn":
         is_tanh = model.activation == "tanh"
         return ("tanh is within 2 units in the last place of its value",) if is_tanh else ()
-    if isinstance(model, RotationModel):
+    if is_rotation(model):
         return ("cos and sin are within 2 units in the last place of their value",)
     return (FUNCTIONS[model.kind],) if model.kind in FUNCTIONS else ()
 
@@ -46,6 +47,8 @@ def assumptions(
     if isinstance(reading, ConstantBits):
         raise BadInput("precision=sN: recurrent networks have no constant-bit reading. Use real, a format, or pN.")
     if isinstance(reading, Kernel):
+        import torch
+
         return network, f"torch {torch.__version__} on {run}", *more, right
     if isinstance(reading, Rounded):
         return (

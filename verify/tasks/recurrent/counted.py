@@ -11,22 +11,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flint import ctx
 
-from constructions.recurrent.gated import GatedModel
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import ENLARGE_LONG, Array
-from verify.arithmetic.stored import finite
 from verify.counting.tasks import Task
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.enclosures import Balls, Off, Roundings, relu
 from verify.tasks.recurrent.gated import BITS, EXACTLY, RoundedTables, in_balls, stored_in
+from verify.tasks.recurrent.kinds import stored
 from verify.tasks.recurrent.network import BallVector, nonzeros
+
+if TYPE_CHECKING:
+    from verify.tasks.recurrent.kinds import AnyModel
 
 MOST_NUMBERS = 1 << 22  # states of all types and counts at one length
 AT_A_TIME = 1 << 21  # differences of rows of the readout
@@ -53,7 +55,7 @@ class CountedStrings:
     at: RoundedArithmetic | None
 
     @classmethod
-    def of(cls, model: GatedModel, task: Task, at: RoundedArithmetic | None) -> CountedStrings:
+    def of(cls, model: AnyModel, task: Task, at: RoundedArithmetic | None) -> CountedStrings:
         """Raises: BadInput for weights that are not finite, or overflow in the format."""
         held = model if at is None else stored_in(model, at.stored)
         with ctx.workprec(BITS):
@@ -63,7 +65,7 @@ class CountedStrings:
             Balls().known(BallVector((), np.stack([x.mid for x in table]), np.stack([x.rad for x in table])))
             for table in rows
         )
-        state = {name: finite(name, value) for name, value in held.state_dict().items()}
+        state = stored(held)
         W, U = state.get("layer.W", np.eye(model.hidden)), state.get("layer.U")
         return cls(keep, add, read, W, U, state["readout.weight"], state["readout.bias"], task, at)
 

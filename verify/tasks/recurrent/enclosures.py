@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 
 import numpy as np
-import torch
 
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import Format
+from verify.arithmetic.polynomials import exp, exp_error
 from verify.arithmetic.slack import ENLARGE, INFLATION, OF_MANY, Array, U, gamma
 from verify.arithmetic.softmax import ULPS
-from verify.engine import elementary
 from verify.tasks.recurrent.network import BallVector
 
 LEAST = 2.0**-100  # radii of sigmoid, tanh and small ReLUs are at least this, so that no product of them underflows
@@ -22,10 +21,10 @@ REACH = 700.0  # beyond it a sigmoid is 0 or 1, off by less than LEAST
 
 def sigmoid(x: Ball) -> Ball:
     """1 / (1 + e^-x): e / (1 + e) is off by exp's error and three roundings; |f'| <= f (1 - f) + |f''| r <= 1/4."""
-    e = elementary.exp(torch.from_numpy(-np.minimum(np.abs(x.mid), REACH))).numpy()
+    e = exp(-np.minimum(np.abs(x.mid), REACH))
     low = e / (1 + e)
     mid = np.where(x.mid >= 0, 1 - low, low)
-    own = elementary.exp_error() * low + 4 * U + LEAST
+    own = exp_error() * low + 4 * U + LEAST
     slope = np.minimum(low * (1 - low) + 2 * own + 0.0963 * x.rad, 0.25)
     rad = np.minimum((own + slope * x.rad) * ENLARGE, 1.0)
     return Ball(np.where(np.isfinite(x.mid), mid, 0.5), np.where(np.isfinite(x.mid), rad, 1.0))

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TypeGuard
+from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
 from flint import fmpq, fmpq_mat
 
-from constructions.recurrent.gated import GatedModel
-from constructions.recurrent.linear import LinearModel, RotationModel
-from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.outward import float_at_least, float_at_most
-from verify.arithmetic.stored import check_finite, matrix
+from verify.arithmetic.stored import matrix
 from verify.frame.clock import Budget
+from verify.tasks.recurrent.kinds import has_cells, is_linear, stored
 from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion
 from verify.tasks.recurrent.steady import MOST_POWER, Steady, Until, kept
+
+if TYPE_CHECKING:
+    from verify.tasks.recurrent.kinds import AnyModel
 
 MOST_BITS = 1 << 12  # of a number of the state: beyond it exact runs are too slow
 MOST_REPEATS = 100_000
@@ -34,21 +35,19 @@ class Exact:
     is_relu: bool
 
     @classmethod
-    def of(cls, model: RecurrentModel | LinearModel) -> Exact:
+    def of(cls, model: AnyModel) -> Exact:
         """Only for linear models and RNNs with one layer of ReLUs.
 
         Raises: BadInput for numbers that are not finite.
         """
-        check_finite(model.state_dict().items())
-        V, b = matrix(model.readout.weight), matrix(model.readout.bias[:, None])
-        if isinstance(model, LinearModel):
-            return cls(matrix(model.cell.A), [matrix(model.cell.B[:, None])], V, b, False)
-        cell = dict(model.cell.named_parameters())
-        given = matrix(cell["bias_ih_l0"][:, None]) + matrix(cell["bias_hh_l0"][:, None])
-        W_x = matrix(cell["weight_ih_l0"])
-        tokens = model.embedding.weight if model.embedding is not None else torch.eye(model.inputs, dtype=model.dtype)
+        w = {name: matrix(x if x.ndim == 2 else x[:, None]) for name, x in stored(model).items()}
+        V, b = w["readout.weight"], w["readout.bias"]
+        if is_linear(model):
+            return cls(w["cell.A"], [w["cell.B"]], V, b, False)
+        given, W_x = w["cell.bias_ih_l0"] + w["cell.bias_hh_l0"], w["cell.weight_ih_l0"]
+        tokens = stored(model).get("embedding.weight", np.eye(model.inputs))
         inputs = [W_x * matrix(row[:, None]) + given for row in tokens]
-        return cls(matrix(cell["weight_hh_l0"]), inputs, V, b, True)
+        return cls(w["cell.weight_hh_l0"], inputs, V, b, True)
 
     def read(self, h: fmpq_mat, token: int) -> fmpq_mat:
         """What the units read in a step."""
@@ -73,13 +72,10 @@ class Exact:
         return found
 
 
-def is_rational(
-    model: RecurrentModel | LinearModel | RotationModel | GatedModel,
-) -> TypeGuard[RecurrentModel | LinearModel]:
+def is_rational(model: AnyModel) -> bool:
     """Whether its steps are rational, so that this file can run it."""
-    if isinstance(model, RotationModel | GatedModel):
-        return False
-    return isinstance(model, LinearModel) or (model.kind == "rnn" and model.activation == "relu" and model.layers == 1)
+    is_relu = has_cells(model) and model.kind == "rnn" and model.activation == "relu" and model.layers == 1
+    return is_linear(model) or is_relu
 
 
 @dataclass
@@ -144,9 +140,7 @@ class Run:
         return None
 
 
-def run(
-    model: RecurrentModel | LinearModel, line: OrbitQuestion, length: int | None, budget: float | Budget
-) -> OrbitOutcome:
+def run(model: AnyModel, line: OrbitQuestion, length: int | None, budget: float | Budget) -> OrbitOutcome:
     """Right after each of 1..length tokens, or at every length (None).
 
     For that a state must come again, or each turn change it steadily.

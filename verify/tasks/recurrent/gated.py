@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import torch
-from flint import arb, ctx
+from flint import arb, arb_mat, ctx
 
 from constructions.errors import BadInput
-from constructions.recurrent.gated import DiagonalCell, GatedModel, MambaCell
+from constructions.model_arrays import ModelArrays
+from constructions.recurrent.arrays import of_gated
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import Format
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.softmax import ULPS
-from verify.arithmetic.stored import finite
 from verify.frame.clock import Budget
+from verify.tasks.recurrent.kinds import is_gated, stored
 from verify.tasks.recurrent.network import Network
-from verify.tasks.recurrent.precise import Followed, bounds
+from verify.tasks.recurrent.precise import Followed, bounds, closest
 from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion, outcome
+
+if TYPE_CHECKING:
+    from verify.tasks.recurrent.kinds import AnyModel
 
 BITS = 400
 LONG = 1000  # tokens; longer lines are taken as orbits, where no neurons come after the decays
@@ -30,17 +32,16 @@ LINEAR = 19  # below it torch's softplus is that of the formula
 Tables = tuple[list[list[arb]], list[list[arb]], list[list[arb]]]
 
 
-def formula(model: GatedModel) -> str:
+def formula(model: AnyModel) -> str:
     """What such a network computes, in a line."""
-    said = "V (r(x) h) + b" if model.layer is None else "V ReLU(W (r(x) h) + U(x)) + b"
+    said = "V (r(x) h) + b" if not neurons(model) else "V ReLU(W (r(x) h) + U(x)) + b"
     return f"h' = f(x) h + a(x) from the state 0, a {model.kind.upper()}-like cell; logits = {said}"
 
 
-def neurons(model: object) -> dict[str, object]:
+def neurons(model: AnyModel) -> dict[str, object]:
     """How many neurons there are after gated decays, as a certificate has it; nothing for other networks."""
-    if not isinstance(model, GatedModel) or model.layer is None:
-        return {}
-    return {"neurons": len(model.layer.W)}
+    W = stored(model).get("layer.W") if is_gated(model) else None
+    return {} if W is None else {"neurons": len(W)}
 
 
 class TableNumbers(Protocol):
@@ -104,29 +105,29 @@ class RoundedTables:
 EXACTLY = ExactTables()
 
 
-def stored_in(model: GatedModel, fmt: Format) -> GatedModel:
+def stored_in(model: AnyModel, fmt: Format) -> ModelArrays:
     """The network with every stored number rounded once.
 
     Raises: BadInput where one of them overflows, or is not finite.
     """
-    found = deepcopy(model).double()
-    for name, value in found.named_parameters():
-        near = torch.from_numpy(rounded(finite(name, value), fmt))
-        if not bool(near.isfinite().all()):
-            raise BadInput(f"precision={fmt.name}: {name} overflows. Use a wider format.")
-        value.data = near
-    return found
+    near = {name: rounded(value, fmt) for name, value in stored(model).items()}
+    if infinite := [name for name, value in near.items() if not np.isfinite(value).all()]:
+        raise BadInput(f"precision={fmt.name}: {infinite[0]} overflows. Use a wider format.")
+    cell, layer = ({name.removeprefix(place): value for name, value in near.items() if name.startswith(place)}
+                   for place in ("cell.", "layer."))  # fmt: skip
+    return of_gated(model.kind, cell, near["readout.weight"], near["readout.bias"], "float64", layer)
 
 
-def in_balls(model: GatedModel, on: TableNumbers = EXACTLY) -> Tables:
+def in_balls(model: AnyModel, on: TableNumbers = EXACTLY) -> Tables:
     """What each token keeps, adds and reads of each state, [token][state], from the stored numbers."""
     cell: dict[str, list[list[arb]]] = {
-        name: [[on.stored(x) for x in row] for row in value.double().reshape(-1, model.hidden).tolist()]
-        for name, value in model.cell.named_parameters()
+        name.removeprefix("cell."): [[on.stored(x) for x in row] for row in value.reshape(-1, model.hidden).tolist()]
+        for name, value in stored(model).items()
+        if name.startswith("cell.")
     }
-    if isinstance(model.cell, DiagonalCell):
+    if model.kind == "s4":
         return cell["a"] * model.inputs, cell["u"], cell["c"] * model.inputs
-    if isinstance(model.cell, MambaCell):
+    if model.kind == "mamba":
         step = [[on.softplus(x) for x in row] for row in cell["delta"]]
         A = [on.exp(x) for x in cell["A"][0]]
         keep = [[on.exp(-on.result(s * a)) for s, a in zip(row, A, strict=True)] for row in step]
@@ -144,35 +145,59 @@ def _relu(x: arb) -> arb:
     return x.max(0)
 
 
-def network(model: GatedModel, at: RoundedArithmetic | None = None) -> Network:
+def network(model: AnyModel, at: RoundedArithmetic | None = None) -> Network:
     """The same cell as the other proofs take it; computed as `at` says, None for real arithmetic."""
     held = model if at is None else stored_in(model, at.stored)
     with ctx.workprec(BITS):
         return Network.of_gated(held, in_balls(held, EXACTLY if at is None else RoundedTables(at)))
 
 
-def run(model: GatedModel, line: OrbitQuestion, length: int | None, budget: float | Budget) -> OrbitOutcome | None:
+@dataclass(frozen=True)
+class GatedBalls:
+    """The numbers of a network in balls: what each token keeps, adds and reads, and the matrices after that.
+
+    Shapes: V (classes, d or p), b (classes, 1); with neurons W (p, d) and for each token U (p, 1).
+    """
+
+    tables: Tables
+    V: arb_mat
+    b: arb_mat
+    W: arb_mat | None
+    U: list[arb_mat]
+
+    @classmethod
+    def of(cls, model: AnyModel) -> GatedBalls:
+        """Raises: BadInput for weights that are not finite, or of a dtype that float64 does not hold."""
+        numbers = stored(model)
+        V, b, W = (numbers.get(name) for name in ("readout.weight", "readout.bias", "layer.W"))
+        assert V is not None and b is not None
+        U = [arb_mat(u[:, None].tolist()) for u in numbers.get("layer.U", ())]
+        with ctx.workprec(BITS):
+            tables = in_balls(model)
+        given = None if W is None else arb_mat(W.tolist())
+        return cls(tables, arb_mat(V.tolist()), arb_mat(b[:, None].tolist()), given, U)
+
+    def step(self, h: list[arb], token: int) -> tuple[list[arb], list[arb]]:
+        """The state after one more token, and the logits there."""
+        keep, add, read = (table[token] for table in self.tables)
+        h = [f * c + a for f, c, a in zip(keep, h, add, strict=True)]
+        y = arb_mat([[r * c] for r, c in zip(read, h, strict=True)])
+        if self.W is not None:
+            y = arb_mat([[_relu(z)] for z in (self.W * y + self.U[token]).entries()])
+        return h, (self.V * y + self.b).entries()
+
+
+def run(known: GatedBalls, line: OrbitQuestion, length: int | None, budget: float | Budget) -> OrbitOutcome | None:
     """Right after each of 1..length tokens? None where the first LONG do not tell, and there are no neurons."""
-    until, most = Budget.of(budget).deadline(), LONG if model.layer is None else MOST_STEPS
+    until, most = Budget.of(budget).deadline(), LONG if known.W is None else MOST_STEPS
     with ctx.workprec(BITS):
-        keep, add, read = in_balls(model)
-        V = [[arb(x) for x in row] for row in model.readout.weight.double().tolist()]
-        b = [arb(x) for x in model.readout.bias.double().tolist()]
-        layer = None if model.layer is None else [part.double().tolist() for part in (model.layer.W, model.layer.U)]
-        h, found = [arb(0)] * model.hidden, Followed()
+        h, found = [arb(0)] * len(known.tables[0][0]), Followed()
         for t in range(1, min(length or most, most) + 1):
-            x = line.at(t - 1)
-            h = [f * c + a for f, c, a in zip(keep[x], h, add[x], strict=True)]
-            y = [r * c for r, c in zip(read[x], h, strict=True)]
-            if layer is not None:
-                y = [_relu(sum((w * z for w, z in zip(row, y, strict=True)), arb(u)))
-                     for row, u in zip(layer[0], layer[1][x], strict=True)]  # fmt: skip
-            logits = [sum((v * z for v, z in zip(row, y, strict=True)), c) for row, c in zip(V, b, strict=True)]
-            right = line.expected(t)
-            if not found.take(t, *bounds([(logits[right] - x, j) for j, x in enumerate(logits) if j != right])):
+            h, logits = known.step(h, line.at(t - 1))
+            if not found.take(t, *bounds(closest(logits, line.expected(t)))):
                 return outcome(found)
             if until.is_up():
                 return outcome(found, f"time is up after {t} tokens")
         if length is not None and length <= most:
             return replace(outcome(found), right_to=None)
-        return None if model.layer is None else outcome(found, "it is right as far as it was followed")
+        return None if known.W is None else outcome(found, "it is right as far as it was followed")

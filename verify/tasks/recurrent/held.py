@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 from flint import arb, ctx
 
-from constructions.recurrent.gated import GatedModel
-from constructions.recurrent.model import RecurrentModel
+from constructions.model_arrays import name_of
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.exact_reals import float_above, float_below
@@ -24,11 +22,16 @@ from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.slack import ENLARGE_LONG, U
 from verify.tasks.recurrent.enclosures import Off, Roundings
 from verify.tasks.recurrent.gated import in_balls
+from verify.tasks.recurrent.kinds import is_gated, stored
 from verify.tasks.recurrent.network import Network, nonzeros
+
+if TYPE_CHECKING:
+    import torch
+
+    from verify.tasks.recurrent.kinds import AnyModel, AnyModule
 
 BITS = 400
 LONGEST = 1 << 64
-KEPT_BITS = {torch.bfloat16: "bfloat16", torch.float16: "float16", torch.float32: "float32", torch.float64: "float64"}
 
 
 class WrongString(NamedTuple):
@@ -46,13 +49,14 @@ class WrongString(NamedTuple):
         return self.n + self.others
 
 
-def fits(model: RecurrentModel | GatedModel) -> bool:
+def fits(model: AnyModel) -> bool:
     """Whether it is of this shape: one unit for each one-hot token, in an LSTM no recurrent weights, and no neurons."""
-    if isinstance(model, GatedModel):
-        return model.hidden == model.inputs > 1 and model.layer is None
-    if model.kind != "lstm" or model.layers != 1 or model.embedding is not None:
+    is_wide, numbers = model.hidden == model.inputs > 1, stored(model)
+    if is_gated(model):
+        return is_wide and "layer.W" not in numbers
+    if model.kind != "lstm" or model.layers != 1 or model.types is not None:
         return False
-    return model.hidden == model.inputs > 1 and not bool(dict(model.cell.named_parameters())["weight_hh_l0"].any())
+    return is_wide and not numbers["cell.weight_hh_l0"].any()
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class Gates:
     squash: Callable[[arb], arb] = arb.tanh
 
     @classmethod
-    def of_gated(cls, model: GatedModel) -> Gates | None:
+    def of_gated(cls, model: AnyModel) -> Gates | None:
         """None where a unit adds or is read at another type's token, or may lose its sign."""
         keep, add, read = in_balls(model)
         K, d = len(keep), len(keep[0])
@@ -95,12 +99,13 @@ def _logistic(x: arb) -> arb:
 class RealBalls:
     """What can be said in real arithmetic, in balls."""
 
-    def __init__(self, model: RecurrentModel | GatedModel, C: int) -> None:
+    def __init__(self, model: AnyModel, C: int) -> None:
         """Raises: ValueError where the network is not of the shape that is decided."""
         self.K, self.C = model.hidden, C
-        self.V = [[arb(x) for x in row] for row in model.readout.weight.double().tolist()]
-        self.b = [arb(x) for x in model.readout.bias.double().tolist()]
-        gates = Gates.of_gated(model) if isinstance(model, GatedModel) else Gates.of(Network.of(model))
+        numbers = stored(model)
+        self.V = [[arb(x) for x in row] for row in numbers["readout.weight"].tolist()]
+        self.b = [arb(x) for x in numbers["readout.bias"].tolist()]
+        gates = Gates.of_gated(model) if is_gated(model) else Gates.of(Network.of(model))
         if gates is None:
             raise ValueError("a unit does not add at the tokens of its type alone")
         self.gates = gates
@@ -191,9 +196,7 @@ class RealBalls:
         return WrongString(i, n, other, others, worst[1], top) if worst[0] < 0 else None
 
 
-def decide_real(
-    model: RecurrentModel | GatedModel, C: int, length: int | None
-) -> tuple[float | None, int, WrongString | None]:
+def decide_real(model: AnyModel, C: int, length: int | None) -> tuple[float | None, int, WrongString | None]:
     """A margin up to the length, or the largest length that is proved and a wrong string not shorter than it."""
     with ctx.workprec(BITS):
         real = RealBalls(model, C)
@@ -210,7 +213,7 @@ def decide_real(
 class BitByBit:
     """torch's own cell, one token at a time: each unit's numbers after 0..C own tokens, as they are computed."""
 
-    model: RecurrentModel | GatedModel
+    model: AnyModule
     C: int
 
     def prove(self) -> tuple[float | None, str | None]:
@@ -220,6 +223,8 @@ class BitByBit:
         each does at that count, whatever the others are. Beyond C a unit is anything up to `_largest`, which it must
         hold too, so that it shows no more than it then does.
         """
+        import torch
+
         K, C, dtype = self.model.hidden, self.C, self.model.dtype
         full = self._largest()
         if full is None:
@@ -250,7 +255,11 @@ class BitByBit:
         What is added is at most a, in an LSTM 1. Nothing is kept more than whole, so that a sum only grows while a is
         at least half a unit in its last place: it stays below 2^(p+1) a + a, and rounds to no more than 2^(p+2) a.
         """
-        fmt, most, read = FORMATS[KEPT_BITS[self.model.dtype]], 1.0, 1.0
+        import torch
+
+        from constructions.recurrent.gated import GatedModel
+
+        fmt, most, read = FORMATS[name_of(self.model.dtype)], 1.0, 1.0
         if isinstance(self.model, GatedModel):
             _, most, read = (float(table.abs().max()) for table in self.model.cell.tables())
         size = most * 2.0 ** (fmt.p + 2)
@@ -258,6 +267,10 @@ class BitByBit:
         return torch.full((self.model.hidden,), size, dtype=self.model.dtype) if is_safe else None
 
     def _step(self, c: torch.Tensor, x: int) -> tuple[torch.Tensor, torch.Tensor]:
+        import torch
+
+        from constructions.recurrent.gated import GatedModel
+
         with torch.no_grad():
             if isinstance(self.model, GatedModel):
                 after, h = self.model.step(c[None], torch.tensor([x]))
@@ -274,7 +287,7 @@ class BitByBit:
         low, high = np.tile(-h, (C, 1)), np.tile(h, (C, 1))
         low[:, x] = high[:, x] = shown[1:]
         box = Ball.between(low, high)
-        at = RoundedArithmetic.of(FORMATS[KEPT_BITS[self.model.dtype]])
+        at = RoundedArithmetic.of(FORMATS[name_of(self.model.dtype)])
         on = Roundings(at)
         d = V[1 : C + 1, None, :] - V[None]  # (C, classes, K)
         value = (d * box.mid[:, None, :]).sum(-1) + b[1 : C + 1, None] - b[None]

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
-from constructions.recurrent.gated import GatedModel
-from constructions.recurrent.linear import LinearModel, RotationModel
-from constructions.recurrent.model import RecurrentModel
-from verify.frame.judged import check_judged
+from constructions.model_arrays import ModelArrays
+from constructions.recurrent.arrays import CELLS
+from verify.frame.unmade import check_judged
+from verify.tasks.recurrent.kinds import class_of
 
-KINDS = (LinearModel, RotationModel, GatedModel)
+if TYPE_CHECKING:
+    from torch import nn
 
 
-def check_recurrent(model: nn.Module) -> None:
+def check_recurrent(model: nn.Module | ModelArrays) -> None:
     """Raises BadInput for a network whose forward pass is not its class's own, or whose cell is another one."""
-    check_judged(model, next((kind for kind in KINDS if isinstance(model, kind)), RecurrentModel))
-    if not isinstance(model, RecurrentModel):
+    found: Any = model
+    name = class_of(found)
+    if isinstance(model, ModelArrays):
+        assert name is not None
         return
-    cell: Any = model.cell
-    is_rnn = isinstance(cell, nn.RNN)
-    said = (model.kind, model.layers, model.hidden, model.inputs, model.activation if is_rnn else None)
+    check_judged(model, name or CELLS)
+    if name != CELLS:
+        return
+    cell = found.cell
+    is_rnn = type(cell).__name__ == "RNN"
+    said = (found.kind, found.layers, found.hidden, found.inputs, found.activation if is_rnn else None)
     runs = (type(cell).__name__.lower(), cell.num_layers, cell.hidden_size, cell.input_size)
     if said != (*runs, cell.nonlinearity if is_rnn else None):
         raise BadInput(f"module: says that it is {said}, and its cell is {runs}. Load the weights anew.")

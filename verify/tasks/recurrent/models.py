@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from bounds.recurrent import decays, one_unit
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
-from constructions.recurrent import counters, diagonal, gated, holding, linear, selective, stacked
-from constructions.recurrent.model import ACTIVATIONS, KINDS, RecurrentModel, as_bytes, load
+from constructions.model_arrays import ModelArrays
+from constructions.recurrent import counters_arrays as counters
+from constructions.recurrent import diagonal_arrays as diagonal
+from constructions.recurrent import gated_arrays as gated
+from constructions.recurrent import holding_arrays as holding
+from constructions.recurrent import selective_arrays as selective
+from constructions.recurrent.arrays import ACTIVATIONS, KINDS, TABLES, as_bytes
 from verify.counting.asked import Asked, Judged
 from verify.counting.tasks import SELECTIVE, Task
-from verify.tasks.recurrent.selective import Selective
-from verify.tasks.recurrent.task import Homogeneous
 
 if TYPE_CHECKING:
+    from constructions.recurrent.stacked import StackedModel
     from verify.module.automaton import Automaton
     from verify.module.recurrent import RecurrentProblem
+    from verify.tasks.recurrent.kinds import AnyModule
 
 NEURONS = "Add --activation relu, for neurons after the recurrence."
-Counter = RecurrentModel | linear.LinearModel | linear.RotationModel | gated.GatedModel
 GATED = ("mamba", "rwkv")
 CELLS = (*KINDS, "mingru")  # which may have layers round them
 
@@ -30,47 +32,72 @@ def judged(asked: Asked) -> Judged:
 
     Raises: ProvedImpossible where no weights can do it, NotKnown where no construction is known, BadInput otherwise.
     """
-    is_of_a_head = asked.weights is not None and asked.model in CELLS and stacked.is_stacked_file(asked.weights)
-    has = ACTIVATIONS if asked.model == "rnn" else ("relu",) if asked.model in gated.TABLES else ()
-    if asked.activation not in (None, *has) and not is_of_a_head:
+    is_stacked = asked.weights is not None and asked.model in CELLS and is_stacked_file(asked.weights)
+    has = ACTIVATIONS if asked.model == "rnn" else ("relu",) if asked.model in TABLES else ()
+    if asked.activation not in (None, *has) and not is_stacked:
         raise BadInput(
             f"--activation {asked.activation}: --model rnn has tanh or relu, s4, mamba, rwkv may have neurons (relu), "
             "others have none; drop it"
         )
-    if asked.weights is None and asked.model in ("rnn", "lstm", *gated.TABLES) and asked.task.name in SELECTIVE:
+    if asked.weights is None and asked.model in ("rnn", "lstm", *TABLES) and asked.task.name in SELECTIVE:
         return selective_counter(asked)
     if asked.weights is None:
+        from verify.tasks.recurrent.task import Homogeneous
+
         model, claim = built(asked)
-        return Judged(Homogeneous(model, asked.task, asked.length, claim, by_length=asked.by_length), bytes_of(model))
-    if asked.model not in (*KINDS, *gated.TABLES):
+        return Judged(Homogeneous(model, asked.task, asked.length, claim, by_length=asked.by_length), as_bytes(model))
+    return loaded(asked, is_stacked)
+
+
+def is_stacked_file(path: str) -> bool:
+    """Whether a file holds a network with layers round its cells."""
+    from constructions.recurrent import stacked
+
+    return stacked.is_stacked_file(path)
+
+
+def loaded(asked: Asked, is_stacked: bool) -> Judged:
+    """The network in a file, which may have layers round its cells, with its task.
+
+    Raises: NotKnown where no proof is known, BadInput for another file or for options of what is built.
+    """
+    assert asked.weights is not None
+    if asked.model not in (*KINDS, *TABLES):
         how = "has a key to_hidden_and_gate.weight" if asked.model == "mingru" else "is built only"
-        raise BadInput(f"--weights: reads {', '.join((*CELLS, *gated.TABLES))}; --model {asked.model} {how}")
+        raise BadInput(f"--weights: reads {', '.join((*CELLS, *TABLES))}; --model {asked.model} {how}")
     if asked.d is not None or asked.layers is not None:
         raise BadInput("--weights: the file holds the numbers; drop --d and --layers")
-    if asked.activation is not None and asked.model in gated.TABLES:
+    if asked.activation is not None and asked.model in TABLES:
         raise BadInput("--weights: the file says whether there are neurons; drop --activation")
-    loaded: RecurrentModel | gated.GatedModel
-    if is_of_a_head:
+    from constructions.recurrent import gated as gated_modules
+    from constructions.recurrent import model as cells
+    from constructions.recurrent import stacked
+    from verify.tasks.recurrent.selective import Selective
+    from verify.tasks.recurrent.task import Homogeneous
+
+    model: cells.RecurrentModel | gated_modules.GatedModel
+    if is_stacked:
         if asked.by_length:
             raise BadInput("--by-length: RNN, LSTM and GRU with one linear readout are followed; drop it")
         whole = stacked.load(asked.weights, kind=asked.model, activation=asked.activation)
         return Judged(as_a_cell(whole, asked.task, asked.length), stacked.as_bytes(whole))
-    if asked.model in gated.TABLES:
-        loaded = gated.load(asked.weights, kind=asked.model)
+    if asked.model in TABLES:
+        model = gated_modules.load(asked.weights, kind=asked.model)
     else:
-        loaded = load(asked.weights, kind=asked.model, activation=asked.activation)
+        model = cells.load(asked.weights, kind=asked.model, activation=asked.activation)
     if asked.task.name in SELECTIVE:
-        return Judged(Selective(loaded, asked.task, asked.length), bytes_of(loaded))
+        return Judged(Selective(model, asked.task, asked.length), bytes_of(model))
     if not asked.task.is_homogeneous:
         raise NotKnown(f"task={asked.task.name}: no proof is known for trained networks on all strings")
-    return Judged(Homogeneous(loaded, asked.task, asked.length, by_length=asked.by_length), bytes_of(loaded))
+    return Judged(Homogeneous(model, asked.task, asked.length, by_length=asked.by_length), bytes_of(model))
 
 
-def as_a_cell(model: stacked.StackedModel, task: Task, length: int | None) -> RecurrentProblem:
+def as_a_cell(model: StackedModel, task: Task, length: int | None) -> RecurrentProblem:
     """A network with a projection, LayerNorm or a head of several layers, as a cell on all strings of a task.
 
     Raises: NotKnown for a task whose inputs are not all strings over its tokens, BadInput for other sizes.
     """
+    from constructions.recurrent.stacked import EPS
     from verify.module.recurrence import Recurrence
     from verify.module.recurrent import RecurrentProblem
 
@@ -92,7 +119,7 @@ def as_a_cell(model: stacked.StackedModel, task: Task, length: int | None) -> Re
     kind = "minGRU" if model.kind == "mingru" else f"torch's {model.kind.upper()}"
     unit = ", tanh units" if model.kind == "rnn" else ""
     assumed = f"{kind} from the state 0{unit}; an input is a string of tokens"
-    eps = f"; LayerNorm's eps is {stacked.EPS:g}" if model.norm is not None else ""
+    eps = f"; LayerNorm's eps is {EPS:g}" if model.norm is not None else ""
     given = Recurrence(model.start, expected(task), task.vocabulary)
     return RecurrentProblem(model, given, task.longest(length), task="inductive", said=said, assumed=(assumed + eps,))
 
@@ -120,33 +147,37 @@ def expected(task: Task) -> Automaton:
     return Automaton(((0,) * task.vocabulary, 0), step, answer)
 
 
-def bytes_of(model: Counter) -> bytes:
-    """The safetensors file of a network."""
-    if isinstance(model, RecurrentModel):
-        return as_bytes(model)
-    return gated.as_bytes(model) if isinstance(model, gated.GatedModel) else linear.as_bytes(model)
+def bytes_of(model: AnyModule) -> bytes:
+    """The safetensors file of a module."""
+    from constructions.recurrent import gated as gated_modules
+    from constructions.recurrent import linear
+    from constructions.recurrent import model as cells
+
+    if isinstance(model, cells.RecurrentModel):
+        return cells.as_bytes(model)
+    return gated_modules.as_bytes(model) if isinstance(model, gated_modules.GatedModel) else linear.as_bytes(model)
 
 
-def built(asked: Asked) -> tuple[Counter, str]:
+def built(asked: Asked) -> tuple[ModelArrays, str]:
     """A construction and the claim that it comes from."""
-    m, d, dtype = asked.task.m, asked.d, getattr(torch, asked.dtype)
+    m, d, dtype = asked.task.m, asked.d, asked.dtype
     if asked.model == "lstm" and asked.task.name == "vanilla" and asked.task.M is not None:
         return holding.counter(N=asked.task.M, dtype=dtype), "C-R11"
     if asked.model == "lstm" and asked.task.name in holding.STARTED:
         return holding.starting(asked.task.name, M=asked.task.M or 0, dtype=dtype), "C-R19"
     if asked.model == "rnn" and asked.activation in ("relu", None) and asked.task.name in counters.ADDED:
         return counters.adder(asked.task.name, M=asked.task.M or 0, dtype=dtype), "C-R12"
-    if asked.model in gated.TABLES and asked.activation is not None and asked.task.name == "modular":
+    if asked.model in TABLES and asked.activation is not None and asked.task.name == "modular":
         return layered(asked), "C-R22"
-    if asked.model in gated.TABLES and asked.activation is not None:
+    if asked.model in TABLES and asked.activation is not None:
         raise NotKnown(f"task={asked.task.name}: no construction is known with neurons; drop --activation")
-    if asked.model in gated.TABLES and asked.task.name in counters.ADDED:
+    if asked.model in TABLES and asked.task.name in counters.ADDED:
         return gated.starting(kind=asked.model, task=asked.task.name, M=asked.task.M or 0, dtype=dtype), "C-R21"
     if asked.task.name != "modular" or m is None:
         raise NotKnown(f"task={asked.task.name}: no construction is known for --model {asked.model}; give --weights")
     counters.check(m)
     if asked.model == "ssm":
-        found: Counter = counters.cyclotomic(m=m, dtype=dtype)
+        found = counters.cyclotomic(m=m, dtype=dtype)
         claim = "C-R7"
     elif asked.model == "rnn" and asked.activation == "relu":
         found, claim = counters.ring(m=m, dtype=dtype), "C-R5"
@@ -185,7 +216,7 @@ def states(m: int, d: int | None, length: int | None) -> int:
     return s
 
 
-def layered(asked: Asked) -> gated.GatedModel:
+def layered(asked: Asked) -> ModelArrays:
     """One state a type, and neurons after the recurrence, which count up to a length."""
     task = asked.task
     if asked.length is None and asked.model in GATED and task.name == "modular":
@@ -196,14 +227,14 @@ def layered(asked: Asked) -> gated.GatedModel:
     most = asked.length if task.C is None else min(task.C, asked.length)
     found = gated.layered(
         kind=asked.model, types=task.K or 1, length=asked.length, max_count=task.C or most, m=task.m,
-        dtype=getattr(torch, asked.dtype),
+        dtype=asked.dtype,
     )  # fmt: skip
     if asked.d not in (None, found.hidden):
         raise NotKnown(f"--d {asked.d}: the construction has {found.hidden} states; leave --d out")
     return found
 
 
-def decays_of_types(asked: Asked) -> gated.GatedModel:
+def decays_of_types(asked: Asked) -> ModelArrays:
     """As few positive decays a type as count it modulo m up to C, with a linear readout."""
     task, s = asked.task, 1
     assert task.m is not None and task.C is not None and task.K is not None
@@ -214,16 +245,16 @@ def decays_of_types(asked: Asked) -> gated.GatedModel:
     if (task.m, s) not in diagonal.stored_rates():
         raise NotKnown(f"--max-count {task.C}: no rates of {s} states are known for modulus={task.m}. {NEURONS}")
     selective.check(task.K, task.K * s)
-    dtype = getattr(torch, asked.dtype)
-    return gated.decays(kind=asked.model, m=task.m, s=s, N=task.C, types=task.K, dtype=dtype)
+    return gated.decays(kind=asked.model, m=task.m, s=s, N=task.C, types=task.K, dtype=asked.dtype)
 
 
 def selective_counter(asked: Asked) -> Judged:
     """Thermometers of tanh units, rings of ReLUs for counts modulo m, units that add and hold, or decays."""
-    task, dtype = asked.task, getattr(torch, asked.dtype)
+    from verify.tasks.recurrent.selective import Selective
+
+    task, dtype = asked.task, asked.dtype
     assert task.K is not None
     wanted: str | None = None
-    model: RecurrentModel | gated.GatedModel
     if asked.model == "lstm" and task.m is not None:
         model, claim = holding.rings(types=task.K, m=task.m, dtype=dtype), "C-R20"
     elif asked.model == "lstm":
@@ -254,10 +285,10 @@ def selective_counter(asked: Asked) -> Judged:
         raise NotKnown(
             f"task={task.name}: the construction has one layer of {model.hidden} units; drop --d and --layers"
         )
-    return Judged(Selective(model, task, asked.length, claim), bytes_of(model))
+    return Judged(Selective(model, task, asked.length, claim), as_bytes(model))
 
 
-def tanh_counter(m: int, d: int | None, length: int | None, dtype: torch.dtype) -> tuple[RecurrentModel, str]:
+def tanh_counter(m: int, d: int | None, length: int | None, dtype: str) -> tuple[ModelArrays, str]:
     """Cycles of two units, or a Johnson counter where so many units are asked for."""
     most = one_unit(m)
     if d == 1 and most is not None:

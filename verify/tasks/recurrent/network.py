@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from flint import arb, ctx
 
 from constructions.errors import BadInput
-from constructions.recurrent.gated import GatedModel
-from constructions.recurrent.linear import LinearModel
-from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.exact_reals import float_above
 from verify.arithmetic.formats import Format
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import Array
-from verify.arithmetic.stored import finite
 from verify.frame.clock import Deadline
+from verify.tasks.recurrent.kinds import stored
+
+if TYPE_CHECKING:
+    from verify.tasks.recurrent.kinds import AnyModel
 
 NEVER = Deadline.never()
 BITS = 128  # of what a sigmoid is multiplied by
@@ -74,9 +74,9 @@ class Network:
     has_more_rows: bool = False  # of zeros in W than the model: what is infinite there is NaN in this network alone
 
     @classmethod
-    def of(cls, model: RecurrentModel) -> Network:
+    def of(cls, model: AnyModel) -> Network:
         """Raises: BadInput for weights that are not finite, or of a dtype that float64 does not hold."""
-        state = {name: finite(name, value) for name, value in model.state_dict().items()}
+        state = stored(model)
         layers = tuple(
             RecurrentLayer(*(state[f"cell.{name}_l{k}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")))
             for k in range(model.layers)
@@ -85,29 +85,29 @@ class Network:
         return cls(model.kind, model.activation, layers, tokens, state["readout.weight"], state["readout.bias"])
 
     @classmethod
-    def of_linear(cls, model: LinearModel) -> Network:
+    def of_linear(cls, model: AnyModel) -> Network:
         """h' = A h + B, as an RNN without an activation and without an input.
 
         Raises: BadInput for weights that are not finite, or of a dtype that float64 does not hold.
         """
-        state = {name: finite(name, value) for name, value in model.state_dict().items()}
+        state = stored(model)
         A, B, V = state["cell.A"], state["cell.B"], state["readout.weight"]
         layer = RecurrentLayer(np.zeros((len(B), 1)), A, np.zeros(len(B)), B)
         return cls("rnn", "none", (layer,), np.zeros((1, 1)), V, state["readout.bias"])
 
     @classmethod
-    def of_gated(cls, model: GatedModel, tables: Sequence[Sequence[Sequence[arb]]]) -> Network:
+    def of_gated(cls, model: AnyModel, tables: Sequence[Sequence[Sequence[arb]]]) -> Network:
         """h' = f(x) h + a(x), and y = r(x) h, or neurons of y, which is read; tables are f, a and r of each token.
 
         All vectors get the length of the longest: further states stay 0, and further neurons are 0.
         """
-        state = {name: finite(name, value) for name, value in model.state_dict().items()}
+        state = stored(model)
         tokens, V, b = np.zeros((model.inputs, 0)), state["readout.weight"], state["readout.bias"]
         size = max(model.hidden, V.shape[1])
         longer = [[[*row, *[arb(0)] * (size - len(row))] for row in table] for table in tables]
         known = tuple(tuple(map(BallVector.of, table)) for table in zip(*longer, strict=True))
         V = _padded(V, len(V), size)
-        if model.layer is None:
+        if "layer.W" not in state:
             return cls("gated", "none", (), tokens, V, b, known)
         U = _padded(state["layer.U"], model.inputs, size)
         W = state["layer.W"]

@@ -130,6 +130,17 @@ class Followed:
         return False
 
 
+def closest(logits: Sequence[arb], right: int) -> list[tuple[arb, int]]:
+    """The differences (right - other, other) to the largest other logit, and to all that are not surely below it.
+
+    >>> [other for _, other in closest([arb(3), arb(1), arb(2), arb(2, 0.5)], 0)]
+    [2, 3]
+    """
+    others = [j for j in range(len(logits)) if j != right]
+    largest = max((logits[j] for j in others), key=float, default=arb(0))
+    return [(logits[right] - logits[j], j) for j in others if not logits[j] < largest]
+
+
 def bounds(gaps: Sequence[tuple[arb, int]]) -> tuple[float, float, int | None]:
     """A lower and an upper bound on the least of differences (right - other, other), and whose it is if it is wrong.
 

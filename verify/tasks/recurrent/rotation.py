@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from flint import acb, arb, ctx, fmpz
 
-from constructions.recurrent.linear import RotationModel
 from verify.arithmetic.exact_reals import float_above, float_below
+from verify.tasks.recurrent.kinds import stored
+
+if TYPE_CHECKING:
+    from verify.tasks.recurrent.kinds import AnyModel
 
 BITS = 400
 
@@ -30,16 +34,17 @@ class Counted:
     wrong_by: float
 
 
-def count(model: RotationModel, m: int, length: int | None = None) -> Counted | None:
+def count(model: AnyModel, m: int, length: int | None = None) -> Counted | None:
     """How far it counts, or up to `length` if that is less; None where some sign is not known."""
     with ctx.workprec(BITS):
         return _count(model, m, length)
 
 
-def _count(model: RotationModel, m: int, length: int | None) -> Counted | None:
-    omega = arb(float(model.cell.omega[0]))
-    V = [[arb(x) for x in row] for row in model.readout.weight.double().tolist()]
-    b = [arb(x) for x in model.readout.bias.double().tolist()]
+def _count(model: AnyModel, m: int, length: int | None) -> Counted | None:
+    numbers = stored(model)
+    omega = arb(float(numbers["cell.omega"][0]))
+    V = [[arb(x) for x in row] for row in numbers["readout.weight"].tolist()]
+    b = [arb(x) for x in numbers["readout.bias"].tolist()]
     turn = acb(0, omega).exp()
     centre = 1 / (1 - turn)
     two_pi = 2 * arb.pi()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from constructions.recurrent.linear import LinearModel
-from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.frame.clock import Budget, Deadline
-from verify.tasks.recurrent import adverse, computed, decays, exact, representable
+from verify.tasks.recurrent import computed, decays, exact, representable
 from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.enclosures import Roundings
 from verify.tasks.recurrent.grid import Boxes
@@ -25,6 +24,9 @@ from verify.tasks.recurrent.proof import (
     for_ever,
     outcome,
 )
+
+if TYPE_CHECKING:
+    from verify.tasks.recurrent.kinds import AnyModel
 
 ARGUMENT_BOXES = "boxes round all computed states, and one that each turn maps into itself"
 ARGUMENT_BOX = "boxes round all computed states of every step"
@@ -244,6 +246,8 @@ def _against(
     known: OrbitOutcome,
 ) -> OrbitOutcome:
     """Refuted by the first run against an answer that is wrong; else what is known."""
+    from verify.tasks.recurrent import adverse  # loads torch, for its derivatives
+
     for found in adverse.runs(net, run, line, length, at, known.right_to or 0, until):
         if found.wrong_at is not None:
             return _refuted(known, found)
@@ -251,7 +255,7 @@ def _against(
 
 
 def in_fractions(
-    model: RecurrentModel | LinearModel,
+    model: AnyModel,
     line: OrbitQuestion,
     length: int | None,
     at: RoundedArithmetic,

@@ -6,13 +6,12 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from constructions.errors import BadInput
-from constructions.recurrent.gated import GatedModel
-from constructions.recurrent.model import RecurrentModel
+from constructions.model_arrays import ModelArrays, name_of
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
@@ -31,12 +30,19 @@ from verify.frame.decide import (
     first_in_order,
     is_wrong_in_its_ball,
 )
-from verify.tasks.recurrent import gated, held, lines, merged, separate, sets
+from verify.tasks.recurrent import gated, held
 from verify.tasks.recurrent.assumed import assumptions
 from verify.tasks.recurrent.blocks import BlockProof, Rings, Thermometer
-from verify.tasks.recurrent.counted import CountedStrings
 from verify.tasks.recurrent.judged import check_recurrent
+from verify.tasks.recurrent.kinds import has_cells, is_gated, module_of
+from verify.tasks.recurrent.looked import DRAWN, one_run, with_drawn
 from verify.tasks.recurrent.network import Network
+
+if TYPE_CHECKING:
+    import torch
+
+    from verify.tasks.recurrent.kinds import AnyModel
+    from verify.tasks.recurrent.sets import Trained
 
 ARGUMENT = "block invariants: each token maps the units of each type from one count's box into the next one's"
 ARGUMENT_HELD = "each unit adds at its type's tokens and holds at others: what it is lies between two known numbers"
@@ -59,7 +65,7 @@ class Selective:
     An input is a string of that length; it is right where every judged position is.
     """
 
-    model: RecurrentModel | GatedModel
+    model: AnyModel
     which: Task
     length: int | None
     claim: str | None = None
@@ -93,7 +99,7 @@ class Selective:
             **gated.neurons(self.model),
             **({"activation": self.model.activation} if self.model.kind == "rnn" else {}),
             "length": "all" if self.length is None else self.length,
-            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "dtype": name_of(self.model.dtype),
         }
 
     def size(self) -> int | None:
@@ -103,7 +109,7 @@ class Selective:
         check_not_accumulated(reading, "selective counting by recurrent networks")
         kind = self.model.kind.upper()
         network = f"torch's {kind} from the state 0, tokens are one-hot; logits = W h + b of the last layer"
-        network = gated.formula(self.model) if isinstance(self.model, GatedModel) else network
+        network = gated.formula(self.model) if is_gated(self.model) else network
         for_ever = ("one token at a time; tanh is at most 1; the readout's sums in any order",)
         more = for_ever if self.length is None else ()
         return assumptions(reading, self.model, network, run="CPU", more=more, right=RIGHT)
@@ -112,12 +118,17 @@ class Selective:
         return {"length": "all" if self.length is None else self.length}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
+        found = self._decided(reading, effort)
+        is_looked_at = isinstance(self.model, ModelArrays) and isinstance(reading, Real)
+        return with_drawn(found, self._drawn()) if is_looked_at else found
+
+    def _decided(self, reading: Reading, effort: Effort) -> Finding:
         if isinstance(reading, Kernel):
             return self._bit_by_bit()
         if isinstance(reading, Real) and held.fits(self.model) and self.which.m is None:
             found = self._held()
             return self._trained(reading, effort) if found is None else found
-        if isinstance(self.model, GatedModel) and self.length is not None:
+        if is_gated(self.model) and self.length is not None:
             return self._counted(self.model, self.length, reading, effort)
         argument, proof = self._proof(reading, effort)
         if proof.reason is not None:
@@ -125,8 +136,10 @@ class Selective:
         fact = "sets_found" if argument is ARGUMENT_SEPARATE else "invariant_found"
         return Finding.proved(argument, proof.margin, extra={fact: proof.facts})
 
-    def _counted(self, model: GatedModel, length: int, reading: Reading, effort: Effort) -> Finding:
+    def _counted(self, model: AnyModel, length: int, reading: Reading, effort: Effort) -> Finding:
         """Gated decays up to a length, by counts; where that stays open as any network."""
+        from verify.tasks.recurrent.counted import CountedStrings
+
         counted = CountedStrings.of(model, self.which, self._at(reading))
         proof = counted.prove(length, effort.deadline(1 / 4))
         if proof.reason is None:
@@ -144,12 +157,14 @@ class Selective:
         return RoundedArithmetic.of(reading.format) if isinstance(reading, Rounded) else None
 
     def _network(self, at: RoundedArithmetic | None) -> Network:
-        if isinstance(self.model, RecurrentModel):
+        if has_cells(self.model):
             return Network.of(self.model) if at is None else Network.of(self.model).rounded(at.stored)
         return gated.network(self.model, at)
 
     def _trained(self, reading: Reading, effort: Effort) -> Finding:
         """A network of any shape: a wrong string, sets of states that close, or all strings up to a length."""
+        from verify.tasks.recurrent import lines, merged, sets
+
         at = self._at(reading)
         third, half, most, nearly, all_of_it = (effort.deadline(share) for share in (1 / 3, 1 / 2, 2 / 3, 5 / 6, 1))
         trained = sets.Trained(self._network(at), self.which, at)
@@ -183,10 +198,12 @@ class Selective:
         reason = f"right up to length {right_to}; {proof.reason}"
         return Finding.open(ARGUMENT_STRINGS, reason, extra={"right_to": right_to})
 
-    def _wrong(self, trained: sets.Trained, string: tuple[int, ...] | None, until: Deadline) -> Finding | None:
+    def _wrong(self, trained: Trained, string: tuple[int, ...] | None, until: Deadline) -> Finding | None:
         """A string that is wrong in floats, if it is in real arithmetic."""
         if string is None:
             return None
+        from verify.tasks.recurrent import sets
+
         right = self.which.answers(string)[-1]
         assert right is not None
         margin, predicted = sets.gap(trained.net, string, right)
@@ -206,7 +223,7 @@ class Selective:
         C = self.which.C
         if not held.fits(self.model) or self.which.m is not None or C is None:
             raise BadInput("length=all: infinitely many inputs cannot all be run. Give a length.")
-        margin, reason = held.BitByBit(self.model, C).prove()
+        margin, reason = held.BitByBit(module_of(self.model), C).prove()
         if margin is None:
             return Finding.open(ARGUMENT_HELD, str(reason))
         return Finding.proved(ARGUMENT_HELD, margin)
@@ -237,7 +254,7 @@ class Selective:
 
     def _proof(self, reading: Reading, effort: Effort) -> tuple[str, BlockProof]:
         """The proof that goes with the network's shape; it is of all lengths, whatever length is asked for."""
-        if isinstance(self.model, GatedModel):
+        if is_gated(self.model):
             return ARGUMENT, BlockProof(None, "no proof is known for a network of this shape")
         net, at, p = Network.of(self.model), None, 53
         if isinstance(reading, Rounded):
@@ -245,17 +262,21 @@ class Selective:
             net = net.rounded(at.stored)
             p = min(p, at.operand.p, int(np.floor(np.log2(reading.format.largest))))
         assert isinstance(reading, Real | Rounded)
-        is_plain = net.kind == "rnn" and len(net.layers) == 1 and self.model.embedding is None and self.K > 1
+        is_plain = net.kind == "rnn" and len(net.layers) == 1 and self.model.types is None and self.K > 1
         if is_plain and net.activation == "relu":
             length = None if self.which.m is not None else self.length
             return ARGUMENT_EXACT, Rings(net, self.K, self.which.m, p, self.which.C, length).prove()
         C = self.which.C
         if is_plain and net.activation == "tanh" and self.which.m is None and C and net.hidden == 2 * self.K * C + 1:
             return ARGUMENT, Thermometer(net, self.K, C, at).prove()
+        from verify.tasks.recurrent import separate
+
         return ARGUMENT_SEPARATE, separate.prove(net, self.which, at, effort.deadline(1 / 3))
 
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
-        return OneRun()
+        tokens = item[: answer + 1]
+        right = self.which.answers(tokens)[-1]
+        return OneRun() if right is None else one_run(self.model, tokens, right)
 
     def batches(self) -> Iterator[Batch]:
         if self.length is None:
@@ -273,6 +294,11 @@ class Selective:
         length = rng.randrange(1, LONGEST_DRAWN) if self.length is None else self.length
         return tuple(rng.randrange(self.K) for _ in range(length))
 
+    def _drawn(self) -> Iterator[tuple[Item, int]]:
+        rng = random.Random(0)
+        for item in (self.draw(rng) for _ in range(DRAWN)):
+            yield item, max((i for i, right in enumerate(self.which.answers(item)) if right is not None))
+
     def smaller(self, item: Item) -> Iterator[Item]:
         if self.length is None:
             for k in range(len(item)):
@@ -281,8 +307,10 @@ class Selective:
 
     def runner(self, reading: Kernel | ConstantBits) -> Run:
         def run(batch: Batch) -> Ran:
+            import torch
+
             with torch.no_grad():
-                logits = self.model(torch.tensor(batch)).double().numpy()
+                logits = module_of(self.model)(torch.tensor(batch)).double().numpy()
             answers = [self.which.answers(tuple(item)) for item in batch]
             is_judged = np.array([[a is not None for a in row] for row in answers])
             due = np.array([[a or 0 for a in row] for row in answers])
@@ -294,7 +322,7 @@ class Selective:
         return first_in_order(batch, is_wrong)
 
     @property
-    def dtype(self) -> torch.dtype:
+    def dtype(self) -> torch.dtype | str:
         return self.model.dtype
 
     def length_of(self, item: Item) -> int:
@@ -303,12 +331,14 @@ class Selective:
     def is_surely_wrong(self, item: Item, answer: int) -> bool:
         right = self.which.answers(item[: answer + 1])[-1]
         assert right is not None
-        return is_wrong_in_its_ball(self.model, item[: answer + 1], right)
+        return is_wrong_in_its_ball(module_of(self.model), item[: answer + 1], right)
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
+        import torch
+
         tokens = item[: answer + 1]
         with torch.no_grad():
-            logits = self.model(torch.tensor([tokens]))[0, -1].double().numpy()
+            logits = module_of(self.model)(torch.tensor([tokens]))[0, -1].double().numpy()
         right = self.which.answers(tokens)[-1]
         assert right is not None
         margin = float(margins_of(logits, right))

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from constructions.errors import BadInput
-from constructions.recurrent.gated import GatedModel
-from constructions.recurrent.linear import LinearModel, RotationModel
-from constructions.recurrent.model import RecurrentModel
+from constructions.model_arrays import ModelArrays, name_of
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
@@ -24,16 +21,22 @@ from verify.counting.tasks import LARGEST, Task
 from verify.frame.certificate import Verdict
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
-from verify.tasks.recurrent import exact, gated, rotation, rounded, turned
+from verify.tasks.recurrent import exact, gated
 from verify.tasks.recurrent.assumed import assumptions
 from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.gated import formula, neurons
 from verify.tasks.recurrent.invariant import as_json
 from verify.tasks.recurrent.judged import check_recurrent
+from verify.tasks.recurrent.kinds import has_cells, is_gated, is_linear, is_rotation, module_of
+from verify.tasks.recurrent.looked import DRAWN, logits_at_end, one_run, with_drawn
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.precise import answers
 from verify.tasks.recurrent.proof import ARGUMENT_FOR_EVER, OrbitOutcome, OrbitQuestion, finite, for_ever
-from verify.tasks.recurrent.repeated import run_for_ever
+
+if TYPE_CHECKING:
+    import torch
+
+    from verify.tasks.recurrent.kinds import AnyModel
 
 ARGUMENT_FINITE = "ellipsoids round the states of every step"
 ARGUMENT_PRECISE = "balls of {} bits round the state after every token"
@@ -45,7 +48,6 @@ ARGUMENT_GATED = "balls round the states of every step"
 ARGUMENT_REPEATED = "the run until its state repeats"
 ARGUMENT_RAN = "the run of every line"
 RIGHT = "right means: after every token, the class of the right answer has strictly the largest logit"
-AGREES = 1e-6  # beyond float64's rounding of the runs that are compared
 LONGEST_TRACED = 32
 LONGEST_SHOWN = 10_000  # tokens that a counterexample spells out
 
@@ -60,7 +62,7 @@ class Homogeneous:
     An input is a line's prefix; one run of the line judges all of them.
     """
 
-    model: RecurrentModel | LinearModel | RotationModel | GatedModel
+    model: AnyModel
     which: Task
     length: int | None
     claim: str | None = None
@@ -108,7 +110,7 @@ class Homogeneous:
             **neurons(model),
             **activation,
             "length": "all" if self.longest is None else self.longest,
-            "dtype": str(model.dtype).removeprefix("torch."),
+            "dtype": name_of(model.dtype),
         }
 
     def size(self) -> int | None:
@@ -121,11 +123,11 @@ class Homogeneous:
             else "tokens " + ("are embedded" if self.model.types else "are one-hot")
         )
         network = f"torch's {self.model.kind.upper()} from the state 0, {tokens}; logits = W h + b of the last layer"
-        if isinstance(self.model, LinearModel):
+        if is_linear(self.model):
             network = "h' = A h + B from the state 0; logits = W h + b"
-        if isinstance(self.model, RotationModel):
+        if is_rotation(self.model):
             network = "h' = e^(i omega) h + 1 from the state 0; logits = W (Re h, Im h) + b"
-        if isinstance(self.model, GatedModel):
+        if is_gated(self.model):
             network = formula(self.model)
         return assumptions(reading, self.model, network, run="CPU, one token at a time", right=RIGHT)
 
@@ -133,6 +135,15 @@ class Homogeneous:
         return {"length": "all" if self.longest is None else self.longest}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
+        found = self._proved(reading, effort)
+        is_looked_at = isinstance(self.model, ModelArrays) and isinstance(reading, Real)
+        return with_drawn(found, self._drawn()) if is_looked_at else found
+
+    def _drawn(self) -> Iterator[tuple[Item, int]]:
+        rng = random.Random(0)
+        yield from ((item, len(item) - 1) for item in (self.draw(rng) for _ in range(DRAWN)))
+
+    def _proved(self, reading: Reading, effort: Effort) -> Finding:
         if not self.by_length:
             return self._decided(reading, effort)
         net = self._followed(reading)
@@ -145,7 +156,7 @@ class Homogeneous:
 
         Raises: BadInput where they are not.
         """
-        if self.longest is None or not isinstance(reading, Real) or not isinstance(self.model, RecurrentModel):
+        if self.longest is None or not isinstance(reading, Real) or not has_cells(self.model):
             raise BadInput(
                 "--by-length: RNN, LSTM and GRU are followed to a length in real arithmetic; drop --precision"
             )
@@ -163,9 +174,9 @@ class Homogeneous:
     def _decided(self, reading: Reading, effort: Effort) -> Finding:
         if isinstance(reading, Kernel):
             return self._repeated(effort)
-        if isinstance(self.model, RotationModel):
+        if is_rotation(self.model):
             return self._rotated(reading, effort)
-        if isinstance(self.model, GatedModel):
+        if is_gated(self.model):
             return self._gated(self.model, reading, effort)
         is_exact = isinstance(reading, Real) and exact.is_rational(self.model)
         until = effort.deadline()
@@ -176,8 +187,9 @@ class Homogeneous:
 
     def _rotated(self, reading: Reading, effort: Effort) -> Finding:
         """In closed form, at any length; in a format by tubes and single runs."""
+        from verify.tasks.recurrent import rotation, turned
+
         model, m = self.model, self.which.m
-        assert isinstance(model, RotationModel)
         if m is None:
             raise BadInput(f"task={self.which.name}: a rotation is decided on --task modular.")
         if isinstance(reading, Rounded):
@@ -202,18 +214,22 @@ class Homogeneous:
 
         return self._over_lines(decided, reading, effort)
 
-    def _gated(self, model: GatedModel, reading: Reading, effort: Effort) -> Finding:
+    def _gated(self, model: AnyModel, reading: Reading, effort: Effort) -> Finding:
         """In balls, token by token, and as an orbit where that is long."""
         if isinstance(reading, Rounded):
+            from verify.tasks.recurrent import rounded
+
             at = RoundedArithmetic.of(reading.format, reading.accumulate)
             net, run = gated.network(model, at), gated.network(gated.stored_in(model, at.stored))
             return self._over_lines(
                 lambda line, n, own: rounded.decided(net, run, line, n, at, own.budget), reading, effort
             )
 
+        known = gated.GatedBalls.of(model)
+
         def decided(line: OrbitQuestion, length: int | None, effort: Effort) -> OrbitOutcome:
             until = effort.deadline()
-            found = gated.run(model, line, length, effort.budget)
+            found = gated.run(known, line, length, effort.budget)
             if found is not None:
                 return found
             return in_time(gated.network(model), line, length, effort.left(until))
@@ -223,11 +239,12 @@ class Homogeneous:
     def _worst(self, reading: Reading, effort: Effort, is_exact: bool) -> Finding:
         """Decides every line, in fractions or by ellipsoids, and returns the first wrong one, or the worst."""
         model = self.model
-        assert not isinstance(model, RotationModel | GatedModel)
         if is_exact:
             return self._over_lines(lambda line, n, own: exact.run(model, line, n, own.budget), reading, effort)
         net = network_of(model)
         if isinstance(reading, Rounded):
+            from verify.tasks.recurrent import rounded
+
             at = RoundedArithmetic.of(reading.format, reading.accumulate)
             near = net.rounded(at.stored)
 
@@ -259,17 +276,17 @@ class Homogeneous:
 
     def _line(self, tokens: tuple[int, ...]) -> OrbitQuestion:
         """The line that starts so, its last token for ever."""
+        if self.which.m is not None:
+            m = self.which.m
+            return OrbitQuestion((), self._read(tokens[:1])[0], lambda t: (t - 1) % m, m)
         same = len(tokens)
         while same > 1 and tokens[same - 2] == tokens[-1]:
             same -= 1
         if self.longest is not None:
             answers = self.which.answers(tokens)
             leading, last = self._read(tokens[: same - 1]), self._read(tokens[-1:])[0]
-            settled = 0 if self.which.m is not None else len(tokens)  # answers that grow do not repeat
-            return OrbitQuestion(leading, last, lambda t: int(answers[t - 1] or 0), self.which.m or 1, settled)
-        if self.which.m is not None:
-            m = self.which.m
-            return OrbitQuestion((), self._read(tokens)[0], lambda t: (t - 1) % m, m)
+            settled = len(tokens)  # answers that grow do not repeat
+            return OrbitQuestion(leading, last, lambda t: int(answers[t - 1] or 0), 1, settled)
         return OrbitQuestion((), self._read(tokens)[0], lambda t: int(t == 1), 1, 1)
 
     def _read(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
@@ -278,9 +295,9 @@ class Homogeneous:
 
     def _finding(self, outcome: OrbitOutcome, tokens: tuple[int, ...]) -> Finding:
         argument = ARGUMENT_FOR_EVER if self.longest is None else ARGUMENT_FINITE
-        argument = ARGUMENT_ROTATION if isinstance(self.model, RotationModel) else argument
+        argument = ARGUMENT_ROTATION if is_rotation(self.model) else argument
         is_short = outcome.invariant is None and outcome.reason is None
-        argument = ARGUMENT_GATED if isinstance(self.model, GatedModel) and is_short else argument
+        argument = ARGUMENT_GATED if is_gated(self.model) and is_short else argument
         if outcome.argument is not None:
             argument = outcome.argument
         elif outcome.is_steady:
@@ -323,7 +340,7 @@ class Homogeneous:
         expected = self._expected(tokens, t)
         shown: object = list(whole) if t <= LONGEST_SHOWN else f"token {whole[-1]}, {t} times"
         start = {"start": whole[0]} if self.which.name in ("shifted", "helper", "helper-shifted") else {}
-        said = self._logits(whole).argmax() if t <= LONGEST_SHOWN else None
+        said = logits_at_end(self.model, self._read(whole)).argmax() if t <= LONGEST_SHOWN else None
         return {
             "input": shown,
             "length": self._length(tokens, t),
@@ -339,21 +356,12 @@ class Homogeneous:
     def _expected(self, tokens: tuple[int, ...], t: int) -> int:
         return self._line(tokens).expected(t) if self.longest is None else int(self.which.answers(tokens)[t - 1] or 0)
 
-    def _logits(self, tokens: tuple[int, ...]) -> np.ndarray:
-        """The logits at the end of an input in float64."""
-        double = deepcopy(self.model).double()
-        with torch.no_grad():
-            logits: np.ndarray = double(torch.tensor([self._read(tokens)]))[0, -1].numpy()
-        return logits
-
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
         """The line in float64 must have the proved margin, up to float64's rounding."""
         if isinstance(reading, Rounded) and reading.format.p < 53:
             return OneRun()
         tokens = item[: answer + 1]
-        logits = self._logits(tokens)
-        margin = float(margins_of(logits, self._expected(tokens, len(tokens))))
-        return OneRun(at_most=-np.inf if np.isnan(margin) else margin + AGREES * (1 + np.abs(logits).max()))
+        return one_run(self.model, self._read(tokens), self._expected(tokens, len(tokens)))
 
     def _repeated(self, effort: Effort) -> Finding:
         """torch's runs, one token at a time, of every line, or until the state and what is due come again."""
@@ -369,8 +377,10 @@ class Homogeneous:
 
     def _ran(self, tokens: tuple[int, ...], effort: Effort) -> Finding:
         """One line."""
+        from verify.tasks.recurrent.repeated import run_for_ever  # loads torch, which runs
+
         steps = None if self.longest is None else len(tokens)
-        ran = run_for_ever(self.model, self._line(tokens), effort.budget, steps)
+        ran = run_for_ever(module_of(self.model), self._line(tokens), effort.budget, steps)
         if ran.wrong_at is not None:
             case = self._case(tokens, ran.wrong_at, ran.predicted) | {"is_first": True}
             failure = Failure(case, ran.margin if np.isfinite(ran.margin) else None)
@@ -402,9 +412,11 @@ class Homogeneous:
 
     def runner(self, reading: Kernel | ConstantBits) -> Run:
         def run(batch: Batch) -> Ran:
+            import torch
+
             tokens = torch.tensor([self._read(tuple(item)) for item in batch])
             with torch.no_grad():
-                logits = self.model(tokens).double().numpy()
+                logits = module_of(self.model)(tokens).double().numpy()
             due = np.array([[self._due(tuple(item), t) for t in range(1, len(item) + 1)] for item in batch])
             return Ran.strictly(margins_of(logits, due))
 
@@ -420,7 +432,7 @@ class Homogeneous:
         return int(ends[row]), tuple(batch[row]), int(ends[row])
 
     @property
-    def dtype(self) -> torch.dtype:
+    def dtype(self) -> torch.dtype | str:
         return self.model.dtype
 
     def length_of(self, item: Item) -> int:
@@ -429,23 +441,25 @@ class Homogeneous:
     def is_surely_wrong(self, item: Item, answer: int) -> bool:
         """By tracing the module; a long line takes minutes to trace, and is followed in balls of the stored numbers."""
         tokens = item[: answer + 1]
-        if len(tokens) > LONGEST_TRACED and isinstance(self.model, RecurrentModel | LinearModel):
+        if len(tokens) > LONGEST_TRACED and (has_cells(self.model) or is_linear(self.model)):
             return answers(network_of(self.model), self._line(tokens), len(tokens), Deadline.never())[-1] is False
-        return is_wrong_in_its_ball(self.model, self._read(tokens), self._due(tokens, len(tokens)))
+        return is_wrong_in_its_ball(module_of(self.model), self._read(tokens), self._due(tokens, len(tokens)))
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
+        import torch
+
         tokens = item[: answer + 1]
         with torch.no_grad():
-            logits = self.model(torch.tensor([self._read(tokens)]))[0, -1].double().numpy()
+            logits = module_of(self.model)(torch.tensor([self._read(tokens)]))[0, -1].double().numpy()
         right = self._due(tokens, len(tokens))
         margin = float(margins_of(logits, right))
         case = self._case(tokens, len(tokens), None if np.isnan(logits).any() else int(logits.argmax()))
         return Failure(case, margin if np.isfinite(margin) else None)
 
 
-def network_of(model: RecurrentModel | LinearModel) -> Network:
-    """The stored numbers of a network."""
-    return Network.of_linear(model) if isinstance(model, LinearModel) else Network.of(model)
+def network_of(model: AnyModel) -> Network:
+    """The stored numbers of a network with cells, or of a linear one."""
+    return Network.of_linear(model) if is_linear(model) else Network.of(model)
 
 
 def in_time(net: Network, line: OrbitQuestion, length: int | None, effort: Effort) -> OrbitOutcome:

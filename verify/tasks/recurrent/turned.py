@@ -21,12 +21,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import product
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from flint import acb, arb, ctx
 
-from constructions.recurrent.linear import LinearModel, RotationModel
+from constructions.recurrent.arrays import LINEAR, of_one_token
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.exact_reals import float_below
 from verify.arithmetic.formats import Format
@@ -34,10 +34,14 @@ from verify.arithmetic.rounding import rounded
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.recurrent import computed, slow
 from verify.tasks.recurrent.enclosures import Roundings
+from verify.tasks.recurrent.kinds import stored
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.off import StepErrors
 from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion, outcome
 from verify.tasks.recurrent.rounded import EVERY
+
+if TYPE_CHECKING:
+    from verify.tasks.recurrent.kinds import AnyModel
 
 LEAST_BITS = 8
 MOST_TRIED = 3  # angles by which runs turn
@@ -54,7 +58,7 @@ def is_format(at: RoundedArithmetic) -> bool:
 
 
 def decided(
-    model: RotationModel, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, budget: float | Budget
+    model: AnyModel, line: OrbitQuestion, length: int | None, at: RoundedArithmetic, budget: float | Budget
 ) -> OrbitOutcome:
     """Right in every order after each of 1..length tokens, or at every length (None)? Answers repeat at each turn."""
     until, fmt = Budget.of(budget).deadline(), at.stored
@@ -101,12 +105,12 @@ def _wrong_run(
     )  # fmt: skip
 
 
-def _angle(model: RotationModel, fmt: Format) -> arb:
+def _angle(model: AnyModel, fmt: Format) -> arb:
     """omega as the format stores it."""
-    return arb(float(rounded(np.array(float(model.cell.omega[0])), fmt)))
+    return arb(float(rounded(stored(model)["cell.omega"][:1], fmt)[0]))
 
 
-def _nearest(model: RotationModel, fmt: Format) -> tuple[float, float]:
+def _nearest(model: AnyModel, fmt: Format) -> tuple[float, float]:
     """Numbers of the format about nearest to cos omega and sin omega."""
     with ctx.workprec(BITS):
         omega = _angle(model, fmt)
@@ -114,7 +118,7 @@ def _nearest(model: RotationModel, fmt: Format) -> tuple[float, float]:
     return c, s
 
 
-def _turning(model: RotationModel, fmt: Format, m: int) -> list[tuple[float, float]]:
+def _turning(model: AnyModel, fmt: Format, m: int) -> list[tuple[float, float]]:
     """Numbers of the format that cosine and sine may be computed as: those that turn furthest off first."""
     with ctx.workprec(BITS):
         omega = _angle(model, fmt)
@@ -140,8 +144,8 @@ def _candidates(value: arb, fmt: Format) -> list[float]:
     return [x for x in tried if float(rounded(np.array(x), fmt)) == x and abs(arb(x) - value) <= 2 * arb(unit)]
 
 
-def _network(model: RotationModel, fmt: Format, c: float, s: float) -> Network:
+def _network(model: AnyModel, fmt: Format, c: float, s: float) -> Network:
     """h' = A h + (1, 0) with the rows (c, -s) and (s, c) of A, and the model's readout."""
-    A, B = torch.tensor([[c, -s], [s, c]], dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
-    V, b = model.readout.weight.detach().double(), model.readout.bias.detach().double()
-    return Network.of_linear(LinearModel("s4", A, B, V, b)).rounded(fmt)
+    cell, numbers = {"A": np.array([[c, -s], [s, c]]), "B": np.array([1.0, 0.0])}, stored(model)
+    turning = of_one_token(LINEAR, "s4", cell, numbers["readout.weight"], numbers["readout.bias"], "float64")
+    return Network.of_linear(turning).rounded(fmt)

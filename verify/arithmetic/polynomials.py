@@ -1,0 +1,147 @@
+"""Taylor polynomials in float64 with a proved error, of arrays and of tensors alike, and exp of arrays.
+
+Nothing is taken on faith from a mathematical library: coefficients and constants come from python-flint balls, and
+the error of every evaluation is the sum of three parts that are computed when the table is made: the remainder of the
+Taylor polynomial (a ball over the whole interval), the rounding of the coefficients, and the rounding of Horner's
+rule. Only IEEE addition, multiplication, rounding to an integer and multiplication by powers of two are assumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import factorial
+from typing import Any, TypeVar
+
+import numpy as np
+from flint import arb, ctx, fmpq
+
+from verify.arithmetic.exact_reals import rational
+from verify.arithmetic.slack import OF_FEW, Array
+
+T = TypeVar("T")  # an array, or a tensor
+U = fmpq(1, 2**53)
+BITS = 200
+SMALLEST_EXPONENT = -700.0  # below it exp is rounded to zero: less than e^-700 < 2^-1000 is lost
+LARGEST_EXPONENT = 700.0
+
+
+def upper(x: arb) -> fmpq:
+    """A rational number at least |x|, for every x in the ball."""
+    with ctx.workprec(BITS):
+        return rational(float(abs(x).upper())) * (1 + 8 * U) + fmpq(1, 2**1000)
+
+
+def nearest(x: fmpq) -> float:
+    return int(x.p) / int(x.q)
+
+
+def horner_error(coefficients: list[fmpq], t: fmpq, t_error: fmpq) -> fmpq:
+    """Bounds the error of Horner's rule on |t| at most `t`, where the argument itself is off by `t_error`.
+
+    p_i = fl(a_i + fl(t p_(i+1))): e_i <= |t| e_(i+1) + u |t p_(i+1)| + u |p_i|, to first order and with |p_i|
+    enlarged by its own error; an argument off by t_error moves the result by t_error times the derivative.
+    """
+    size, error = abs(coefficients[-1]), fmpq(0)
+    for a in reversed(coefficients[:-1]):
+        product = t * (size + error)
+        error = t * error + U * product
+        size = abs(a) + t * size
+        error += U * (size + error)
+    slope = sum((i * abs(a) * (t + t_error) ** (i - 1) for i, a in enumerate(coefficients) if i), fmpq(0))
+    return error + t_error * slope
+
+
+def round_up(x: fmpq) -> float:
+    return nearest(x) * (1 + OF_FEW) if x else 0.0
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """Taylor coefficients in float64 and how far Horner's rule with them is off, on |t| <= radius."""
+
+    coefficients: tuple[float, ...]
+    error: fmpq
+
+    def __call__(self, t: T) -> T:
+        value: Any = self.coefficients[-1]
+        for a in reversed(self.coefficients[:-1]):
+            value = value * t + a
+        found: T = value
+        return found
+
+
+def taylor(exact: list[fmpq], radius: fmpq, remainder: fmpq, t_error: fmpq) -> Polynomial:
+    """The polynomial with these exact coefficients, rounded; |t| <= radius."""
+    rounded = [nearest(a) for a in exact]
+    rounding = sum(
+        (abs(rational(r) - a) * radius**i for i, (r, a) in enumerate(zip(rounded, exact, strict=True))), fmpq(0)
+    )
+    evaluation = horner_error([rational(r) for r in rounded], radius, t_error)
+    return Polynomial(tuple(rounded), remainder + rounding + evaluation)
+
+
+@dataclass(frozen=True)
+class PeriodReduction:
+    """x = k period + r by three constants whose sum is the period; the first two times k are exact for |k| < 2^20.
+
+    `error(k)` bounds how far the computed r is off for |k| up to k.
+    """
+
+    parts: tuple[float, float, float]
+    inverse: float
+    left: fmpq
+
+    @classmethod
+    def by(cls, period: arb) -> PeriodReduction:
+        exact = period.mid().fmpq()
+        high = float((exact * 2**31).floor()) / 2**31  # 32 bits or fewer, so that k high is exact
+        middle = float(((exact - rational(high)) * 2**63).floor()) / 2**63
+        low = nearest(exact - rational(high) - rational(middle))
+        left = abs(exact - rational(high) - rational(middle) - rational(low)) + upper(period - period.mid())
+        return cls((high, middle, low), nearest(1 / exact), left)
+
+    def __call__(self, x: T) -> tuple[T, T]:
+        """k and r."""
+        given: Any = x
+        k = (given * self.inverse).round()
+        high, middle, low = self.parts
+        return k, ((given - k * high) - k * middle) - k * low
+
+    def error(self, k: int, r: fmpq) -> fmpq:
+        """Bounds the error of r: three roundings of numbers that are at most 2 r and that of k low.
+
+        The first difference is at most r + k (middle + low) < 2 r, as k middle < 2^-11 for |k| <= 2^20.
+        """
+        return 3 * U * 2 * r + k * (U * abs(rational(self.parts[2])) * 2 + self.left)
+
+
+HALF_LOG_2 = fmpq(36, 100)  # r of exp, beyond ln(2)/2 = 0.3466 by what rounding k can add
+
+
+@cache
+def exp_parts() -> tuple[PeriodReduction, Polynomial]:
+    """The reduction by ln 2, and e^r as a polynomial in r."""
+    with ctx.workprec(BITS):
+        reduction = PeriodReduction.by(arb(2).log())
+    degree = 13
+    exact = [fmpq(1, factorial(i)) for i in range(degree + 1)]
+    remainder = 2 * HALF_LOG_2 ** (degree + 1) / factorial(degree + 1)  # e^0.36 < 2
+    return reduction, taylor(exact, HALF_LOG_2, remainder, reduction.error(2000, HALF_LOG_2))
+
+
+def exp_error() -> float:
+    """The relative error of `exp`; what is smaller than e^-700 may be lost altogether, less than LOST."""
+    return round_up(exp_parts()[1].error / fmpq(69, 100))  # e^-0.36 > 0.69
+
+
+def exp(x: Array) -> Array:
+    """e^x for -700 <= x <= 700 (NaN for others), off by exp_error() of its value.
+
+    >>> exp(np.array([0.0, 701.0])).tolist()
+    [1.0, nan]
+    """
+    is_within = (x >= SMALLEST_EXPONENT) & (x <= LARGEST_EXPONENT)
+    reduction, polynomial = exp_parts()
+    k, r = reduction(np.where(is_within, x, 0.0))
+    return np.where(is_within, np.ldexp(polynomial(r), k.astype(int)), np.nan)
