@@ -181,20 +181,18 @@ def _fill_digits(model: ModelArrays, kappa: float) -> None:
 
 
 def _fill_rotations(model: ModelArrays) -> None:
-    """The angle of every place at RoPE's frequencies, its cosine and sine by torch: numpy's differ in last digits.
+    """The cosine and sine of the angle of every place at RoPE's frequencies.
 
     Raises: BadInput for strings in which the slowest rotation turns a score round.
     """
-    import torch
-
-    frequencies = torch.tensor([BASE ** (-i / PAIRS) for i in range(PAIRS)], dtype=torch.float64)
+    frequencies = np.array([BASE ** (-i / PAIRS) for i in range(PAIRS)])
     longest = int(WIDEST / float(frequencies[-1]))
     if model.longest > longest:
         raise BadInput(
             f"N={model.longest}: the slowest rotation keeps scores apart up to N={longest}. Use that or less."
         )
-    angles = torch.arange(model.longest + 1, dtype=torch.float64)[:, None] * frequencies
-    model.cosines[:], model.sines[:] = angles.cos().numpy(), angles.sin().numpy()
+    angles = np.arange(model.longest + 1)[:, None] * frequencies
+    model.cosines[:], model.sines[:] = np.cos(angles), np.sin(angles)
 
 
 def _fill_alibi(model: ModelArrays, m: float, kappa: int) -> None:

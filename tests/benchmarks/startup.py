@@ -119,16 +119,15 @@ def write(page, costs):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write the section of {PAGE.name}")
-    parser.add_argument("--json", metavar="FILE", help="write all figures here")
+    parser.add_argument("--json", metavar="FILE", help="write the figures here, anew after each command")
     parser.add_argument("words", nargs="*")
     asked, costs = parser.parse_args(), []
     for command, reads in jobs():
         if all(word in command for word in asked.words):
             costs.append(cost(command, reads))
-            print(
-                "{seconds:7.2f} s {megabytes:5.0f} MB torch={has_torch:d} {code} {command}".format(**asdict(costs[-1]))
-            )
-    if asked.json:
-        Path(asked.json).write_text(json.dumps([asdict(each) for each in costs]), encoding="utf-8")
+            line = "{seconds:7.2f} s {megabytes:5.0f} MB torch={has_torch:d} {code} {command}"
+            print(line.format(**asdict(costs[-1])), flush=True)
+            if asked.json:
+                Path(asked.json).write_text(json.dumps([asdict(each) for each in costs]), encoding="utf-8")
     if asked.write:
         write(PAGE, costs)

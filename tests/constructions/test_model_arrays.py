@@ -168,6 +168,7 @@ def test_one_wrong_number_refutes_arrays(name, problem):
 @pytest.mark.parametrize(
     "line",
     every(6, [
+        "contextual --length 9 --regions 2 --pe rope",
         "count01 --N 5", "count01 --construction layer-norm", "heads --values=-1:1:0:0:0 --law unbounded",
         "heads --construction interval-pair --law box:0:9:9",
         "count01 --construction counting-pair --max-digits 9 --max-noise 9",
