@@ -119,7 +119,7 @@ class ComputedBoxes:
         (n, k), bits = _scaled(x), 2 * self.fmt.p + 2
         lost = max(0, abs(n).bit_length() - bits)
         cut = fmpq((n >> lost) << lost, 1 << k)  # x to nearest with as many bits or more is at least this,
-        kept = max(cut, x - abs(x) / 2**bits)  # and at most half a unit in the last of them away
+        kept: fmpq = max(cut, x - abs(x) / 2**bits)  # and at most half a unit in the last of them away
         near = self.fmt.closest(*_scaled(kept))
         require(abs(near) <= float(self.fmt.largest), "boxes: a computed number may overflow")
         return min(exact(arb(near)), kept)
