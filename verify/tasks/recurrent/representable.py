@@ -9,9 +9,7 @@ from verify.arithmetic.formats import Format
 from verify.tasks.recurrent.exact import Exact
 
 BITS = 128
-LONGEST = (
-    1 << 64
-)  # tokens: no power of a matrix is taken beyond, and what grows for so long has more bits than a format
+LONGEST = 1 << 64  # tokens: what grows for so long has more bits than any format
 
 
 def is_run_of(net: Exact, steps: int, fmt: Format) -> bool:
