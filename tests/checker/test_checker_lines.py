@@ -53,6 +53,7 @@ PARTS = (
     "rounded_boxes",
     "one_string",
     "wrong_prompts",
+    "normed_prompts",
     "wrong_steps",
     "wrong_strings",
     "chains",

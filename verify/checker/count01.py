@@ -6,7 +6,7 @@ from typing import Any
 
 from flint import fmpq
 
-from verify.checker import count01_in_bits
+from verify.checker import count01_in_bits, normed_prompts
 from verify.checker.boxes import Box, all_positive
 from verify.checker.constant_bits import bits_of, opened_in_bits
 from verify.checker.exponentials import Sum, scaled, sign_of
@@ -26,6 +26,9 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     c = certificate_of("count01", weights, certificate)
     s, (numbers, sizes), fmt = bits_of(c), read_count01(weights), None
+    norm = numbers.pop("norm", None)
+    is_checked = norm is None or (c.get("reading"), c.get("verdict")) == ("real", "PROVED")
+    require(is_checked, "layer norm is checked in proofs in real arithmetic", NOT_CHECKABLE)
     if s is None:
         verdict, fmt, trusted = opened("count01", c)
     else:
@@ -48,7 +51,10 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     cells = [
         PromptRegion(last, is_more, _due(last, is_more, p["labels"])) for last in lasts for is_more in (True, False)
     ]
-    if s is not None:
+    size = domain_size(domain)
+    if norm is not None:
+        normed_prompts.prove(numbers, norm, sizes["skip"], cells, domain, c)
+    elif s is not None:
         in_bits = count01_in_bits.PromptsInBits(numbers, sizes["skip"], s)
         if verdict == "PROVED":
             count01_in_bits.prove(in_bits, cells, domain, _longest(domain), c)
@@ -59,10 +65,8 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         if fmt:
             run_again(replay_of(c, fmt), numbers, sizes["skip"], cell, tokens, c)
         else:
-            of_all = domain_size(domain)
-            refute(model, cell, None if of_all is None else of_all * len(lasts), c)
+            refute(model, cell, None if size is None else size * len(lasts), c)
     else:
-        size = domain_size(domain)
         compare(c, {"inputs_covered": "infinite" if size is None else str(size * len(lasts))})
         _prove(model, cells, domain, c | {"margin": still_due(c["margin"], off)} if fmt else c)
     return verdict, trusted

@@ -337,5 +337,6 @@ def _rational(text: Any) -> fmpq:
 def _heads(data: bytes) -> tuple[list[RationalHead], dict[str, Any]]:
     """The heads of a file, and what its certificate says of them."""
     numbers, sizes = read_count01(data)
+    require("norm" not in numbers, "weights: layer norm is beyond plain Count01 models", NOT_CHECKABLE)
     E, parts = numbers["E"][0], zip(*(numbers[name] for name in ("W_Q", "W_K", "W_V")), strict=True)
     return [RationalHead(E, *part) for part in parts], sizes | {"norm": False}

@@ -15,12 +15,15 @@ from verify.checker.roundoff import Roundoff, exact
 EQUALS = 4
 TOKENS = ("BOS", "0", "1", "2", "=", "4", "5", "EOS")
 Domain = tuple[int, int | None, int, int | None, int | None]  # n0 and n1 from, to; n2 from, to; all three at most
+NORM = ("norm_weight", "norm_bias", "norm_eps")
 SHAPES = ("E", "W_Q", "W_K", "W_V", "W_O", "W_out", "b_out")
 
 
 def read_count01(data: bytes) -> tuple[dict[str, list[fmpq_mat]], dict[str, Any]]:
-    """Each tensor as matrices, one for each head where there are any, of a plain model; and its sizes."""
+    """Each tensor as matrices, one for each head where there are any, and its sizes; of a layer norm under `norm` its
+    gain, its bias and its epsilon."""
     tensors, _ = read_tiles(data, {"BOOL": 1})
+    norm = {name: tensors.pop(name) for name in NORM if name in tensors}
     extra = sorted({*tensors} - {*SHAPES, "skip"})
     require(not extra, f"weights: {extra[:1]} is beyond plain Count01 models", NOT_CHECKABLE)
     require({*SHAPES} <= {*tensors}, "the file holds no Count01 model", UNREADABLE)
@@ -39,6 +42,14 @@ def read_count01(data: bytes) -> tuple[dict[str, list[fmpq_mat]], dict[str, Any]
         rows, columns = ([1, *shape])[-2:]
         parts = rows_of(name, dtype, [rows * columns], tensors[name][2])
         found[name] = [fmpq_mat(rows, columns, [fmpq(*x.as_integer_ratio()) for x in part]) for part in parts]
+    if norm:
+        is_right = {name: x[:2] for name, x in norm.items()} == dict(
+            zip(NORM, [(dtype, [d]), (dtype, [d]), ("F64", [])], strict=True)
+        )
+        require(is_right, "weights: the layer norm's shapes do not fit, or its epsilon is missing", NOT_CHECKABLE)
+        parts = [rows_of(name, x[0], [len(x[1]) and d or 1], x[2])[0] for name, x in norm.items()]
+        found["norm"] = [fmpq_mat(1, len(row), [fmpq(*x.as_integer_ratio()) for x in row]) for row in parts]
+        require(found["norm"][2][0, 0] >= 0, "weights: norm_eps is below 0", UNREADABLE)
     sizes = {"heads": heads, "d": d, "d_h": d_h, "skip": skip[2] == b"\1", "dtype": WORDS[dtype][0]}
     return found, sizes
 
