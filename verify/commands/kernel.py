@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder",
         metavar="DIR",
         nargs="?",
-        help="a folder that `verify histogram`, `parity` or `count01` wrote with --save, PROVED and real; of `parity` also "
-        "in a format",
+        help="a folder that `verify histogram`, `parity` or `count01` wrote with --save, PROVED and real; "
+        "of `parity` also in a format",
     )
     parser.add_argument(
         "--theorem", choices=NAMES, metavar="NAME", help=f"a theorem of no file instead: {', '.join(NAMES)}"

@@ -202,6 +202,7 @@ def _comment(stored: StoredProof) -> str:
     what = "parity" if stored.task == PARITY else "count"
     return (
         f"{stored.model} {sizes}, {stored.format.name}{claim}: on every one of its {stored.sizes['T']}^"
-        f"{stored.sizes['L']} sequences,\n   at every position, the right {what} has the largest logit, by a margin{run}.\n"
+        f"{stored.sizes['L']} sequences,\n   at every position, the right {what} has the largest logit, "
+        f"by a margin{run}.\n"
         f"   Words of the weights file with SHA-256 {stored.sha256}."
     )
