@@ -42,7 +42,7 @@ from verify.checker import (
 )  # fmt: skip
 from verify.checker.reading import FAILS, UNREADABLE, Refusal
 
-SLOWLY_MADE = {"swing", "swing, wrong", "transformer, drawn, wrong", "transformer, drawn, wrong, float64"}
+SLOWLY_MADE = {"transformer, drawn, wrong", "transformer, drawn, wrong, float64"}  # others are of their kinds
 CHUNK = 250  # of the 50,000 under -m deep: `pytest tests/checker/test_forgeries.py -m deep`
 
 
