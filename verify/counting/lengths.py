@@ -45,7 +45,7 @@ def as_json(counts: Sequence[Counts]) -> dict[str, Any]:
     return {"by_length": runs, "first_wrong_length": wrong}
 
 
-def proved_in_words(extra: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:
+def proved_in_words(extra: Mapping[str, object], parameters: Mapping[str, object]) -> str:
     """Says which lengths a proof is of; a table of positions ends them, and BOS and a leading number word take places.
 
     >>> proved_in_words({"length": "all", "longest": 127}, {"name": "selective", "positions": 128, "bos": True})

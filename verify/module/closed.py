@@ -91,7 +91,7 @@ def explored(graph: StepGraph, near: float, until: Deadline) -> Nodes | str | No
     most = min(MOST_NODES, MOST_NUMBERS // graph.size**2)
     states, places = [graph.first], [task.expected.start]
     strings: list[Tokens] = [()]
-    of_place: dict[Any, list[int]] = {task.expected.start: [0]}
+    of_place: dict[object, list[int]] = {task.expected.start: [0]}
     edges: list[tuple[int, int, int]] = []
     frontier = [0]
     while frontier:

@@ -208,7 +208,7 @@ def all_strings(graph: StepGraph, length: int | None, most: int, until: Deadline
 def wrong_string(graph: StepGraph, length: int | None, until: Deadline) -> Known | None:
     """A string that is shown to be wrong, met by a beam of those with the least margins."""
     task = graph.task
-    beam: list[tuple[Tokens, Any]] = [((), task.expected.start)]
+    beam: list[tuple[Tokens, object]] = [((), task.expected.start)]
     states: Array = graph.first[None]
     for _ in range(min(length or LONGEST_TRIED, LONGEST_TRIED)):
         if until.is_up():
@@ -235,9 +235,9 @@ def wrong_string(graph: StepGraph, length: int | None, until: Deadline) -> Known
     return None
 
 
-def _spread(worst: Array, places: Sequence[Any]) -> list[int]:
+def _spread(worst: Array, places: Sequence[object]) -> list[int]:
     """Rows with the least margins, some of each state of the automaton."""
-    each, taken, kept = max(2, BEAM // len(set(places))), dict[Any, int](), list[int]()
+    each, taken, kept = max(2, BEAM // len(set(places))), dict[object, int](), list[int]()
     for i in np.argsort(worst, kind="stable").tolist():
         taken[places[i]] = taken.get(places[i], 0) + 1
         if taken[places[i]] <= each and len(kept) < BEAM:

@@ -486,7 +486,7 @@ class ModuleProblem:
             **({"by_position": [*self._by_position(left > 0)]} if self.at else {}),
         }
 
-    def _by_position(self, is_cut: bool) -> Iterator[dict[str, Any]]:
+    def _by_position(self, is_cut: bool) -> Iterator[dict[str, object]]:
         """What is known of each answer position; what was not looked at there is undecided.
 
         With a filter that is at most so many, and known only where the search was cut.

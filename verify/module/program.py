@@ -84,7 +84,7 @@ def as_json(graph: Graph, stored: Mapping[str, Tensor]) -> dict[str, Any]:
     return {"length": graph.length, "output": output, "nodes": [*_nodes(graph, stored)]}
 
 
-def _nodes(graph: Graph, stored: Mapping[str, Tensor]) -> Iterator[dict[str, Any]]:
+def _nodes(graph: Graph, stored: Mapping[str, Tensor]) -> Iterator[dict[str, object]]:
     number: dict[torch.fx.Node, int] = {}
     for i, node in enumerate(_said(graph)):
         number[node] = i
@@ -106,7 +106,7 @@ def _said(graph: Graph) -> list[torch.fx.Node]:
     return [node for node in nodes if node.op != "placeholder" or isinstance(node.meta.get("val"), Tensor)]
 
 
-def _placeholder(graph: Graph, node: torch.fx.Node, stored: Mapping[str, Tensor]) -> dict[str, Any]:
+def _placeholder(graph: Graph, node: torch.fx.Node, stored: Mapping[str, Tensor]) -> dict[str, object]:
     value = graph.stored.get(node.name)
     if value is None:
         return {"op": "tokens"}
@@ -121,7 +121,7 @@ def _named(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _argument(x: Any, number: Mapping[torch.fx.Node, int]) -> Any:
+def _argument(x: object, number: Mapping[torch.fx.Node, int]) -> object:
     """What an operation is called with: {"node": i} stands for the value of node i."""
     if isinstance(x, torch.fx.Node):
         return {"node": number[x]}

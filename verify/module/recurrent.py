@@ -207,11 +207,11 @@ class RecurrentProblem:
         finite = least if math.isfinite(least) else None
         return Finding.proved(ARGUMENT_REPEATED, finite, tightest=shown, extra={"reached": len(seen)})
 
-    def _key(self, state: State, place: Any) -> tuple[bytes, Any]:
+    def _key(self, state: State, place: object) -> tuple[bytes, object]:
         """A state's bits: two zeros of different sign are two states, and so are two NaN of different bits."""
         return b"".join(part.contiguous().view(torch.uint8).numpy().tobytes() for part in state), place
 
-    def _margin(self, logits: torch.Tensor, place: Any) -> float:
+    def _margin(self, logits: torch.Tensor, place: object) -> float:
         """The margin of a run, infinite where nothing is judged, NaN where a logit is."""
         due = self.given.due(place, self.graph.classes)
         if due is None:
@@ -219,7 +219,7 @@ class RecurrentProblem:
         row = logits.double()
         return float(row[due] - torch.cat([row[:due], row[due + 1 :]]).amax())
 
-    def _place(self, item: Tokens) -> Any:
+    def _place(self, item: Tokens) -> object:
         place = self.given.expected.start
         for token in item:
             place = self.given.expected.after(place, token)

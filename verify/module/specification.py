@@ -36,7 +36,7 @@ ROUNDED_ONCE = frozenset(  # operations on floats that give the same number howe
 LIKE = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 
 
-def graph_of(expected: Callable[[Tensor], Any], length: int) -> torch.fx.GraphModule:
+def graph_of(expected: Callable[[Tensor], object], length: int) -> torch.fx.GraphModule:
     """The function on one input of some length, as operations without side effects.
 
     Raises: NotTraced.
@@ -194,7 +194,7 @@ def parts_in_two(cell: Mask, place: int) -> list[Mask]:
     return found
 
 
-def chart_of(expected: Callable[[Tensor], Any], sets: Sequence[Sequence[int]]) -> Chart | Traced | None:
+def chart_of(expected: Callable[[Tensor], object], sets: Sequence[Sequence[int]]) -> Chart | Traced | None:
     """What answers occur on cells: of an automaton, or of a function of torch operations; None for any other one.
 
     >>> chart = chart_of(lambda t: (t.amax(1) - t.amin(1)) % 3, [range(4)] * 3)
