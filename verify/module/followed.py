@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from flint import arb, ctx
+from numpy.typing import NDArray
 
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.slack import ENLARGE, LOST, Array, U
@@ -151,7 +152,7 @@ def box_of(state: Precise) -> tuple[Array, Array]:
     return mid, np.array([float_above(abs(x - arb(m))) for x, m in zip(state, mid.tolist(), strict=True)])
 
 
-def gaps(mid: Array, rad: Array, due: np.ndarray[Any, Any]) -> Array:
+def gaps(mid: Array, rad: Array, due: NDArray[np.int64]) -> Array:
     """A lower bound on each row's margin, logits (N, classes) in balls: four roundings of the numbers that go in."""
     rows = np.arange(len(due))
     size = np.abs(mid) + rad

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from constructions.decoder import Decoder
@@ -549,7 +550,7 @@ class ModuleProblem:
     def runner(self, reading: Kernel | ConstantBits) -> Run:
         return lambda batch: Ran.strictly(np.array([self._run_one(torch.tensor(item))[0] for item in batch]))
 
-    def first(self, batch: list[Item], is_wrong: np.ndarray[Any, Any]) -> tuple[int, Item, int]:
+    def first(self, batch: list[Item], is_wrong: NDArray[np.bool_]) -> tuple[int, Item, int]:
         return first_in_order(batch, is_wrong)
 
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:

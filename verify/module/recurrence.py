@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from flint import arb
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
@@ -23,7 +24,7 @@ from verify.frame.judged import check_read
 from verify.module.automaton import Automaton
 
 State = tuple[Tensor, ...]
-Precise = np.ndarray[Any, np.dtype[np.object_]]
+Precise = NDArray[np.object_]
 HOW = "forward(state, token) must return (state, logits)"
 
 

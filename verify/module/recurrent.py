@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from constructions.errors import BadInput
@@ -334,5 +335,5 @@ class RecurrentProblem:
     def runner(self, reading: Kernel | ConstantBits) -> Run:
         return lambda batch: Ran.strictly(np.array([[self._run(tuple(item))[0]] for item in batch]))
 
-    def first(self, batch: Any, is_wrong: np.ndarray[Any, Any]) -> tuple[Any, Tokens, int]:
+    def first(self, batch: Any, is_wrong: NDArray[np.bool_]) -> tuple[Any, Tokens, int]:
         return first_in_order(batch, is_wrong)

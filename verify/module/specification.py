@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from verify.engine.one_layer.dependence import MOVES
@@ -111,7 +112,7 @@ class Traced:
         if not torch.equal(found.values[found.least], right.to(found.values.dtype)):
             raise NotTraced("another answer for one input than for many")
 
-    def _answers(self, masks: np.ndarray[Any, Any]) -> Sets:
+    def _answers(self, masks: NDArray[np.bool_]) -> Sets:
         """The labels that may occur on each of some cells: masks (cells, positions, ranks)."""
         may = torch.zeros(len(masks), 1, len(self.sets), len(self.values), dtype=torch.bool)
         for place, allowed in enumerate(self.sets):
