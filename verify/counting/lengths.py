@@ -30,7 +30,7 @@ def counted(lines: Iterable[tuple[int, Sequence[bool | None]]]) -> list[Counts]:
     return [(right, wrong, open_) for right, wrong, open_ in found]
 
 
-def as_json(counts: Sequence[Counts]) -> dict[str, Any]:
+def as_json(counts: Sequence[Counts]) -> dict[str, object]:
     """`by_length`, runs of lengths with the same counts, and `first_wrong_length`, null where none is known.
 
     >>> as_json([(1, 0, 0), (1, 0, 0), (0, 1, 0)])["by_length"][1]

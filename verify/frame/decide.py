@@ -218,7 +218,7 @@ class Provable(Protocol):
     def claim(self) -> str | None:
         """The claim that the weights come from, where they come from one."""
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         """What identifies the model's shape and the domain in a certificate."""
 
     def size(self) -> int | None:

@@ -106,7 +106,7 @@ class ModuleProblem:
             raise BadInput(f"device={device}: torch {torch.__version__} finds no such device here; use cpu")
         check_on_cpu(module)
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         graphs = list(self.graphs.values())
         lengths = self.given.inputs.lengths
         return {
@@ -475,7 +475,7 @@ class ModuleProblem:
                 )
         return f"{what}: their margins may be zero, or the errors of this dtype exceed them"
 
-    def extra(self, tally: Tally, left: int) -> dict[str, Any]:
+    def extra(self, tally: Tally, left: int) -> dict[str, object]:
         return {
             "counts": {
                 "right": str(tally.right),
@@ -499,7 +499,7 @@ class ModuleProblem:
                 counts = {"right": own.right, "wrong": own.wrong, "undecided": own.undecided + unseen}
                 yield {"length": part.length, "position": position, **{key: str(n) for key, n in counts.items()}}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """The graph that was judged: its digests, its operations, and the torch that traced it."""
         return {
             "graph": {

@@ -60,7 +60,7 @@ def _is_by_cells(problem: ModuleProblem) -> bool:
     return is_product and len(problem.given.positions(parts[0].length)) == 1 and _named_rule(problem) is not None
 
 
-def _answers(problem: ModuleProblem) -> dict[str, Any]:
+def _answers(problem: ModuleProblem) -> dict[str, object]:
     """A rule with a name where it gives the right answer of every input, else all answers in order."""
     given, found = problem.given, list[tuple[Tensor, Tensor]]()
     for part in given.inputs.parts:
@@ -78,7 +78,7 @@ def _answers(problem: ModuleProblem) -> dict[str, Any]:
     return {"table": [row for _, labels in found for row in labels.tolist()]}
 
 
-def as_json(graph: Graph, stored: Mapping[str, Tensor]) -> dict[str, Any]:
+def as_json(graph: Graph, stored: Mapping[str, Tensor]) -> dict[str, object]:
     """The operations of a graph in order, and which of them is its output."""
     output = _said(graph).index(graph.program.output_node().all_input_nodes[-1])
     return {"length": graph.length, "output": output, "nodes": [*_nodes(graph, stored)]}

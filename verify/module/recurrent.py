@@ -84,7 +84,7 @@ class RecurrentProblem:
         """The tokens."""
         return self.given.vocabulary
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         if self.said is not None:
             return {**self.said, "length": self._said_length}
         stored = self.graph.graph.stored
@@ -115,7 +115,7 @@ class RecurrentProblem:
         assert self.graph  # a cell that cannot be judged is refused before the clock starts
         return (*ASSUMPTIONS, *self.assumed, RIGHT)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         graph = self.graph.graph
         said = {"sha256": [graph.digest], "operations": graph.operations, "torch": torch.__version__}
         return {"length": self._said_length, "graph": said}
@@ -289,7 +289,7 @@ class RecurrentProblem:
         logits = self._run(item)[1]
         return None if bool(logits.isnan().any()) else int(logits.argmax())
 
-    def _case(self, item: Tokens, due: int, predicted: int | None) -> dict[str, Any]:
+    def _case(self, item: Tokens, due: int, predicted: int | None) -> dict[str, object]:
         shown: object = list(item) if len(item) <= LONGEST_SHOWN else f"token {item[-1]}, {len(item)} times"
         return {"input": shown, "length": len(item), "expected": due, "predicted": predicted}
 
