@@ -42,7 +42,7 @@ def pytest_collection_finish():
     """Thousands of collected tests stay until the end: the garbage collector need not look through them each time."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 10, 10)
+    gc.set_threshold(100_000, 20, 20)
     gc.enable()
 
 

@@ -125,7 +125,7 @@ def radius(
     tensors: Collection[str] | None = None,
     is_relative: bool = True,
     budget: float | Budget = 30.0,
-    **options: Any,
+    **options: object,
 ) -> Radius:
     """How far the stored numbers of a proved model may move before one answer is wrong, from both sides.
 
@@ -151,7 +151,7 @@ def quantise(
     tensors: Collection[str] | None = None,
     reading: str = "real",
     budget: float | Budget = 30.0,
-    **options: Any,
+    **options: object,
 ) -> Quantised[nn.Module] | FewestBits[nn.Module]:
     """A model with fewer bits, decided as it is then stored; without `bits`, the fewest at which it stays proved.
 

@@ -42,6 +42,7 @@ from verify.checker import (
 )  # fmt: skip
 from verify.checker.reading import FAILS, UNREADABLE, Refusal
 
+SLOWLY_MADE = {"transformer, drawn, wrong", "transformer, drawn, wrong, float64"}  # others are of their kinds
 CHUNK = 250  # of the 50,000 under -m deep: `pytest tests/checker/test_forgeries.py -m deep`
 
 
@@ -140,8 +141,9 @@ def walked(weights, text):
     return met
 
 
-def test_every_kind_of_certificate_is_tried():
-    met = {kind for name in ALL for kind in walked(*honest(name))}
+@pytest.mark.parametrize("left_out", first(1, [SLOWLY_MADE, set()]), ids=["but the slow ones", "all"])
+def test_every_kind_of_certificate_is_tried(left_out):
+    met = {kind for name in ALL if name not in left_out for kind in walked(*honest(name))}
     assert met == {kind for kind in table.TABLES if not kind.startswith("module")}  # see test_checker_modules
 
 

@@ -200,7 +200,7 @@ ALL_RUNS = tuple(f"{part} {seed}" for part in range(10) for seed in range(15))
 
 
 @pytest.mark.parametrize("seeds", first(1, [(QUICKLY_CAUGHT,), (ALL_RUNS,)]))
-@pytest.mark.parametrize("fault", every(5, PLANTED))
+@pytest.mark.parametrize("fault", every(10, PLANTED))
 def test_a_bound_that_is_too_small_is_caught(fault, seeds, monkeypatch):
     where, name, wrong = PLANTED[fault]
     monkeypatch.setattr(where, name, wrong)

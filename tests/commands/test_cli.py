@@ -158,7 +158,7 @@ def test_interrupted(tmp_path):
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
         "def interrupt():\n"
         "    while True:\n"  # Python ignores a Ctrl-C that comes during an import's callbacks: press it again
-        "        time.sleep(2.0)\n"
+        "        time.sleep(1.0)\n"
         "        signal.raise_signal(signal.SIGINT)\n"
         "threading.Thread(target=interrupt, daemon=True).start()\n"
         f"sys.exit(cli.main({argv}))"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.some import some
+from tests.tools.house import below
 
 TESTS = Path(__file__).parents[1]
 FILES = some(sorted(TESTS.rglob("test_*.py")))
@@ -22,7 +23,7 @@ EXPECTED = {"raises", "warns", "importorskip", "fail"}  # of pytest
 @cache
 def walked(node):
     """A node and all below it: every rule reads them."""
-    return list(ast.walk(node))
+    return below(node)
 
 
 def functions(tree):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -73,7 +73,7 @@ KERNELS: dict[str, torch.dtype]
 KERNEL_NAMES = ("float64", "float32", "bfloat16", "float16")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """KERNELS and EXACT_IN_FLOAT64, which load torch where they are asked for."""
     if name not in ("KERNELS", "EXACT_IN_FLOAT64"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

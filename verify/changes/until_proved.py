@@ -62,7 +62,7 @@ class Round:
     wrong: float | None
     repaired: RepairOutcome | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values.
 
         >>> one = Round(10, 0.5, Verdict.REFUTED, 0.001, RepairOutcome.PROVED)

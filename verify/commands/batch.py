@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 from constructions.errors import BadInput, ProvedImpossible
 from constructions.formats import ENDINGS
@@ -34,7 +33,7 @@ class FirstTask(argparse.Action):
     """Keeps the first --task, the command's, and passes the next one on: inductive has an option of that name, too."""
 
     def __call__(
-        self, parser: Any, namespace: argparse.Namespace, value: Any, option_string: str | None = None
+        self, parser: object, namespace: argparse.Namespace, value: object, option_string: str | None = None
     ) -> None:
         passed = getattr(namespace, PASSED, None)
         if passed is None:

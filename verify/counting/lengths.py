@@ -30,7 +30,7 @@ def counted(lines: Iterable[tuple[int, Sequence[bool | None]]]) -> list[Counts]:
     return [(right, wrong, open_) for right, wrong, open_ in found]
 
 
-def as_json(counts: Sequence[Counts]) -> dict[str, Any]:
+def as_json(counts: Sequence[Counts]) -> dict[str, object]:
     """`by_length`, runs of lengths with the same counts, and `first_wrong_length`, null where none is known.
 
     >>> as_json([(1, 0, 0), (1, 0, 0), (0, 1, 0)])["by_length"][1]
@@ -45,7 +45,7 @@ def as_json(counts: Sequence[Counts]) -> dict[str, Any]:
     return {"by_length": runs, "first_wrong_length": wrong}
 
 
-def proved_in_words(extra: Mapping[str, Any], parameters: Mapping[str, Any]) -> str:
+def proved_in_words(extra: Mapping[str, object], parameters: Mapping[str, object]) -> str:
     """Says which lengths a proof is of; a table of positions ends them, and BOS and a leading number word take places.
 
     >>> proved_in_words({"length": "all", "longest": 127}, {"name": "selective", "positions": 128, "bos": True})

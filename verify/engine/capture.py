@@ -379,7 +379,7 @@ def computed_in(node: torch.fx.Node) -> torch.dtype | None:
     return found
 
 
-def _stand_in(x: Any) -> Any:
+def _stand_in(x: object) -> Any:
     """A tensor of the dtype and as many axes as a node's value; a Python number as it is."""
     value = x.meta["val"] if isinstance(x, torch.fx.Node) else x
     return torch.empty([1] * value.ndim, dtype=value.dtype) if isinstance(value, Tensor) else value

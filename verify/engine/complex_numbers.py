@@ -21,7 +21,7 @@ VIEWS = {"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default
 ALONG = {"aten.unsqueeze.default", "aten.select.int", "aten.slice.Tensor", "aten.squeeze.dim"}  # one axis, named next
 
 
-def is_complex(x: Any) -> bool:
+def is_complex(x: object) -> bool:
     """Whether a node computes complex numbers."""
     value = x.meta.get("val") if isinstance(x, Node) else None
     return isinstance(value, Tensor) and value.dtype.is_complex

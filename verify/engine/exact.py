@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 import torch
 from flint import arb, arb_mat, ctx
+from numpy.typing import NDArray
 from torch import Tensor
 
 from verify.arithmetic.exact_reals import float_above, float_below
@@ -24,7 +25,7 @@ from verify.engine.dtypes import is_float
 from verify.engine.margins import Question
 from verify.engine.run import condition, holds, plain
 
-Array = np.ndarray[Any, np.dtype[np.object_]]
+Array = NDArray[np.object_]
 Operand = Array | Tensor | float
 Axes = int | list[int] | None
 Operation = Callable[..., Any]

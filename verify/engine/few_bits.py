@@ -173,7 +173,7 @@ def exact_sum(at: Arithmetic, x: Ball, y: Ball, fmt: Format, wide: Format) -> Ba
     return at.record(Ball(mid, radius, Norm(length(radius)) if mid.ndim else None), (), radius, lambda slope: ())
 
 
-def tightened(at: Arithmetic, x: Any) -> Any:
+def tightened(at: Arithmetic, x: object) -> Any:
     """The ball with each radius no larger than the mean value form says."""
     if not isinstance(x, Ball) or x.rad is None:
         return x
@@ -359,7 +359,7 @@ class FewBits:
     wide: Format
     is_kept: bool = False
 
-    def evaluate(self, stored: Mapping[str, Any], tokens: Tensor, tape: list[Step]) -> Ball:
+    def evaluate(self, stored: Mapping[str, object], tokens: Tensor, tape: list[Step]) -> Ball:
         """The module's output on one input (length,), enclosed; what it is made of is on the tape."""
         at = Arithmetic(self.wide, None, True, tape, has_forms=False)
         values: dict[torch.fx.Node, Any] = {}
@@ -432,7 +432,7 @@ class FewBits:
         """What an operation leaves: a number rounded once, or one that is rounded where it is read."""
         return x if self.is_kept else rounded_once(at, x, self.fmt)
 
-    def _read(self, at: Arithmetic, x: Any, more: Tensor | float = 0.0) -> Any:
+    def _read(self, at: Arithmetic, x: object, more: Tensor | float = 0.0) -> Any:
         """A result that may be rounded or kept wherever it is read; `more` is taken from it before that."""
         if not self.is_kept or not isinstance(x, Ball) or x.rad is None:
             return x
@@ -452,7 +452,7 @@ class FewBits:
         return {x: as_float(at, values[x]) for x in read if isinstance(values[x], Tensor | Unsure | Whole)}
 
     def _attention(
-        self, at: Arithmetic, q: Ball, k: Ball, v: Ball, mask: Any = None, dropout: float = 0.0,
+        self, at: Arithmetic, q: Ball, k: Ball, v: Ball, mask: object = None, dropout: float = 0.0,
         is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
     ) -> Ball:  # fmt: skip
         """Scores and weights are rounded once, or kept; where results are, the scores may round in several steps."""
@@ -473,7 +473,7 @@ def _is_exact(x: Ball) -> bool:
     return x.rad is None and not x.infinite
 
 
-def _is_sum(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def _is_sum(name: str, args: tuple[Any, ...], kwargs: Mapping[str, object]) -> bool:
     """Whether it is a sum or product of tensors alone, without a number of Python's as a factor or term."""
     return name in SUMS and not kwargs and (".Tensor" not in name or all(isinstance(x, Ball) for x in args))
 

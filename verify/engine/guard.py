@@ -175,7 +175,7 @@ def in_format(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     return found
 
 
-def ends(module: nn.Module, tokens: Sequence[int], right: int, row: int = -1, **options: Any) -> tuple[float, float]:
+def ends(module: nn.Module, tokens: Sequence[int], right: int, row: int = -1, **options: object) -> tuple[float, float]:
     """The margin of class `right` in a row of what the module returns for these tokens: at least in a run, and at most.
 
     It is at least the first number in the module's own dtype, sums in any order; and at most the second one in real
@@ -228,7 +228,7 @@ def computed(node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
     return found.double() if isinstance(found, Tensor) and found.is_floating_point() else found
 
 
-def is_outside(value: Any, ball: Any) -> bool:
+def is_outside(value: object, ball: object) -> bool:
     """Whether a number lies outside its ball; what is no ball, and a ball of any number, asks nothing."""
     if not (isinstance(ball, Ball) and isinstance(value, Tensor) and value.shape == ball.mid.shape):
         return False

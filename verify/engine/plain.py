@@ -25,7 +25,7 @@ Run = Callable[..., Any]
 AT_ONCE = 2048
 
 
-def softmax(x: Tensor, dim: int, *options: Any) -> Tensor:
+def softmax(x: Tensor, dim: int, *options: object) -> Tensor:
     """Softmax, the largest score subtracted; NaN where every score is -inf."""
     below = x - x.amax(dim, keepdim=True)
     e = elementary.exp(below)

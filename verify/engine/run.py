@@ -19,7 +19,7 @@ from verify.engine.rules.movement import MOVES, record_move
 ENTRIES_AT_ONCE = 2**22
 
 
-def evaluate(graph: Graph, stored: Mapping[str, Any], tokens: Tensor, at: Arithmetic) -> Ball:
+def evaluate(graph: Graph, stored: Mapping[str, object], tokens: Tensor, at: Arithmetic) -> Ball:
     """The module's output on one input (length,), enclosed; `stored` as `enclosed_weights` makes it."""
     values: dict[torch.fx.Node, Any] = {}
     asserted: list[Tensor] = []
@@ -143,7 +143,7 @@ def created(node: torch.fx.Node, args: Any, kwargs: Any, at: Arithmetic, device:
 OPTIONS = ("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit")
 
 
-def _without_options(kwargs: Mapping[str, Any]) -> dict[str, object]:
+def _without_options(kwargs: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in kwargs.items() if name not in OPTIONS}
 
 

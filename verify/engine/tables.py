@@ -128,7 +128,7 @@ class Tables:
         return parts
 
 
-def _parts(x: Any) -> Any:
+def _parts(x: object) -> Any:
     if isinstance(x, list | tuple):
         return [_parts(part) for part in x]
     if isinstance(x, Ball):

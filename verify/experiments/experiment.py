@@ -63,7 +63,7 @@ class Result:
         assert found.denominator == 1, (law, self.exact[law], self.inputs[law])
         return int(found), self.inputs[law]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values; fractions are strings."""
         more = {"shown": dict(self.shown)} if self.shown else {}
         return {

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_DOWN, ROUND_UP, Decimal, localcontext
 from fractions import Fraction
-from typing import Any
 
 from verify.experiments.experiment import Experiment, Result
 from verify.experiments.seeds import agreement
@@ -37,7 +36,7 @@ def rows(experiment: Experiment, results: Sequence[Result]) -> list[list[object]
     ]
 
 
-def case_in_words(wrong: Mapping[str, Any]) -> str:
+def case_in_words(wrong: Mapping[str, object]) -> str:
     """A wrong input and what is answered; a long one is named by its length.
 
     >>> case_in_words({"input": [0] * 40, "expected": 10, "predicted": 9})

@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from constructions.errors import BadInput
 from verify.arithmetic.formats import KERNEL_NAMES, format_of
@@ -217,7 +218,7 @@ class Provable(Protocol):
     def claim(self) -> str | None:
         """The claim that the weights come from, where they come from one."""
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         """What identifies the model's shape and the domain in a certificate."""
 
     def size(self) -> int | None:
@@ -267,7 +268,7 @@ class Decidable(Provable, Protocol):
     def runner(self, reading: Kernel | ConstantBits) -> Run:
         """Runs batches of items as torch does, or in constant-bit arithmetic."""
 
-    def first(self, batch: Batch, is_wrong: np.ndarray) -> tuple[Any, Item, int]:
+    def first(self, batch: Batch, is_wrong: NDArray[np.bool_]) -> tuple[Any, Item, int]:
         """The simplest wrong answer of a batch, given (items, answers): something to compare by, the item, the answer.
 
         Batches come in order, so that only what is strictly simpler replaces what was found before.
@@ -527,7 +528,7 @@ def by_length(items: Iterable[Item]) -> Iterator[list[Item]]:
         yield batches[length]
 
 
-def first_in_order(batch: Batch, is_wrong: np.ndarray) -> tuple[int, Item, int]:
+def first_in_order(batch: Batch, is_wrong: NDArray[np.bool_]) -> tuple[int, Item, int]:
     """The first wrong answer of the first wrong item; of two batches the earlier one stays first."""
     row = int(is_wrong.any(1).argmax())
     return 0, tuple(int(x) for x in batch[row]), int(is_wrong[row].argmax())

@@ -348,7 +348,7 @@ SPACES: dict[str, object] = {
     "Tensor's base": torch._C.TensorBase,
 }
 # What torch was when this file was imported: a function of it that is replaced changes what every module computes.
-AS_IMPORTED: dict[Any, dict[str, object]] = {
+AS_IMPORTED: dict[object, dict[str, object]] = {
     space: dict(vars(space)) for space in (*SPACES.values(), *_layers_of_torch())
 }
 # functions that take no part in a forward pass, and that other packages replace

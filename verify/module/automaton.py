@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from constructions.errors import BadInput
 
 MOST_STATES = 1 << 16
 DENSE = 1 << 12  # codes that are counted rather than sorted, however few inputs there are
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
-Bits = np.ndarray[Any, np.dtype[np.uint64]]
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
+Mask = NDArray[np.bool_]
+Bits = NDArray[np.uint64]
+Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,7 @@ class Chart:
     def __init__(self, automaton: Automaton, sets: Sequence[Sequence[int]]) -> None:
         self.function = self.automaton = automaton
         self.order = range(len(sets))[:: -1 if automaton.backwards else 1]
-        self.steps: dict[int, np.ndarray[Any, Any]] = {}
+        self.steps: dict[int, Numbers] = {}
         states: list[Hashable] = [automaton.start]
         for read, place in enumerate(self.order, 1):
             number: dict[Hashable, int] = {}
@@ -314,7 +315,7 @@ def bits_in(sign: Bits) -> int:
     return sum(int(word).bit_count() for word in sign)
 
 
-def parts_by(keys: list[bytes], allowed: np.ndarray[Any, Any], width: int) -> list[Mask]:
+def parts_by(keys: list[bytes], allowed: Numbers, width: int) -> list[Mask]:
     """Masks of the ranks that have the same key."""
     found: dict[bytes, Mask] = {}
     for key, rank in zip(keys, allowed, strict=True):

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.margins import margins_of
@@ -38,7 +39,7 @@ TURNS, LARGEST = 600, 1e18
 ROUNDS, HOPELESS, AT_A_TIME = 5, 4.0, 128  # tries to let ellipsoids grow, by less than this factor each
 FLOOR = 2.0**-30  # the least size of an ellipsoid
 TINY = 2.0**-40  # a box so narrow that slopes on it are those of its middle
-Whole = np.ndarray[Any, np.dtype[np.int64]]
+Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def explored(graph: StepGraph, near: float, until: Deadline) -> Nodes | str | No
     most = min(MOST_NODES, MOST_NUMBERS // graph.size**2)
     states, places = [graph.first], [task.expected.start]
     strings: list[Tokens] = [()]
-    of_place: dict[Any, list[int]] = {task.expected.start: [0]}
+    of_place: dict[object, list[int]] = {task.expected.start: [0]}
     edges: list[tuple[int, int, int]] = []
     frontier = [0]
     while frontier:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from flint import arb, ctx
+from numpy.typing import NDArray
 
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.slack import ENLARGE, LOST, Array, U
@@ -151,7 +152,7 @@ def box_of(state: Precise) -> tuple[Array, Array]:
     return mid, np.array([float_above(abs(x - arb(m))) for x, m in zip(state, mid.tolist(), strict=True)])
 
 
-def gaps(mid: Array, rad: Array, due: np.ndarray[Any, Any]) -> Array:
+def gaps(mid: Array, rad: Array, due: NDArray[np.int64]) -> Array:
     """A lower bound on each row's margin, logits (N, classes) in balls: four roundings of the numbers that go in."""
     rows = np.arange(len(due))
     size = np.abs(mid) + rad
@@ -208,7 +209,7 @@ def all_strings(graph: StepGraph, length: int | None, most: int, until: Deadline
 def wrong_string(graph: StepGraph, length: int | None, until: Deadline) -> Known | None:
     """A string that is shown to be wrong, met by a beam of those with the least margins."""
     task = graph.task
-    beam: list[tuple[Tokens, Any]] = [((), task.expected.start)]
+    beam: list[tuple[Tokens, object]] = [((), task.expected.start)]
     states: Array = graph.first[None]
     for _ in range(min(length or LONGEST_TRIED, LONGEST_TRIED)):
         if until.is_up():
@@ -235,9 +236,9 @@ def wrong_string(graph: StepGraph, length: int | None, until: Deadline) -> Known
     return None
 
 
-def _spread(worst: Array, places: Sequence[Any]) -> list[int]:
+def _spread(worst: Array, places: Sequence[object]) -> list[int]:
     """Rows with the least margins, some of each state of the automaton."""
-    each, taken, kept = max(2, BEAM // len(set(places))), dict[Any, int](), list[int]()
+    each, taken, kept = max(2, BEAM // len(set(places))), dict[object, int](), list[int]()
     for i in np.argsort(worst, kind="stable").tolist():
         taken[places[i]] = taken.get(places[i], 0) + 1
         if taken[places[i]] <= each and len(kept) < BEAM:

@@ -7,14 +7,13 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from constructions.errors import BadInput
 
-Filter = Callable[[Tensor], Any]
+Filter = Callable[[Tensor], object]
 BATCH = 1 << 16
 DRAWS = 100_000
 
@@ -161,7 +160,7 @@ def strings(vocabulary: int | Iterable[int], up_to: int, *, at_least: int = 1, w
     return Domain(tuple(tokens([alphabet] * n, where).parts[0] for n in range(at_least, up_to + 1)))
 
 
-def domain_of(inputs: Any) -> Domain:
+def domain_of(inputs: object) -> Domain:
     """A domain from what a task names: a domain, or a tensor (N, length) of tokens.
 
     Raises: BadInput for anything else.

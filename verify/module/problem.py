@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from constructions.decoder import Decoder
@@ -105,7 +106,7 @@ class ModuleProblem:
             raise BadInput(f"device={device}: torch {torch.__version__} finds no such device here; use cpu")
         check_on_cpu(module)
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         graphs = list(self.graphs.values())
         lengths = self.given.inputs.lengths
         return {
@@ -474,7 +475,7 @@ class ModuleProblem:
                 )
         return f"{what}: their margins may be zero, or the errors of this dtype exceed them"
 
-    def extra(self, tally: Tally, left: int) -> dict[str, Any]:
+    def extra(self, tally: Tally, left: int) -> dict[str, object]:
         return {
             "counts": {
                 "right": str(tally.right),
@@ -486,7 +487,7 @@ class ModuleProblem:
             **({"by_position": [*self._by_position(left > 0)]} if self.at else {}),
         }
 
-    def _by_position(self, is_cut: bool) -> Iterator[dict[str, Any]]:
+    def _by_position(self, is_cut: bool) -> Iterator[dict[str, object]]:
         """What is known of each answer position; what was not looked at there is undecided.
 
         With a filter that is at most so many, and known only where the search was cut.
@@ -498,7 +499,7 @@ class ModuleProblem:
                 counts = {"right": own.right, "wrong": own.wrong, "undecided": own.undecided + unseen}
                 yield {"length": part.length, "position": position, **{key: str(n) for key, n in counts.items()}}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """The graph that was judged: its digests, its operations, and the torch that traced it."""
         return {
             "graph": {
@@ -549,7 +550,7 @@ class ModuleProblem:
     def runner(self, reading: Kernel | ConstantBits) -> Run:
         return lambda batch: Ran.strictly(np.array([self._run_one(torch.tensor(item))[0] for item in batch]))
 
-    def first(self, batch: list[Item], is_wrong: np.ndarray[Any, Any]) -> tuple[int, Item, int]:
+    def first(self, batch: list[Item], is_wrong: NDArray[np.bool_]) -> tuple[int, Item, int]:
         return first_in_order(batch, is_wrong)
 
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:

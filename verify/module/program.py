@@ -60,7 +60,7 @@ def _is_by_cells(problem: ModuleProblem) -> bool:
     return is_product and len(problem.given.positions(parts[0].length)) == 1 and _named_rule(problem) is not None
 
 
-def _answers(problem: ModuleProblem) -> dict[str, Any]:
+def _answers(problem: ModuleProblem) -> dict[str, object]:
     """A rule with a name where it gives the right answer of every input, else all answers in order."""
     given, found = problem.given, list[tuple[Tensor, Tensor]]()
     for part in given.inputs.parts:
@@ -78,13 +78,13 @@ def _answers(problem: ModuleProblem) -> dict[str, Any]:
     return {"table": [row for _, labels in found for row in labels.tolist()]}
 
 
-def as_json(graph: Graph, stored: Mapping[str, Tensor]) -> dict[str, Any]:
+def as_json(graph: Graph, stored: Mapping[str, Tensor]) -> dict[str, object]:
     """The operations of a graph in order, and which of them is its output."""
     output = _said(graph).index(graph.program.output_node().all_input_nodes[-1])
     return {"length": graph.length, "output": output, "nodes": [*_nodes(graph, stored)]}
 
 
-def _nodes(graph: Graph, stored: Mapping[str, Tensor]) -> Iterator[dict[str, Any]]:
+def _nodes(graph: Graph, stored: Mapping[str, Tensor]) -> Iterator[dict[str, object]]:
     number: dict[torch.fx.Node, int] = {}
     for i, node in enumerate(_said(graph)):
         number[node] = i
@@ -106,7 +106,7 @@ def _said(graph: Graph) -> list[torch.fx.Node]:
     return [node for node in nodes if node.op != "placeholder" or isinstance(node.meta.get("val"), Tensor)]
 
 
-def _placeholder(graph: Graph, node: torch.fx.Node, stored: Mapping[str, Tensor]) -> dict[str, Any]:
+def _placeholder(graph: Graph, node: torch.fx.Node, stored: Mapping[str, Tensor]) -> dict[str, object]:
     value = graph.stored.get(node.name)
     if value is None:
         return {"op": "tokens"}
@@ -121,7 +121,7 @@ def _named(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _argument(x: Any, number: Mapping[torch.fx.Node, int]) -> Any:
+def _argument(x: object, number: Mapping[torch.fx.Node, int]) -> object:
     """What an operation is called with: {"node": i} stands for the value of node i."""
     if isinstance(x, torch.fx.Node):
         return {"node": number[x]}

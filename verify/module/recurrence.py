@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from flint import arb
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
@@ -23,7 +24,7 @@ from verify.frame.judged import check_read
 from verify.module.automaton import Automaton
 
 State = tuple[Tensor, ...]
-Precise = np.ndarray[Any, np.dtype[np.object_]]
+Precise = NDArray[np.object_]
 HOW = "forward(state, token) must return (state, logits)"
 
 
@@ -82,7 +83,7 @@ class Recurrence:
         return int(label)
 
 
-def _tokens(vocabulary: Any) -> tuple[int, ...]:
+def _tokens(vocabulary: object) -> tuple[int, ...]:
     if isinstance(vocabulary, int) and not isinstance(vocabulary, bool):
         vocabulary = range(max(vocabulary, 0))
     found = list(vocabulary) if isinstance(vocabulary, Iterable) else []
@@ -135,7 +136,7 @@ def stepped(cell: nn.Module, task: Recurrence, state: Sequence[Tensor], token: T
     return after, logits.reshape(-1)
 
 
-def _shape(x: Any) -> tuple[tuple[int, ...], str] | str:
+def _shape(x: object) -> tuple[tuple[int, ...], str] | str:
     return (tuple(x.shape), str(x.dtype)) if isinstance(x, Tensor) else type(x).__name__
 
 
@@ -248,7 +249,7 @@ class StepGraph:
         return exact.is_covered(self.graph)
 
     @cached_property
-    def _exactly(self) -> dict[str, Any]:
+    def _exactly(self) -> dict[str, object]:
         return {name: exact.balls(value) for name, value in self.graph.stored.items()}
 
     def precise_start(self) -> Precise:

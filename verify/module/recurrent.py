@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from constructions.errors import BadInput
@@ -83,7 +84,7 @@ class RecurrentProblem:
         """The tokens."""
         return self.given.vocabulary
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         if self.said is not None:
             return {**self.said, "length": self._said_length}
         stored = self.graph.graph.stored
@@ -114,7 +115,7 @@ class RecurrentProblem:
         assert self.graph  # a cell that cannot be judged is refused before the clock starts
         return (*ASSUMPTIONS, *self.assumed, RIGHT)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         graph = self.graph.graph
         said = {"sha256": [graph.digest], "operations": graph.operations, "torch": torch.__version__}
         return {"length": self._said_length, "graph": said}
@@ -207,11 +208,11 @@ class RecurrentProblem:
         finite = least if math.isfinite(least) else None
         return Finding.proved(ARGUMENT_REPEATED, finite, tightest=shown, extra={"reached": len(seen)})
 
-    def _key(self, state: State, place: Any) -> tuple[bytes, Any]:
+    def _key(self, state: State, place: object) -> tuple[bytes, object]:
         """A state's bits: two zeros of different sign are two states, and so are two NaN of different bits."""
         return b"".join(part.contiguous().view(torch.uint8).numpy().tobytes() for part in state), place
 
-    def _margin(self, logits: torch.Tensor, place: Any) -> float:
+    def _margin(self, logits: torch.Tensor, place: object) -> float:
         """The margin of a run, infinite where nothing is judged, NaN where a logit is."""
         due = self.given.due(place, self.graph.classes)
         if due is None:
@@ -219,7 +220,7 @@ class RecurrentProblem:
         row = logits.double()
         return float(row[due] - torch.cat([row[:due], row[due + 1 :]]).amax())
 
-    def _place(self, item: Tokens) -> Any:
+    def _place(self, item: Tokens) -> object:
         place = self.given.expected.start
         for token in item:
             place = self.given.expected.after(place, token)
@@ -288,7 +289,7 @@ class RecurrentProblem:
         logits = self._run(item)[1]
         return None if bool(logits.isnan().any()) else int(logits.argmax())
 
-    def _case(self, item: Tokens, due: int, predicted: int | None) -> dict[str, Any]:
+    def _case(self, item: Tokens, due: int, predicted: int | None) -> dict[str, object]:
         shown: object = list(item) if len(item) <= LONGEST_SHOWN else f"token {item[-1]}, {len(item)} times"
         return {"input": shown, "length": len(item), "expected": due, "predicted": predicted}
 
@@ -334,5 +335,5 @@ class RecurrentProblem:
     def runner(self, reading: Kernel | ConstantBits) -> Run:
         return lambda batch: Ran.strictly(np.array([[self._run(tuple(item))[0]] for item in batch]))
 
-    def first(self, batch: Any, is_wrong: np.ndarray[Any, Any]) -> tuple[Any, Tokens, int]:
+    def first(self, batch: Any, is_wrong: NDArray[np.bool_]) -> tuple[Any, Tokens, int]:
         return first_in_order(batch, is_wrong)

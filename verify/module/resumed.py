@@ -12,6 +12,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from constructions.errors import BadInput
@@ -92,7 +93,7 @@ class Kept:
         self.written, self.seen = self.clock(), tally.seen
 
 
-def packed(search: Search) -> dict[str, np.ndarray[Any, Any]]:
+def packed(search: Search) -> dict[str, NDArray[np.bool_ | np.uint8 | np.int64 | np.float64]]:
     """The cells that are left, as arrays; those that wait for others come by themselves."""
     cells = [(i, one) for i, (_, some) in enumerate(search.left) for cell in some for one in (cell, *cell.alike)]
     classes = max((len(cell.rivals) for _, cell in cells if cell.rivals is not None), default=0)
@@ -110,7 +111,7 @@ def packed(search: Search) -> dict[str, np.ndarray[Any, Any]]:
     }
 
 
-def packed_masks(masks: list[Mask], search: Search) -> np.ndarray[Any, Any]:
+def packed_masks(masks: list[Mask], search: Search) -> NDArray[np.uint8]:
     return np.packbits(np.array(masks, dtype=bool).reshape(len(masks), *search.whole.shape), axis=-1)
 
 

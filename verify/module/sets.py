@@ -109,7 +109,7 @@ def axes_of(x: Sets, dims: Any) -> list[int]:
     return sorted((d % n + 1 for d in listed), reverse=True)
 
 
-def folded(x: Sets, dims: Any, keepdim: bool, fold: Callable[[Sets, int], Sets]) -> Sets:
+def folded(x: Sets, dims: object, keepdim: bool, fold: Callable[[Sets, int], Sets]) -> Sets:
     """A function along axes in turn, each of which it leaves out."""
     axes = axes_of(x, dims)
     for axis in axes:
@@ -155,14 +155,14 @@ def in_dtype(x: Sets, node: torch.fx.Node) -> Sets:
     return pointwise(lambda v: v.to(dtype), [x])
 
 
-def mean(node: torch.fx.Node, x: Sets, dims: Any = None, keepdim: bool = False, **options: Any) -> Sets:
+def mean(node: torch.fx.Node, x: Sets, dims: object = None, keepdim: bool = False, **options: object) -> Sets:
     """The sum, divided by the number of terms, as torch does it on a CPU."""
     found = folded(in_dtype(x, node), dims, keepdim, in_turn(torch.add))
     count = x.may[0, ..., 0].numel() // found.may[0, ..., 0].numel()
     return pointwise(lambda v: v / count, [found])
 
 
-def triangle(node: torch.fx.Node, x: Sets, *diagonal: Any) -> Sets:
+def triangle(node: torch.fx.Node, x: Sets, *diagonal: object) -> Sets:
     """Zeros beside a diagonal."""
     operation: Any = node.target
     kept = operation(torch.ones(x.may.shape[1:-1], dtype=torch.bool), *diagonal)
@@ -179,11 +179,11 @@ def ranked(node: torch.fx.Node, x: Sets, *args: Any) -> list[Sets]:
     return found if is_kept else [replace(part, may=part.may.squeeze(axis)) for part in found]
 
 
-def total(node: torch.fx.Node, x: Sets, dims: Any = None, keepdim: bool = False, **options: Any) -> Sets:
+def total(node: torch.fx.Node, x: Sets, dims: object = None, keepdim: bool = False, **options: object) -> Sets:
     return folded(in_dtype(x, node), dims, keepdim, in_turn(torch.add))
 
 
-def cumulative(node: torch.fx.Node, x: Sets, dim: int, **options: Any) -> Sets:
+def cumulative(node: torch.fx.Node, x: Sets, dim: int, **options: object) -> Sets:
     x = in_dtype(x, node)
     (axis,) = axes_of(x, dim)
     found = [Sets(x.values, x.may.select(axis, 0))]
@@ -202,15 +202,15 @@ def truth(x: Sets) -> Sets:
     return pointwise(lambda v: v != 0, [x])
 
 
-def any_of(node: torch.fx.Node, x: Sets, dims: Any = None, keepdim: bool = False) -> Sets:
+def any_of(node: torch.fx.Node, x: Sets, dims: object = None, keepdim: bool = False) -> Sets:
     return folded(truth(x), dims, keepdim, larger)
 
 
-def all_of(node: torch.fx.Node, x: Sets, dims: Any = None, keepdim: bool = False) -> Sets:
+def all_of(node: torch.fx.Node, x: Sets, dims: object = None, keepdim: bool = False) -> Sets:
     return folded(truth(x), dims, keepdim, smaller)
 
 
-def joined(node: torch.fx.Node, xs: list[Any], dim: int = 0) -> Sets:
+def joined(node: torch.fx.Node, xs: list[object], dim: int = 0) -> Sets:
     parts = [as_sets(x) for x in xs]
     values = torch.unique(torch.cat([part.values for part in parts]))
     cells = max(len(part.may) for part in parts)
@@ -233,7 +233,7 @@ def ordered(x: Sets, dim: int, descending: bool) -> Sets:
     return Sets(x.values, (found.flip(-2) if descending else found).movedim(-2, axis))
 
 
-def sort(node: torch.fx.Node, x: Sets, dim: int = -1, descending: bool = False, **options: Any) -> list[Sets]:
+def sort(node: torch.fx.Node, x: Sets, dim: int = -1, descending: bool = False, **options: object) -> list[Sets]:
     return [ordered(x, dim, descending), any_place(x, dim)]
 
 
@@ -280,7 +280,7 @@ def extreme(is_max: bool) -> Callable[..., list[Sets]]:
     return both
 
 
-def gathered(node: torch.fx.Node, x: Any, dim: int, places: Any) -> Sets:
+def gathered(node: torch.fx.Node, x: object, dim: int, places: object) -> Sets:
     """The numbers at places that may be several: whatever is at one of them."""
     x, places = as_sets(x), as_sets(places)
     (axis,) = axes_of(x, dim)
@@ -296,7 +296,7 @@ def gathered(node: torch.fx.Node, x: Any, dim: int, places: Any) -> Sets:
     return Sets(x.values, found)
 
 
-def indexed(node: torch.fx.Node, x: Any, where: list[Any]) -> Sets:
+def indexed(node: torch.fx.Node, x: object, where: list[Any]) -> Sets:
     """A known table at places that may be several, or sets at known places."""
     if isinstance(x, Sets) and not any(isinstance(p, Sets) for p in where):
         return moved(lambda part: torch.ops.aten.index.Tensor(part, where), x)  # type: ignore[no-any-return]

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from verify.engine.one_layer.dependence import MOVES
@@ -36,7 +37,7 @@ ROUNDED_ONCE = frozenset(  # operations on floats that give the same number howe
 LIKE = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
 
 
-def graph_of(expected: Callable[[Tensor], Any], length: int) -> torch.fx.GraphModule:
+def graph_of(expected: Callable[[Tensor], object], length: int) -> torch.fx.GraphModule:
     """The function on one input of some length, as operations without side effects.
 
     Raises: NotTraced.
@@ -111,7 +112,7 @@ class Traced:
         if not torch.equal(found.values[found.least], right.to(found.values.dtype)):
             raise NotTraced("another answer for one input than for many")
 
-    def _answers(self, masks: np.ndarray[Any, Any]) -> Sets:
+    def _answers(self, masks: NDArray[np.bool_]) -> Sets:
         """The labels that may occur on each of some cells: masks (cells, positions, ranks)."""
         may = torch.zeros(len(masks), 1, len(self.sets), len(self.values), dtype=torch.bool)
         for place, allowed in enumerate(self.sets):
@@ -194,7 +195,7 @@ def parts_in_two(cell: Mask, place: int) -> list[Mask]:
     return found
 
 
-def chart_of(expected: Callable[[Tensor], Any], sets: Sequence[Sequence[int]]) -> Chart | Traced | None:
+def chart_of(expected: Callable[[Tensor], object], sets: Sequence[Sequence[int]]) -> Chart | Traced | None:
     """What answers occur on cells: of an automaton, or of a function of torch operations; None for any other one.
 
     >>> chart = chart_of(lambda t: (t.amax(1) - t.amin(1)) % 3, [range(4)] * 3)

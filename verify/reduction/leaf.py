@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ class Enclosed(Protocol):
 
     def hull(self, axis: int) -> Self: ...
 
-    def __getitem__(self, index: Any) -> Self: ...
+    def __getitem__(self, index: object) -> Self: ...
 
     def __add__(self, other: Self) -> Self: ...
 

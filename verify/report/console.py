@@ -43,7 +43,7 @@ class Guarded:
     def isatty(self) -> bool:
         return self.stream is not None and self.stream.isatty()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self.stream, name)
 
     def _attempt(self, what: str, *text: str) -> None:

@@ -249,7 +249,7 @@ def _short(weight: float) -> str:
     return "~0" if 0 < abs(weight) < 0.005 else f"{weight:.2g}"
 
 
-def _tokens(value: Any, position: Any) -> str:
+def _tokens(value: object, position: object) -> str:
     if not isinstance(value, list) or not all(isinstance(each, int | str) for each in value):
         return escape(_text(value))
     boxes = (
@@ -334,7 +334,7 @@ def _rows(rows: Iterable[tuple[str, str]]) -> str:
     return f'<table class="facts"><tbody>{"".join(cells)}</tbody></table>'
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):

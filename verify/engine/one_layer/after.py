@@ -212,11 +212,11 @@ def expanded(x: Any, shape: list[int]) -> Form:
                   for part in (x.mid, x.rad)))  # fmt: skip
 
 
-def is_last(node: Node, dims: Any) -> bool:
+def is_last(node: Node, dims: object) -> bool:
     return isinstance(dims, list) and [d % node.meta["val"].ndim for d in dims] == [node.meta["val"].ndim - 1]
 
 
-def mean_square(node: Any) -> tuple[str, Node] | None:
+def mean_square(node: object) -> tuple[str, Node] | None:
     """What a node is the mean square of along the last axis: RMS and the numbers, or NORM and those before centring."""
     if not isinstance(node, Node):
         return None
@@ -232,7 +232,7 @@ def mean_square(node: Any) -> tuple[str, Node] | None:
     return (RMS, arguments(squares)[0]) if is_power or is_product else None
 
 
-def root(node: Any) -> tuple[str, Node, float, bool] | None:
+def root(node: object) -> tuple[str, Node, float, bool] | None:
     """The root of a mean square and eps, or 1 divided by it: as `mean_square`, eps, and whether it is 1 / root."""
     if not isinstance(node, Node):
         return None
@@ -268,7 +268,7 @@ def written_norm(node: Node) -> tuple[str, Node, float] | None:
     return None
 
 
-def is_centred(x: Any, of: Node) -> bool:
+def is_centred(x: object, of: Node) -> bool:
     """Whether a node is another less its mean along the last axis."""
     if not isinstance(x, Node) or not str(x.target).startswith("aten.sub.") or options(x) or arguments(x)[0] is not of:
         return False

@@ -87,11 +87,11 @@ def number(x: Any) -> Ball:
     return as_ball(AT, x, torch.zeros(()))
 
 
-def as_form(x: Any) -> Form:
+def as_form(x: object) -> Form:
     return x if isinstance(x, Form) else Form.constant(number(x))
 
 
-def add(x: Any, y: Any) -> Form:
+def add(x: object, y: object) -> Form:
     return each_column(lambda a, b: plus(AT, a, b), as_form(x), as_form(y))
 
 
@@ -99,7 +99,7 @@ def negative(x: Form) -> Form:
     return Form(-x.mid, x.rad)
 
 
-def subtract(x: Any, y: Any) -> Form:
+def subtract(x: object, y: object) -> Form:
     return add(as_form(x), negative(as_form(y)))
 
 
@@ -109,7 +109,7 @@ def multiply(x: Any, y: Any) -> Form:
     return each_column(lambda column: times(AT, column, number(factor)), form)
 
 
-def divide(x: Form, y: Any) -> Form:
+def divide(x: Form, y: object) -> Form:
     return each_column(lambda column: div(AT, column, number(y)), x)
 
 
@@ -131,7 +131,7 @@ def linear(x: Form, weight: Ball, bias: Ball | None = None) -> Form:
     return out if bias is None else shifted(out, bias)
 
 
-def addmm(bias: Any, x: Any, y: Any) -> Form:
+def addmm(bias: object, x: object, y: object) -> Form:
     return add(bias, matmul(x, y))
 
 

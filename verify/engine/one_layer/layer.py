@@ -72,7 +72,7 @@ class Affine:
         """The same map where sources have other numbers."""
         return Affine(self.constant, {number[s]: part for s, part in self.parts.items()})
 
-    def __getitem__(self, rows: Any) -> Affine:
+    def __getitem__(self, rows: object) -> Affine:
         return Affine(row(self.constant, rows), {s: row(part, rows) for s, part in self.parts.items()})
 
 
@@ -245,7 +245,7 @@ class OneLayer:
         found[-1] = ~is_atom
         return found
 
-    def _weigh(self, node: torch.fx.Node, name: str, found: Any) -> None:
+    def _weigh(self, node: torch.fx.Node, name: str, found: object) -> None:
         """An operation on attention weights: they are moved, or multiply tables."""
         first, *rest = node.all_input_nodes
         if name in MOVES and gives_floats(node) and not rest and not isinstance(found, list) and first in self.groups:
@@ -406,7 +406,7 @@ class Numbers:
         found = self.plain[node]
         return found if r is None else Ball(found.mid[r], found.radius[r])
 
-    def argument(self, x: Any) -> Any:
+    def argument(self, x: object) -> Any:
         """A form, or a constant as the first run has it."""
         if isinstance(x, list | tuple):
             return [self.argument(part) for part in x]
@@ -623,7 +623,7 @@ def gives_floats(node: torch.fx.Node) -> bool:
     return all(is_float(part.dtype) for part in parts)
 
 
-def given_kind(given: OneLayer, node: Any) -> str | None:
+def given_kind(given: OneLayer, node: object) -> str | None:
     return given.kinds.get(node) if isinstance(node, torch.fx.Node) else None
 
 

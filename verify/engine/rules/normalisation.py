@@ -158,7 +158,7 @@ def attention(
     q: Ball,
     k: Ball,
     v: Ball,
-    mask: Any = None,
+    mask: object = None,
     dropout: float = 0.0,
     is_causal: bool = False,
     *,

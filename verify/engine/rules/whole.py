@@ -197,7 +197,7 @@ def moved(name: str) -> Rule:
     rule = RULES[name]
 
     def move(at: Arithmetic, x: Number, *arguments: Any, dtype: torch.dtype, **options: object) -> Any:
-        def end(i: int, value: Any) -> Any:
+        def end(i: int, value: object) -> Any:
             if isinstance(value, list) and any(isinstance(part, Tensor | Unsure | Whole) for part in value):
                 return [end(i, part) for part in value]
             return Ball(ends(at, value)[i]) if isinstance(value, Tensor | Unsure | Whole) else value

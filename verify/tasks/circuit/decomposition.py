@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from constructions.circuits.circuit import Circuit, Decomposition, Gate, apply_gate
 from verify.tasks.circuit.refutation import exhaustive_words
@@ -15,7 +15,7 @@ from verify.tasks.circuit.steps import gate_arrays
 MOST_LEAVES = 4  # of a gate, for its table of 2^4 cases to be one number
 DEEPEST = 8  # AND and NOT gates from a gate to what it reads, for all gates of a kind to be traced together
 FAN_IN = {"and": 2, "not": 1}
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
+Mask = NDArray[np.bool_]
 
 
 def wrong_decomposition(decomposition: Decomposition) -> str | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from constructions.circuit_simulation_arrays import build
 from constructions.circuits.circuit import Decomposition
@@ -234,7 +235,7 @@ def items_of(words: list[int], mask: int) -> list[tuple[int, ...]]:
     return [tuple(int(bit) for bit in row) for row in np.stack([unpack(word, count) for word in words], axis=1)]
 
 
-def unpack(word: int, size: int) -> np.ndarray[Any, Any]:
+def unpack(word: int, size: int) -> NDArray[np.int8]:
     """The lowest bits of a word as an array of 0 and 1."""
     low = (word & ((1 << size) - 1)).to_bytes((size + 7) // 8, "little")
     return np.unpackbits(np.frombuffer(low, np.uint8), bitorder="little")[:size].astype(np.int8)

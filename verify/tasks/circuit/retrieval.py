@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from constructions.constant_bits.arithmetic import FixedPoint, Ints
 
-Indices = np.ndarray[Any, np.dtype[np.int64]]
+Indices = NDArray[np.int64]
 MAX_LANE_PAIRS = 4096  # different (query, key) values of one lane that are tried one by one
 MAX_OPERATIONS = 10**10  # additions of the table of pairs: about a minute
 MAX_PAIRS = 20_000_000  # surviving pairs that are listed: about 500 MiB
@@ -97,7 +97,7 @@ def _lane(bits: FixedPoint, h: int, q: Ints, k: Ints) -> Ints:
     return bits.add(first, bits.multiply(q[:, None, 1], k[None, :, 1]))
 
 
-def classes_of(agrees: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[Indices, Indices] | None:
+def classes_of(agrees: NDArray[np.bool_]) -> tuple[Indices, Indices] | None:
     """Classes of query and key values with agrees = (same class), if the relation has that form.
 
     Query values that agree with nothing get class 0, key values that agree with nothing class 1.

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from constructions.circuits.circuit import Circuit
 from constructions.circuits.machine import UNDEFINED, ConstantBitMachine, attend
@@ -18,7 +19,7 @@ BLOCK = 2048  # positions at a time: 16 variants of 60 lanes stay in the cache
 MAX_SUPPORT = 12  # tokens that one step may read for its table of 2^12 cases to be written out
 NONE = -1
 Progress = Callable[[int, int], None]
-Bits = np.ndarray[Any, np.dtype[np.int64]]
+Bits = NDArray[np.int64]
 
 
 class Opaque(Exception):
@@ -139,7 +140,7 @@ class Steps:
         found = retrieve(self.machine, queries.rows(first=self.n - 1), keys.rows(), self.N)
         return found, np.concatenate(values or [np.zeros((4, 0), self.machine.bits.dtype)], axis=1)
 
-    def local_stream(self, p: int, nodes: list[int], tokens: Bits) -> tuple[Ints, np.ndarray[Any, Any]]:
+    def local_stream(self, p: int, nodes: list[int], tokens: Bits) -> tuple[Ints, NDArray[np.bool_]]:
         """The stream after layer 1 at one position for each row of tokens of `nodes`, and where 0/0."""
         machine, layer = self.machine, self.machine.layers[0]
         x = machine.embed(tokens[:, nodes.index(p)], p)
@@ -263,7 +264,7 @@ class Due:
     is_and: Indices
     first: Indices
     second: Indices
-    is_missing: np.ndarray[Any, np.dtype[np.bool_]]
+    is_missing: NDArray[np.bool_]
 
     @classmethod
     def of(cls, nodes: tuple[Indices, ...], is_and: Indices, first: Indices, second: Indices) -> Due:
@@ -306,7 +307,7 @@ class _Variants:
         return PlacedVectors(np.concatenate(kept), position[position >= first])
 
 
-def _attend(machine: ConstantBitMachine, layer: Any, x: Ints, sources: list[Ints]) -> tuple[Ints, np.ndarray[Any, Any]]:
+def _attend(machine: ConstantBitMachine, layer: Any, x: Ints, sources: list[Ints]) -> tuple[Ints, NDArray[np.bool_]]:
     """One head from the streams x (A, d) to the streams of its reach, in the order of their positions."""
     if not sources:
         return np.zeros(len(x), machine.bits.dtype), np.ones(len(x), bool)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -109,7 +108,7 @@ def _streams(model: Decoder) -> Tensor:
     return x + model.W_pos if model.pe in ("ape", "sine") else x
 
 
-def principal_components(states: Any) -> tuple[Array, Array]:
+def principal_components(states: object) -> tuple[Array, Array]:
     """The states' first two principal components (n, 2), and the shares of the variance that they have.
 
     >>> found, shares = principal_components(np.array([[0.0, 0, 0], [2, 0, 0], [4, 0, 0]]))

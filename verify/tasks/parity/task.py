@@ -189,7 +189,7 @@ class Parity:
         at_least = float_at_least(margin) if isinstance(margin, Fraction) else margin if margin == margin else None
         return Failure(found, at_least, str(margin) if exact else None)
 
-    def _found(self, wrong: Tokens, position: int, margin: float | Fraction) -> dict[str, Any]:
+    def _found(self, wrong: Tokens, position: int, margin: float | Fraction) -> dict[str, object]:
         expected = wrong.count(wrong[position]) % 2
         return {
             "input": list(wrong),

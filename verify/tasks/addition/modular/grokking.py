@@ -98,7 +98,7 @@ def findings(problem: ModuleProblem, decoder: Decoder, P: int) -> dict[str, obje
     }
 
 
-def about_pairs(certificate: Certificate, found: Mapping[str, Any], P: int) -> Certificate:
+def about_pairs(certificate: Certificate, found: Mapping[str, object], P: int) -> Certificate:
     """The certificate with pairs [a, b] for inputs, and what was found."""
     extra = {**certificate.extra, **found}
     extra["wrong_inputs"] = [row[:2] for row in extra.get("wrong_inputs", [])]

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from constructions.count01 import Count01Transformer
 from verify.figures.style import BLUE, GREEN, GREY, VERMILLION, new_figure, style
@@ -43,7 +44,7 @@ def heads(model: Count01Transformer, law: Law, labels: str, head: int, *, svc: b
     return figure
 
 
-def pair_matrix(data: dict[str, Any], measure: str = "learned_accuracy") -> np.ndarray[Any, np.dtype[np.float64]]:
+def pair_matrix(data: dict[str, Any], measure: str = "learned_accuracy") -> NDArray[np.float64]:
     """A measure of single heads on the diagonal, of pairs beside it; NaN where it stayed open."""
     a = len(data["heads"])
     out = np.full((a, a), np.nan)
