@@ -359,7 +359,7 @@ def test_directed_evaluations_keep_to_the_certificate(models):
 
 def test_a_few_open_cells_are_decided_jointly():
     """d = 6: intervals leave one token with count 1 open, though its neurons are never on together."""
-    module = Construction("dot+sftm", "code", 32, 10, 6).weights(FORMATS["float32"])
+    module = Construction("dot+sftm", "code", 32, 10, 6).weights(FORMATS["float32"]).module()
     certificate = certify(module, fmt=FORMATS["float32"])
     assert certificate.verdict is Verdict.PROVED
     assert certificate.margin < certify_real(module).margin
@@ -371,7 +371,7 @@ def test_a_few_open_cells_are_decided_jointly():
 def test_the_failure_in_float16_that_takes_longest_to_find():
     """docs/precision.md: lin+sftm on a code of 29 dimensions fails by one unit in the last place."""
     fmt = FORMATS["float16"]
-    stored = StoredModel.of(Construction("lin+sftm", "code", 32, 10, 29).weights(fmt))
+    stored = StoredModel.of_arrays(Construction("lin+sftm", "code", 32, 10, 29).weights(fmt))
     found = {"position": 0, "predicted": 1, "order": ""}
     margin = worst_margin(stored, np.array([[28, 28] + [1] * 8]), found, Evaluation(fmt))
     assert margin == -(2.0**-10)

@@ -38,9 +38,9 @@ def _in_real_arithmetic(problem: ArrayHistogram, reading: Reading, effort: Effor
 class ArrayHistogram:
     """One model as arrays, at its own length: a `Provable` in real arithmetic and in every format.
 
-    >>> from constructions.histogram_arrays import relation
+    >>> from constructions import relation_counting_arrays
     >>> from verify.frame.decide import certify
-    >>> certify(ArrayHistogram.of(relation(model="dot", T=8, L=4), "A-4.2")).verdict.value
+    >>> certify(ArrayHistogram.of(relation_counting_arrays.dot(T=8, L=4), "A-4.2")).verdict.value
     'PROVED'
     """
 
