@@ -23,6 +23,7 @@ from constructions import (
 )
 from constructions.adder.digits import Digits
 from constructions.circuits.circuit import Circuit, Gate
+from constructions.errors import BadInput
 from constructions.files import state_bytes
 from constructions.model_arrays import LARGEST, UNITS, rounded_to
 from constructions.recurrent import arrays as recurrent
@@ -232,3 +233,11 @@ def test_a_run_that_is_not_what_was_proved_is_a_contradiction(monkeypatch):
         found = certify(PROBLEMS[name](BUILT[name]("float64")))
         assert found.verdict == "UNKNOWN" and "bug" in found.reason, name
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("change", [lambda x: x * 1e5, lambda x: x + 1e-9, lambda x: x.astype(np.longdouble)])
+def test_numbers_that_the_dtype_does_not_hold_are_refused(change):
+    arrays = BUILT["thermometer"]("float16")
+    arrays.weights["readout.weight"] = change(arrays.weights["readout.weight"])
+    with pytest.raises(BadInput, match="readout.weight"):
+        certify(PROBLEMS["thermometer"](arrays))
