@@ -5,7 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from constructions.model_arrays import ModelArrays
+import numpy as np
+
+from constructions.errors import BadInput
+from constructions.model_arrays import ModelArrays, rounded_to
 
 if TYPE_CHECKING:
     from torch import nn
@@ -21,8 +24,22 @@ def check_judged(model: nn.Module | ModelArrays, made_by: str) -> None:
     """
     if isinstance(model, ModelArrays):
         assert model.made_by == made_by
+        check_held(model)
         return
     from verify.frame import judged
 
     module, name = made_by.split(":")
     judged.check_judged(model, getattr(import_module(module), name))
+
+
+def check_held(arrays: ModelArrays) -> None:
+    """Refuses numbers that the model's dtype does not hold, since its module and its file would round them.
+
+    Raises: BadInput for the first such array.
+
+    >>> from constructions.parity_arrays import sawtooth
+    >>> check_held(sawtooth(T=2, L=2))
+    """
+    for name, x in arrays.weights.items():
+        if x.dtype != np.float64 or not np.array_equal(rounded_to(arrays.dtype, x), x, equal_nan=True):
+            raise BadInput(f"{name}: holds numbers that are not {arrays.dtype}'s. Call rounded() on the arrays.")

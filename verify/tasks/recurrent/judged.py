@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from constructions.errors import BadInput
-from constructions.model_arrays import ModelArrays, rounded_to
+from constructions.model_arrays import ModelArrays
 from constructions.recurrent.arrays import CELLS
-from verify.frame.unmade import check_judged
+from verify.frame.unmade import check_held, check_judged
 from verify.tasks.recurrent.kinds import class_of
 
 if TYPE_CHECKING:
@@ -22,9 +20,7 @@ def check_recurrent(model: nn.Module | ModelArrays) -> None:
     name = class_of(found)
     if isinstance(model, ModelArrays):
         assert name is not None
-        for key, x in model.weights.items():
-            if x.dtype != np.float64 or not np.array_equal(rounded_to(model.dtype, x), x, equal_nan=True):
-                raise BadInput(f"{key}: holds numbers that are not {model.dtype}'s. Call rounded() on the arrays.")
+        check_held(model)
         return
     check_judged(model, name or CELLS)
     if name != CELLS:
