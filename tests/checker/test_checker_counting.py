@@ -11,12 +11,12 @@ from models.selection import every, first
 from oracles.forged import falsehood
 from test_checker_real import outcome
 
-from constructions.decoder.model import Decoder, initialised
+from constructions.decoder.model import Decoder, Rotation, initialised
 from constructions.inductive import ape, as_bytes, load, selective, started, succession
 from tests.planted import planted
 from verify.arithmetic.readings import reading_of
 from verify.checker import decoder, kinds, waves
-from verify.checker.reading import NOT_CHECKABLE
+from verify.checker.reading import NOT_CHECKABLE, Refusal
 from verify.counting.tasks import Task
 from verify.frame import decide
 from verify.frame.decide import certify
@@ -140,6 +140,18 @@ def test_tables_of_sines_are_compared(name):
         assert outcome(weights, json.dumps(json.loads(text) | {"tables": tables}))[0] == 1
     plain, other = honest("transformer")
     assert outcome(plain, json.dumps(json.loads(other) | {"tables": {}}))[0] == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_tables_are_numbers_of_their_dtype(dtype):
+    """What torch stores is accepted, the sine of 355 too, below float16's normal numbers; between two, nothing is."""
+    made = Rotation(355, 2, dtype)
+    said = {name: getattr(made, name).double().tolist() for name in ("cos", "sin")}
+    name = str(dtype).removeprefix("torch.")
+    waves.tables_of(said, "rope", 355, 2, name)
+    said["cos"][0][0] += 2.0**-40
+    with pytest.raises(Refusal):
+        waves.tables_of(said, "rope", 355, 2, name)
 
 
 def test_another_turn_than_the_modules_is_found():

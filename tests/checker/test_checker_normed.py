@@ -12,7 +12,7 @@ from test_checker_real import outcome
 
 from constructions import count01
 from tests.planted import planted
-from verify.checker.normed_prompts import NormedPrompts
+from verify.checker.normed_prompts import NormedPrompts, triples
 from verify.checker.reading import NOT_CHECKABLE
 from verify.frame.decide import certify
 from verify.tasks.count01.task import PromptDomain
@@ -92,3 +92,17 @@ def test_a_checker_that_forgets_something_is_found(fault):
     weights, proof = saved(count01.normed())
     with planted(NormedPrompts, *fault):
         assert outcome(weights, json.dumps(proof))[0] == 1
+
+
+@pytest.mark.parametrize("domain", [(0, None, 0, None, 4), (0, 10**12, 0, 10**12, 2), (1, 3, 1, 2, None)], ids=str)
+def test_prompts_are_those_of_the_region(domain):
+    """Each once, and none are looked for beyond the most digits of all."""
+    lo, hi, m, M, total = ((10 if x is None else x) for x in domain)
+    for is_more in (True, False):
+        due = [
+            (n0, n1, n2)
+            for n0, n1, n2 in product(range(10), repeat=3)
+            if min(n0, n1) >= lo and max(n0, n1) <= hi and m <= n2 <= M and sum((n0, n1, n2)) <= total
+            if (n1 > n0) == is_more
+        ]
+        assert [*triples(domain, is_more)] == due

@@ -69,11 +69,15 @@ def _normal(row: Sequence[arb], gain: arb_mat, bias: arb_mat, eps: arb_mat) -> l
 def triples(domain: Domain, is_more: bool) -> Iterator[tuple[int, int, int]]:
     """The prompts of one side of a bounded region."""
     lo, hi, m, M, total = domain
-    tops = [total or 0 if top is None else top for top in (hi, M)]
-    for n0 in range(lo, tops[0] + 1):
-        for n1 in range(n0 + 1 if is_more else lo, (tops[0] if is_more else n0) + 1):
-            for n2 in range(m, (tops[1] if total is None else min(tops[1], total - n0 - n1)) + 1):
+    spare = (hi or 0) + (hi or 0) + (M or 0) if total is None else total
+    for n0 in range(lo, _least(hi, spare - lo - m) + 1):
+        for n1 in range(n0 + 1 if is_more else lo, min(_least(hi, spare - n0 - m), spare if is_more else n0) + 1):
+            for n2 in range(m, _least(M, spare - n0 - n1) + 1):
                 yield n0, n1, n2
+
+
+def _least(top: int | None, spare: int) -> int:
+    return spare if top is None else min(top, spare)
 
 
 def prove(

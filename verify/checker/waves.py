@@ -7,7 +7,7 @@ from typing import Any
 
 from flint import arb, ctx, fmpq, fmpq_mat
 
-from verify.checker.formats import NAMED
+from verify.checker.formats import NAMED, BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, require
 
 BASE = 10_000  # of the wavelengths
@@ -24,10 +24,10 @@ def tables_of(said: Any, pe: str, positions: int, size: int, dtype: str) -> dict
     require(said is not None, f"tables of {pe} are not in the certificate", NOT_CHECKABLE)
     require(isinstance(said, dict) and {*said} == {*NAMES[pe]}, f"tables: must be {NAMES[pe]}")
     with ctx.workprec(BITS):
-        return {name: _table(said[name], name, positions, size, NAMED[dtype][0]) for name in NAMES[pe]}
+        return {name: _table(said[name], name, positions, size, BinaryFormat(*NAMED[dtype])) for name in NAMES[pe]}
 
 
-def _table(rows: Any, name: str, positions: int, size: int, p: int) -> fmpq_mat:
+def _table(rows: Any, name: str, positions: int, size: int, fmt: BinaryFormat) -> fmpq_mat:
     width = size // 2 if name != "W_pos" else size
     is_table = isinstance(rows, list) and len(rows) == positions
     is_table = is_table and all(isinstance(row, list) and [type(x) for x in row] == [float] * width for row in rows)
@@ -38,8 +38,9 @@ def _table(rows: Any, name: str, positions: int, size: int, p: int) -> fmpq_mat:
             angle = n * arb(BASE) ** (arb(-2 * pair) / size)
             is_there = name != "W_pos" or j < size - size % 2  # a last column without a partner is 0
             real = (angle.cos() if is_cosine else angle.sin()) if is_there else arb(0)
-            off = (FEW * (1 + angle) + arb(2) ** -p * abs(real)) if is_there else arb(0)
-            require(bool(abs(arb(x) - real) <= off), f"tables.{name}: row {n} has {x!r}, where {real.str(8)} is due")
+            off = (FEW * (1 + angle) + fmt.u * abs(real).max(fmt.tiny)) if is_there else arb(0)
+            is_stored = bool(abs(arb(x) - real) <= off) and fmt.nearest(x) == x
+            require(is_stored, f"tables.{name}: row {n} has {x!r}, where {real.str(8)} is due")
     return fmpq_mat(positions, width, [fmpq(*x.as_integer_ratio()) for row in rows for x in row])
 
 
