@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from inspect import signature
 
@@ -26,6 +27,7 @@ from verify.tasks.histogram.catalogue import CONSTRUCTIONS, SizesAsked, built, s
 from verify.tasks.histogram.proof import certify as certify_module
 from verify.tasks.histogram.rounded import forward
 from verify.tasks.histogram.rounded.verdict import certify as certify_in
+from verify.tasks.histogram.stored import StoredModel
 
 SIZES = [(2, 1, None, None), (4, 3, None, None), (5, 9, 8, 7), (32, 10, 32, 33), (3, 40, 3, 3), (2, 300, None, None)]
 OTHER_SIZES = {  # of a construction that has others; for dot+sftm the kept codes
@@ -205,3 +207,13 @@ def test_bounds_load_no_torch(options, not_loaded):
     )
     assert run.returncode == 0, run.stderr
     assert "bos" in run.stdout
+
+
+@pytest.mark.parametrize("change", [lambda x: x * 1e5, lambda x: x * (1 + 2.0**-30), lambda x: x.astype(np.longdouble)])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_numbers_that_the_dtype_does_not_hold_are_refused(dtype, change):
+    """The module and the file round them, so that a proof would speak of other numbers."""
+    arrays = dot(T=4, L=3, dtype=dtype)
+    changed = change(np.float64(arrays.weights["W_2"]) / 3)
+    with pytest.raises(BadInput, match="W_2"):
+        StoredModel.of_arrays(replace(arrays, weights={**arrays.weights, "W_2": changed}))

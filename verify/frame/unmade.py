@@ -13,6 +13,10 @@ from constructions.model_arrays import ModelArrays, rounded_to
 if TYPE_CHECKING:
     from torch import nn
 
+    from constructions.histogram_arrays import HistogramArrays
+
+FLOATS = (np.float64, np.float32, np.float16)  # whose numbers are all numbers of float64
+
 
 def check_judged(model: nn.Module | ModelArrays, made_by: str) -> None:
     """Refuses a module as verify.frame.judged does; arrays have no forward pass of their own that could differ.
@@ -32,7 +36,7 @@ def check_judged(model: nn.Module | ModelArrays, made_by: str) -> None:
     judged.check_judged(model, getattr(import_module(module), name))
 
 
-def check_held(arrays: ModelArrays) -> None:
+def check_held(arrays: ModelArrays | HistogramArrays) -> None:
     """Refuses numbers that the model's dtype does not hold, since its module and its file would round them.
 
     Raises: BadInput for the first such array.
@@ -41,5 +45,5 @@ def check_held(arrays: ModelArrays) -> None:
     >>> check_held(sawtooth(T=2, L=2))
     """
     for name, x in arrays.weights.items():
-        if x.dtype != np.float64 or not np.array_equal(rounded_to(arrays.dtype, x), x, equal_nan=True):
-            raise BadInput(f"{name}: holds numbers that are not {arrays.dtype}'s. Call rounded() on the arrays.")
+        if x.dtype not in FLOATS or not np.array_equal(rounded_to(arrays.dtype, x), x, equal_nan=True):
+            raise BadInput(f"{name}: holds numbers that are not {arrays.dtype}'s. Round them to it first.")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from constructions.errors import BadInput
 from verify.arithmetic.stored import finite
 from verify.frame.arguments import check_whole_number
+from verify.frame.unmade import check_held
 from verify.tasks.histogram.catalogue import MODELS
 
 if TYPE_CHECKING:
@@ -96,8 +97,9 @@ class StoredModel:
     def of_arrays(cls, arrays: HistogramArrays) -> StoredModel:
         """The numbers of a model that is given as arrays, at its own length.
 
-        Raises: BadInput for weights that are not finite.
+        Raises: BadInput for weights that are not finite, or that the dtype does not hold.
         """
+        check_held(arrays)
         stored: Mapping[str, np.ndarray] = arrays.weights
         weights = {name: finite(name, stored[name].astype(np.float64)) if name in stored else None for name in NAMES}
         sizes = (arrays.T, arrays.L, arrays.d, arrays.p, len(stored["b_2"]), arrays.first_count)
