@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from constructions.decoder import Decoder
-from constructions.decoder.model import BASE, Block
+from constructions.decoder.model import Block
+from constructions.decoder_arrays import BASE
 from constructions.errors import BadInput, NotKnown
 
 Array = np.ndarray[Any, np.dtype[np.float64]]

@@ -6,13 +6,13 @@ them. The module is made where something asks for what only a module has: a forw
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from importlib import import_module
 from operator import attrgetter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Array = NDArray[np.float64]
+P = ParamSpec("P")
 M = TypeVar("M", bound="nn.Module")
 LARGEST = {
     "float64": float(np.finfo(np.float64).max),
@@ -123,6 +124,22 @@ class ModelArrays:
 def module_of(model: M | ModelArrays) -> M:
     """The module of a model, made of its arrays where it is not made yet: of the class that they name."""
     return cast("M", model.module) if isinstance(model, ModelArrays) else model
+
+
+def modules(build: Callable[P, ModelArrays], kind: type[M]) -> Callable[P, M]:
+    """The same builder, of modules: what `build` returns is made, and is of this class.
+
+    >>> from constructions.recurrent.counters_arrays import ring
+    >>> from constructions.recurrent.model import RecurrentModel
+    >>> modules(ring, RecurrentModel)(m=3).hidden
+    3
+    """
+
+    @wraps(build)
+    def made(*args: P.args, **kwargs: P.kwargs) -> M:
+        return build(*args, **kwargs).made(kind)
+
+    return made
 
 
 def name_of(dtype: torch.dtype | str) -> str:

@@ -5,36 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from constructions.decoder_arrays import EPS, POSITIONAL, angles, waves
 from constructions.errors import BadInput
 
-POSITIONAL = ("nope", "sine", "ape", "rope", "spe")
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
-BASE = 10_000.0  # of the wavelengths of sine and rope
 
 
 def zeros(*shape: int, dtype: torch.dtype) -> nn.Parameter:
     return nn.Parameter(torch.zeros(*shape, dtype=dtype))
-
-
-def angles(positions: int, d: int) -> Tensor:
-    """Position id times frequency, ids 1..positions and frequencies BASE^(-2i/d): shape (positions, d // 2)."""
-    frequencies = BASE ** (-torch.arange(0, d - d % 2, 2, dtype=torch.float64) / d)
-    return torch.arange(1, positions + 1, dtype=torch.float64)[:, None] * frequencies
-
-
-def waves(positions: int, d: int) -> Tensor:
-    """The sinusoidal table (positions, d): sines in the even columns, cosines in the odd ones."""
-    table, out = angles(positions, d), torch.zeros(positions, d, dtype=torch.float64)
-    out[:, 0 : d - d % 2 : 2], out[:, 1::2] = table.sin(), table.cos()
-    return out
 
 
 class Rotation(nn.Module):
@@ -48,8 +35,8 @@ class Rotation(nn.Module):
         if d % 2:
             raise BadInput(f"d_head={d}: rope turns pairs, so it must be even")
         table = angles(positions, d)
-        self.register_buffer("cos", table.cos().to(dtype), persistent=False)
-        self.register_buffer("sin", table.sin().to(dtype), persistent=False)
+        self.register_buffer("cos", torch.from_numpy(np.cos(table)).to(dtype), persistent=False)
+        self.register_buffer("sin", torch.from_numpy(np.sin(table)).to(dtype), persistent=False)
 
     def forward(self, x: Tensor, first: int) -> Tensor:
         """Turns rows (..., n, d) whose position ids are first + 1, first + 2, ..."""
@@ -169,7 +156,7 @@ class Decoder(nn.Module):
         pe: str = "ape",
         activation: str = "gelu",
         layernorm: bool = True,
-        eps: float = 1e-5,
+        eps: float = EPS,
         bos: bool = False,
         attention_bias: bool = True,
         unembedding_bias: bool = False,
@@ -198,7 +185,7 @@ class Decoder(nn.Module):
         if pe == "ape":
             self.W_pos = zeros(positions, d, dtype=dtype)
         elif pe in ("sine", "spe"):
-            table = waves(positions, d) if pe == "sine" else torch.arange(1, positions + 1)[:, None]
+            table = torch.from_numpy(waves(positions, d)) if pe == "sine" else torch.arange(1, positions + 1)[:, None]
             self.register_buffer("W_pos", table.to(dtype), persistent=False)
         rotation = Rotation(positions, d_head, dtype) if pe == "rope" else None
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import torch
+from dataclasses import replace
 
-from constructions.decoder import Decoder
-from constructions.decoder.model import block_of
 from constructions.errors import BadInput
+from constructions.model_arrays import ModelArrays
 
 GELUS = ("gelu", "gelu_tanh")
 STEEP = 128  # of neurons that read whole numbers, up to 1/8: 16 from a kink on, GELU is ReLU up to 1e-50
 STEEPER = 64  # times the length, of neurons that read a whole number's share of it
 
 
-def curved(model: Decoder, activation: str, steep: float) -> Decoder:
+def curved(model: ModelArrays, activation: str, steep: float) -> ModelArrays:
     """Makes a decoder of ReLU neurons one of GELU neurons: what they read times `steep`, what they say over it.
 
     GELU(steep z) / steep differs from ReLU(z) by |z| Phi(-steep |z|) < 0.17 / steep, and by next to nothing from
@@ -24,23 +23,19 @@ def curved(model: Decoder, activation: str, steep: float) -> Decoder:
 
     >>> from constructions.inductive import spe
     >>> model = curved(spe(task="modular", N=8, m=3), "gelu", STEEP)
-    >>> model(torch.zeros(1, 8, dtype=int), shift=5).argmax(-1).tolist()
+    >>> import torch
+    >>> model.module(torch.zeros(1, 8, dtype=int), shift=5).argmax(-1).tolist()
     [[0, 1, 2, 0, 1, 2, 0, 1]]
     """
     if activation not in GELUS:
         raise BadInput(f"activation={activation!r}: must be one of {', '.join(GELUS)}")
     if not (steep >= 1 and float(steep).is_integer() and int(steep).bit_count() == 1):
         raise BadInput(f"steep={steep}: must be a power of two, 1 or more, so that no weight is rounded")
-    mlps = [mlp for i in range(len(model.blocks)) if (mlp := block_of(model, i).mlp) is not None]
-    if not mlps or any(mlp.activation != "relu" for mlp in mlps):
+    if not model.arguments["d_mlp"] or model.arguments["activation"] != "relu":
         raise BadInput("model: must have ReLU neurons, which are made GELUs; this one has none, or others")
-    with torch.no_grad():
-        for mlp in mlps:
-            mlp.W_in.mul_(steep)
-            mlp.b_in.mul_(steep)
-            mlp.W_out.div_(steep)
-            mlp.activation = activation
-    return model
+    factors = {"W_in": steep, "b_in": steep, "W_out": 1 / steep}
+    weights = {path: x * factors.get(path.split(".")[-1], 1.0) for path, x in model.weights.items()}
+    return replace(model, weights=weights, arguments={**model.arguments, "activation": activation}).rounded()
 
 
 def steep_for(length: int) -> int:

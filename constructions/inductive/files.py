@@ -13,12 +13,11 @@ from torch import Tensor
 from constructions import files
 from constructions.decoder import Decoder
 from constructions.decoder.loaders import FLOATS
+from constructions.decoder_arrays import EPS, KEY
 from constructions.errors import BadInput, shown
 from constructions.layouts import hint
 
-KEY = "decoder"
 SHAPE = ("pe", "bos", "n_heads", "activation", "layernorm", "positions", "eps")
-EPS = 1e-5  # of a LayerNorm whose file does not say
 
 
 def as_bytes(model: Decoder, about: Mapping[str, Any]) -> bytes:

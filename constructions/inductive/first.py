@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-import torch
+import numpy as np
 
-from constructions.decoder import Decoder
+from constructions.decoder_arrays import DType
 from constructions.errors import BadInput
-from constructions.inductive.files import from_state, shape_of
 from constructions.inductive.lanes import Design, decoder, zeros
+from constructions.model_arrays import ModelArrays
 
 
 def unmixed(
@@ -19,8 +20,8 @@ def unmixed(
     pe: str = "nope",
     layernorm: bool = True,
     positions: int = 128,
-    dtype: torch.dtype = torch.float64,
-) -> Decoder:
+    dtype: DType = "float64",
+) -> ModelArrays:
     """A decoder that says whether its token is the first of a string over K types whose first two tokens differ.
 
     The types are K points v_t on a circle. Under equal weights the mean m of the tokens so far is v_t at the first one,
@@ -29,7 +30,8 @@ def unmixed(
     Claim: C-T11 (ours; C, Table A6, trains one head with d = 4, which without LayerNorm is the size here).
     Raises: BadInput for a single type, whose strings are alike at every position (C-I1), or another embedding.
 
-    >>> unmixed(K=3, N=6, layernorm=False)(torch.tensor([[2, 0, 2, 2, 1]])).argmax(-1).tolist()
+    >>> import torch
+    >>> unmixed(K=3, N=6, layernorm=False).module(torch.tensor([[2, 0, 2, 2, 1]])).argmax(-1).tolist()
     [[1, 0, 0, 0, 0]]
     """
     if K < 2:
@@ -37,9 +39,9 @@ def unmixed(
     if pe not in ("nope", "rope"):
         raise BadInput(f"pe={pe!r}: positions tell the first token themselves; must be nope or rope")
     one, said = 2, 3
-    circle, gap = 2 * math.pi * torch.arange(K, dtype=torch.float64) / K, 1 - math.cos(2 * math.pi / K)
-    E = torch.stack([circle.cos(), circle.sin(), torch.ones_like(circle), torch.zeros_like(circle)], 1)
-    mixed = torch.diag(torch.tensor([1.0, 1.0, 0.0, 0.0], dtype=torch.float64))
+    circle, gap = 2 * math.pi * np.arange(K) / K, 1 - math.cos(2 * math.pi / K)
+    E = np.stack([np.cos(circle), np.sin(circle), np.ones_like(circle), np.zeros_like(circle)], 1)
+    mixed = np.diag([1.0, 1.0, 0.0, 0.0])
     W_in, W_out, W_U = zeros(4, K + 1), zeros(K + 1, 4), zeros(4, 2)
     W_in[:2, :K], W_in[one, :K], W_in[one, K] = E[:, :2].T, -(2 - gap / (2 * N)), 1.0
     W_out[:K, said], W_out[K, said], W_U[said, 1] = 4 * N / gap, -1.0, 1.0  # 2 - 1 at the first token, else -1
@@ -48,14 +50,15 @@ def unmixed(
 
 
 def beside_bos(
-    *, K: int, pe: str = "nope", layernorm: bool = True, positions: int = 128, dtype: torch.dtype = torch.float64
-) -> Decoder:
+    *, K: int, pe: str = "nope", layernorm: bool = True, positions: int = 128, dtype: DType = "float64"
+) -> ModelArrays:
     """A decoder with BOS and without an MLP that says whether its token is the first, at every length.
 
     BOS's share under equal weights is 1/2 at the first token and at most 1/3 later: 6 (share) - 5/2 has its sign.
     Claim: C-T12 (ours).
 
-    >>> beside_bos(K=2)(torch.tensor([[1, 1, 0, 1]])).argmax(-1).tolist()
+    >>> import torch
+    >>> beside_bos(K=2).module(torch.tensor([[1, 1, 0, 1]])).argmax(-1).tolist()
     [[1, 0, 0, 0]]
     """
     one, bos = 0, 1
@@ -66,14 +69,16 @@ def beside_bos(
     return decoder(design, pe=pe, bos=True, layernorm=layernorm, positions=positions, dtype=dtype)
 
 
-def alike(model: Decoder, K: int) -> Decoder:
+def alike(model: ModelArrays, K: int) -> ModelArrays:
     """The decoder of one token with K tokens in its place, all with its embedding: it answers every string alike.
 
     >>> from constructions.inductive import ape
     >>> model = alike(ape(task="first-homogeneous", N=5, positions=9), 3)
-    >>> model(torch.tensor([[2, 2, 0, 1]]), shift=4).argmax(-1).tolist()
+    >>> import torch
+    >>> model.module(torch.tensor([[2, 2, 0, 1]]), shift=4).argmax(-1).tolist()
     [[1, 0, 0, 0]]
     """
-    weights = dict(model.state_dict())
-    weights["W_E"] = torch.cat([model.W_E[:1].expand(K, -1), model.W_E[1:]])
-    return from_state(weights, shape_of(model))
+    if not np.isfinite(model.W_E).all():
+        raise BadInput("weights: W_E has an infinite or NaN entry; nothing can be proved about it")
+    weights = dict(model.weights) | {"W_E": np.concatenate([model.W_E[:1]] * K + [model.W_E[1:]])}
+    return replace(model, weights=weights, arguments={**model.arguments, "vocabulary": K})

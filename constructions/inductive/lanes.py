@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from constructions.decoder import Decoder
+from constructions.decoder_arrays import EPS, DType, blank, filled
+from constructions.model_arrays import Array, ModelArrays, name_of
 
-EPS = 1e-5
 LOUD = 2.0**20  # how much larger than a position's vector the lanes are that must not hear it
 
 
-def zeros(*shape: int) -> Tensor:
-    return torch.zeros(*shape, dtype=torch.float64)
+def zeros(*shape: int) -> Array:
+    return np.zeros(shape)
 
 
 @dataclass(frozen=True)
@@ -33,14 +31,14 @@ class Design:
     its neurons at rest, in units of the bias, and is to be taken away.
     """
 
-    E: Tensor
-    mixed: Tensor
-    W_in: Tensor
-    W_out: Tensor
-    W_U: Tensor
+    E: Array
+    mixed: Array
+    W_in: Array
+    W_out: Array
+    W_U: Array
     activation: str = "relu"
     bias: float = 0.0
-    taken: Tensor | None = None
+    taken: Array | None = None
 
     @property
     def lanes(self) -> int:
@@ -55,8 +53,8 @@ def decoder(
     layernorm: bool,
     positions: int,
     n_heads: int = 1,
-    dtype: torch.dtype = torch.float64,
-) -> Decoder:
+    dtype: DType = "float64",
+) -> ModelArrays:
     """The design as a decoder: W_Q = 0, so that all scores are 0 under every embedding, rotations included.
 
     A table of positions (ape) is zero; where positions enter lanes unasked (sine, and spe under LayerNorm), the lanes
@@ -64,12 +62,12 @@ def decoder(
     """
     mirror = Mirror.of(design, layernorm)
     loud = LOUD if pe == "sine" or (pe == "spe" and layernorm) else 1.0
-    if loud == 1 and dtype == torch.float16 and not layernorm:
+    if loud == 1 and name_of(dtype) == "float16" and not layernorm:
         loud = above_subnormal(design.W_U)
     gain = loud if layernorm else 1.0  # LayerNorm takes the loudness out, and what is added to the stream has it again
     d = mirror.size + (pe == "spe")
     d += d % 2 if pe == "rope" else 0
-    model = Decoder(
+    model = blank(
         vocabulary=len(design.E) - bos,
         d=d,
         n_heads=n_heads,
@@ -84,37 +82,28 @@ def decoder(
         bos=bos,
         dtype=dtype,
     )
-    block: Any = model.blocks[0]
-    parts = [
-        (model.W_E, mirror.tokens(design.E) * loud),
-        (block.attention.W_V, mirror.reading(design.mixed) * mirror.divisor(d, loud)),
-        (block.attention.W_O, mirror.writing(torch.eye(design.lanes, dtype=torch.float64)) * gain),
-        (model.W_U, mirror.reading(design.W_U)),
-    ]
-    if block.mlp is not None:
-        parts += [
-            (block.mlp.W_in, mirror.reading(design.W_in)),
-            (block.mlp.W_out, mirror.writing(design.W_out) * gain),
-        ]
+    parts = {
+        "W_E": mirror.tokens(design.E) * loud,
+        "W_V": mirror.reading(design.mixed) * mirror.divisor(d, loud),
+        "W_O": mirror.writing(np.eye(design.lanes)) * gain,
+        "W_U": mirror.reading(design.W_U),
+        "W_in": mirror.reading(design.W_in),
+        "W_out": mirror.writing(design.W_out) * gain,
+    }
     if design.taken is not None:
         bias = design.bias * (1.0 if layernorm else loud)  # without LayerNorm neurons read the loud lanes themselves
-        parts += [
-            (block.mlp.b_in, torch.full((design.W_in.shape[1],), bias)),
-            (block.mlp.b_out, mirror.writing(-bias * design.taken[None])[0] * gain),
-        ]
-    with torch.no_grad():
-        for weight, value in parts:
-            weight[tuple(map(slice, value.shape))] = value.to(dtype)
-    return model.eval()
+        parts["b_in"] = np.full(design.W_in.shape[1], bias)
+        parts["b_out"] = mirror.writing(-bias * design.taken[None])[0] * gain
+    return filled(model, parts)
 
 
-def above_subnormal(W_U: Tensor) -> float:
+def above_subnormal(W_U: Array) -> float:
     """How loud lanes are in float16: shares are small, and numbers below 2^-14 may be flushed to zero.
 
     Without LayerNorm a scale of E is one of all logits. Lines j (K x) - (j^2 / 2) x about their centre, with a share x
     of at most 1, are together at most three times the largest entry of W_U, and stay below 2^14 of float16's 2^16.
     """
-    room = 2.0**14 / (3 * max(float(W_U.abs().max()), 1.0))
+    room = 2.0**14 / (3 * max(float(np.abs(W_U).max()), 1.0))
     return 2.0 ** min(8, max(0, math.floor(math.log2(room))))
 
 
@@ -131,7 +120,7 @@ class Mirror:
         1: half the stream's size times 1 - EPS, the square of what is kept twice."""
         if not layernorm:
             return cls(design.lanes, None)
-        longest = float(design.E.square().sum(1).max())
+        longest = float((design.E**2).sum(1).max())
         padding = 1
         while (design.lanes + padding) * (1 - EPS) < longest:
             padding += 1
@@ -152,21 +141,21 @@ class Mirror:
     def size(self) -> int:
         return self.lanes if self.padding is None else 2 * (self.lanes + self.padding)
 
-    def tokens(self, E: Tensor) -> Tensor:
+    def tokens(self, E: Array) -> Array:
         if self.padding is None:
             return E
-        rest = ((self.square - E.square().sum(1, keepdim=True)) / self.padding).sqrt()
-        half = torch.cat([E, rest.expand(len(E), self.padding)], 1)
-        return torch.cat([half, -half], 1)
+        rest = np.sqrt((self.square - (E**2).sum(1, keepdims=True)) / self.padding)
+        half = np.concatenate([E, np.broadcast_to(rest, (len(E), self.padding))], 1)
+        return np.concatenate([half, -half], 1)
 
-    def reading(self, W: Tensor) -> Tensor:
+    def reading(self, W: Array) -> Array:
         if self.padding is None:
             return W
-        blank = zeros(self.padding, W.shape[1])
-        return torch.cat([W, blank, -W, blank]) / 2
+        rest = zeros(self.padding, W.shape[1])
+        return np.concatenate([W, rest, -W, rest]) / 2
 
-    def writing(self, W: Tensor) -> Tensor:
+    def writing(self, W: Array) -> Array:
         if self.padding is None:
             return W
-        blank = zeros(len(W), self.padding)
-        return torch.cat([W, blank, -W, blank], 1)
+        rest = zeros(len(W), self.padding)
+        return np.concatenate([W, rest, -W, rest], 1)

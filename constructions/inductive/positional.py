@@ -8,17 +8,15 @@ fall by e^-STEEP each.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from constructions.decoder import Decoder
+from constructions.decoder_arrays import DType, blank, filled
 from constructions.errors import BadInput
 from constructions.inductive.lanes import LOUD, zeros
 from constructions.inductive.proportions import lines
+from constructions.model_arrays import Array, ModelArrays
 
 STEEP = 32.0  # of the scores: a power of two, and e^-32 is lost in any dtype here
 HEAD = 4  # a size whose root is exact
@@ -27,8 +25,8 @@ UP, DOWN, LANE, BLANK = (-1 - 2 * i for i in range(4))  # of sinusoids, the slow
 
 
 def spe(
-    *, task: str, N: int, m: int | None = None, positions: int = 128, dtype: torch.dtype = torch.float64
-) -> Decoder:
+    *, task: str, N: int, m: int | None = None, positions: int = 128, dtype: DType = "float64"
+) -> ModelArrays:
     """A decoder without LayerNorm whose stream holds the position id: the n-th token says n, n mod m, or n = 1.
 
     The stream keeps a 1, and D = id - y in a lane of its own. Modulo m a sawtooth takes m away at each multiple of m:
@@ -36,14 +34,15 @@ def spe(
     (C-I5). Vanilla and first token need none.
     Claim: C-T4 (ours; C, Sec. 5 holds that this embedding cannot build richer features).
 
-    >>> spe(task="modular", N=8, m=3)(torch.zeros(1, 8, dtype=int), shift=5).argmax(-1).tolist()
+    >>> import torch
+    >>> spe(task="modular", N=8, m=3).module(torch.zeros(1, 8, dtype=int), shift=5).argmax(-1).tolist()
     [[0, 1, 2, 0, 1, 2, 0, 1]]
     """
     one, y, r, ident = range(4)
     kinks, slopes = sawtooth(N, m)
     classes = {"vanilla": N + 1, "modular": m or 0}.get(task, 2)
-    model = Decoder(
-        vocabulary=1, d=4, d_mlp=len(kinks), classes=classes, positions=positions, pe="spe", activation="relu",
+    model = blank(
+        vocabulary=1, d=4, d_head=4, d_mlp=len(kinks), classes=classes, positions=positions, pe="spe", activation="relu",
         layernorm=False, dtype=dtype,
     )  # fmt: skip
     E = zeros(1, 3)
@@ -51,9 +50,9 @@ def spe(
     W_Q, W_K, W_V, W_O = (zeros(4, 4) for _ in range(4))
     W_Q[one, 0], W_K[ident, 0] = 1.0, -STEEP * math.sqrt(4)
     W_V[ident, y], W_O[y, y] = 1.0, 1.0
-    W_in, b_in, W_out = zeros(4, len(kinks)), -torch.tensor(kinks, dtype=torch.float64), zeros(len(kinks), 4)
-    W_in[ident], W_in[y], W_out[:, r] = 1.0, -1.0, torch.tensor(slopes, dtype=torch.float64)
-    lane = torch.eye(4, dtype=torch.float64)
+    W_in, b_in, W_out = zeros(4, len(kinks)), -np.array(kinks), zeros(len(kinks), 4)
+    W_in[ident], W_in[y], W_out[:, r] = 1.0, -1.0, np.array(slopes)
+    lane = np.eye(4)
     W_U = readout(task, classes, lane[one], lane[ident] - lane[y] + lane[r])
     return filled(
         model,
@@ -64,19 +63,19 @@ def spe(
     )  # fmt: skip
 
 
-def readout(task: str, classes: int, one: Tensor, distance: Tensor) -> Tensor:
+def readout(task: str, classes: int, one: Array, distance: Array) -> Array:
     """The lines that tell the class from what reads a 1 and what reads n - 1, modulo m in modular: (d, classes).
 
-    >>> one, distance = torch.eye(2, dtype=torch.float64)
-    >>> (torch.tensor([1.0, 2.0], dtype=torch.float64) @ readout("vanilla", 5, one, distance)).argmax().item()  # n = 3
+    >>> one, distance = np.eye(2)
+    >>> (np.array([1.0, 2.0]) @ readout("vanilla", 5, one, distance)).argmax().item()  # n = 3
     3
     """
     if task.startswith("first"):  # class 1 is "first": 1/2 - D is positive there alone
-        return torch.stack([torch.zeros_like(one), one / 2 - distance], 1)
+        return np.stack([np.zeros_like(one), one / 2 - distance], 1)
     centre = classes // 2
     height, slope = lines(0, classes, centre)
     told = height + slope * (int(task == "vanilla") - centre)
-    logits: Tensor = one[:, None] * told + distance[:, None] * slope
+    logits: Array = one[:, None] * told + distance[:, None] * slope
     return logits
 
 
@@ -110,8 +109,8 @@ def ape(
     m: int | None = None,
     positions: int = 128,
     as_printed: bool = False,
-    dtype: torch.dtype = torch.float64,
-) -> Decoder:
+    dtype: DType = "float64",
+) -> ModelArrays:
     """A decoder without LayerNorm whose table holds each id p, and p modulo one or two numbers.
 
     The head brings the first token's residues. A difference of residues is -1 or less where it wrapped: two neurons add
@@ -122,14 +121,15 @@ def ape(
     Claim: C-T5 (ours; C, Sec. 5, for the residues).
     Raises: BadInput for `as_printed` in another task.
 
-    >>> ape(task="vanilla", N=12)(torch.zeros(1, 8, dtype=int), shift=5).argmax(-1).tolist()
+    >>> import torch
+    >>> ape(task="vanilla", N=12).module(torch.zeros(1, 8, dtype=int), shift=5).argmax(-1).tolist()
     [[1, 2, 3, 4, 5, 6, 7, 8]]
     """
     if as_printed and task != "modular":
         raise BadInput(f"as_printed=True: C's eq. 2 is of modular counting, not of {task}; leave it out")
     design = Residues.of(task, N, m, as_printed)
     d = design.lanes
-    model = Decoder(
+    model = blank(
         vocabulary=1, d=d, d_head=HEAD, d_mlp=design.W_in.shape[1], classes=design.W_U.shape[1], positions=positions,
         pe="ape", activation="relu", layernorm=False, dtype=dtype,
     )  # fmt: skip
@@ -148,13 +148,13 @@ class Residues:
 
     moduli: tuple[int, ...]
     step: int  # 1, or -1 for the residues of -p
-    W_V: Tensor
-    W_O: Tensor
-    W_in: Tensor
-    b_in: Tensor
-    W_out: Tensor
-    b_out: Tensor
-    W_U: Tensor
+    W_V: Array
+    W_O: Array
+    W_in: Array
+    b_in: Array
+    W_out: Array
+    b_out: Array
+    W_U: Array
 
     @property
     def lanes(self) -> int:
@@ -169,7 +169,7 @@ class Residues:
         classes = N + 1 if is_vanilla else m or 2
         W_V, W_O, W_U = zeros(d, HEAD), zeros(HEAD, d), zeros(d, classes)
         W_in, b_in, W_out, b_out = zeros(d, p), zeros(p), zeros(p, d), zeros(d)
-        said = torch.arange(classes, dtype=torch.float64) + int(as_printed) - int(is_vanilla)
+        said = np.arange(classes) + int(as_printed) - int(is_vanilla)
         for i, modulus in enumerate(moduli):
             lane, half = 2 + i, modulus // 2
             W_V[lane, i], W_O[i, lane] = 1.0, -1.0
@@ -177,20 +177,20 @@ class Residues:
             W_out[2 * i, lane], W_out[2 * i + 1, lane], b_out[lane] = modulus, -modulus, -half
             j = said % modulus - half
             W_U[lane] = j
-            W_U[ONE] -= j.square() / 2
+            W_U[ONE] -= j**2 / 2
         if is_vanilla:
             W_U[ONE, 0] -= 1.0  # no length is 0, though some number may share its residues
         if is_first:
             W_V[IDENT, 0], W_O[0, IDENT] = 1.0, -1.0
-            W_U[[ONE, IDENT], 1] = torch.tensor([0.5, -1.0], dtype=torch.float64)
+            W_U[[ONE, IDENT], 1] = [0.5, -1.0]
         return cls(moduli, -1 if as_printed else 1, W_V, W_O, W_in, b_in, W_out, b_out, W_U)
 
-    def table(self, positions: int) -> Tensor:
+    def table(self, positions: int) -> Array:
         """What the lanes hold at each position id before the block: (positions, lanes)."""
-        ids = torch.arange(1, positions + 1, dtype=torch.float64)
-        return torch.stack([torch.ones_like(ids), ids, *(self.step * ids % modulus for modulus in self.moduli)], 1)
+        ids = np.arange(1, positions + 1)
+        return np.stack([np.ones_like(ids), ids, *(self.step * ids % modulus for modulus in self.moduli)], 1)
 
-    def weights(self) -> dict[str, Tensor]:
+    def weights(self) -> dict[str, Array]:
         """All matrices of the decoder, under their names."""
         W_Q, W_K = zeros(self.lanes, HEAD), zeros(self.lanes, HEAD)
         W_Q[ONE, 0], W_K[IDENT, 0] = 1.0, -STEEP * math.sqrt(HEAD)
@@ -208,23 +208,7 @@ def coprime(N: int) -> list[int]:
     return [a, a + 1] if a * (a + 1) >= N else [a + 1, a + 2]
 
 
-def filled(model: Decoder, weights: Mapping[str, Tensor], layer: int = 0) -> Decoder:
-    """The decoder with these matrices, each in the module that has one of that name, of one layer or of none.
-
-    >>> model = spe(task="vanilla", N=4)
-    >>> bool(filled(model, {"W_U": zeros(*model.W_U.shape)})(torch.zeros(1, 2, dtype=int)).any())
-    False
-    """
-    block: Any = model.blocks[layer]
-    with torch.no_grad():
-        for name, value in weights.items():
-            owner = next((o for o in (model, block.attention, block.mlp) if hasattr(o, name)), None)
-            if owner is not None:
-                getattr(owner, name).copy_(value.to(model.W_E.dtype))
-    return model.eval()
-
-
-def with_layernorm(model: Decoder) -> Decoder:
+def with_layernorm(model: ModelArrays) -> ModelArrays:
     """The same decoder of ReLU layers with one head in pre-LayerNorm blocks, up to about (size of the stream / LOUD)^2.
 
     Two lanes hold LOUD and -LOUD, so that LayerNorm divides every token by nearly one number c; matrices that read are
@@ -232,43 +216,41 @@ def with_layernorm(model: Decoder) -> Decoder:
     blank lanes: the slowest cosines serve, and as tokens are LOUD there already, the two lanes hold LOUD^2 and -LOUD^2.
 
     >>> model = with_layernorm(ape(task="vanilla", N=6, positions=8))
-    >>> model(torch.zeros(1, 4, dtype=int), shift=2).argmax(-1).tolist()
+    >>> import torch
+    >>> model.module(torch.zeros(1, 4, dtype=int), shift=2).argmax(-1).tolist()
     [[1, 2, 3, 4]]
     """
-    d, first = model.W_U.shape[0], cast(Any, model.blocks[0])
+    d, d_mlp = model.W_U.shape[0], model.arguments["d_mlp"]
     is_spe, is_sine = model.pe == "spe", model.pe == "sine"
     place = [*range(d - 1), d + 2] if is_spe else list(range(d))
-    up, down, blank = (d - 1, d, d + 1) if is_spe else (d + UP, d + DOWN, d + BLANK) if is_sine else (d, d + 1, d + 2)
+    up, down, empty = (d - 1, d, d + 1) if is_spe else (d + UP, d + DOWN, d + BLANK) if is_sine else (d, d + 1, d + 2)
     size, loud = d + 3 * (not is_sine), LOUD**2 if is_sine else LOUD
-    p = 0 if first.mlp is None else first.mlp.W_in.shape[1]
-    new = Decoder(
-        vocabulary=model.vocabulary, d=size, d_head=first.attention.d_head, d_mlp=p, classes=model.W_U.shape[1],
-        positions=model.positions, pe=model.pe, activation="relu", bos=model.has_bos, dtype=model.W_E.dtype,
-        n_layers=len(model.blocks),
-    )  # fmt: skip
+    new = blank(**model.arguments | {"d": size, "layernorm": True}, dtype=model.dtype)
     c = loud * math.sqrt(2 / size)
 
-    def reading(W: Tensor) -> Tensor:
+    def reading(W: Array) -> Array:
         out = zeros(size, W.shape[1])
-        out[place] = W.double() * c
-        out[blank] -= W.double().sum(0) * c
+        out[place] = W * c
+        out[empty] -= W.sum(0) * c
         return out
 
-    def writing(W: Tensor) -> Tensor:
+    def writing(W: Array) -> Array:
         out = zeros(len(W), size)
-        out[:, place] = W.double()
+        out[:, place] = W
         return out
 
     E = zeros(len(model.W_E), size - is_spe)
-    E[:, place[: d - is_spe]], E[:, up], E[:, down] = model.W_E.double(), loud, -loud
+    E[:, place[: d - is_spe]], E[:, up], E[:, down] = model.W_E, loud, -loud
     filled(new, {"W_E": E, "W_U": reading(model.W_U)})
     if model.pe == "ape":
         filled(new, {"W_pos": writing(model.W_pos)})
-    for layer, block in enumerate(cast(Any, model.blocks)):
-        weights = {name: reading(getattr(block.attention, name)) for name in ("W_Q", "W_K", "W_V")}
-        weights |= {"b_Q": block.attention.b_Q, "W_O": writing(block.attention.W_O)}
-        if block.mlp is not None:
-            weights |= {"W_in": reading(block.mlp.W_in), "W_out": writing(block.mlp.W_out), "b_in": block.mlp.b_in}
-            weights["b_out"] = writing(block.mlp.b_out[None])[0]
+    for layer in range(model.arguments["n_layers"]):
+        path = f"blocks.{layer}."
+        heads = {name: model.weights[f"{path}attention.{name}"] for name in ("W_Q", "W_K", "W_V", "b_Q", "W_O")}
+        weights = {name: reading(W) if name in ("W_Q", "W_K", "W_V") else W for name, W in heads.items()}
+        weights["W_O"] = writing(heads["W_O"])
+        if d_mlp:
+            W_in, b_in, W_out, b_out = (model.weights[f"{path}mlp.{name}"] for name in ("W_in", "b_in", "W_out", "b_out"))
+            weights |= {"W_in": reading(W_in), "W_out": writing(W_out), "b_in": b_in, "b_out": writing(b_out[None])[0]}
         filled(new, weights, layer)
     return new

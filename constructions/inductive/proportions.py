@@ -7,26 +7,26 @@ final LayerNorm, changes nothing.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from constructions.decoder import Decoder
+from constructions.decoder_arrays import DType
 from constructions.errors import BadInput
 from constructions.inductive.lanes import Design, decoder, zeros
+from constructions.model_arrays import Array, ModelArrays
 
 SATURATED = 8.0  # where GELU is its argument up to 8 e^-32, which a power of two takes away exactly
 
 
-def lines(first: int, number: int, centre: int) -> Tensor:
+def lines(first: int, number: int, centre: int) -> Array:
     """The readout of x and (K - centre) x: column c says K = first + c. Shape (2, number).
 
     Lines through a centre are half as long as those through 0, so that one bit more survives rounding.
 
-    >>> (torch.tensor([1.0, 2.0], dtype=torch.float64) @ lines(0, 5, 0)).argmax().item()  # x = 1, K = 2
+    >>> (np.array([1.0, 2.0]) @ lines(0, 5, 0)).argmax().item()  # x = 1, K = 2
     2
     """
-    j = torch.arange(first, first + number, dtype=torch.float64) - centre
-    return torch.stack([-j.square() / 2, j])
+    j = np.arange(first, first + number, dtype=np.float64) - centre
+    return np.stack([-j**2 / 2, j])
 
 
 def started(
@@ -39,8 +39,8 @@ def started(
     positions: int = 128,
     n_heads: int = 1,
     centred: bool = True,
-    dtype: torch.dtype = torch.float64,
-) -> Decoder:
+    dtype: DType = "float64",
+) -> ModelArrays:
     """A decoder that counts on from the number word k at the start: after k a^n it says k + n.
 
     The number word has the value (1, k - 1), others (0, 0), and every token keeps a 1: over N = n + 1 positions the
@@ -50,7 +50,8 @@ def started(
     Args: task is one of C's with number words; M the largest of them.
 
     >>> model = started(task="shifted", M=9, layernorm=False)
-    >>> model(torch.tensor([[4, 10, 10, 10]])).argmax(-1).tolist()
+    >>> import torch
+    >>> model.module(torch.tensor([[4, 10, 10, 10]])).argmax(-1).tolist()
     [[4, 5, 6, 7]]
     """
     centre = M // 2 if centred else 0
@@ -63,11 +64,11 @@ def started(
     share = 1 / (4 * scale) if task == "succession" else 1.0  # so that four times as loud is still about 1
     E[:, t] = share
     if task == "succession":
-        j = torch.arange(words, dtype=torch.float64)
+        j = np.arange(words)
         E[:words, x], E[:words, t] = 4 * share, share + 4 * share * (j + 1 - centre)
     elif has_words:
         E[:words, one] = 1.0
-        E[:words, offset] = (torch.arange(words, dtype=torch.float64) - 1 - int(bos) - centre) / scale
+        E[:words, offset] = (np.arange(words) - 1 - int(bos) - centre) / scale
     if bos and task in ("vanilla", "succession"):
         E[-1, one], E[-1, offset] = 1.0, (-1 - centre) / scale
     mixed = zeros(4, 4)
@@ -88,8 +89,8 @@ def selective(
     positions: int = 128,
     n_heads: int = 1,
     activation: str = "relu",
-    dtype: torch.dtype = torch.float64,
-) -> Decoder:
+    dtype: DType = "float64",
+) -> ModelArrays:
     """A decoder with BOS that knows how often its token has occurred, modulo m where m is given, at every length.
 
     Over N positions BOS's share is w = 1/N, that of type i is c_i w. The gate of type i is c_i w, less more than 1
@@ -101,7 +102,8 @@ def selective(
     Raises: BadInput for GELU with a modulus, whose sawtooth has kinks at 0.
     Claim: C-T2 and C-T3 (ours; C, Sec. 5, asks for LayerNorm and MLP to divide).
 
-    >>> selective(K=2, C=3)(torch.tensor([[0, 1, 0, 0, 1]])).argmax(-1).tolist()
+    >>> import torch
+    >>> selective(K=2, C=3).module(torch.tensor([[0, 1, 0, 0, 1]])).argmax(-1).tolist()
     [[1, 1, 2, 3, 2]]
     """
     if activation != "relu" and m is not None:
@@ -110,7 +112,7 @@ def selective(
     x, kx, lanes = 2 * K + 2, 2 * K + 3, 2 * K + 4
     E = zeros(K + 1, lanes)
     E[types, types] = 1.0
-    E[:K, K + 1 : 2 * K + 1] = torch.eye(K, dtype=torch.float64) - 1
+    E[:K, K + 1 : 2 * K + 1] = np.eye(K) - 1
     E[K, bos] = 1.0
     share = 0.25  # of a gate's closing: a share, LayerNorm's factor included, is less than 1
     mixed = zeros(lanes, lanes)
@@ -127,7 +129,7 @@ def selective(
 
 def read_counts(
     lanes: int, gates: range, w: int, x: int, kx: int, C: int, m: int | None
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Array, Array, Array]:
     """The neurons that make x = w and (k - centre) w of the gates and w, and their readout: W_in, W_out, W_U.
 
     Shapes: W_in (lanes, p); W_out (p, lanes); W_U (lanes, m or C + 1).

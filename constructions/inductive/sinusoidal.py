@@ -9,14 +9,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from constructions.decoder import Decoder
-from constructions.decoder.model import BASE, waves
+from constructions.decoder_arrays import BASE, DType, blank, filled, waves
 from constructions.errors import BadInput, NotKnown
 from constructions.inductive.lanes import LOUD, zeros
-from constructions.inductive.positional import BLANK, DOWN, HEAD, LANE, STEEP, UP, filled, readout, sawtooth
+from constructions.inductive.positional import BLANK, DOWN, HEAD, LANE, STEEP, UP, readout, sawtooth
+from constructions.model_arrays import Array, ModelArrays
 
 LEAST = 8  # dimensions: four cosines are lanes, two sines are read
 SLACK = 0.125  # of what is read as p, half as much as the lines and the teeth leave
@@ -31,8 +29,8 @@ def sine(
     d: int = 64,
     layernorm: bool = True,
     positions: int = 128,
-    dtype: torch.dtype = torch.float64,
-) -> Decoder:
+    dtype: DType = "float64",
+) -> ModelArrays:
     """A decoder with sinusoidal positions: the n-th token says n, n mod m, or n = 1, from every shift.
 
     A reading of the stream says the position id p. The head's scores are -STEEP p, so that it brings y, the reading of
@@ -42,14 +40,15 @@ def sine(
     Claim: C-T6 (ours).
     Raises: BadInput for d odd or below 8, NotKnown where the slowest sines are no line on 1..positions.
 
-    >>> sine(task="modular", N=8, m=3, d=16)(torch.zeros(1, 8, dtype=int), shift=5).argmax(-1).tolist()
+    >>> import torch
+    >>> sine(task="modular", N=8, m=3, d=16).module(torch.zeros(1, 8, dtype=int), shift=5).argmax(-1).tolist()
     [[0, 1, 2, 0, 1, 2, 0, 1]]
     """
     if d % 2 or d < LEAST:
         raise BadInput(f"d={d}: must be even and at least {LEAST}, as four cosines are lanes of the stream")
     kinks, slopes = sawtooth(N, m)
     classes = {"vanilla": N + 1, "modular": m or 0}.get(task, 2)
-    model = Decoder(
+    model = blank(
         vocabulary=1, d=d, d_head=HEAD, d_mlp=len(kinks), classes=classes, positions=positions, pe="sine",
         activation="relu", layernorm=layernorm, dtype=dtype,
     )  # fmt: skip
@@ -59,24 +58,24 @@ def sine(
     E[0, UP], E[0, DOWN] = LOUD, -LOUD
     W_K, W_V, W_O = zeros(d, HEAD), zeros(d, HEAD), zeros(HEAD, d)
     W_K[:, 0], W_V[:, 0], W_O[0, LANE] = -STEEP * math.sqrt(HEAD) * c * ident, c / unit * ident, 1.0
-    one, distance = zeros(d), ident.clone()
+    one, distance = zeros(d), ident.copy()
     one[UP], one[DOWN] = 1 / (2 * LOUD), -1 / (2 * LOUD)
     distance[LANE], distance[BLANK] = -unit, unit
     W_out = zeros(len(kinks), d)
-    W_out[:, LANE] = -torch.tensor(slopes, dtype=torch.float64) / unit
+    W_out[:, LANE] = -np.array(slopes) / unit
     b_Q = zeros(HEAD)
     b_Q[0] = 1.0
     return filled(
         model,
         {
-            "W_E": E, "b_Q": b_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O, "b_in": -torch.tensor(kinks, dtype=torch.float64),
-            "W_in": c * distance[:, None].expand(d, len(kinks)), "W_out": W_out,
+            "W_E": E, "b_Q": b_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O, "b_in": -np.array(kinks),
+            "W_in": np.broadcast_to(c * distance[:, None], (d, len(kinks))), "W_out": W_out,
             "W_U": c * readout(task, classes, one, distance),
         },
     )  # fmt: skip
 
 
-def position_reading(d: int, positions: int, *, is_balanced: bool) -> Tensor:
+def position_reading(d: int, positions: int, *, is_balanced: bool) -> Array:
     """What reads the id p = 1..positions from sinusoidal positions of d dimensions, with the sum 0 if balanced.
 
     Raises: NotKnown where it is off by more than SLACK.
@@ -93,9 +92,9 @@ def position_reading(d: int, positions: int, *, is_balanced: bool) -> Tensor:
     if is_balanced:
         rows, due = [*rows, np.ones(3)], [*due, 0.0]
     reading = zeros(d)
-    reading[[2 * i for i in chosen]] = torch.from_numpy(np.linalg.solve(np.array(rows), np.array(due)))
-    ids = torch.arange(1, positions + 1, dtype=torch.float64)
-    if float((waves(positions, d) @ reading - ids).abs().max()) > SLACK:
+    reading[[2 * i for i in chosen]] = np.linalg.solve(np.array(rows), np.array(due))
+    ids = np.arange(1, positions + 1)
+    if float(np.abs(waves(positions, d) @ reading - ids).max()) > SLACK:
         raise NotKnown(
             f"positions={positions}: the slowest sines of d={d} dimensions are no line so far; give fewer positions or "
             "a larger d"

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from constructions.decoder import Decoder
+from constructions.decoder_arrays import DType, blank, filled
 from constructions.errors import BadInput
 from constructions.inductive.lanes import LOUD, zeros
-from constructions.inductive.positional import LANE, STEEP, filled, with_layernorm
+from constructions.inductive.positional import LANE, STEEP, with_layernorm
 from constructions.inductive.proportions import read_counts
 from constructions.inductive.sinusoidal import HELD, position_reading
+from constructions.model_arrays import Array, ModelArrays
 
 WAVES = 64  # dimensions of sines at least; the slower half is left to them
 SHARE = 0.25  # of a gate's closing: a share, LayerNorm's factor included, is less than 1
@@ -30,8 +30,8 @@ def unmarked(
     N: int | None = None,
     layernorm: bool = False,
     positions: int = 128,
-    dtype: torch.dtype = torch.float64,
-) -> Decoder:
+    dtype: DType = "float64",
+) -> ModelArrays:
     """A decoder of two layers without BOS that knows its token's count, modulo m where m is given.
 
     With APE and SPE the stream holds the position id p. Layer 1 scores keys by -STEEP times their id, and takes the
@@ -46,9 +46,10 @@ def unmarked(
     Claim: C-T7 (ours; C trains two layers and more on this task without BOS).
     Raises: BadInput for NoPE and RoPE without N, NotKnown for sine with more positions than the sines tell.
 
-    >>> unmarked(K=2, C=3, pe="spe")(torch.tensor([[0, 0, 1, 0, 1]]), shift=7).argmax(-1).tolist()
+    >>> import torch
+    >>> unmarked(K=2, C=3, pe="spe").module(torch.tensor([[0, 0, 1, 0, 1]]), shift=7).argmax(-1).tolist()
     [[1, 2, 1, 3, 2]]
-    >>> unmarked(K=2, C=3, pe="nope", N=5)(torch.tensor([[1, 0, 1, 0, 1]])).argmax(-1).tolist()
+    >>> unmarked(K=2, C=3, pe="nope", N=5).module(torch.tensor([[1, 0, 1, 0, 1]])).argmax(-1).tolist()
     [[1, 1, 2, 2, 3]]
     """
     if pe in ("nope", "rope") and N is None:
@@ -62,8 +63,8 @@ def unmarked(
     loud = LOUD if pe == "sine" else 1.0
     E = zeros(K, d)
     E[types, types], E[:, one] = 1.0, 1.0
-    E[:, K : 2 * K] = torch.eye(K, dtype=torch.float64) - 1
-    model = Decoder(
+    E[:, K : 2 * K] = np.eye(K) - 1
+    model = blank(
         vocabulary=K, d=d, n_layers=2, d_head=d_head, d_mlp=p, classes=W_U.shape[1], positions=positions, pe=pe,
         activation="relu", layernorm=False, dtype=dtype,
     )  # fmt: skip
@@ -74,11 +75,11 @@ def unmarked(
         first, marks = by_id(d, d_head, p, one, rest), [1.0]
     else:
         first, marks = by_share(d, d_head, p, gates, range(rest, d), int(N or 0)), [1.0] * K
-    first["W_out"][: len(marks), flag] = torch.tensor(marks, dtype=torch.float64)
+    first["W_out"][: len(marks), flag] = marks
     filled(model, first, 0)
     if pe == "ape":
         table = zeros(positions, d)
-        table[:, rest] = torch.arange(1, positions + 1)
+        table[:, rest] = np.arange(1, positions + 1)
         filled(model, {"W_pos": table})
     W_V, W_O = zeros(d, d_head), zeros(d_head, d)
     W_V[types, types], W_O[types, gates] = 1.0, SHARE
@@ -87,7 +88,7 @@ def unmarked(
     return with_layernorm(model) if layernorm else model
 
 
-def by_id(d: int, d_head: int, p: int, one: int, ident: int) -> dict[str, Tensor]:
+def by_id(d: int, d_head: int, p: int, one: int, ident: int) -> dict[str, Array]:
     """The layer that takes the first token's id from the lane of ids, and one neuron that is 1 where 0 is left.
 
     >>> w = by_id(d=4, d_head=1, p=1, one=0, ident=1)
@@ -102,7 +103,7 @@ def by_id(d: int, d_head: int, p: int, one: int, ident: int) -> dict[str, Tensor
     return {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O, "W_in": W_in, "b_in": b_in, "W_out": zeros(p, d)}
 
 
-def by_waves(d: int, d_head: int, p: int, positions: int, *, is_balanced: bool) -> dict[str, Tensor]:
+def by_waves(d: int, d_head: int, p: int, positions: int, *, is_balanced: bool) -> dict[str, Array]:
     """The layer that brings what the sines say of the first token's id into the lane of a slow cosine, where that is
     lost in it, and two neurons whose difference is 1 where less than 1/4 is left.
 
@@ -113,14 +114,14 @@ def by_waves(d: int, d_head: int, p: int, positions: int, *, is_balanced: bool) 
     ident, unit = position_reading(d, positions, is_balanced=is_balanced), positions / HELD
     W_K, W_V, W_O = zeros(d, d_head), zeros(d, d_head), zeros(d_head, d)
     W_K[:, 0], W_V[:, 0], W_O[0, LANE] = -STEEP * math.sqrt(d_head) * ident, ident / unit, 1.0
-    distance, W_in, b_Q, b_in = ident.clone(), zeros(d, p), zeros(d_head), zeros(p)
+    distance, W_in, b_Q, b_in = ident.copy(), zeros(d, p), zeros(d_head), zeros(p)
     distance[LANE] = -unit
     b_Q[0], b_in[0], b_in[1] = 1.0, 2.0, 1.0
     W_in[:, 0] = W_in[:, 1] = -4 * distance
     return {"b_Q": b_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O, "W_in": W_in, "b_in": b_in, "W_out": zeros(p, d)}
 
 
-def by_share(d: int, d_head: int, p: int, gates: range, shares: range, N: int) -> dict[str, Tensor]:
+def by_share(d: int, d_head: int, p: int, gates: range, shares: range, N: int) -> dict[str, Array]:
     """The layer of equal weights, and a neuron for each type that is 1 where the token and all before are of it.
 
     >>> w = by_share(d=5, d_head=2, p=2, gates=range(0, 2), shares=range(2, 4), N=3)

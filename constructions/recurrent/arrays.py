@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flint import arb, ctx
@@ -14,10 +13,7 @@ from constructions.model_arrays import Array, ModelArrays, file_of, name_of, rou
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
 
-P = ParamSpec("P")
-M = TypeVar("M", bound="nn.Module")
 METADATA_KEY = "weightproof"
 CELLS = "constructions.recurrent.model:RecurrentModel"
 LINEAR = "constructions.recurrent.linear:LinearModel"
@@ -88,22 +84,6 @@ def of_gated(
 def _copied(weights: dict[str, Array]) -> dict[str, Array]:
     """Arrays of their own in place of parts of others."""
     return {name: np.array(x, np.float64, order="C") for name, x in weights.items()}
-
-
-def modules(build: Callable[P, ModelArrays], kind: type[M]) -> Callable[P, M]:
-    """The same builder, of modules: what `build` returns is made, and is of this class.
-
-    >>> from constructions.recurrent.counters_arrays import ring
-    >>> from constructions.recurrent.model import RecurrentModel
-    >>> modules(ring, RecurrentModel)(m=3).hidden
-    3
-    """
-
-    @wraps(build)
-    def made(*args: P.args, **kwargs: P.kwargs) -> M:
-        return build(*args, **kwargs).made(kind)
-
-    return made
 
 
 def nearest(function: Callable[[arb], arb], x: Array) -> Array:

@@ -1,7 +1,7 @@
 """Recurrent networks that count modulo m at every length, the weights of counters_arrays as modules."""
 
+from constructions.model_arrays import modules
 from constructions.recurrent import counters_arrays as arrays
-from constructions.recurrent.arrays import modules
 from constructions.recurrent.counters_arrays import ADDED as ADDED
 from constructions.recurrent.counters_arrays import check as check
 from constructions.recurrent.counters_arrays import coprime_factors as coprime_factors

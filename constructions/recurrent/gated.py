@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from constructions.errors import BadInput
 from constructions.files import check_stated, read_tensors, state_bytes
+from constructions.model_arrays import modules
 from constructions.recurrent import gated_arrays
-from constructions.recurrent.arrays import METADATA_KEY, modules
+from constructions.recurrent.arrays import METADATA_KEY
 from constructions.recurrent.arrays import TABLES as TABLES
 
 
