@@ -6,12 +6,13 @@ Without loading torch: builders fill `blank` models, and proofs read `DecoderArr
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from constructions.errors import BadInput
 from constructions.model_arrays import Array, ModelArrays, file_of, name_of, rounded_to
 
 if TYPE_CHECKING:
@@ -72,31 +73,45 @@ def blank(
     >>> blank(vocabulary=3, d=2, d_head=2, d_mlp=0, classes=3, positions=8, pe="nope", dtype="float32").module.vocabulary
     3
     """
-    inner = n_heads * d_head
-    shapes: dict[str, tuple[int, ...]] = {"W_E": (vocabulary + bos, d - (pe == "spe"))}
-    shapes |= {"W_pos": (positions, d)} if pe == "ape" else {}
-    for i in range(n_layers):
-        attention = {f"W_{name}": (d, inner) for name in "QKV"} | {"W_O": (inner, d)}
-        attention |= {f"b_{name}": (inner,) for name in "QKV"} | {"b_O": (d,)}
-        mlp = {"W_in": (d, d_mlp), "b_in": (d_mlp,), "W_out": (d_mlp, d), "b_out": (d,)} if d_mlp else {}
-        parts: dict[str, dict[str, Any]] = {"norm_1": _norm_shapes(d, layernorm), "attention": attention}
-        parts |= {"norm_2": _norm_shapes(d, layernorm and d_mlp > 0), "mlp": mlp}
-        shapes |= {f"blocks.{i}.{part}.{name}": s for part, found in parts.items() for name, s in found.items()}
-    shapes |= {f"norm.{name}": shape for name, shape in _norm_shapes(d, layernorm).items()}
     arguments = {
         "vocabulary": vocabulary, "d": d, "n_heads": n_heads, "n_layers": n_layers, "d_mlp": d_mlp, "d_head": d_head,
         "classes": classes, "positions": positions, "pe": pe, "activation": activation, "layernorm": layernorm,
         "eps": eps, "bos": bos,
     }  # fmt: skip
-    model = ModelArrays.zeros(MADE_BY, name_of(dtype), arguments, shapes | {"W_U": (d, classes)})
+    model = ModelArrays.zeros(MADE_BY, name_of(dtype), arguments, shapes(arguments))
     for name, x in model.weights.items():
-        if name.split(".")[-2:-1] and name.split(".")[-2].startswith("norm") and name.endswith("weight"):
-            x[:] = 1.0
+        x[...] = name.endswith(".weight")  # of LayerNorm
     return model
 
 
-def _norm_shapes(d: int, is_there: bool) -> dict[str, tuple[int, ...]]:
-    return {"weight": (d,), "bias": (d,)} if is_there else {}
+def shapes(sizes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shapes of a decoder's arrays, made with these arguments, by their names.
+
+    >>> sizes = {"vocabulary": 3, "bos": True, "n_heads": 1, "n_layers": 0, "d": 2, "d_head": 2, "d_mlp": 0,
+    ...          "classes": 5, "positions": 8, "pe": "ape", "layernorm": False}
+    >>> shapes(sizes)
+    {'W_E': (4, 2), 'W_pos': (8, 2), 'W_U': (2, 5)}
+    """
+    d, inner, d_mlp, pe = sizes["d"], sizes["n_heads"] * sizes["d_head"], sizes["d_mlp"], sizes["pe"]
+    norm = {"weight": (d,), "bias": (d,)} if sizes["layernorm"] else {}
+    found: dict[str, tuple[int, ...]] = {"W_E": (sizes["vocabulary"] + sizes["bos"], d - (pe == "spe"))}
+    found |= {"W_pos": (sizes["positions"], d)} if pe == "ape" else {}
+    attention = {f"W_{name}": (d, inner) for name in "QKV"} | {"W_O": (inner, d)}
+    attention |= {f"b_{name}": (inner,) for name in "QKV"} | {"b_O": (d,)}
+    mlp = {"W_in": (d, d_mlp), "b_in": (d_mlp,), "W_out": (d_mlp, d), "b_out": (d,)} if d_mlp else {}
+    parts: dict[str, Any] = {"norm_1": norm, "attention": attention, "norm_2": norm if d_mlp else {}, "mlp": mlp}
+    for i in range(sizes["n_layers"]):
+        found |= {f"blocks.{i}.{part}.{name}": shape for part, named in parts.items() for name, shape in named.items()}
+    return found | {f"norm.{name}": shape for name, shape in norm.items()} | {"W_U": (d, sizes["classes"])}
+
+
+def has_bos(model: Decoder | ModelArrays) -> bool:
+    """Whether a token of the model's own comes first.
+
+    >>> has_bos(blank(vocabulary=1, d=2, d_head=2, d_mlp=0, classes=1, positions=8, pe="ape", dtype="float32"))
+    False
+    """
+    return bool(model.arguments["bos"] if isinstance(model, ModelArrays) else model.has_bos)
 
 
 def filled(model: ModelArrays, weights: Mapping[str, Array], layer: int = 0) -> ModelArrays:
@@ -224,6 +239,26 @@ class DecoderArrays:
         """
         return _of_arrays(model) if isinstance(model, ModelArrays) else _of_module(model)
 
+    def each(self, change: Callable[[Array], Array]) -> DecoderArrays:
+        """The same decoder with all of its arrays changed.
+
+        >>> model = blank(vocabulary=1, d=2, d_head=2, d_mlp=0, classes=1, positions=8, pe="nope", dtype="float32")
+        >>> DecoderArrays.of(model).each(lambda x: x + 1).blocks[0].attention.W_Q.tolist()
+        [[1.0, 1.0], [1.0, 1.0]]
+        """
+
+        def of(part: Any) -> Any:
+            if isinstance(part, np.ndarray):
+                return change(part)
+            if isinstance(part, tuple):
+                return tuple(of(x) for x in part)
+            if isinstance(part, Mapping):
+                return {name: of(x) for name, x in part.items()}
+            return replace(part, **{f.name: of(getattr(part, f.name)) for f in fields(part)}) if is_dataclass(part) else part
+
+        found: DecoderArrays = of(self)
+        return found
+
     @property
     def vocabulary(self) -> int:
         """How many tokens there are, BOS not counted."""
@@ -238,6 +273,8 @@ class DecoderArrays:
 
 def _of_arrays(model: ModelArrays) -> DecoderArrays:
     w, sizes = model.weights, model.arguments
+    if {name: x.shape for name, x in w.items()} != shapes(sizes):
+        raise BadInput("weights: their names or shapes are not those of a decoder of these sizes. Build it anew.")
     pe, d = sizes["pe"], sizes["d"]
     tables = {
         "sine": lambda: rounded_to(model.dtype, waves(sizes["positions"], d)),

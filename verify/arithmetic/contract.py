@@ -10,6 +10,8 @@ from verify.arithmetic.torch_settings import assumed
 
 STORED = "the weights are the stored numbers, exactly"
 
+TRACED = ("torch.export traced the module faithfully", "the module is called on a batch of one input")
+
 
 @dataclass(frozen=True)
 class Contract:

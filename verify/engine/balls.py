@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verify.arithmetic.formats import Format
+from verify.arithmetic.operations import Operations
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LOST, U, gamma
 
@@ -160,16 +160,14 @@ def length(x: Tensor, axis: int = -1) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Arithmetic:
+class Arithmetic(Operations):
     """What one operation may be off by: float64's own rounding, and in a dtype the rounding that the reading allows.
 
-    `stored` is None in the reading real. `has_norms` follows vectors in the l2 norm too, and `tape` keeps the steps
+    `has_norms` follows vectors in the l2 norm too, and `tape` keeps the steps
     for the mean value form. `kept` has the norms of stored matrices, for runs that share them unchanged. `has_forms`
     says that what reads a result may read it rounded or kept, and not all of them alike.
     """
 
-    stored: Format | None = None
-    accumulate: Format | None = None
     has_norms: bool = False
     tape: list[Step] | None = None
     kept: dict[Any, tuple[Tensor, Tensor]] | None = field(default=None, compare=False)
@@ -181,47 +179,6 @@ class Arithmetic:
             forms = (self.u, self.tiny) if self.has_forms and self.stored is not None else (0.0, 0.0)
             self.tape.append(Step(out, inputs, local, pull, False, is_same, *forms))
         return out
-
-    @property
-    def is_real(self) -> bool:
-        return self.stored is None
-
-    @property
-    def u(self) -> float:
-        """A stored result's relative error in the dtype: rounded once, or kept with 2p + 2 bits and rounded later."""
-        if self.stored is None:
-            return 0.0
-        return self.stored.u + (1 + self.stored.u) * 2.0 ** -(2 * self.stored.p + 2)
-
-    def by_root(self, ulps: int, roundings: int) -> float:
-        """The relative error of what is divided by a root within `ulps` u of its value; infinite where that may be 0.
-
-        Proof. A divisor off by t <= ulps u leaves 1 / (1 - t). What is rounded under the root counts once, the root
-        itself twice, as 1 / (1 - u) <= (1 + u)^2, and what follows once each.
-        """
-        off = ulps * self.u
-        return ((1 + self.u) ** roundings / (1 - off) - 1) * ENLARGE if off < 1 else math.inf
-
-    @property
-    def tiny(self) -> float:
-        """What one result can lose by underflow."""
-        return LOST if self.stored is None else self.stored.tiny + LOST
-
-    def sums(self, k: int) -> float:
-        """The relative error of the dtype's sums of k products, in any order, fused or not, stored afterwards."""
-        if self.stored is None:
-            return 0.0
-        inner = self.accumulate or self.stored
-        kept = (k + 2) * 2.0 ** -(2 * inner.p + 2)  # results kept wider and rounded later
-        return gamma(k + 2, inner.u) * (1 + kept) + kept + (0.0 if self.accumulate is None else 2 * self.u)
-
-    def own_sums(self, k: int) -> float:
-        """Float64's error and the dtype's together."""
-        return gamma(k + 4) + self.sums(k)
-
-    def lost_in_sums(self, k: int) -> float:
-        """What underflow can take away from a sum of k products: each product, and each partial sum, once."""
-        return 2 * (k + 2) * self.tiny * (1 + min(self.sums(k), 1e300))
 
     def within_reach(self, size: Tensor, k: int, rad: Tensor) -> Tensor:
         """The radius, NaN where a part of a sum of k products may overflow, whose absolute values add up to `size`.

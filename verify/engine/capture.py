@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from constructions.errors import BadInput
+from verify.arithmetic.contract import TRACED as ASSUMPTIONS
 from verify.engine.complex_numbers import as_pairs
 from verify.engine.complex_numbers import stored as as_stored
 from verify.engine.decompositions import DECOMPOSITIONS
@@ -46,7 +47,6 @@ CREATING = (
     "aten.eye.default",
     "aten.empty.memory_format",
 )
-ASSUMPTIONS = ("torch.export traced the module faithfully", "the module is called on a batch of one input")
 
 
 @dataclass(frozen=True)

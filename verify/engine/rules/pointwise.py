@@ -10,6 +10,7 @@ from flint import arb, ctx
 from torch import Tensor
 
 from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.operations import ULPS as ULPS
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, LOST, OF_FEW, OF_MANY, OF_SUMS, U
 from verify.engine import elementary
@@ -22,7 +23,6 @@ ROOT_2_OVER_PI = 0.7978845608028654
 CUBE = 0.044715
 # The largest slopes: of GELU at x = sqrt(2) 1.12890412..., of SiLU 1.09984, of tanh-GELU 1.12901
 GELU_SLOPE, SILU_SLOPE = 1.13, 1.1
-ULPS = 8  # a dtype's elementary functions are within this many u of their value (GELU and SiLU: of |x|)
 
 
 def pair(at: Arithmetic, a: Value, b: Value) -> tuple[Ball, Ball]:

@@ -14,19 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from constructions.decoder import Decoder
-from constructions.decoder.model import block_of
+from constructions.decoder_arrays import DecoderArrays
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import OF_FEW, gamma
+from verify.arithmetic.slack import OF_FEW, Array, gamma
 from verify.counting.tasks import FIRST, Task
-from verify.engine.balls import Arithmetic
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.inductive import uniform
-from verify.tasks.inductive.noisy import Noisy, box, is_power, layer_norm, plus, sum_error, underflow
+from verify.tasks.inductive.noisy import Allowed, Noisy, box, is_power, layer_norm, plus, sum_error, underflow
 
 ARGUMENT = "rows of token, count and range of lengths, for every string: boxes with shared errors"
 LARGEST = 1 << 40  # beyond every length that a dtype tells apart
@@ -59,24 +56,24 @@ class TokenBoxes:
     is_counted: bool = False
 
 
-def applies(model: Decoder, task: Task) -> bool:
+def applies(model: DecoderArrays, task: Task) -> bool:
     """Whether the argument speaks of a model: one layer, scores 0, BOS, counts of types or the first token of any."""
     is_any_first = task.name in FIRST and not task.has_distinct_start
     return (task.C is not None or is_any_first) and model.has_bos and uniform.applies(model)
 
 
 def decide(
-    model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget = 30.0
+    model: DecoderArrays, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget = 30.0
 ) -> Found:
     """The longest length up to which every string of the task is proved right, within some seconds."""
-    at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
+    at = Allowed.of(reading)
     tokens, deadline = tokens_of(at, model, task), Budget.of(budget).deadline()
     return widest(at, model, task, lambda most: tokens, LARGEST if longest is None else longest, deadline)
 
 
 def widest(
-    at: Arithmetic,
-    model: Decoder,
+    at: Allowed,
+    model: DecoderArrays,
     task: Task,
     tokens_of: Callable[[int], TokenBoxes | None],
     end: int,
@@ -104,9 +101,9 @@ def widest(
     return Found(done, scaled, margin)
 
 
-def tokens_of(at: Arithmetic, model: Decoder, task: Task) -> TokenBoxes | None:
+def tokens_of(at: Allowed, model: DecoderArrays, task: Task) -> TokenBoxes | None:
     """Streams and values of all tokens, over all positions that they may have; None where a score may overflow."""
-    block = block_of(model, 0)
+    block = model.blocks[0]
     K = task.K
     assert K is not None
     x = streams(at, model)
@@ -115,51 +112,49 @@ def tokens_of(at: Arithmetic, model: Decoder, task: Task) -> TokenBoxes | None:
         return None
     values = uniform.values_of(at, model, seen)
     values = hull(values.boxed([q for q in values.shared if q != "heads.s"]))
-    types, bos = torch.arange(K), torch.tensor([K])
+    types, bos = np.arange(K), np.array([K])
     return TokenBoxes(hull(x)[types], values[types], values[bos])
 
 
-def streams(at: Arithmetic, model: Decoder) -> Noisy:
+def streams(at: Allowed, model: DecoderArrays) -> Noisy:
     """The stream of each token, BOS last, at each position before the first block: (tokens, positions, d)."""
     E = at.tensor(model.W_E)
-    x = Noisy(E.mid[:, None], E.radius[:, None])
+    x = E.each(lambda a: a[:, None])
     if model.pe not in ("ape", "sine", "spe"):
         return x
-    table = at.tensor(model.W_pos)
-    at_each = Noisy(table.mid.expand(len(E.mid), -1, -1), table.radius.expand(len(E.mid), -1, -1))
-    x = x.each(lambda a: a.expand(-1, table.mid.shape[0], -1))
-    joined = Noisy(torch.cat([x.mid, at_each.mid], -1), torch.cat([x.own, at_each.own], -1))
-    return joined if model.pe == "spe" else plus(at, x, at_each)
+    table = at.tensor(model.table).each(lambda a: np.broadcast_to(a, (len(E.mid), *a.shape)))
+    x = x.each(lambda a: np.broadcast_to(a, (*table.mid.shape[:2], a.shape[-1])))
+    return uniform.beside(x, table) if model.pe == "spe" else plus(at, x, table)
 
 
 def hull(x: Noisy) -> Noisy:
     """Rows (tokens, positions, d) as one row for each token: itself where it has one position, else a box."""
     if x.mid.shape[1] == 1:
         return x.each(lambda a: a[:, 0])
-    return box((x.mid - x.noise).amin(1), (x.mid + x.noise).amax(1))
+    return box((x.mid - x.noise).min(1), (x.mid + x.noise).max(1))
 
 
-def rows(at: Arithmetic, model: Decoder, task: Task, tokens: TokenBoxes, lo: int, hi: int) -> Tensor:
+def rows(at: Allowed, model: DecoderArrays, task: Task, tokens: TokenBoxes, lo: int, hi: int) -> Array:
     """Lower bounds on the margins of all cells (first token, token, count) with lo..hi later tokens.
 
     Where the first token is asked for, a token is it where no other came after BOS; with more, t is among them once at
     least, and the others are of any types.
     """
     K, C = len(tokens.values.mid), min(task.C or 1, hi)
-    s, t, k = (part.flatten() for part in torch.meshgrid(
-        torch.arange(len(tokens.first.mid)), torch.arange(K), torch.arange(1, C + 1), indexing="ij"
+    s, t, k = (part.flatten() for part in np.meshgrid(
+        np.arange(len(tokens.first.mid)), np.arange(K), np.arange(1, C + 1), indexing="ij"
     ))  # fmt: skip
     count = k + (s == t) if tokens.is_counted else k
     is_judged = count <= (task.C or 1)
     s, t, k, count = (part[is_judged] for part in (s, t, k, count))
-    right, others = torch.tensor([task.class_of(int(i)) for i in count]), others_hull(tokens.values, t)
+    right, others = np.array([task.class_of(int(i)) for i in count]), others_hull(tokens.values, t)
     if task.name in FIRST:
         assert lo > 1 or hi == 1
-        right, others = torch.full_like(t, int(hi == 1)), others_hull(tokens.values, torch.full_like(t, -1))
-    mixed = means(at, tokens, LaterCells(s, t, k.double()[:, None], others, lo, hi))
+        right, others = np.full_like(t, int(hi == 1)), others_hull(tokens.values, np.full_like(t, -1))
+    mixed = means(at, tokens, LaterCells(s, t, k.astype(np.float64)[:, None], others, lo, hi))
     x = tokens.stream[t]
     low, _ = uniform.read(at, model, uniform.last(at, model, x, mixed, len(model.blocks) - 1), right)
-    return torch.where(torch.isnan(low), -torch.inf, low)
+    return np.where(np.isnan(low), -np.inf, low)
 
 
 class LaterCells(NamedTuple):
@@ -168,26 +163,26 @@ class LaterCells(NamedTuple):
     Shapes: s, t (cells,); k (cells, 1).
     """
 
-    s: Tensor
-    t: Tensor
-    k: Tensor
+    s: Array
+    t: Array
+    k: Array
     others: Noisy
     lo: int
     hi: int
 
 
-def means(at: Arithmetic, tokens: TokenBoxes, row: LaterCells) -> Noisy:
+def means(at: Allowed, tokens: TokenBoxes, row: LaterCells) -> Noisy:
     """The mean of the values of each cell: (cells, inner)."""
     s, t, k, others, lo, hi = row
     values = tokens.values
     own, first = values[t], tokens.first[s]
     least, most = 1 / (hi + 1) * (1 - 2.0**-52), 1 / (lo + 1) * (1 + 2.0**-52)
     w = (least + most) / 2
-    off = float(uniform.weight(at, torch.tensor([hi + 1.0]))[0])
+    off = float(uniform.weight(at, np.array([hi + 1.0]))[0])
     spread = ((most - least) / (2 * w) * (1 + off) + off) * ENLARGE
     # the others' shares: any number of them from 0 to `many`, each nearly 1/D
-    many = ((hi - k) / (hi + 1)).clamp(min=0.0) * (1 + OF_FEW)
-    top, bottom = (others.mid + others.noise).clamp(min=0) * many, (others.mid - others.noise).clamp(max=0) * many
+    many = np.maximum((hi - k) / (hi + 1), 0.0) * (1 + OF_FEW)
+    top, bottom = np.maximum(others.mid + others.noise, 0) * many, np.minimum(others.mid - others.noise, 0) * many
     rest = Noisy((top + bottom) / 2, (top - bottom) / 2 * (1 + 2 * min(off, 1.0)) * ENLARGE)
     mid = w * (first.mid + k * own.mid) + rest.mid
     shared = {}
@@ -204,17 +199,17 @@ def means(at: Arithmetic, tokens: TokenBoxes, row: LaterCells) -> Noisy:
     return Noisy(mid, error, {**shared, "weights": straight * spread})
 
 
-def others_hull(values: Noisy, t: Tensor) -> Noisy:
+def others_hull(values: Noisy, t: Array) -> Noisy:
     """The hull of the values of all tokens but t, or of all where t is -1; zero where there is no other."""
     low, high = values.mid - values.noise, values.mid + values.noise
-    is_own = (torch.arange(len(low)) == t[:, None])[..., None]
-    bottom, top = torch.where(is_own, torch.inf, low).amin(1), torch.where(is_own, -torch.inf, high).amax(1)
+    is_own = (np.arange(len(low)) == t[:, None])[..., None]
+    bottom, top = np.where(is_own, np.inf, low).min(1), np.where(is_own, -np.inf, high).max(1)
     is_alone = is_own.all(1)
-    bottom, top = torch.where(is_alone, 0.0, bottom), torch.where(is_alone, 0.0, top)
+    bottom, top = np.where(is_alone, 0.0, bottom), np.where(is_alone, 0.0, top)
     return box(bottom, top)
 
 
-def rounding(at: Arithmetic, first: Noisy, own: Noisy, row: LaterCells, w: float, many: Tensor) -> Tensor:
+def rounding(at: Allowed, first: Noisy, own: Noisy, row: LaterCells, w: float, many: Array) -> Array:
     """What a dtype's sums of values times weights are off by: (cells, inner).
 
     Large are the first and the token's own values, and the others where they are not small; see `uniform.means`.
@@ -222,14 +217,14 @@ def rounding(at: Arithmetic, first: Noisy, own: Noisy, row: LaterCells, w: float
     k, hi, others = row.k, row.hi, row.others.size
     ours = first.size + k * own.size
     is_small = others <= at.u * ours
-    counted = (first.size > 0).double() + torch.where(own.size > 0, k, 0.0)
-    terms = torch.where(is_small, counted, counted + hi)
+    counted = (first.size > 0).astype(np.float64) + np.where(own.size > 0, k, 0.0)
+    terms = np.where(is_small, counted, counted + hi)
     error = sum_error(at, int(k.max()) + 2)
-    few = error[(terms.long() - 1).clamp(0, len(error) - 1)]
-    growth = at.sums(hi + 2) if (hi + 4) * at.u < 0.5 else torch.inf
+    few = error[np.clip(terms.astype(np.int64) - 1, 0, len(error) - 1)]
+    growth = at.sums(hi + 2) if (hi + 4) * at.u < 0.5 else np.inf
     is_exact = is_power(first.mid) & (first.noise == 0) & is_power(own.mid) & (own.noise == 0) & is_small
-    in_products = torch.where(is_exact, 0.0, error[1])
-    relative = in_products + torch.where(is_small | (others == 0), few, growth) * (1 + in_products)
-    large = w * ours + torch.where(is_small, 0.0, others * many)
-    small = torch.where(is_small, others * many, 0.0) * 2 * (1 + at.u) ** min(hi + 4, int(4 / at.u))
+    in_products = np.where(is_exact, 0.0, error[1])
+    relative = in_products + np.where(is_small | (others == 0), few, growth) * (1 + in_products)
+    large = w * ours + np.where(is_small, 0.0, others * many)
+    small = np.where(is_small, others * many, 0.0) * 2 * (1 + at.u) ** min(hi + 4, int(4 / at.u))
     return (relative * (large + small) + 2 * at.u * large + small * (1 + 2 * at.u)) * ENLARGE

@@ -26,18 +26,15 @@ from fractions import Fraction
 from functools import reduce
 
 import numpy as np
-import torch
-from torch import nn
 
-from constructions.decoder import Decoder
-from constructions.decoder.model import block_of
+from constructions.decoder_arrays import DecoderArrays, NormArrays
 from verify.arithmetic.intervals import Interval, Numbers
 from verify.arithmetic.layer_norm import squared_deviation
+from verify.arithmetic.norms import scaled_length
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG, LEAST, U
 from verify.arithmetic.stored import exact_product, fractions
 from verify.counting.tasks import FIRST, Task
-from verify.engine.balls import length
 from verify.reduction.domains import Counts, Forms
 from verify.reduction.leaf import each, leaf
 from verify.tasks.inductive import uniform
@@ -98,25 +95,25 @@ def read_by(x: Numbers, W: Numbers) -> Interval:
     return Interval.of(x) @ Interval.of(W)
 
 
-def centred(W: Numbers, layer: nn.Module) -> Numbers:
+def centred(W: Numbers, layer: NormArrays | None) -> Numbers:
     """What a matrix reads after a LayerNorm, its division left out: the stream less its mean, times the weight."""
-    if not isinstance(layer, nn.LayerNorm):
+    if layer is None:
         return W
     W = fractions(layer.weight)[:, None] * W
     centre: Numbers = W.sum(0, keepdims=True) / len(W)
     return np.asarray(W - centre)
 
 
-def divisors(x: Numbers, layer: nn.Module) -> Interval:
+def divisors(x: Numbers, layer: NormArrays | None) -> Interval:
     """1 / sqrt(variance + eps) of each row of the stream, exactly 1 without LayerNorm."""
-    if not isinstance(layer, nn.LayerNorm):
+    if layer is None:
         ones = np.ones(x.shape[:-1])
         return Interval(ones, ones)
     found = Interval.of(squared_deviation(list(np.moveaxis(x, -1, 0)), Fraction(layer.eps)))
     return Interval(1 / np.sqrt(found.upper) * (1 - 8 * U), 1 / np.sqrt(found.lower) * (1 + 8 * U))
 
 
-def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded) -> CellsDecided:
+def decide(model: DecoderArrays, task: Task, longest: int | None, reading: Real | Rounded) -> CellsDecided:
     """Whether the decoder is right on every string of the task, up to a length or at all."""
     reason = unfit(model)
     if reason is None and isinstance(reading, Rounded):
@@ -127,19 +124,19 @@ def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Roun
         return _by_cells(model, task, longest)
 
 
-def unfit(model: Decoder) -> str | None:
+def unfit(model: DecoderArrays) -> str | None:
     """Why the argument does not speak of a model, None where it does."""
-    block = block_of(model, 0)
+    block = model.blocks[0]
     if not uniform.applies(model):
         return "for several layers, or where scores differ"
     if block.mlp is not None and block.mlp.activation != "relu":
         return "for neurons that are no ReLUs"
-    weights = [W.detach().double().abs() for W in model.parameters()]
+    weights = [np.abs(W) for W in model.stored.values()]
     if any(bool(((W > 0) & (W < 2.0**-100) | ~(W < 2.0**100)).any()) for W in weights):
         return "for weights beyond 2^100 or within 2^-100 of zero"
     after = [block.attention.b_V, block.attention.b_O, model.b_U]
     after += [] if block.mlp is None else [block.mlp.b_in, block.mlp.b_out]
-    norms = [part for part in (block.norm_1, block.norm_2, model.norm) if isinstance(part, nn.LayerNorm)]
+    norms = [part for part in (block.norm_1, block.norm_2, model.norm) if part is not None]
     if not all(0 <= part.eps < np.inf for part in norms):
         return "for LayerNorms whose eps is negative or no number"
     after += [part.bias for part in norms]
@@ -177,8 +174,8 @@ def shares(own: Interval, shared: Interval, has_bos: bool, K: int) -> FormShares
     return FormShares(own[:K], shared[:K], shared[K] if has_bos else Interval.exact(zero))
 
 
-def _by_cells(model: Decoder, task: Task, longest: int | None) -> CellsDecided:
-    block = block_of(model, 0)
+def _by_cells(model: DecoderArrays, task: Task, longest: int | None) -> CellsDecided:
+    block = model.blocks[0]
     K, bos = task.K, model.has_bos
     assert K is not None
     x = _streams(model)  # (tokens, positions, d)
@@ -190,7 +187,7 @@ def _by_cells(model: Decoder, task: Task, longest: int | None) -> CellsDecided:
     direct = shares(own_of(readout), shared_of(readout), bos, K)
     second, last = _largest_divisors(model, x, shared_of)
     smallest = float("inf")
-    is_plain = not isinstance(block.norm_2, nn.LayerNorm)
+    is_plain = block.norm_2 is None
     for cell in cells_of(task, longest):
         rivals = [c for c in range(task.classes) if c != cell.right]
         if not rivals:
@@ -211,11 +208,11 @@ def _by_cells(model: Decoder, task: Task, longest: int | None) -> CellsDecided:
     return CellsDecided(None, max(0.0, smallest / (second * last) * (1 - 8 * U) - LEAST), last)
 
 
-def _neurons(model: Decoder) -> tuple[Numbers, Numbers]:
+def _neurons(model: DecoderArrays) -> tuple[Numbers, Numbers]:
     """What neurons read, LayerNorm's division left out, and what they write; one that writes 0 where there is none."""
-    block, d = block_of(model, 0), model.W_U.shape[0]
+    block, d = model.blocks[0], model.W_U.shape[0]
     if block.mlp is None:
-        return fractions(torch.zeros(d, 1)), fractions(torch.zeros(1, d))
+        return fractions(np.zeros((d, 1))), fractions(np.zeros((1, d)))
     return centred(fractions(block.mlp.W_in), block.norm_2), fractions(block.mlp.W_out)
 
 
@@ -229,12 +226,12 @@ def _difference(x: Interval, right: int, rivals: list[int]) -> Interval:
     return x[..., [right]] + Interval(-x.upper[..., rivals], -x.lower[..., rivals])
 
 
-def _streams(model: Decoder) -> Numbers:
+def _streams(model: DecoderArrays) -> Numbers:
     """The stream of each token, BOS last, at each position before the block: (tokens, positions, d), exact."""
     E = fractions(model.W_E)[:, None]
     if model.pe not in ("ape", "sine", "spe"):
         return E
-    table = fractions(model.W_pos)[None]
+    table = fractions(model.table)[None]
     if model.pe == "spe":
         E, table = (np.broadcast_to(a, (E.shape[0], table.shape[1], a.shape[2])) for a in (E, table))
         return np.concatenate([E, table], -1)
@@ -243,9 +240,9 @@ def _streams(model: Decoder) -> Numbers:
     return E + table
 
 
-def _readers(model: Decoder, x: Numbers) -> tuple[Reader, Reader]:
+def _readers(model: DecoderArrays, x: Numbers) -> tuple[Reader, Reader]:
     """Two functions of a matrix W (d, f): what W reads of each token's own stream, and of what it gives to the mean."""
-    block = block_of(model, 0)
+    block = model.blocks[0]
     W_V, W_O = fractions(block.attention.W_V), fractions(block.attention.W_O)
     factor = divisors(x, block.norm_1)
 
@@ -254,29 +251,28 @@ def _readers(model: Decoder, x: Numbers) -> tuple[Reader, Reader]:
 
     def shared_of(W: Numbers) -> Interval:
         exact = read_by(x, centred(exact_product(W_V, exact_product(W_O, W)), block.norm_1))
-        is_plain = not isinstance(block.norm_1, nn.LayerNorm)
+        is_plain = block.norm_1 is None
         return (exact if is_plain else exact * Interval(factor.lower[..., None], factor.upper[..., None])).hull(1)
 
     return own_of, shared_of
 
 
-def _largest_divisors(model: Decoder, x: Numbers, shared_of: Reader) -> tuple[float, float]:
+def _largest_divisors(model: DecoderArrays, x: Numbers, shared_of: Reader) -> tuple[float, float]:
     """Upper bounds on what the LayerNorm before the MLP and the last one divide by, 1 where there is none."""
-    block = block_of(model, 0)
-    is_plain = not isinstance(model.norm if block.mlp is None else block.norm_2, nn.LayerNorm)
-    if is_plain:
+    block = model.blocks[0]
+    if (model.norm if block.mlp is None else block.norm_2) is None:
         return 1.0, 1.0
-    assert isinstance(model.norm, nn.LayerNorm)
-    d, tensor = x.shape[-1], torch.from_numpy
+    assert model.norm is not None
+    d = x.shape[-1]
     identity = np.array([[Fraction(int(i == j)) for j in range(d)] for i in range(d)], dtype=object)
     entries = Interval.of(x).size.max((0, 1)) + shared_of(identity).size.max(0)
-    across = float(length(tensor(entries))) / np.sqrt(d) * ENLARGE_LONG
+    across = float(scaled_length(entries)) / np.sqrt(d) * ENLARGE_LONG
     if block.mlp is None:
         return 1.0, float((across + np.sqrt(model.norm.eps)) * ENLARGE_LONG + 2 * LEAST)
-    assert isinstance(block.norm_2, nn.LayerNorm)
-    second = float(length(tensor(np.array([across, np.sqrt(block.norm_2.eps) * ENLARGE_LONG]))))
+    assert block.norm_2 is not None
+    second = float(scaled_length(np.array([across, np.sqrt(block.norm_2.eps) * ENLARGE_LONG])))
     # a normalised row has length sqrt(d), so the MLP adds at most sqrt(d) |W_in| |W_out| in the Frobenius norms
-    weight = float(block.norm_2.weight.detach().abs().max())
-    W_in, W_out = (float(length(W.detach().double().flatten())) for W in (block.mlp.W_in, block.mlp.W_out))
+    weight = float(np.abs(block.norm_2.weight).max())
+    W_in, W_out = (float(scaled_length(W.ravel())) for W in (block.mlp.W_in, block.mlp.W_out))
     last = float((across + weight * W_in * W_out + np.sqrt(model.norm.eps)) * ENLARGE_LONG + 2 * LEAST)
     return second, last

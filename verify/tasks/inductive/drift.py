@@ -8,27 +8,23 @@ hull of all values; LayerNorm divides by at least the root of eps; ReLU takes no
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
-from constructions.decoder import Decoder
-from constructions.decoder.model import block_of
+from constructions.decoder_arrays import DecoderArrays, NormArrays
+from verify.arithmetic.operations import ULPS
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import gamma
-from verify.engine.balls import Arithmetic, Ball
-from verify.engine.rules.pointwise import ULPS
+from verify.arithmetic.slack import Array, gamma
 from verify.tasks.inductive import boxes, noisy, uniform
-from verify.tasks.inductive.noisy import Noisy
+from verify.tasks.inductive.noisy import Allowed, Noisy
 
-REAL = Arithmetic()
+REAL = Allowed()
 STEEPEST = 1.25  # GELU's slope is at most 1.13 in both forms
 
 
@@ -40,11 +36,11 @@ class Drift:
     """
 
     exact: Noisy
-    off: Tensor
-    centre: Tensor
+    off: Array
+    centre: Array
 
     @property
-    def size(self) -> Tensor:
+    def size(self) -> Array:
         """A bound on what is computed."""
         return (self.exact.size + self.off) * ENLARGE
 
@@ -54,14 +50,14 @@ class Drift:
         return Noisy(self.exact.mid, (self.exact.noise + self.off) * ENLARGE)
 
 
-def by_length(model: Decoder, reading: Real | Rounded) -> tuple[Decoder, Callable[[int], float]] | None:
+def by_length(model: DecoderArrays, reading: Real | Rounded) -> tuple[DecoderArrays, Callable[[int], float]] | None:
     """The decoder as it is stored, and how much less than exact its margins may be where n keys are seen.
 
     None where a stored number may be read as another.
     """
     if isinstance(reading, Real):
         return model, lambda n: 0.0
-    at = Arithmetic(reading.format, reading.accumulate)
+    at = Allowed.of(reading)
     exact = stored(model, at)
     if exact is None:
         return None
@@ -69,19 +65,22 @@ def by_length(model: Decoder, reading: Real | Rounded) -> tuple[Decoder, Callabl
     return exact, lambda n: known((n - 1).bit_length())
 
 
-def stored(model: Decoder, at: Arithmetic) -> Decoder | None:
+def stored(model: DecoderArrays, at: Allowed) -> DecoderArrays | None:
     """The decoder of the numbers that the dtype stores; None where one may be read as another number."""
-    found, numbers = copy.deepcopy(model).double(), dict([*model.named_parameters(), *model.named_buffers()])
-    with torch.no_grad():
-        for name, value in (*found.named_parameters(), *found.named_buffers()):
-            ball = at.tensor(numbers[name])
-            if ball.rad is not None or ball.infinite:
-                return None
-            value.copy_(ball.mid)
-    return found
+    are_read = True
+
+    def read(x: Array) -> Array:
+        nonlocal are_read
+        found = at.tensor(x)
+        are_read &= not (found.own.any() or np.isinf(x).any())
+        return found.mid
+
+    found = model.each(read)
+    return found if are_read else None
 
 
-def most(at: Arithmetic, model: Decoder, n: int) -> float:
+@np.errstate(all="ignore")
+def most(at: Allowed, model: DecoderArrays, n: int) -> float:
     """How much less than exact a margin may be where at most n keys are seen; infinite or NaN where nothing is known.
 
     A margin is a difference of two logits, each of which drifts by at most `off`.
@@ -90,14 +89,14 @@ def most(at: Arithmetic, model: Decoder, n: int) -> float:
     return float(2 * logits.off.max() * ENLARGE)
 
 
-def before_last(at: Arithmetic, model: Decoder, n: int) -> Drift:
+def before_last(at: Allowed, model: DecoderArrays, n: int) -> Drift:
     """The stream before the last LayerNorm, of each token at each position; unbounded where a score is not surely 0."""
-    block = block_of(model, 0)
+    block = model.blocks[0]
     attention, mlp = block.attention, block.mlp
     x = streams(at, model)
     seen = normalised(at, x, block.norm_1)
     if uniform.may_overflow(at, attention, seen.computed):
-        return Drift(x.exact, torch.full_like(x.off, math.inf), x.centre)
+        return Drift(x.exact, np.full_like(x.off, math.inf), x.centre)
     mixed = mean(at, linear(at, seen, attention.W_V, attention.b_V), n)
     x = plus(at, x, linear(at, mixed, attention.W_O, attention.b_O))
     if mlp is None:
@@ -106,51 +105,51 @@ def before_last(at: Arithmetic, model: Decoder, n: int) -> Drift:
     return plus(at, x, linear(at, hidden, mlp.W_out, mlp.b_out))
 
 
-def streams(at: Arithmetic, model: Decoder) -> Drift:
+def streams(at: Allowed, model: DecoderArrays) -> Drift:
     """The stream of each token at each position: (tokens, positions, d)."""
     exact = boxes.streams(REAL, model).boxed()
     is_sum = model.pe in ("ape", "sine")
-    off = (at.u * exact.size + at.tiny) * ENLARGE if is_sum else torch.zeros_like(exact.mid)
+    off = (at.u * exact.size + at.tiny) * ENLARGE if is_sum else np.zeros_like(exact.mid)
     return Drift(exact, at.checked(exact.size, off), mean_of(exact))
 
 
-def mean_of(x: Noisy) -> Tensor:
+def mean_of(x: Noisy) -> Array:
     """A bound on the mean of each row of a box: (..., 1)."""
     d = x.mid.shape[-1]
-    return (x.mid.mean(-1, keepdim=True).abs() + (x.noise + gamma(d + 8) * x.size).mean(-1, keepdim=True)) * ENLARGE
+    return (np.abs(x.mid.mean(-1, keepdims=True)) + (x.noise + gamma(d + 8) * x.size).mean(-1, keepdims=True)) * ENLARGE
 
 
-def linear(at: Arithmetic, x: Drift, W: Tensor, b: Tensor | None) -> Drift:
+def linear(at: Allowed, x: Drift, W: Array, b: Array | None) -> Drift:
     """x W + b of stored numbers, the bias one more term of the sum, or added to what is stored."""
-    W, d = W.detach(), len(W)
-    exact = noisy.product(REAL, x.exact, Ball(W)).boxed()
+    d = len(W)
+    exact = noisy.product(REAL, x.exact, Noisy.exact(W)).boxed()
     centre = (x.exact.size @ mean_of(Noisy.exact(W))) * (1 + gamma(d + 8))
-    terms, k = x.size @ W.abs() * (1 + gamma(d + 8)), d
+    terms, k = x.size @ np.abs(W) * (1 + gamma(d + 8)), d
     if b is not None:
-        bias = Noisy.exact(b.detach().expand_as(exact.mid))
+        bias = Noisy.exact(np.broadcast_to(b, exact.mid.shape))
         exact, centre = noisy.plus(REAL, exact, bias), (centre + mean_of(bias)) * ENLARGE
-        terms, k = (terms + bias.mid.abs()) * ENLARGE, d + 2
-    off = x.off @ W.abs() * (1 + gamma(d + 8)) + (at.sums(k) + at.u) * terms + at.lost_in_sums(k)
+        terms, k = (terms + np.abs(bias.mid)) * ENLARGE, d + 2
+    off = x.off @ np.abs(W) * (1 + gamma(d + 8)) + (at.sums(k) + at.u) * terms + at.lost_in_sums(k)
     return Drift(exact, at.checked(2 * terms, off * ENLARGE), centre + d * at.tiny)
 
 
-def plus(at: Arithmetic, x: Drift, y: Drift) -> Drift:
+def plus(at: Allowed, x: Drift, y: Drift) -> Drift:
     exact, centre = noisy.plus(REAL, x.exact, y.exact), (x.centre + y.centre) * ENLARGE
     sizes = (x.size + y.size) * ENLARGE
     return Drift(exact, at.checked(sizes, (x.off + y.off + at.u * sizes + at.tiny) * ENLARGE), centre)
 
 
-def mean(at: Arithmetic, values: Drift, n: int) -> Drift:
+def mean(at: Allowed, values: Drift, n: int) -> Drift:
     """The mean of at most n values of any tokens at any positions: (1, 1, inner)."""
     low, high = (values.exact.mid - values.exact.noise), (values.exact.mid + values.exact.noise)
-    exact = noisy.box(low.amin((0, 1), keepdim=True), high.amax((0, 1), keepdim=True))
-    off, size = (part.amax((0, 1), keepdim=True) for part in (values.off, values.size))
-    weight = float(uniform.weight(at, torch.tensor([float(n)]))[0])
+    exact = noisy.box(low.min((0, 1), keepdims=True), high.max((0, 1), keepdims=True))
+    off, size = (part.max((0, 1), keepdims=True) for part in (values.off, values.size))
+    weight = float(uniform.weight(at, np.array([float(n)]))[0])
     off = off + (weight + at.sums(n) * (1 + weight)) * size + at.lost_in_sums(n)
     return Drift(exact, at.checked(2 * size, off * ENLARGE), mean_of(exact))
 
 
-def activated(at: Arithmetic, x: Drift, activation: str) -> Drift:
+def activated(at: Allowed, x: Drift, activation: str) -> Drift:
     exact = noisy.activate(REAL, x.exact, activation).boxed()
     off = x.off
     if activation != "relu":
@@ -165,41 +164,41 @@ class Centred(NamedTuple):
     is off by `of_s` relatively, and the exact one is `steep` at most.
     """
 
-    reach: Tensor
-    off: Tensor
-    steep: Tensor
-    of_s: Tensor
+    reach: Array
+    off: Array
+    steep: Array
+    of_s: Array
 
 
-def centred(at: Arithmetic, x: Drift, eps: float) -> Centred:
+def centred(at: Allowed, x: Drift, eps: float) -> Centred:
     """Rows less their means, and the drift of 1/s, s = sqrt(variance + eps).
 
     s moves by no more than the root mean square of what its row does. The mean square of a row, to which the rounding
     of the variance is relative, is the variance and the square of the mean.
     """
     d, size, off = x.exact.mid.shape[-1], x.size, x.off
-    of_mean = (off + at.sums(d + 2) * size).mean(-1, keepdim=True) * ENLARGE + at.lost_in_sums(d)
+    of_mean = (off + at.sums(d + 2) * size).mean(-1, keepdims=True) * ENLARGE + at.lost_in_sums(d)
     reach = (size + x.centre + of_mean) * ENLARGE
-    middle = x.exact.mid - x.exact.mid.mean(-1, keepdim=True)
+    middle = x.exact.mid - x.exact.mid.mean(-1, keepdims=True)
     r, error = noisy.inverse_deviation(REAL, middle, x.exact.noise, x.exact.size, eps)
-    steep = (r * (1 + error)).nan_to_num(nan=torch.inf).clamp(max=1 / math.sqrt(eps)) * ENLARGE
+    steep = np.minimum(np.nan_to_num(r * (1 + error), nan=np.inf), 1 / math.sqrt(eps)) * ENLARGE
     moved = noisy.root_mean_square(off)[1] * steep * ENLARGE
     is_some = moved <= 0.25
-    low = (1 - torch.where(is_some, moved, 0.0)) / steep * (1 - 2.0**-40)  # of s of the computed row
-    share = torch.minimum(size.square().mean(-1, keepdim=True), low.square() + (x.centre + of_mean).square())
-    of_s = noisy.of_root(at, d, share / low.square() * ENLARGE, low)
-    of_s = torch.where(is_some, ((1 + of_s) / (1 - moved) - 1) * ENLARGE + 2.0**-48, torch.inf)
+    low = (1 - np.where(is_some, moved, 0.0)) / steep * (1 - 2.0**-40)  # of s of the computed row
+    share = np.minimum(np.square(size).mean(-1, keepdims=True), np.square(low) + np.square(x.centre + of_mean))
+    of_s = noisy.of_root(at, d, share / np.square(low) * ENLARGE, low)
+    of_s = np.where(is_some, ((1 + of_s) / (1 - moved) - 1) * ENLARGE + 2.0**-48, np.inf)
     of_c = (off + of_mean) * ENLARGE
-    return Centred(reach, at.checked(size.square().sum(-1, keepdim=True) * 2, of_c), steep, of_s)
+    return Centred(reach, at.checked(np.square(size).sum(-1, keepdims=True) * 2, of_c), steep, of_s)
 
 
-def normalised(at: Arithmetic, x: Drift, layer: nn.Module) -> Drift:
+def normalised(at: Allowed, x: Drift, layer: NormArrays | None) -> Drift:
     """LayerNorm of rows: c / s, which is sqrt(d) at most, times the weight and plus the bias."""
-    if not isinstance(layer, nn.LayerNorm):
+    if layer is None:
         return x
     d, c = x.exact.mid.shape[-1], centred(at, x, layer.eps)
-    weight, bias = layer.weight.detach().abs(), layer.bias.detach().abs()
-    quotient = (c.reach * c.steep).clamp(max=math.sqrt(d) * ENLARGE)
+    weight, bias = np.abs(layer.weight), np.abs(layer.bias)
+    quotient = np.minimum(c.reach * c.steep, math.sqrt(d) * ENLARGE)
     found = quotient * c.of_s + (c.off + 5 * at.u * c.reach) * c.steep * (1 + c.of_s)
     found = found * weight + 5 * at.u * bias + 8 * at.tiny * (1 + weight) * (1 + c.reach) * (1 + c.steep)
     exact = noisy.layer_norm(REAL, x.exact, layer, "norm").boxed()
@@ -207,19 +206,20 @@ def normalised(at: Arithmetic, x: Drift, layer: nn.Module) -> Drift:
     return Drift(exact, at.checked(most, found * ENLARGE), mean_of(exact))
 
 
-def undivided(at: Arithmetic, model: Decoder, n: int) -> tuple[float, float]:
+@np.errstate(all="ignore")
+def undivided(at: Allowed, model: DecoderArrays, n: int) -> tuple[float, float]:
     """As `most`, of margins times s, what the last LayerNorm divides by; and how far 1/s is computed off, relatively.
 
     Whatever number the computed 1/s is, all logits of a position are multiplied by it. So their differences have the
     signs of those of c W_U, c being the row less its mean, times the weight.
     """
     x, layer = before_last(at, model, n), model.norm
-    if not isinstance(layer, nn.LayerNorm):
+    if layer is None:
         return float(2 * linear(at, x, model.W_U, model.b_U).off.max() * ENLARGE), 0.0
     logits = linear(at, normalised(at, x, layer), model.W_U, None)
-    if bool(layer.bias.any()) or model.b_U is not None or not bool(logits.off.isfinite().all()):
+    if bool(layer.bias.any()) or model.b_U is not None or not bool(np.isfinite(logits.off).all()):
         return math.inf, math.inf
-    c, weight = centred(at, x, layer.eps), layer.weight.detach().abs()
+    c, weight = centred(at, x, layer.eps), np.abs(layer.weight)
     most_of_s = (noisy.root_mean_square(x.size)[1] + math.sqrt(layer.eps)) * 2
     lost = 8 * at.tiny * (1 + weight) * (1 + c.reach) * (1 + most_of_s)
     rows = Drift(box_of(c.reach * weight), ((c.off + 5 * at.u * c.reach) * weight + lost) * ENLARGE, x.centre)
@@ -227,5 +227,5 @@ def undivided(at: Arithmetic, model: Decoder, n: int) -> tuple[float, float]:
     return float(2 * (logits.off + at.lost_in_sums(len(model.W_U)) * most_of_s).max() * ENLARGE), float(c.of_s.max())
 
 
-def box_of(size: Tensor) -> Noisy:
-    return Noisy(torch.zeros_like(size), size * ENLARGE)
+def box_of(size: Array) -> Noisy:
+    return Noisy(np.zeros_like(size), size * ENLARGE)

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import math
 
-from constructions.decoder import Decoder
+from constructions.decoder_arrays import DecoderArrays
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import OF_FEW
 from verify.counting.tasks import FIRST, Task
-from verify.engine.balls import Arithmetic
 from verify.frame.clock import Budget
 from verify.tasks.inductive import boxes, cells, drift
 from verify.tasks.inductive.boxes import Found
+from verify.tasks.inductive.noisy import Allowed
 
 ARGUMENT = "cells of token and another: forms in the counts, less what a dtype's logits are off by"
 LARGEST = 1 << 24  # beyond what the numbers of weights that are built for a length hold
 
 
-def applies(model: Decoder, task: Task) -> bool:
+def applies(model: DecoderArrays, task: Task) -> bool:
     """Whether the argument speaks of a model: one layer of equal weights, ReLUs, no biases, the first token asked."""
     return task.name in FIRST and cells.unfit(model) is None
 
 
-def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget) -> Found:
+def decide(model: DecoderArrays, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget) -> Found:
     """The longest length up to which every string is found right, by halving, within some seconds."""
     found = Found(0, math.inf, math.inf)
     if isinstance(reading, Real):
         return found  # cells alone have decided it
-    at = Arithmetic(reading.format, reading.accumulate)
+    at = Allowed.of(reading)
     exact = drift.stored(model, at)
     low, high, n = 0, LARGEST if longest is None else longest, longest or 1
     if exact is None:
@@ -45,7 +45,7 @@ def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Roun
     return found
 
 
-def least_margin(at: Arithmetic, model: Decoder, task: Task, n: int) -> float:
+def least_margin(at: Allowed, model: DecoderArrays, task: Task, n: int) -> float:
     """A lower bound on the margins of every string of up to n tokens, 0 or less where none is proved."""
     proof = cells.decide(model, task, n, Real())
     if proof.margin_scaled is None:

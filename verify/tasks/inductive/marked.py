@@ -12,46 +12,43 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from constructions.decoder import Decoder
-from constructions.decoder.model import Attention, block_of
+from constructions.decoder_arrays import AttentionArrays, DecoderArrays
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import gamma
+from verify.arithmetic.slack import Array, gamma
 from verify.counting.tasks import Task
-from verify.engine.balls import Arithmetic
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.inductive import boxes, sharp, uniform
 from verify.tasks.inductive.boxes import Found, TokenBoxes
-from verify.tasks.inductive.noisy import Noisy, box, layer_norm, plus, product, underflow
+from verify.tasks.inductive.noisy import Allowed, Noisy, box, layer_norm, plus, product, underflow
 
 ARGUMENT = "the first token and later ones after layer 1, then rows of token, count and range of lengths: boxes"
 LARGEST = 1 << 20  # no table of positions, and no length that weights store, is larger
 
 
-def applies(model: Decoder, task: Task) -> bool:
+def applies(model: DecoderArrays, task: Task) -> bool:
     """Whether the argument speaks of a model: two layers, no BOS, counts of types, equal weights in the second layer,
     and a first layer of equal weights without positions, or of one head with positions that are added to the stream."""
-    if task.C is None or model.has_bos or len(model.blocks) != 2 or not uniform.has_zero_scores(block_of(model, 1)):
+    if task.C is None or model.has_bos or len(model.blocks) != 2 or not uniform.has_zero_scores(model.blocks[1]):
         return False
     if uniform.is_faint(model):
         return False
     return _has_shares(model, task) or (model.pe in ("ape", "sine", "spe") and _attention(model).n_heads == 1)
 
 
-def _has_shares(model: Decoder, task: Task) -> bool:
-    return task.has_distinct_start and model.pe in ("nope", "rope") and uniform.has_zero_scores(block_of(model, 0))
+def _has_shares(model: DecoderArrays, task: Task) -> bool:
+    return task.has_distinct_start and model.pe in ("nope", "rope") and uniform.has_zero_scores(model.blocks[0])
 
 
-def _attention(model: Decoder) -> Attention:
-    return block_of(model, 0).attention
+def _attention(model: DecoderArrays) -> AttentionArrays:
+    return model.blocks[0].attention
 
 
-def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget) -> Found:
+def decide(model: DecoderArrays, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget) -> Found:
     """The longest length up to which every string of the task is proved right, within some seconds."""
-    at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
+    at = Allowed.of(reading)
     deadline = Budget.of(budget).deadline()
     end = LARGEST if longest is None else longest
     firsts = first_tokens(at, model)
@@ -65,33 +62,33 @@ def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Roun
     return Found(found.length + 1, min(found.margin_scaled, least), min(found.margin, least), found.ended_by)
 
 
-def first_tokens(at: Arithmetic, model: Decoder) -> TokenBoxes | None:
+def first_tokens(at: Allowed, model: DecoderArrays) -> TokenBoxes | None:
     """Streams before the second layer, and values there, of each type at the first position; None where a score of the
     single key may overflow. Softmax of one finite score is 1, in a dtype too, and masked keys weigh 0."""
     x = boxes.streams(at, model)
-    seen = layer_norm(at, x, model.blocks[0].norm_1, "heads")  # type: ignore[arg-type]
+    seen = layer_norm(at, x, model.blocks[0].norm_1, "heads")
     if _scores_may_overflow(at, model, seen):
         return None
     mixed = uniform.values_of(at, model, seen)
     return _enclosed(at, model, uniform.after(at, model, x, mixed, 0))
 
 
-def _scores_may_overflow(at: Arithmetic, model: Decoder, seen: Noisy) -> bool:
+def _scores_may_overflow(at: Allowed, model: DecoderArrays, seen: Noisy) -> bool:
     """Whether a score of layer 1 may overflow in the dtype."""
     if at.stored is None:
         return False
     attention, sizes = _attention(model), []
     for name in ("Q", "K"):
         rows = product(at, seen, at.tensor(getattr(attention, f"W_{name}")))
-        bias: Tensor | None = getattr(attention, f"b_{name}")
-        rows = rows if bias is None else plus(at, rows, Noisy.of(at.tensor(bias)))
-        sizes.append(rows.size.amax((0, 1)))  # of each number of a query, or a key
-    return not bool(4 * (sizes[0] * sizes[1]).sum() <= at.stored.largest and (sizes[0] + sizes[1]).isfinite().all())
+        bias: Array | None = getattr(attention, f"b_{name}")
+        rows = rows if bias is None else plus(at, rows, at.tensor(bias))
+        sizes.append(rows.size.max((0, 1)))  # of each number of a query, or a key
+    return not bool(4 * (sizes[0] * sizes[1]).sum() <= at.stored.largest and np.isfinite(sizes[0] + sizes[1]).all())
 
 
-def _enclosed(at: Arithmetic, model: Decoder, x: Noisy) -> TokenBoxes | None:
+def _enclosed(at: Allowed, model: DecoderArrays, x: Noisy) -> TokenBoxes | None:
     """Boxes of streams (types, rows, d) before the second layer, over all rows, and of their values."""
-    block = block_of(model, 1)
+    block = model.blocks[1]
     seen = layer_norm(at, x, block.norm_1, "heads")
     if uniform.may_overflow(at, block.attention, seen):
         return None
@@ -99,15 +96,15 @@ def _enclosed(at: Arithmetic, model: Decoder, x: Noisy) -> TokenBoxes | None:
     return TokenBoxes(boxes.hull(x.boxed()), values, values, is_counted=True)
 
 
-def single(at: Arithmetic, model: Decoder, task: Task, firsts: TokenBoxes) -> Tensor:
+def single(at: Allowed, model: DecoderArrays, task: Task, firsts: TokenBoxes) -> Array:
     """Lower bounds on the margins of the strings of one token: (K,)."""
-    right = torch.full((len(firsts.stream.mid),), task.class_of(1))
+    right = np.full((len(firsts.stream.mid),), task.class_of(1))
     low, _ = uniform.read(at, model, uniform.last(at, model, firsts.stream, firsts.first, 1), right)
-    return torch.where(torch.isnan(low), -torch.inf, low)
+    return np.where(np.isnan(low), -np.inf, low)
 
 
 def _later_tokens(
-    at: Arithmetic, model: Decoder, task: Task, end: int, deadline: Deadline
+    at: Allowed, model: DecoderArrays, task: Task, end: int, deadline: Deadline
 ) -> Callable[[TokenBoxes], Callable[[int], TokenBoxes | None]]:
     """What later tokens have, given the first ones, as a function of how many there are at most."""
 
@@ -120,25 +117,25 @@ def _later_tokens(
     return lambda firsts: lambda most: joined(firsts, found)
 
 
-def by_shares(at: Arithmetic, model: Decoder, n: int) -> TokenBoxes | None:
+def by_shares(at: Allowed, model: DecoderArrays, n: int) -> TokenBoxes | None:
     """What types have after the first position of strings of up to n tokens whose first two differ.
 
     The mean of values is between (1/n) v + (1 - 1/n) u and (1 - 1/n) v + (1/n) u, v the own type's value and u one in
     the hull of the others'. A dtype's weights are off from 1/n together, and its sums by what sums of n terms are.
     """
     x = boxes.streams(at, model)
-    seen = layer_norm(at, x, model.blocks[0].norm_1, "heads")  # type: ignore[arg-type]
+    seen = layer_norm(at, x, model.blocks[0].norm_1, "heads")
     if uniform.may_overflow(at, _attention(model), seen):
         return None
     values = uniform.values_of(at, model, seen).boxed().each(lambda a: a[:, 0])
-    others = boxes.others_hull(values, torch.arange(len(values.mid)))
-    low, high = torch.tensor(torch.inf), torch.tensor(-torch.inf)
+    others = boxes.others_hull(values, np.arange(len(values.mid)))
+    low, high = np.full_like(values.mid, np.inf), np.full_like(values.mid, -np.inf)
     for own in (1 / n, 1 - 1 / n):
         mid = own * values.mid + (1 - own) * others.mid
         reach = (own * values.noise + (1 - own) * others.noise) * ENLARGE
-        low, high = torch.minimum(low, mid - reach), torch.maximum(high, mid + reach)
-    size = torch.maximum(values.size, others.size)
-    off = float(uniform.weight(at, torch.tensor([float(n)]))[0])
+        low, high = np.minimum(low, mid - reach), np.maximum(high, mid + reach)
+    size = np.maximum(values.size, others.size)
+    off = float(uniform.weight(at, np.array([float(n)]))[0])
     each = off + (0.0 if at.is_real else (at.sums(n) + at.u) * (1 + off)) + gamma(16)
     lost = 0.0 if at.is_real else at.lost_in_sums(n)
     mixed, error = box(low, high), each * size + lost + underflow(size > 0, 16)
@@ -147,7 +144,7 @@ def by_shares(at: Arithmetic, model: Decoder, n: int) -> TokenBoxes | None:
     return _enclosed(at, model, after)
 
 
-def by_positions(at: Arithmetic, model: Decoder, n: int, deadline: Deadline) -> TokenBoxes | None:
+def by_positions(at: Allowed, model: DecoderArrays, n: int, deadline: Deadline) -> TokenBoxes | None:
     """What types have after the first position, at each first and own position id of strings of up to n tokens."""
     x = boxes.streams(at, model)
     found = []
@@ -155,9 +152,9 @@ def by_positions(at: Arithmetic, model: Decoder, n: int, deadline: Deadline) -> 
         if deadline.is_up():
             return None
         here = x.each(lambda a: a[:, first : first + n])  # noqa: B023
-        any_type = boxes.hull(here.each(lambda a: a.transpose(0, 1)))
+        any_type = boxes.hull(here.each(lambda a: a.swapaxes(0, 1)))
         mixed = sharp.mixed_near(at, model, any_type)
-        rows, mixed = here.each(lambda a: a[:, 1:]), mixed.each(lambda a: a[None, 1:].expand(len(x.mid), -1, -1))
+        rows, mixed = here.each(lambda a: a[:, 1:]), mixed.each(lambda a: np.broadcast_to(a[None, 1:], (len(x.mid), *a[1:].shape)))
         part = _enclosed(at, model, uniform.after(at, model, rows, mixed, 0))
         if part is None:
             return None
@@ -168,4 +165,4 @@ def by_positions(at: Arithmetic, model: Decoder, n: int, deadline: Deadline) -> 
 
 def _stacked(rows: list[Noisy]) -> Noisy:
     """Boxes (types, d) side by side: (types, number, d)."""
-    return Noisy(torch.stack([row.mid for row in rows], 1), torch.stack([row.noise for row in rows], 1))
+    return Noisy(np.stack([row.mid for row in rows], 1), np.stack([row.noise for row in rows], 1))

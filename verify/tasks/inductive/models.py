@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from constructions.decoder import Decoder
-from constructions.decoder.model import block_of
+from constructions.decoder_arrays import as_bytes
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
-from constructions.inductive import (
-    alike,
-    ape,
-    as_bytes,
-    beside_bos,
-    load,
-    positioned,
-    selective,
-    sine,
-    spe,
-    started,
-    succession,
-    unmarked,
-    unmixed,
-    with_layernorm,
-)
 from constructions.inductive.curved import GELUS, STEEP, curved, steep_for
+from constructions.inductive.first import alike, beside_bos, unmixed
+from constructions.inductive.one_layer import positioned
+from constructions.inductive.positional import ape, spe, with_layernorm
+from constructions.inductive.proportions import selective, started
+from constructions.inductive.sinusoidal import sine
+from constructions.inductive.successors import succession
+from constructions.inductive.two_layers import unmarked
+from constructions.model_arrays import ModelArrays
 from verify.counting.asked import Asked, Judged
 from verify.counting.tasks import FIRST, NUMBER_WORDS, SELECTIVE, STARTED
 from verify.tasks.inductive.task import Counting
+
+if TYPE_CHECKING:
+    from constructions.decoder import Decoder
 
 BY_POSITION = ("vanilla", "succession", "modular", *FIRST)
 
@@ -39,18 +31,22 @@ def judged(asked: Asked) -> Judged:
 
     Raises: ProvedImpossible where no weights can do it, NotKnown where no construction is known, BadInput otherwise.
     """
+    about = {"task": asked.task.name, **asked.task.parameters()}
     if asked.weights is not None:
-        model, claim = loaded(asked), None
+        from constructions.inductive.files import as_bytes as module_bytes
+
+        module = loaded(asked)
+        problem, file = Counting(module, asked.task, asked.length), module_bytes(module, about)
     else:
         check_possible(asked)
         model, claim = built(asked)
-    problem = Counting(model, asked.task, asked.length, claim)
+        problem, file = Counting(model, asked.task, asked.length, claim), as_bytes(model, about)
     if asked.length is not None and problem.longest is not None and problem.longest < asked.length:
         raise BadInput(
             f"--length {asked.length}: P={problem.room} positions leave room for n={problem.longest} at most; leave it "
             "out, or give more --positions"
         )
-    return Judged(problem, as_bytes(model, {"task": asked.task.name, **asked.task.parameters()}))
+    return Judged(problem, file)
 
 
 def loaded(asked: Asked) -> Decoder:
@@ -58,6 +54,10 @@ def loaded(asked: Asked) -> Decoder:
 
     Raises: BadInput for an option that says otherwise than the file.
     """
+    from torch import nn
+
+    from constructions.inductive.files import load
+
     assert asked.weights is not None
     given = {
         "pe": asked.pe,
@@ -70,7 +70,7 @@ def loaded(asked: Asked) -> Decoder:
     for name, said, own in (("layers", asked.layers, len(model.blocks)), ("d", asked.d, model.W_U.shape[0])):
         if said not in (None, own):
             raise BadInput(f"--{name} {said}: the file has {own}; leave the option out")
-    if not asked.has_layernorm and isinstance(model.norm, torch.nn.LayerNorm):
+    if not asked.has_layernorm and isinstance(model.norm, nn.LayerNorm):
         raise BadInput("--no-layernorm: the file has LayerNorm weights; leave the option out")
     return model
 
@@ -97,7 +97,7 @@ def check_possible(asked: Asked) -> None:
         )
 
 
-def built(asked: Asked) -> tuple[Decoder, str | None]:
+def built(asked: Asked) -> tuple[ModelArrays, str | None]:
     """The decoder and the claim that it comes from, None where it is as printed.
 
     GELU neurons are those of ReLU made steep, where no construction has GELU for itself.
@@ -108,7 +108,7 @@ def built(asked: Asked) -> tuple[Decoder, str | None]:
     if asked.as_printed:
         raise BadInput("--as-printed: the document's recipe is of ReLU neurons; leave --activation out")
     model, _ = of_relus(replace(asked, activation=None))
-    if all(block_of(model, i).mlp is None for i in range(len(model.blocks))):
+    if not model.arguments["d_mlp"]:
         raise BadInput(f"--activation {asked.activation}: this construction has no neurons; leave it out")
     return curved(model, asked.activation, steepness(asked)), "C-T13"
 
@@ -131,7 +131,7 @@ def steepness(asked: Asked) -> int:
     return steep_for(min(ends))
 
 
-def of_relus(asked: Asked) -> tuple[Decoder, str | None]:
+def of_relus(asked: Asked) -> tuple[ModelArrays, str | None]:
     """The decoder of ReLU neurons, or of GELU neurons where a construction has them, and its claim.
 
     Raises: NotKnown, BadInput.
@@ -141,7 +141,7 @@ def of_relus(asked: Asked) -> tuple[Decoder, str | None]:
         "pe": asked.pe,
         "layernorm": asked.has_layernorm,
         "positions": asked.room,
-        "dtype": getattr(torch, asked.dtype),
+        "dtype": asked.dtype,
     }
     check_options(asked)
     if asked.as_printed:
@@ -179,14 +179,14 @@ def is_by_position(asked: Asked) -> bool:
     return asked.task.name in BY_POSITION and not asked.has_bos and asked.pe in ("spe", "ape", "sine")
 
 
-def by_position(asked: Asked) -> tuple[Decoder, str]:
+def by_position(asked: Asked) -> tuple[ModelArrays, str]:
     """The decoder that counts by positions, with its claim.
 
     Raises: NotKnown for positions that sinusoids of so few dimensions do not tell, BadInput.
     """
     if asked.n_heads not in (None, 1):
         raise BadInput(f"--heads {asked.n_heads}: this construction has 1; leave it out")
-    task, dtype = asked.task, getattr(torch, asked.dtype)
+    task, dtype = asked.task, asked.dtype
     if task.name == "succession":
         assert task.M is not None
         model = succession(
@@ -198,9 +198,9 @@ def by_position(asked: Asked) -> tuple[Decoder, str]:
     return model if task.K is None else alike(model, task.K), claim
 
 
-def _of_one_token(asked: Asked, N: int) -> tuple[Decoder, str]:
+def _of_one_token(asked: Asked, N: int) -> tuple[ModelArrays, str]:
     """The decoder that tells a^n by positions up to N, with its claim."""
-    task, dtype = asked.task, getattr(torch, asked.dtype)
+    task, dtype = asked.task, asked.dtype
     sizes: dict[str, Any] = {
         "task": task.name,
         "N": N,
@@ -215,7 +215,7 @@ def _of_one_token(asked: Asked, N: int) -> tuple[Decoder, str]:
     return with_layernorm(model) if asked.has_layernorm else model, "C-T4" if asked.pe == "spe" else "C-T5"
 
 
-def among_types(asked: Asked) -> Decoder:
+def among_types(asked: Asked) -> ModelArrays:
     """The decoder that tells the first token by what it is mixed with.
 
     Raises: NotKnown without an end of the length, which the weights hold; BadInput for several heads.
@@ -228,7 +228,7 @@ def among_types(asked: Asked) -> Decoder:
     assert asked.task.K is not None
     return unmixed(
         K=asked.task.K, N=min(ends), pe=str(asked.pe), layernorm=asked.has_layernorm, positions=asked.room,
-        dtype=getattr(torch, asked.dtype),
+        dtype=asked.dtype,
     )  # fmt: skip
 
 
@@ -238,7 +238,7 @@ def is_of_one_layer(asked: Asked) -> bool:
     return asked.task.name == "selective" and asked.layers == 1 and is_placed
 
 
-def in_one_layer(asked: Asked) -> Decoder:
+def in_one_layer(asked: Asked) -> ModelArrays:
     """The decoder of one layer.
 
     Raises: NotKnown where sinusoids of so few dimensions do not tell positions; BadInput for several heads.
@@ -249,7 +249,7 @@ def in_one_layer(asked: Asked) -> Decoder:
     assert task.K is not None and task.C is not None
     return positioned(
         K=task.K, C=task.C, pe=str(asked.pe), layernorm=asked.has_layernorm, positions=asked.room,
-        dtype=getattr(torch, asked.dtype),
+        dtype=asked.dtype,
     )  # fmt: skip
 
 
@@ -261,7 +261,7 @@ def is_of_two_layers(asked: Asked) -> bool:
     return asked.task.name in SELECTIVE and not asked.has_bos and is_told_apart
 
 
-def without_bos(asked: Asked) -> Decoder:
+def without_bos(asked: Asked) -> ModelArrays:
     """The decoder of two layers.
 
     Raises: NotKnown without an end of the length where the weights hold it; BadInput for several heads.
@@ -274,11 +274,11 @@ def without_bos(asked: Asked) -> Decoder:
     assert task.K is not None and task.C is not None
     return unmarked(
         K=task.K, C=task.C, m=task.m, pe=str(asked.pe), N=asked.length or asked.room, layernorm=asked.has_layernorm,
-        positions=asked.room, dtype=getattr(torch, asked.dtype),
+        positions=asked.room, dtype=asked.dtype,
     )  # fmt: skip
 
 
-def as_printed(asked: Asked) -> Decoder:
+def as_printed(asked: Asked) -> ModelArrays:
     """C's own recipe: eq. 2, where positions have residues.
 
     C's other one, (1/n, k/n) -> k "by LayerNorm and MLP" (Sec. 5), is to be learned: it prints no map.
@@ -296,7 +296,7 @@ def as_printed(asked: Asked) -> Decoder:
         )
     ends = [n for n in (asked.length, asked.room) if n is not None]
     model = ape(task="modular", N=min(ends), m=asked.task.m, positions=asked.room, as_printed=True,
-                dtype=getattr(torch, asked.dtype))  # fmt: skip
+                dtype=asked.dtype)  # fmt: skip
     return with_layernorm(model) if asked.has_layernorm else model
 
 

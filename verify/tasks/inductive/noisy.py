@@ -16,137 +16,156 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
+from constructions.decoder_arrays import NormArrays
+from verify.arithmetic.operations import ULPS, Operations
+from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import INFLATION, LEAST, LOST, OF_FEW, OF_MANY, U, gamma
-from verify.engine.balls import Arithmetic, Ball
-from verify.engine.rules.pointwise import ULPS
-from verify.engine.rules.pointwise import gelu as ball_gelu
+from verify.arithmetic.slack import INFLATION, LEAST, LOST, OF_FEW, OF_MANY, U, Array, gamma
 
 GRID = range(-8, 5)  # 2^-a, of which numbers may be multiples
-LARGEST = torch.finfo(torch.float64).max
+LARGEST = np.finfo(np.float64).max
 ALIKE = 4  # kinds of columns that a matrix has several times, whose errors are kept apart
 SPARSE = 0.75  # of the sum of |G_i - mean(G)|: where that of |G_i| is less, few numbers make it up
 FUNCTIONS = {"gelu": "none", "gelu_tanh": "tanh"}
 
 
 @dataclass(frozen=True)
+class Allowed(Operations):
+    """What a reading allows operations on rows of arrays to be off by.
+
+    >>> Allowed().tensor(np.ones((1, 1))).own
+    array([[0.]])
+    """
+
+    @classmethod
+    def of(cls, reading: Real | Rounded) -> Allowed:
+        """That of a reading."""
+        return cls() if isinstance(reading, Real) else cls(reading.format, reading.accumulate)
+
+    def checked(self, size: Array, rad: Array) -> Array:
+        """The radius, NaN where a number of that size may overflow in the dtype: inf - inf is no number."""
+        return rad if self.stored is None else np.where(size <= self.stored.largest, rad, np.nan)
+
+    def tensor(self, x: Array) -> Noisy:
+        """Stored numbers: rounded to the dtype once; what is subnormal there may be flushed."""
+        if self.stored is None:
+            return Noisy.exact(x)
+        if self.stored.name == "tf32":  # factors are rounded, or not
+            rad = np.abs(x) * self.stored.u * (1 + 2.0**-10) + self.stored.tiny
+            return Noisy(x, np.where((np.abs(x) > self.stored.largest) & np.isfinite(x), np.nan, rad))
+        near = rounded(x, self.stored)
+        is_flushed = np.abs(near) < self.stored.tiny  # a number beyond the largest becomes infinite, which no mask means
+        rad = np.where(is_flushed, np.abs(near), 0.0)
+        return Noisy(near, np.where(np.isinf(near) & np.isfinite(x), np.nan, rad))
+
+
+@dataclass(frozen=True)
 class Noisy:
     """Rows (..., d) with errors of their own and shared ones, each of the shape of `mid`.
 
-    >>> x = Noisy(torch.ones(1, 2), torch.zeros(1, 2), {"q": torch.full((1, 2), 0.5)})
+    >>> x = Noisy(np.ones((1, 2)), np.zeros((1, 2)), {"q": np.full((1, 2), 0.5)})
     >>> x.noise.tolist()[0][0] >= 0.5
     True
     """
 
-    mid: Tensor
-    own: Tensor
-    shared: Mapping[str, Tensor] = field(default_factory=dict)
+    mid: Array
+    own: Array
+    shared: Mapping[str, Array] = field(default_factory=dict)
 
     @classmethod
-    def exact(cls, mid: Tensor) -> Noisy:
-        return cls(mid, torch.zeros_like(mid))
-
-    @classmethod
-    def of(cls, ball: Ball) -> Noisy:
-        return cls(ball.mid, ball.radius)
+    def exact(cls, mid: Array) -> Noisy:
+        return cls(mid, np.zeros_like(mid))
 
     @cached_property
-    def noise(self) -> Tensor:
+    def noise(self) -> Array:
         """A bound on the distance from `mid`."""
-        return reduce(torch.add, (G.abs() for G in self.shared.values()), self.own) * ENLARGE
+        return reduce(np.add, (np.abs(G) for G in self.shared.values()), self.own) * ENLARGE
 
     @cached_property
-    def size(self) -> Tensor:
-        return (self.mid.abs() + self.noise) * ENLARGE
+    def size(self) -> Array:
+        return (np.abs(self.mid) + self.noise) * ENLARGE
 
     @property
-    def ball(self) -> Ball:
-        return Ball(self.mid, self.noise)
-
-    @property
-    def is_zero(self) -> Tensor:
+    def is_zero(self) -> Array:
         """Where the number is exactly 0."""
         return (self.mid == 0) & (self.noise == 0)
 
-    def __getitem__(self, rows: Tensor) -> Noisy:
+    def __getitem__(self, rows: Array) -> Noisy:
         return self.each(lambda x: x[rows])
 
-    def each(self, view: Callable[[Tensor], Tensor]) -> Noisy:
+    def each(self, view: Callable[[Array], Array]) -> Noisy:
         """The same view of all parts."""
         return Noisy(view(self.mid), view(self.own), {q: view(G) for q, G in self.shared.items()})
 
     def boxed(self, names: Iterable[str] | None = None) -> Noisy:
         """These shared errors, or all of them, as errors of each number's own."""
         names = tuple(self.shared if names is None else (q for q in names if q in self.shared))
-        own = reduce(torch.add, (self.shared[q].abs() for q in names), self.own) * ENLARGE
+        own = reduce(np.add, (np.abs(self.shared[q]) for q in names), self.own) * ENLARGE
         return Noisy(self.mid, own, {q: G for q, G in self.shared.items() if q not in names})
 
 
-def underflow(is_some: Tensor, operations: int) -> Tensor:
+def underflow(is_some: Array, operations: int) -> Array:
     """What so many products, quotients and roots lose to underflow in float64, none of them multiplied up since.
 
     Nothing where not `is_some`: operations on zeros are exact. The bound is twice what they lose, so that it holds for
     as many more on the way to a bound on the error.
     """
-    return is_some.double() * (operations * LEAST)
+    return is_some.astype(np.float64) * (operations * LEAST)
 
 
-def box(low: Tensor, high: Tensor) -> Noisy:
+def box(low: Array, high: Array) -> Noisy:
     """A box that holds all numbers between two ends.
 
     Its midpoint may be any number. Half of a number may lose LEAST / 2, and so may 2^-50 of it.
     """
     mid = (low + high) / 2
-    rad = (high - low) / 2 + OF_FEW * (low.abs() + high.abs()) + underflow((low != 0) | (high != 0), 2)
+    rad = (high - low) / 2 + OF_FEW * (np.abs(low) + np.abs(high)) + underflow((low != 0) | (high != 0), 2)
     return Noisy(mid, rad * ENLARGE)
 
 
-def root_mean_square(x: Tensor) -> tuple[Tensor, Tensor]:
+def root_mean_square(x: Array) -> tuple[Array, Array]:
     """Bounds on sqrt(mean of x_i^2) along the last axis, kept as an axis of size one.
 
     Rows are scaled by a power of two first, so that their largest number is between 2^-80 and 2^80: what products and
     squares then lose to underflow is less than 2^-900 of their mean, and gamma counts it. Scaling back loses LEAST / 2.
     """
     d = x.shape[-1]
-    largest = x.abs().amax(-1, keepdim=True)
-    exponent = torch.frexp(largest).exponent.clamp(-1000, 1000).numpy()
-    scale = torch.from_numpy(np.ldexp(1.0, -exponent))
-    found = (x * scale).square().mean(-1, keepdim=True).sqrt() / scale
+    largest = np.abs(x).max(-1, keepdims=True)
+    scale = np.ldexp(1.0, -np.clip(np.frexp(largest)[1], -1000, 1000))
+    found = np.sqrt(np.square(x * scale).mean(-1, keepdims=True)) / scale
     lost = underflow(largest > 0, 1)
-    low = (found.clamp(max=LARGEST) * (1 - gamma(d + 16)) - lost).clamp(min=0)
-    return torch.where(largest.isfinite(), low, 0.0), found * (1 + gamma(d + 16)) + lost
+    low = np.maximum(np.minimum(found, LARGEST) * (1 - gamma(d + 16)) - lost, 0)
+    return np.where(np.isfinite(largest), low, 0.0), found * (1 + gamma(d + 16)) + lost
 
 
-def hypotenuse(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def hypotenuse(x: Array, y: Array) -> tuple[Array, Array]:
     """Bounds on sqrt(x^2 + y^2), scaled as `root_mean_square`."""
-    low, high = root_mean_square(torch.cat([x + torch.zeros_like(y), y + torch.zeros_like(x)], -1))
-    return (low * (2**0.5 * (1 - 4 * U))).clamp(max=LARGEST), high * (2**0.5 * (1 + 4 * U))
+    low, high = root_mean_square(np.concatenate([x + np.zeros_like(y), y + np.zeros_like(x)], -1))
+    return np.minimum(low * (2**0.5 * (1 - 4 * U)), LARGEST), high * (2**0.5 * (1 + 4 * U))
 
 
-def sum_error(at: Arithmetic, most: int) -> Tensor:
+def sum_error(at: Allowed, most: int) -> Array:
     """What a dtype's sum of 0, 1, .., `most` products, in any order, fused or not, may be off by, relatively."""
-    return torch.tensor([0.0, *(at.sums(k - 2) for k in range(1, most + 1))], dtype=torch.float64)
+    return np.array([0.0, *(at.sums(k - 2) for k in range(1, most + 1))])
 
 
-def is_power(x: Tensor) -> Tensor:
+def is_power(x: Array) -> Array:
     """Where a number is 0 or a power of two up to its sign: a product with it is exact."""
-    return (x == 0) | (torch.frexp(x.abs()).mantissa == 0.5)
+    return (x == 0) | (np.frexp(np.abs(x))[0] == 0.5)
 
 
-def multiples(x: Tensor, axis: int) -> Tensor:
+def multiples(x: Array, axis: int) -> Array:
     """The least a in GRID such that all numbers along an axis are multiples of 2^-a, else infinity."""
-    found = torch.full_like(x.amax(axis, keepdim=True), torch.inf)
+    found = np.full_like(x.max(axis, keepdims=True), np.inf)
     for a in reversed(GRID):
         scaled = x * 2.0**a
-        found = torch.where((scaled == scaled.round()).all(axis, keepdim=True), float(a), found)
+        found = np.where((scaled == np.round(scaled)).all(axis, keepdims=True), float(a), found)
     return found
 
 
-def product(at: Arithmetic, x: Noisy, W: Ball, *, is_carried: bool = True) -> Noisy:
+def product(at: Allowed, x: Noisy, W: Noisy, *, is_carried: bool = True) -> Noisy:
     """x @ W of stored matrices W (..., d, f); without what x's own errors make of it unless `is_carried`.
 
     A sum of k terms that are not exactly 0 has k products, exact where all are powers of two, and k - 1 additions in
@@ -158,12 +177,12 @@ def product(at: Arithmetic, x: Noisy, W: Ball, *, is_carried: bool = True) -> No
     What float64 loses to underflow is counted for each of the d products of a sum: twice in what moves the sum, in its
     midpoint and in each shared error, and in the bounds on them.
     """
-    other, d = W.mid.abs(), W.mid.shape[-2]
-    whole = other if W.rad is None else other + W.radius
+    other, d = np.abs(W.mid), W.mid.shape[-2]
+    whole = other + W.own
     reach = x.size @ whole * ENLARGE**2
-    counted = (x.size > 0).double() @ (whole > 0).double()
-    of_weights = 0.0 if W.rad is None else (x.size @ W.radius) * ENLARGE**2
-    rounded_by = 2 * gamma(d + 8) * reach if at.is_real else _rounded_by(at, x, W, reach, counted.long())
+    counted = (x.size > 0).astype(np.float64) @ (whole > 0).astype(np.float64)
+    of_weights = (x.size @ W.own) * ENLARGE**2 if W.own.any() else 0.0
+    rounded_by = 2 * gamma(d + 8) * reach if at.is_real else _rounded_by(at, x, W, reach, counted.astype(np.int64))
     own = of_weights + rounded_by * ENLARGE
     if is_carried:
         own = own + (x.own @ other) * ENLARGE**2
@@ -171,43 +190,43 @@ def product(at: Arithmetic, x: Noisy, W: Ball, *, is_carried: bool = True) -> No
     return Noisy(x.mid @ W.mid, own * ENLARGE, {q: G @ W.mid for q, G in x.shared.items()})
 
 
-def _rounded_by(at: Arithmetic, x: Noisy, W: Ball, reach: Tensor, counted: Tensor) -> Tensor:
+def _rounded_by(at: Allowed, x: Noisy, W: Noisy, reach: Array, counted: Array) -> Array:
     """What a dtype's and float64's rounding move sums of so many terms by, which reach so far: `product` says why."""
     assert at.stored is not None
-    other, d = W.mid.abs(), W.mid.shape[-2]
-    moved = (x.noise @ other + x.size @ W.radius) * ENLARGE**2 + underflow(counted > 0, 4 * d)
-    error = sum_error(at, max(int(counted.max()) if counted.numel() else 0, 1))
-    are_powers = (is_power(W.mid) & (W.radius == 0)).all(-2, keepdim=True)
-    in_products = torch.where(are_powers, 0.0, error[1])
-    result = ((x.mid @ W.mid).abs() + moved + in_products * reach) * ENLARGE
+    other, d = np.abs(W.mid), W.mid.shape[-2]
+    moved = (x.noise @ other + x.size @ W.own) * ENLARGE**2 + underflow(counted > 0, 4 * d)
+    error = sum_error(at, max(int(counted.max()) if counted.size else 0, 1))
+    are_powers = (is_power(W.mid) & (W.own == 0)).all(-2, keepdims=True)
+    in_products = np.where(are_powers, 0.0, error[1])
+    result = (np.abs(x.mid @ W.mid) + moved + in_products * reach) * ENLARGE
     partial = (reach * (1 + in_products) + result) / 2 * ENLARGE
-    rounding = error[(counted - 2).clamp(min=0)] * partial * (1 + error[1])
-    local = in_products * reach + rounding + torch.where(counted > 1, error[1], 0.0) * result
+    rounding = error[np.maximum(counted - 2, 0)] * partial * (1 + error[1])
+    local = in_products * reach + rounding + np.where(counted > 1, error[1], 0.0) * result
     bits = min(at.stored.p, at.accumulate.p if at.accumulate else at.stored.p)
     grid = multiples(x.mid, -1) + multiples(W.mid, -2)
-    held = (x.mid.abs() @ other) * torch.exp2(grid.clamp(max=64)) <= 2.0**bits
-    held &= torch.isfinite(grid) & (counted <= 40)
-    local = torch.where(held, torch.minimum(local, moved * torch.exp2(counted + 1.0)), local)
-    float64 = 2 * gamma(d + 8) * torch.where(held, moved, reach)
-    lost = at.lost_in_sums(1) * torch.where(counted == 0, 0, counted + 2).double()
-    grown = torch.where(held, reach + moved * torch.exp2(counted + 1.0), reach * (1 + error[counted]) ** 2)
+    held = (np.abs(x.mid) @ other) * np.exp2(np.minimum(grid, 64)) <= 2.0**bits
+    held &= np.isfinite(grid) & (counted <= 40)
+    local = np.where(held, np.minimum(local, moved * np.exp2(counted + 1.0)), local)
+    float64 = 2 * gamma(d + 8) * np.where(held, moved, reach)
+    lost = at.lost_in_sums(1) * np.where(counted == 0, 0, counted + 2).astype(np.float64)
+    grown = np.where(held, reach + moved * np.exp2(counted + 1.0), reach * (1 + error[counted]) ** 2)
     return at.checked(grown, local + lost) + float64
 
 
-def product_of_alike(at: Arithmetic, x: Noisy, W: Ball, name: str) -> Noisy:
+def product_of_alike(at: Allowed, x: Noisy, W: Noisy, name: str) -> Noisy:
     """x @ W where equal columns are one: in real arithmetic they bring one number, whose error they share."""
-    if not at.is_real or W.rad is not None:
+    if not at.is_real or W.own.any():
         return product(at, x, W)
-    columns, place, times = torch.unique(W.mid, dim=-1, return_inverse=True, return_counts=True)
-    several = (times > 1).nonzero().flatten().tolist()
+    columns, place, times = np.unique(W.mid, axis=-1, return_inverse=True, return_counts=True)
+    several = np.flatnonzero(times > 1).tolist()
     if not 0 < len(several) <= ALIKE:
         return product(at, x, W)
-    found = product(at, x, Ball(columns)).each(lambda a: a[..., place])
-    shared = {f"{name}.{i}": torch.where(place == i, found.own, 0.0) for i in several}
-    return Noisy(found.mid, torch.where(times[place] > 1, 0.0, found.own), {**found.shared, **shared})
+    found = product(at, x, Noisy.exact(columns)).each(lambda a: a[..., place])
+    shared = {f"{name}.{i}": np.where(place == i, found.own, 0.0) for i in several}
+    return Noisy(found.mid, np.where(times[place] > 1, 0.0, found.own), {**found.shared, **shared})
 
 
-def plus(at: Arithmetic, x: Noisy, y: Noisy) -> Noisy:
+def plus(at: Allowed, x: Noisy, y: Noisy) -> Noisy:
     """x + y, exact where one of them is exactly 0."""
     mid = x.mid + y.mid
     noise, size = (x.noise + y.noise) * ENLARGE, (x.size + y.size) * ENLARGE
@@ -215,17 +234,17 @@ def plus(at: Arithmetic, x: Noisy, y: Noisy) -> Noisy:
     if not at.is_real:
         assert at.stored is not None
         relative = at.u * size
-        holds = torch.from_numpy(rounded(mid.numpy(), at.stored)) == mid
-        exact = (x.mid.abs() + y.mid.abs() <= 2.0**20) & (multiples(mid[..., None], -1)[..., 0] < torch.inf)
-        relative = torch.where(holds & exact, torch.minimum(relative, noise), relative)
+        holds = rounded(mid, at.stored) == mid
+        exact = (np.abs(x.mid) + np.abs(y.mid) <= 2.0**20) & (multiples(mid[..., None], -1)[..., 0] < np.inf)
+        relative = np.where(holds & exact, np.minimum(relative, noise), relative)
         local = at.checked(size, local + relative + at.tiny)
-    local = torch.where(x.is_zero | y.is_zero, torch.zeros_like(local), local)
+    local = np.where(x.is_zero | y.is_zero, np.zeros_like(local), local)
     names = {*x.shared, *y.shared}
     shared = {q: x.shared.get(q, 0.0) + y.shared.get(q, 0.0) for q in names}
     return Noisy(mid, (x.own + y.own + local) * ENLARGE, shared)  # type: ignore[arg-type]
 
 
-def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
+def layer_norm(at: Allowed, x: Noisy, layer: NormArrays | None, name: str) -> Noisy:
     """(x - mean) / s, times the weight, plus the bias; nothing where the layer is none.
 
     One mean m and one s serve a row: they are the shared errors `name`.m and `name`.s. |s - s(mid)| is at most the root
@@ -239,16 +258,16 @@ def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
     number, nothing is known of the row. What float64 loses to underflow before 1/s is multiplied by it, and what it
     loses of the gain, 1/s times a weight, by x_i - m.
     """
-    if not isinstance(layer, nn.LayerNorm):
+    if layer is None:
         return x
     d = x.mid.shape[-1]
     weight, bias = at.tensor(layer.weight), at.tensor(layer.bias)
-    centre = x.mid.mean(-1, keepdim=True)
+    centre = x.mid.mean(-1, keepdims=True)
     size, noise = x.size, x.noise
-    is_some = (size > 0).any(-1, keepdim=True)
-    mean_noise = noise.mean(-1, keepdim=True) * ENLARGE
-    mean_size = size.mean(-1, keepdim=True) * (1 + gamma(d + 4))
-    m_error = (x.own.mean(-1, keepdim=True) + (gamma(d + 8) + at.sums(d + 2)) * mean_size) * ENLARGE
+    is_some = (size > 0).any(-1, keepdims=True)
+    mean_noise = noise.mean(-1, keepdims=True) * ENLARGE
+    mean_size = size.mean(-1, keepdims=True) * (1 + gamma(d + 4))
+    m_error = (x.own.mean(-1, keepdims=True) + (gamma(d + 8) + at.sums(d + 2)) * mean_size) * ENLARGE
     m_error = m_error + underflow(is_some, 8) + (0.0 if at.is_real else at.lost_in_sums(d))
     c = x.mid - centre
     r, r_error = inverse_deviation(at, c, noise, size, layer.eps)
@@ -258,39 +277,39 @@ def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
         each += (2 if is_plain else 5) * at.u
     gain = r * weight.mid
     mid = c * gain
-    centred = {q: G - G.mean(-1, keepdim=True) for q, G in x.shared.items()}
-    spread, common = x.own, torch.zeros_like(centre)
+    centred = {q: G - G.mean(-1, keepdims=True) for q, G in x.shared.items()}
+    spread, common = x.own, np.zeros_like(centre)
     for q, G in x.shared.items():
-        is_sparse = G.abs().sum(-1, keepdim=True) <= SPARSE * centred[q].abs().sum(-1, keepdim=True)
-        spread = spread + torch.where(is_sparse, G, centred[q]).abs()
-        common = common + torch.where(is_sparse, G.mean(-1, keepdim=True), 0.0).abs()
+        is_sparse = np.abs(G).sum(-1, keepdims=True) <= SPARSE * np.abs(centred[q]).sum(-1, keepdims=True)
+        spread = spread + np.abs(np.where(is_sparse, G, centred[q]))
+        common = common + np.abs(np.where(is_sparse, G.mean(-1, keepdims=True), 0.0))
     lost = underflow(is_some, 8 + 4 * len(x.shared))
     spread, common = spread * ENLARGE, common * ENLARGE + lost
-    reach = size + centre.abs() + mean_noise + m_error + lost
+    reach = size + np.abs(centre) + mean_noise + m_error + lost
     local = each * reach + r_error * spread + gamma(d + 8) * (noise + mean_noise) + lost
-    own = ((x.own + local) * (1 + r_error) * gain.abs() + each * bias.mid.abs()) * ENLARGE
-    own = own + (reach * r * (1 + r_error) * weight.radius + bias.radius) * 2
+    own = ((x.own + local) * (1 + r_error) * np.abs(gain) + each * np.abs(bias.mid)) * ENLARGE
+    own = own + (reach * r * (1 + r_error) * weight.own + bias.own) * 2
     own = own + (weight.mid != 0) * (2 * reach * (1 + r_error) * LEAST + lost)
     if not at.is_real:
-        is_flushed = gain.abs() <= 2 * at.tiny  # the gain itself, where it is computed first
-        own = own + 4 * at.tiny * (1 + weight.size + gain.abs() * (1 + r_error))
-        own = own + torch.where(is_flushed, gain.abs() * reach, 0.0)
-        squares = size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4)) * 2 * d
-        steep = (2 * r * (1 + r_error)).expand_as(own)
-        own = at.checked(torch.maximum(squares, loudest(reach, steep, weight.size, bias.size)), own)
+        is_flushed = np.abs(gain) <= 2 * at.tiny  # the gain itself, where it is computed first
+        own = own + 4 * at.tiny * (1 + weight.size + np.abs(gain) * (1 + r_error))
+        own = own + np.where(is_flushed, np.abs(gain) * reach, 0.0)
+        squares = np.square(size).mean(-1, keepdims=True) * (1 + gamma(d + 4)) * 2 * d
+        steep = np.broadcast_to(2 * r * (1 + r_error), own.shape)
+        own = at.checked(np.maximum(squares, loudest(reach, steep, weight.size, bias.size)), own)
     shared = {q: G * gain for q, G in centred.items()}
-    shared[f"{name}.m"] = ((m_error * (1 + r_error) + r_error * common) * gain).expand_as(mid) * ENLARGE
+    shared[f"{name}.m"] = np.broadcast_to((m_error * (1 + r_error) + r_error * common) * gain, mid.shape) * ENLARGE
     shared[f"{name}.s"] = r_error * mid
     return Noisy(mid + bias.mid, own * ENLARGE, shared)
 
 
-def loudest(reach: Tensor, steep: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def loudest(reach: Array, steep: Array, weight: Array, bias: Array) -> Array:
     """A bound on all numbers on a dtype's way from rows to w (x - m) / s + b, where numbers and means are of the size
     `reach` and 1/s is computed as `steep` at most: w/s, x w/s and (x - m) / s among them."""
-    return (2 * weight.clamp(min=1) * (reach + 1) * steep + 2 * bias) * ENLARGE
+    return (2 * np.maximum(weight, 1) * (reach + 1) * steep + 2 * bias) * ENLARGE
 
 
-def inverse_deviation(at: Arithmetic, c: Tensor, noise: Tensor, size: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def inverse_deviation(at: Allowed, c: Array, noise: Array, size: Array, eps: float) -> tuple[Array, Array]:
     """A number r, and a relative error that holds 1 / sqrt(variance + eps) of each row: 1/s = r (1 + e).
 
     `c` are midpoints less their mean, which is rounded: the standard deviation is off by that and by the noise's root
@@ -298,93 +317,105 @@ def inverse_deviation(at: Arithmetic, c: Tensor, noise: Tensor, size: Tensor, ep
     """
     d = c.shape[-1]
     rms = root_mean_square(noise)[1] + 4 * gamma(d + 8) * root_mean_square(size)[1]
-    rms = (rms + underflow((size > 0).any(-1, keepdim=True), 2)) * ENLARGE
+    rms = (rms + underflow((size > 0).any(-1, keepdims=True), 2)) * ENLARGE
     least, most = root_mean_square(c)
-    root = torch.tensor([eps], dtype=torch.float64).sqrt()
-    low = hypotenuse((least * (1 - 4 * U) - rms).clamp(min=0), root * (1 - 4 * U))[0]
+    root = np.sqrt(np.array([eps]))
+    low = hypotenuse(np.maximum(least * (1 - 4 * U) - rms, 0), root * (1 - 4 * U))[0]
     high = hypotenuse((most + rms) * ENLARGE, root * (1 + 4 * U))[1]
-    least, most = (1 / high * (1 - 4 * U) - LEAST).clamp(min=0), 1 / low * (1 + 4 * U) + LEAST
+    least, most = np.maximum(1 / high * (1 - 4 * U) - LEAST, 0), 1 / low * (1 + 4 * U) + LEAST
     r = (least + most) / 2
     error = ((most - least) / 2 + LEAST) / r * ENLARGE + 4 * U
     if at.is_real:
         return r, error
-    lost = of_root(at, d, size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4)) / low.square() * ENLARGE, low)
+    lost = of_root(at, d, np.square(size).mean(-1, keepdims=True) * (1 + gamma(d + 4)) / np.square(low) * ENLARGE, low)
     return r, (error + lost * (1 + error)) * ENLARGE
 
 
-def of_root(at: Arithmetic, d: int, share: Tensor, low: Tensor) -> Tensor:
+def of_root(at: Allowed, d: int, share: Array, low: Array) -> Array:
     """What a dtype's 1 / sqrt(variance + eps) may be off by, relatively, where the root is at least `low`.
 
     The variance is off by what sums of d squares are, and their mean is at most `share` times the root's square. So it
     is by 2 `share` relatively, which leaves 1/sqrt(1 - 2 share), of which the root and what divides by it are off.
     """
-    share = (at.sums(2 * d + 8) * share + at.lost_in_sums(2 * d) / low.square()) * ENLARGE
+    share = (at.sums(2 * d + 8) * share + at.lost_in_sums(2 * d) / np.square(low)) * ENLARGE
     is_some = share <= 0.25
-    of_variance = 1 / (1 - 2 * torch.where(is_some, share, 0.0)).sqrt()
+    of_variance = 1 / np.sqrt(1 - 2 * np.where(is_some, share, 0.0))
     relative = (of_variance * (1 + at.by_root(ULPS, 8)) - 1) * ENLARGE + 16 * U
-    return torch.where(is_some, relative, torch.full_like(share, math.inf))
+    return np.where(is_some, relative, np.full_like(share, math.inf))
 
 
-def activate(at: Arithmetic, x: Noisy, activation: str) -> Noisy:
+def activate(at: Allowed, x: Noisy, activation: str) -> Noisy:
     """ReLU; GELU by its tangent, |f''| < 0.8 so that it is within 0.4 (x - mid)^2 of that, or by ReLU far from 0."""
     noise = x.noise
     if activation == "relu":
         is_on, is_off = x.mid - noise > 0, x.mid + noise <= 0
-        half = box(torch.zeros_like(x.mid), (x.mid + noise).clamp(min=0) * ENLARGE)
+        half = box(np.zeros_like(x.mid), np.maximum(x.mid + noise, 0) * ENLARGE)
         is_narrow = noise < 2.0**-16  # a whole number stays one: ReLU moves no further than its argument
-        mid = torch.where(is_on, x.mid, torch.where(is_off, 0.0, torch.where(is_narrow, x.mid.clamp(min=0), half.mid)))
-        own = torch.where(is_on, x.own, torch.where(is_off, 0.0, torch.where(is_narrow, noise, half.own)))
-        return Noisy(mid, own, {q: torch.where(is_on, G, 0.0) for q, G in x.shared.items()})
-    found = ball_gelu(at, Ball(x.mid), approximate=FUNCTIONS[activation])
-    slope = (1 + torch.erf(x.mid * 0.5**0.5)) / 2 + x.mid * torch.exp(-x.mid.square() / 2) * 0.3989422804014327
-    # the tanh form's slope is within 0.01 of this one; torch's functions are within 2^-40 here
+        mid = np.where(is_on, x.mid, np.where(is_off, 0.0, np.where(is_narrow, np.maximum(x.mid, 0), half.mid)))
+        own = np.where(is_on, x.own, np.where(is_off, 0.0, np.where(is_narrow, noise, half.own)))
+        return Noisy(mid, own, {q: np.where(is_on, G, 0.0) for q, G in x.shared.items()})
+    value, error, slope = gelu(at, x.mid, activation)
+    # the tanh form's slope is within 0.01 of this one; functions are within 2^-40 here
     off = 0.01 if activation == "gelu_tanh" else OF_MANY
-    rest = torch.minimum(0.4 * noise.square() + off * noise, 2.5 * noise)
+    rest = np.minimum(0.4 * np.square(noise) + off * noise, 2.5 * noise)
     wider = 0.0 if at.is_real else ULPS * at.u * noise  # the dtype's GELU is off relative to |x|
-    near = found.radius + slope.abs() * x.own + rest + wider + underflow(x.size > 0, 8 + 2 * len(x.shared))
-    rest = saturation(x.mid.abs() * (1 - OF_FEW) - noise, activation)
-    far = torch.where(x.mid > 0, x.own, 0.0) + rest + (0.0 if at.is_real else ULPS * at.u * x.size + 4 * at.tiny)
+    near = error + np.abs(slope) * x.own + rest + wider + underflow(x.size > 0, 8 + 2 * len(x.shared))
+    rest = saturation(np.abs(x.mid) * (1 - OF_FEW) - noise, activation)
+    far = np.where(x.mid > 0, x.own, 0.0) + rest + (0.0 if at.is_real else ULPS * at.u * x.size + 4 * at.tiny)
     is_far = far < near
-    slope = torch.where(is_far, (x.mid > 0).double(), slope)
-    mid = torch.where(is_far, x.mid.clamp(min=0), found.mid)
-    return Noisy(mid, torch.where(is_far, far, near) * ENLARGE, {q: G * slope for q, G in x.shared.items()})
+    slope = np.where(is_far, (x.mid > 0).astype(np.float64), slope)
+    mid = np.where(is_far, np.maximum(x.mid, 0), value)
+    return Noisy(mid, np.where(is_far, far, near) * ENLARGE, {q: G * slope for q, G in x.shared.items()})
 
 
-def saturation(least: Tensor, activation: str) -> Tensor:
+def gelu(at: Allowed, x: Array, activation: str) -> tuple[Array, Array, Array]:
+    """GELU of numbers, what it may be off by, and the other form's slope, up to 2^-40: by the engine's rule in torch."""
+    import torch
+
+    from verify.engine.balls import Arithmetic, Ball
+    from verify.engine.rules import pointwise
+
+    mid = torch.from_numpy(np.array(x))
+    found = pointwise.gelu(Arithmetic(at.stored, at.accumulate), Ball(mid), approximate=FUNCTIONS[activation])
+    slope = (1 + torch.erf(mid * 0.5**0.5)) / 2 + mid * torch.exp(-mid.square() / 2) * 0.3989422804014327
+    return found.mid.numpy(), found.radius.numpy(), slope.numpy()
+
+
+def saturation(least: Array, activation: str) -> Array:
     """An upper bound on |GELU(x) - ReLU(x)| where |x| is at least `least`; infinite below 2.
 
     It is |x| Phi(-|x|), which is less than the normal density at x and falls from 2 on; in the tanh form it is
     |x| / (1 + e^(2 y)) with y at least 0.795 (|x| + 0.0447 |x|^3), which falls there too.
     """
     if activation == "gelu":
-        found = 0.39895 * torch.exp(-least.square() / 2)
+        found = 0.39895 * np.exp(-np.square(least) / 2)
     else:
-        found = least * torch.exp(-1.59 * (least + 0.0447 * least**3))
-    return torch.where(least >= 2, found * INFLATION + LOST, torch.inf)
+        found = least * np.exp(-1.59 * (least + 0.0447 * least**3))
+    return np.where(least >= 2, found * INFLATION + LOST, np.inf)
 
 
-def carried(x: Noisy, W: Tensor, right: Tensor) -> Tensor:
+def carried(x: Noisy, W: Array, right: Array) -> Array:
     """What rows' own errors move the differences of x @ W to its right column by: (rows, columns of W)."""
-    out = torch.empty(len(right), W.shape[1], dtype=torch.float64)
+    out = np.empty((len(right), W.shape[1]))
     for answer in sorted(set(right.tolist())):
         rows = right == answer
-        out[rows] = (x.own[rows] @ (W - W[:, answer : answer + 1]).abs()) * ENLARGE**2 + len(W) * LEAST
+        out[rows] = (x.own[rows] @ np.abs(W - W[:, answer : answer + 1])) * ENLARGE**2 + len(W) * LEAST
     return out
 
 
-def margins(x: Noisy, right: Tensor, more: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def margins(x: Noisy, right: Array, more: Array | None = None) -> tuple[Array, Array]:
     """Bounds on (logit of the right class) - (largest other) of rows of logits.
 
     `more` (rows, classes) is what each difference to the right class may be off by besides. All are sums, and what
     float64 rounds of sums is relative to their terms, 0 where 4 U of them underflows.
     """
-    rows = torch.arange(len(right))
+    rows = np.arange(len(right))
     gap = x.mid[rows, right][:, None] - x.mid
     noise = x.own[rows, right][:, None] + x.own + (0.0 if more is None else more)
     for G in x.shared.values():
-        noise = noise + (G[rows, right][:, None] - G).abs()
+        noise = noise + np.abs(G[rows, right][:, None] - G)
     noise = noise * ENLARGE + 4 * U * (x.size[rows, right][:, None] + x.size)
-    low = torch.where(torch.isnan(gap - noise), -torch.inf, gap - noise)
-    high = torch.where(torch.isnan(gap + noise), torch.inf, gap + noise)
-    low[rows, right] = high[rows, right] = torch.inf
-    return low.amin(1), high.amin(1)
+    low = np.where(np.isnan(gap - noise), -np.inf, gap - noise)
+    high = np.where(np.isnan(gap + noise), np.inf, gap + noise)
+    low[rows, right] = high[rows, right] = np.inf
+    return low.min(1), high.min(1)

@@ -13,40 +13,36 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
 from numpy.polynomial.chebyshev import chebvander
-from torch import Tensor
 
-from constructions.decoder import Decoder
-from constructions.decoder.model import block_of
+from constructions.decoder_arrays import DecoderArrays
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import LEAST, U, gamma
+from verify.arithmetic.slack import LEAST, U, Array, gamma
 from verify.counting.tasks import Task
-from verify.engine.balls import Arithmetic
 from verify.frame.clock import Budget
 from verify.tasks.inductive import boxes, drift, uniform
 from verify.tasks.inductive.boxes import Found
-from verify.tasks.inductive.noisy import Noisy, layer_norm, underflow
+from verify.tasks.inductive.noisy import Allowed, Noisy, layer_norm, underflow
 
 ARGUMENT = "equal weights over tokens and positions: rows of token, count and length, shifts as shared errors"
 LARGEST = 1 << 20  # no table of positions is larger
 DEGREE = 7  # of polynomials in the shift
 
 
-def applies(model: Decoder, task: Task) -> bool:
+def applies(model: DecoderArrays, task: Task) -> bool:
     """Whether the argument speaks of a model: one layer, scores 0, no BOS, positions in the stream, counts of types."""
     return task.C is not None and not model.has_bos and uniform.applies(model) and model.pe in ("ape", "spe", "sine")
 
 
-def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget) -> Found:
+def decide(model: DecoderArrays, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget) -> Found:
     """The longest length up to which every string of the task is proved right at every shift, within some seconds."""
     found, deadline = Found(0, math.inf, math.inf), Budget.of(budget).deadline()
     known = drift.by_length(model, reading)
     if known is None:
         return found._replace(ended_by=boxes.REREAD)
-    at, (model, lost) = Arithmetic(), known
-    longest = min(longest or len(model.W_pos), len(model.W_pos))
+    at, (model, lost) = Allowed(), known
+    longest = min(longest or len(model.table), len(model.table))
     types, places, rest = parts(values(at, model))
     for n in range(1, longest + 1):
         least = float(rows(at, model, task, types, rest, window(at, model, places, n), n).min())
@@ -59,60 +55,60 @@ def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Roun
     return found
 
 
-def values(at: Arithmetic, model: Decoder) -> Noisy:
+def values(at: Allowed, model: DecoderArrays) -> Noisy:
     """What the head takes from each token at each position: (types, P, inner)."""
-    block = block_of(model, 0)
+    block = model.blocks[0]
     return uniform.values_of(at, model, layer_norm(at, boxes.streams(at, model), block.norm_1, "heads")).boxed()
 
 
-def parts(x: Noisy) -> tuple[Tensor, Tensor, Tensor]:
+def parts(x: Noisy) -> tuple[Array, Array, Array]:
     """Numbers of types (K, inner) and of positions (P, inner) whose sums the rows of x (K, P, inner) are, up to a
     remainder (inner,). Any numbers will do: the remainder is what they leave."""
     places = x.mid.mean(0)
     types = (x.mid - places).mean(1)
-    sizes = x.mid.abs() + places.abs() + types.abs()[:, None]
-    left = (x.mid - places - types[:, None]).abs() + x.own + 8 * U * sizes
-    return types, places, left.amax((0, 1)) * ENLARGE
+    sizes = np.abs(x.mid) + np.abs(places) + np.abs(types)[:, None]
+    left = np.abs(x.mid - places - types[:, None]) + x.own + 8 * U * sizes
+    return types, places, left.max((0, 1)) * ENLARGE
 
 
-def window(at: Arithmetic, model: Decoder, places: Tensor, n: int) -> Noisy:
+def window(at: Allowed, model: DecoderArrays, places: Array, n: int) -> Noisy:
     """What the last of n positions and the mean of their numbers add to the stream, over all shifts: (d,).
 
     The shifts' rows are nearly polynomials of few degrees in the shift: what each Chebyshev polynomial T_i brings, with
     |T_i| <= 1, is one shared error, and what is left is a remainder. Any coefficients will do. A mean may lose
     LEAST / 2 to underflow, which W_O multiplies, and so may each product with it.
     """
-    block = block_of(model, 0)
+    block = model.blocks[0]
     W_O = at.tensor(block.attention.W_O).mid
-    table = at.tensor(model.W_pos).mid
-    table = torch.nn.functional.pad(table, (W_O.shape[1] - table.shape[1], 0))  # spe's lane is the last
-    own, mean = table[n - 1 :], places.unfold(0, n, 1).mean(-1)
-    size = places.abs().unfold(0, n, 1).mean(-1) @ W_O.abs() + own.abs()
+    table = at.tensor(model.table).mid
+    table = np.pad(table, ((0, 0), (W_O.shape[1] - table.shape[1], 0)))  # spe's lane is the last
+    own, mean = table[n - 1 :], np.lib.stride_tricks.sliding_window_view(places, n, 0).mean(-1)
+    size = np.lib.stride_tricks.sliding_window_view(np.abs(places), n, 0).mean(-1) @ np.abs(W_O) + np.abs(own)
     y, error = own + mean @ W_O, gamma(n + W_O.shape[0] + 16) * size
-    error = error + 4 * LEAST * (len(W_O) + W_O.abs().sum(0))
-    T = torch.from_numpy(chebvander(np.linspace(-1, 1, len(y)), min(DEGREE, len(y) - 1))).clamp(-1, 1)
-    G = torch.linalg.pinv(T) @ y
-    left = (y - T @ G).abs() + error + gamma(DEGREE + 8) * (y.abs() + T.abs() @ G.abs()) + 4 * len(G) * LEAST
-    return Noisy(G[0], left.amax(0) * ENLARGE, {f"shift{i}": row for i, row in enumerate(G[1:], 1)})
+    error = error + 4 * LEAST * (len(W_O) + np.abs(W_O).sum(0))
+    T = np.clip(chebvander(np.linspace(-1, 1, len(y)), min(DEGREE, len(y) - 1)), -1, 1)
+    G = np.linalg.pinv(T) @ y
+    left = np.abs(y - T @ G) + error + gamma(DEGREE + 8) * (np.abs(y) + np.abs(T) @ np.abs(G)) + 4 * len(G) * LEAST
+    return Noisy(G[0], left.max(0) * ENLARGE, {f"shift{i}": row for i, row in enumerate(G[1:], 1)})
 
 
-def rows(at: Arithmetic, model: Decoder, task: Task, types: Tensor, rest: Tensor, position: Noisy, n: int) -> Tensor:
+def rows(at: Allowed, model: DecoderArrays, task: Task, types: Array, rest: Array, position: Noisy, n: int) -> Array:
     """Lower bounds on the margins of all cells (token, count) in strings of n tokens."""
     K, C = len(types), min(task.C or 1, n)
     if K == 1 and n > C:  # of one type there is one string, whose last count is not judged
-        return torch.full((1,), torch.inf)
-    counts = torch.arange(n if K == 1 else 1, C + 1)
-    t, k = (part.flatten() for part in torch.meshgrid(torch.arange(K), counts, indexing="ij"))
+        return np.full(1, np.inf)
+    counts = np.arange(n if K == 1 else 1, C + 1)
+    t, k = (part.flatten() for part in np.meshgrid(np.arange(K), counts, indexing="ij"))
     others = boxes.others_hull(Noisy.exact(types), t)
-    own, more = k[:, None].double() / n, (n - k[:, None]).double() / n
+    own, more = k[:, None].astype(np.float64) / n, (n - k[:, None]).astype(np.float64) / n
     mid = own * types[t] + more * others.mid
-    size = own * types[t].abs() + more * others.mid.abs()
+    size = own * np.abs(types[t]) + more * np.abs(others.mid)
     lost = underflow((types[t] != 0) | (others.size > 0), 16)
     mixed = Noisy(mid, (more * others.own + rest + 16 * U * size + lost) * ENLARGE)
     E = at.tensor(model.W_E).mid
-    E = torch.nn.functional.pad(E, (0, position.mid.shape[0] - E.shape[1]))[t]
-    error = position.own + 4 * U * (E.abs() + position.mid.abs())
-    x = Noisy(E + position.mid, error * ENLARGE, {q: G.expand_as(E) for q, G in position.shared.items()})
-    right = torch.tensor([task.class_of(int(i)) for i in k])
+    E = np.pad(E, ((0, 0), (0, position.mid.shape[0] - E.shape[1])))[t]
+    error = position.own + 4 * U * (np.abs(E) + np.abs(position.mid))
+    x = Noisy(E + position.mid, error * ENLARGE, {q: np.broadcast_to(G, E.shape) for q, G in position.shared.items()})
+    right = np.array([task.class_of(int(i)) for i in k])
     low, _ = uniform.read(at, model, uniform.last(at, model, x, mixed), right)
-    return torch.where(torch.isnan(low), -torch.inf, low)
+    return np.where(np.isnan(low), -np.inf, low)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from verify.counting.tasks import Line
 
@@ -45,21 +44,21 @@ class Share:
     counted: dict[str, list[int]] = field(default_factory=dict)
 
     def add(
-        self, lines: list[Line], right: Tensor, wrong: Tensor, shifts: range, times: Callable[[range, int], Tensor]
+        self, lines: list[Line], right: Array, wrong: Array, shifts: range, times: Callable[[range, int], Array]
     ) -> None:
         """Counts the prefixes of lines, which are answered alike at all of the shifts.
 
         `right` and `wrong` (lines, positions) are what is known of each, and `times` says of some shifts and the number
         of positions at how many each position exists.
         """
-        place = torch.arange(right.shape[1])
-        length = place - torch.tensor([[line.leading - 1] for line in lines])
+        place = np.arange(right.shape[1])
+        length = place - np.array([[line.leading - 1] for line in lines])
         ends = [len(line.tokens) if self.is_counted(line) else 0 for line in lines]
-        exists = place < torch.tensor(ends)[:, None]
+        exists = place < np.array(ends)[:, None]
         for name, part in self.parts.items():
             here = exists & (length >= part.lengths.start) & (length < part.lengths.stop)
             often = times(part.within(shifts), right.shape[1])
-            found = [int(((here & known).sum(0) * often).sum()) for known in (right, wrong, torch.ones_like(right))]
+            found = [int(((here & known).sum(0) * often).sum()) for known in (right, wrong, np.ones_like(right))]
             if found[2]:
                 self.counted[name] = [a + b for a, b in zip(self.counted.get(name, [0, 0, 0]), found, strict=True)]
 

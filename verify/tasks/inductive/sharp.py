@@ -12,19 +12,16 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from constructions.decoder import Decoder
-from constructions.decoder.model import Attention, block_of
+from constructions.decoder_arrays import AttentionArrays, DecoderArrays
+from verify.arithmetic.operations import ULPS
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.rounding import rounded
-from verify.arithmetic.slack import ENLARGE_LONG, LEAST, LOST, OF_MANY, U, gamma
+from verify.arithmetic.slack import ENLARGE_LONG, LEAST, LOST, OF_MANY, U, Array, gamma
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.engine.balls import Arithmetic, Ball
-from verify.engine.rules.pointwise import ULPS
 from verify.tasks.inductive import uniform
-from verify.tasks.inductive.noisy import Noisy, layer_norm, plus, product, underflow
+from verify.tasks.inductive.noisy import Allowed, Noisy, layer_norm, plus, product, underflow
 from verify.tasks.inductive.runs import MarginBounds, Runs, padded
 
 ARGUMENT = "one layer whose head brings one key's value: a tail bounds its error"
@@ -32,24 +29,24 @@ SMALL = 2.0**-6  # tails beyond are left to the engine
 APART = 4  # numbers that a head brings, whose errors are kept apart
 
 
-def applies(model: Decoder) -> bool:
+def applies(model: DecoderArrays) -> bool:
     """Whether the model has one layer with one head, and scores that no rotation changes."""
     if len(model.blocks) != 1 or model.pe == "rope" or uniform.applies(model) or uniform.is_faint(model):
         return False
-    attention = block_of(model, 0).attention
+    attention = model.blocks[0].attention
     return bool(attention.n_heads == 1)
 
 
 def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[MarginBounds]:
     """Bounds on the margins at every shift, without any where no key has nearly all weight."""
-    at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
-    model, bos = runs.model, int(runs.model.has_bos)
+    at = Allowed.of(reading)
+    model, bos = runs.decoder, int(runs.decoder.has_bos)
     for shift in runs.shifts:
         lines = runs.lines(shift)
         longest = max(len(line.tokens) for line in lines)
         tokens, answers = padded(runs.task, (line.tokens for line in lines), longest)
-        low = torch.full(tokens.shape, torch.inf, dtype=torch.float64)
-        high = low.clone()
+        low = np.full(tokens.shape, np.inf)
+        high = low.copy()
         for i, (row, right) in enumerate(zip(tokens, answers, strict=True)):
             x = uniform.stream(at, model, row[None], shift).each(lambda a: a[0])
             mixed = brought(at, model, x)
@@ -68,16 +65,16 @@ class Heard(NamedTuple):
     """
 
     values: Noisy
-    best: Tensor
-    behind: Tensor
+    best: Array
+    behind: Array
 
 
-def heard(at: Arithmetic, model: Decoder, x: Noisy) -> Heard:
+def heard(at: Allowed, model: DecoderArrays, x: Noisy) -> Heard:
     """The keys of one string, of which x (n, d) are the rows of the stream."""
-    block = block_of(model, 0)
+    block = model.blocks[0]
     seen = layer_norm(at, x, block.norm_1, "heads")
     q, k, v = (_read(at, block.attention, seen, name).boxed() for name in ("Q", "K", "V"))
-    scores = product(at, q, Ball(k.mid.T, k.noise.T))
+    scores = product(at, q, Noisy(k.mid.T, k.noise.T))
     off = scores.noise + 4 * U * scores.size
     root = math.sqrt(block.attention.d_head)
     if not at.is_real and math.frexp(root)[0] != 0.5:
@@ -85,71 +82,71 @@ def heard(at: Arithmetic, model: Decoder, x: Noisy) -> Heard:
     off = off / root * ENLARGE + underflow(scores.size > 0, 2) + (0.0 if at.is_real or root == 1 else at.tiny)
     mid = scores.mid / root
     n = len(mid)
-    is_future = torch.ones(n, n, dtype=torch.bool).triu(1)
-    mid = mid.masked_fill(is_future, -torch.inf)
+    is_future = np.triu(np.ones((n, n), bool), 1)
+    mid = np.where(is_future, -np.inf, mid)
     best = mid.argmax(1)
-    rows = torch.arange(n)
+    rows = np.arange(n)
     behind = (mid - mid[rows, best][:, None] + off + off[rows, best][:, None]) * (1 - 4 * U)
-    behind = torch.where(behind < 0, behind * (1 - 2 * at.u), torch.inf)  # a difference is rounded
-    behind[rows, best] = -torch.inf
-    return Heard(v, best, behind.masked_fill(is_future, -torch.inf))
+    behind = np.where(behind < 0, behind * (1 - 2 * at.u), np.inf)  # a difference is rounded
+    behind[rows, best] = -np.inf
+    return Heard(v, best, np.where(is_future, -np.inf, behind))
 
 
-def powers(behind: Tensor) -> Tensor:
+def powers(behind: Array) -> Array:
     """Upper bounds on e^behind."""
-    found = (behind + OF_MANY * behind.abs().nan_to_num(posinf=0.0)).exp() * ENLARGE_LONG
-    return torch.where(torch.isneginf(behind), 0.0, found + LOST)
+    found = np.exp(behind + OF_MANY * np.nan_to_num(np.abs(behind), posinf=0.0)) * ENLARGE_LONG
+    return np.where(np.isneginf(behind), 0.0, found + LOST)
 
 
-def brought(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
+def brought(at: Allowed, model: DecoderArrays, x: Noisy) -> Noisy:
     """What the head mixes at each position of one string, (n, inner); unbounded where no key stands out."""
     v, best, behind = heard(at, model, x)
     n = len(behind)
     growth = (1 + at.u) ** (2 * n + 4) * (1 + 2 * ULPS * at.u) * ENLARGE
-    tail = (powers(behind).sum(1, keepdim=True) * growth + (0.0 if at.is_real else 4 * n * at.tiny)) * ENLARGE
-    tail = torch.where(tail <= SMALL, tail, torch.inf)
+    tail = (powers(behind).sum(1, keepdims=True) * growth + (0.0 if at.is_real else 4 * n * at.tiny)) * ENLARGE
+    tail = np.where(tail <= SMALL, tail, np.inf)
     own = v[best]
-    largest = v.size.amax(0, keepdim=True)
+    largest = v.size.max(0, keepdims=True)
     error = 4 * (10 * tail * own.size + own.noise) + 8 * tail * largest + underflow(largest > 0, 8)
     if at.stored is not None:
-        holds = torch.from_numpy(rounded(own.mid.numpy(), at.stored)) == own.mid
-        error = error + torch.where(holds, 0.0, 4 * at.u * own.size) + 4 * n * at.tiny
-    return _column_by_column(own.mid, at.checked(2 * largest.expand_as(error), error * ENLARGE + 8 * U * own.size))
+        holds = rounded(own.mid, at.stored) == own.mid
+        error = error + np.where(holds, 0.0, 4 * at.u * own.size) + 4 * n * at.tiny
+    return _column_by_column(own.mid, at.checked(2 * np.broadcast_to(largest, error.shape), error * ENLARGE + 8 * U * own.size))
 
 
-def _column_by_column(mid: Tensor, error: Tensor) -> Noisy:
+def _column_by_column(mid: Array, error: Array) -> Noisy:
     """Rows whose numbers are off by one error each, which all that reads the number shares; a few of them at most."""
-    columns = (error > 0).any(0).nonzero().flatten().tolist()
-    if len(columns) > APART or not bool(error.isfinite().all()):
+    columns = np.flatnonzero((error > 0).any(0)).tolist()
+    if len(columns) > APART or not bool(np.isfinite(error).all()):
         return Noisy(mid, error)
-    place = torch.arange(mid.shape[1])
-    return Noisy(mid, torch.zeros_like(error), {f"brought.{i}": torch.where(place == i, error, 0.0) for i in columns})
+    place = np.arange(mid.shape[1])
+    return Noisy(mid, np.zeros_like(error), {f"brought.{i}": np.where(place == i, error, 0.0) for i in columns})
 
 
-def mixed_near(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
+def mixed_near(at: Allowed, model: DecoderArrays, x: Noisy) -> Noisy:
     """What the head mixes, in real arithmetic bounded by each key's own distance, so that no key need stand out."""
     if not at.is_real:
         return brought(at, model, x)
     v, best, behind = heard(at, model, x)
-    weights = powers(behind).clamp(max=1.0)
+    weights = np.minimum(powers(behind), 1.0)
     own = v[best]
     return Noisy(own.mid, (reached(weights, v, own) + own.noise + 8 * U * own.size) * ENLARGE)
 
 
-def reached(weights: Tensor, v: Noisy, own: Noisy) -> Tensor:
+def reached(weights: Array, v: Noisy, own: Noisy) -> Array:
     """How far means in real arithmetic are from the best keys' values at most: (n, inner).
 
     A mean less the best key's value v is the sum of w_j (v_j - v) over the other keys, with w_j at most e^(s_j - s) and
     at most 1; `weights` (n, n) bounds them, and is 0 for the best key.
     """
-    out = torch.zeros_like(own.mid)
-    for lane in (v.size.amax(0) != 0).nonzero().flatten():
-        apart = (v.mid[:, lane] - own.mid[:, lane, None]).abs() * ENLARGE + v.noise[:, lane] + own.noise[:, lane, None]
+    out = np.zeros_like(own.mid)
+    for lane in np.flatnonzero(v.size.max(0) != 0):
+        apart = np.abs(v.mid[:, lane] - own.mid[:, lane, None]) * ENLARGE + v.noise[:, lane] + own.noise[:, lane, None]
         out[:, lane] = (weights * apart).sum(1) * (1 + gamma(len(weights) + 4)) + len(weights) * LEAST
     return out
 
 
-def _read(at: Arithmetic, attention: Attention, seen: Noisy, name: str) -> Noisy:
+def _read(at: Allowed, attention: AttentionArrays, seen: Noisy, name: str) -> Noisy:
     out = product(at, seen, at.tensor(getattr(attention, f"W_{name}")))
-    bias: Tensor | None = getattr(attention, f"b_{name}")
-    return out if bias is None else plus(at, out, Noisy.of(at.tensor(bias)))
+    bias: Array | None = getattr(attention, f"b_{name}")
+    return out if bias is None else plus(at, out, at.tensor(bias))

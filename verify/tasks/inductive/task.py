@@ -7,29 +7,32 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from constructions.decoder import Decoder
-from constructions.decoder.model import block_of
+from constructions.decoder_arrays import MADE_BY, DecoderArrays, has_bos
 from constructions.errors import BadInput
-from constructions.threads import one_thread
+from constructions.model_arrays import ModelArrays, module_of, name_of
+from verify.arithmetic.contract import TRACED
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.arithmetic.slack import OF_FEW
+from verify.arithmetic.slack import OF_FEW, Array
 from verify.counting.tasks import Line, Task
-from verify.engine.balls import Arithmetic
-from verify.engine.capture import ASSUMPTIONS
 from verify.frame.certificate import Verdict
 from verify.frame.clock import Deadline, TimeIsUp
 from verify.frame.decide import Effort, Failure, Finding, Item, OneRun, Ran, Run, first_in_order, is_wrong_in_its_ball
-from verify.frame.judged import check_judged
+from verify.frame.unmade import check_judged
 from verify.tasks.inductive import boxes, cells, first_token, marked, placed, sharp, uniform
 from verify.tasks.inductive.document_c import lengths
+from verify.tasks.inductive.noisy import Allowed
 from verify.tasks.inductive.runs import UNBOUNDED, MarginBounds, Runs
 from verify.tasks.inductive.share import InputRange, Share
+
+if TYPE_CHECKING:
+    import torch
+
+    from constructions.decoder import Decoder
 
 BATCH = 512
 DRAWN_LENGTH = 100  # of a string where there is no longest
@@ -58,7 +61,7 @@ class Counting:
     'PROVED'
     """
 
-    module: Decoder
+    module: Decoder | ModelArrays
     wanted: Task
     length: int | None = None
     claim: str | None = None
@@ -68,17 +71,22 @@ class Counting:
     runs_for_ever = False
 
     def __post_init__(self) -> None:
-        check_judged(self.module, Decoder)
+        check_judged(self.module, MADE_BY)
         for name, own, due in (
             ("tokens", self.module.vocabulary, self.wanted.vocabulary),
-            ("classes", self.module.W_U.shape[1], self.wanted.classes),
+            ("classes", int(self.module.W_U.shape[1]), self.wanted.classes),
         ):
             if own != due:
                 raise BadInput(
                     f"weights: {own} {name}, and {self.wanted.name} has {due}; name the sizes it was made for"
                 )
-        if self.room is not None and self.room <= self.module.has_bos:
+        if self.room is not None and self.room <= self.bos:
             raise BadInput(f"positions={self.room}: leave no room for a token; give more")
+
+    @property
+    def bos(self) -> bool:
+        """Whether a token of the model's own comes first."""
+        return has_bos(self.module)
 
     @property
     def room(self) -> int | None:
@@ -88,7 +96,7 @@ class Counting:
     @property
     def longest(self) -> int | None:
         """The length of the longest input, None where there is none."""
-        room = None if self.room is None else self.room - self.module.has_bos - self._leading
+        room = None if self.room is None else self.room - self.bos - self._leading
         longest = self.wanted.longest(self.length)
         return longest if room is None else room if longest is None else min(room, longest)
 
@@ -100,7 +108,7 @@ class Counting:
     def has_lines(self) -> bool:
         """Whether all inputs of one length, shift and start are answered alike: where tokens have one embedding, the
         stream of every string is that of a^n, bit by bit, and what is due at a position does not depend on them."""
-        task, types = self.wanted, self.module.W_E[: self.module.vocabulary]
+        task, types = self.wanted, DecoderArrays.of(self.module).W_E[: self.module.vocabulary]
         is_alike = task.name == "first-heterogeneous" and not task.has_distinct_start and self.longest is not None
         return task.is_homogeneous or (is_alike and bool((types == types[0]).all()))
 
@@ -115,13 +123,13 @@ class Counting:
         Where a table of positions ends it, `longest` is the number that "all" stands for."""
         if self.longest is None:
             return {"length": "all"}
-        is_all = self.wanted.M is None and self.room is not None and self.longest == self.room - self.module.has_bos
+        is_all = self.wanted.M is None and self.room is not None and self.longest == self.room - self.bos
         return {"length": "all", "longest": self.longest} if is_all else {"length": self.longest}
 
     def parameters(self, reading: Reading) -> dict[str, object]:
-        m, block = self.module, block_of(self.module, 0)
-        mlp, blocks = block.mlp, [block_of(m, i) for i in range(len(m.blocks))]
-        neurons = sum(0 if b.mlp is None else b.mlp.b_in.numel() for b in blocks)
+        m = DecoderArrays.of(self.module)
+        block = m.blocks[0]
+        neurons = sum(0 if b.mlp is None else len(b.mlp.b_in) for b in m.blocks)
         return {
             "name": self.wanted.name,
             "model": "transformer",
@@ -133,9 +141,9 @@ class Counting:
             "n_heads": block.attention.n_heads,
             "d": m.W_U.shape[0],
             "neurons": neurons,
-            "layernorm": isinstance(m.norm, torch.nn.LayerNorm),
-            "activation": None if mlp is None else mlp.activation,
-            "dtype": str(m.W_E.dtype).removeprefix("torch."),
+            "layernorm": m.norm is not None,
+            "activation": None if block.mlp is None else block.mlp.activation,
+            "dtype": m.dtype,
         }
 
     def size(self) -> int | None:
@@ -145,11 +153,11 @@ class Counting:
             return None
         if self.room is None:
             return self.wanted.number_up_to(self.longest)
-        return self.wanted.number_at_shifts(self.longest, self.room - self.module.has_bos)
+        return self.wanted.number_at_shifts(self.longest, self.room - self.bos)
 
     def _shifts(self, n: int) -> range:
         """Every shift at which strings of n tokens fit; without positions there is one."""
-        return range(1 if self.room is None else self.room - self.module.has_bos - n + 1)
+        return range(1 if self.room is None else self.room - self.bos - n + 1)
 
     def _inputs_of(self, n: int) -> int:
         """How many inputs of n tokens there are, at all shifts."""
@@ -160,8 +168,10 @@ class Counting:
             raise BadInput("precision=sN: inductive has no constant-bit reading; use real, or a float format")
         right = "right means: at every judged position the right class has strictly the largest logit"
         if isinstance(reading, Kernel):
+            import torch
+
             return f"torch {torch.__version__} on CPU, one kernel and batch shape", right
-        return (*ASSUMPTIONS, *(() if isinstance(reading, Real) else CONTRACT), right)
+        return (*TRACED, *(() if isinstance(reading, Real) else CONTRACT), right)
 
     def facts(self) -> dict[str, object]:
         return {}
@@ -169,27 +179,33 @@ class Counting:
     @property
     def made_tables(self) -> dict[str, object]:
         """The table of positions that the module makes and its file has not, as a certificate keeps it."""
-        if self.module.pe == "sine":
-            return {"tables": {"W_pos": self.module.W_pos.double().tolist()}}
-        rotation = block_of(self.module, 0).attention.rotation
-        if rotation is None:
+        if self.module.pe not in ("sine", "rope"):
             return {}
+        from constructions.decoder.model import block_of
+
+        made = module_of(self.module)
+        if made.pe == "sine":
+            return {"tables": {"W_pos": made.W_pos.double().tolist()}}
+        rotation = block_of(made, 0).attention.rotation
+        assert rotation is not None
         return {"tables": {"cos": rotation.cos.double().tolist(), "sin": rotation.sin.double().tolist()}}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         assert isinstance(reading, Real | Rounded)
         if not self.has_lines:
             return self._strings(reading, effort)
-        first, deadline = None, effort.deadline()
-        if sharp.applies(self.module):
+        first, deadline, model = None, effort.deadline(), DecoderArrays.of(self.module)
+        if sharp.applies(model):
             bounds = self._until(deadline, sharp.bounds(self.runs, reading))
             first = self._lines(bounds, sharp.ARGUMENT, reading, effort)
             if first.verdict is Verdict.PROVED or _is_decided(first):
                 return first
-        if uniform.applies(self.module):
+        if uniform.applies(model):
             found, argument = uniform.bounds(self.runs, reading), uniform.ARGUMENT
         else:
-            found, argument = self.runs.bounds(reading, deadline), ENGINE
+            from verify.tasks.inductive import engine_runs
+
+            found, argument = engine_runs.bounds(self.runs, reading, deadline), ENGINE
         second = self._lines(self._until(deadline, found), argument, reading, effort)
         is_lost = second.verdict is Verdict.UNKNOWN and first is not None and first.failure is not None
         return first if first is not None and is_lost else second
@@ -222,9 +238,9 @@ class Counting:
             if found.decided_by == UNBOUNDED:
                 ended = shift
             else:
-                judged = int((torch.isfinite(found.low).sum(0) * times).sum())
+                judged = int((np.isfinite(found.low).sum(0) * times).sum())
                 by[found.decided_by] = by.get(found.decided_by, 0) + judged
-            low = torch.where(torch.isnan(found.low), -torch.inf, found.low)
+            low = np.where(np.isnan(found.low), -np.inf, found.low)
             share.add(found.lines, low > 0, found.high <= 0, found.shifts, self.runs.times)
             row, place_ = divmod(int(low.argmin()), low.shape[1])
             lowest = float(low.min())
@@ -232,7 +248,7 @@ class Counting:
                 telling[found.decided_by] = lowest, (shift, *found.lines[row].tokens[: place_ + 1]), place_
             if lowest < least:
                 least, tightest = lowest, self._described(shift, found.lines[row], place_)
-            for row, place_ in torch.nonzero(~(low > 0)).tolist():
+            for row, place_ in np.argwhere(~(low > 0)).tolist():
                 line = found.lines[row]
                 length = place_ + 1 - line.leading
                 case = (length, shift, -1 if line.start is None else line.start)
@@ -278,22 +294,23 @@ class Counting:
         }  # fmt: skip
 
     def _strings(self, reading: Real | Rounded, effort: Effort) -> Finding:
-        found = cells.decide(self.module, self.wanted, self.longest, reading)
+        model = DecoderArrays.of(self.module)
+        found = cells.decide(model, self.wanted, self.longest, reading)
         if found.reason is not None:
-            return self._boxes(found.reason, reading, effort)
+            return self._boxes(model, found.reason, reading, effort)
         assert found.margin_scaled is not None
         extra = self.proved_lengths | {"margin_scaled": found.margin_scaled}
         margin = None if self.longest is None else found.margin_scaled / (self.longest + 1) * (1 - OF_FEW)
         return Finding.proved(cells.ARGUMENT, margin, extra=extra)
 
-    def _boxes(self, reason: str, reading: Real | Rounded, effort: Effort) -> Finding:
+    def _boxes(self, model: DecoderArrays, reason: str, reading: Real | Rounded, effort: Effort) -> Finding:
         """Decides all strings up to a length where no argument over all lengths is known."""
         known = (boxes, marked, placed, first_token)
-        proof = next((proof for proof in known if proof.applies(self.module, self.wanted)), None)
+        proof = next((proof for proof in known if proof.applies(model, self.wanted)), None)
         if proof is None:
             return self._short(reason, reading, effort)
-        with one_thread():  # its products are small, and threads that wait for busy cores take four times as long
-            found = proof.decide(self.module, self.wanted, self.longest, reading, effort.budget)
+        with np.errstate(all="ignore"):
+            found = proof.decide(model, self.wanted, self.longest, reading, effort.budget)
         extra: dict[str, object] = {
             "length": found.length,
             "margin_scaled": found.margin_scaled if found.length else None,
@@ -321,7 +338,7 @@ class Counting:
                     why = f"{reason}; the {effort.limit} ended at length {n}"
                     return Finding.open(SHORT, why, extra={"length": done})
                 low, high = self._bounds_of(strings, shift, reading)
-                for row, place in torch.nonzero(~(low > 0)).tolist():
+                for row, place in np.argwhere(~(low > 0)).tolist():
                     if bool(high[row, place] <= 0):
                         failure = self.replay((shift, *strings[row][: place + 1]), place, reading)
                         return Finding.refuted(SHORT, failure, extra={"length": done})
@@ -334,12 +351,13 @@ class Counting:
             return Finding.proved(SHORT, least, extra=self.proved_lengths)
         return Finding.open(SHORT, f"{reason}; every string up to length {done} is right", extra={"length": done})
 
-    def _bounds_of(self, strings: list[tuple[int, ...]], shift: int, reading: Real | Rounded) -> tuple[Tensor, Tensor]:
+    def _bounds_of(self, strings: list[tuple[int, ...]], shift: int, reading: Real | Rounded) -> tuple[Array, Array]:
         """Bounds on the margins of strings of one length."""
-        if not uniform.applies(self.module):
-            return self.runs.of_strings(strings, shift, reading)
-        at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
-        return uniform.of_lines(at, self.runs, [Line(None, string) for string in strings], shift)
+        if not uniform.applies(DecoderArrays.of(self.module)):
+            from verify.tasks.inductive import engine_runs
+
+            return engine_runs.of_strings(self.runs, strings, shift, reading)
+        return uniform.of_lines(Allowed.of(reading), self.runs, [Line(None, string) for string in strings], shift)
 
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
         return OneRun()
@@ -388,6 +406,8 @@ class Counting:
 
     def _margins(self, batch: list[Item]) -> np.ndarray:
         """The margins of items of one length as torch runs them, infinite where no answer is judged."""
+        import torch
+
         parts: dict[int, list[int]] = {}
         for i, item in enumerate(batch):
             parts.setdefault(int(item[0]), []).append(i)
@@ -395,7 +415,7 @@ class Counting:
         for shift, rows in parts.items():
             strings = [tuple(int(x) for x in batch[i][1:]) for i in rows]
             with torch.no_grad():
-                logits = self.module(torch.tensor(strings), shift=shift).double().numpy()
+                logits = module_of(self.module)(torch.tensor(strings), shift=shift).double().numpy()
             for i, string, said in zip(rows, strings, logits, strict=True):
                 answers = enumerate(self.wanted.answers(string))
                 out[i] = [np.inf if right is None else float(margins_of(said[j], right)) for j, right in answers]
@@ -406,8 +426,8 @@ class Counting:
         return len(item), item, answer
 
     @property
-    def dtype(self) -> torch.dtype:
-        return self.module.W_E.dtype
+    def dtype(self) -> torch.dtype | str:
+        return self.module.dtype if isinstance(self.module, ModelArrays) else self.module.W_E.dtype
 
     def length_of(self, item: Item) -> int:
         return len(item)
@@ -416,12 +436,14 @@ class Counting:
         shift, tokens = item[0], tuple(item[1:])
         right = self.wanted.answers(tokens)[answer]
         assert right is not None
-        return is_wrong_in_its_ball(self.module, tokens, right, answer, shift=shift)
+        return is_wrong_in_its_ball(module_of(self.module), tokens, right, answer, shift=shift)
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
+        import torch
+
         shift, tokens = item[0], tuple(item[1:])
         with torch.no_grad():
-            said = self.module(torch.tensor([tokens]), shift=shift)[0].double().numpy()
+            said = module_of(self.module)(torch.tensor([tokens]), shift=shift)[0].double().numpy()
         right = self.wanted.answers(tokens)
         due = right[answer]
         assert due is not None

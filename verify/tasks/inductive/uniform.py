@@ -10,17 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import torch
-from torch import Tensor, nn
+import numpy as np
 
-from constructions.decoder import Decoder
-from constructions.decoder.model import Attention, Block, block_of
+from constructions.decoder_arrays import AttentionArrays, BlockArrays, DecoderArrays
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import LEAST, U, gamma
+from verify.arithmetic.slack import LEAST, U, Array, gamma
 from verify.counting.tasks import Line
-from verify.engine.balls import Arithmetic, Ball
 from verify.tasks.inductive.noisy import (
+    Allowed,
     Noisy,
     activate,
     box,
@@ -43,26 +41,26 @@ SMALLEST = 2.0**-500  # of stored numbers that are not 0, below which the engine
 TABLE = 1 << 24  # numbers of tokens at all positions, beyond which shifts are run one by one
 
 
-def applies(model: Decoder) -> bool:
+def applies(model: DecoderArrays) -> bool:
     """Whether all scores of the only layer are 0 whatever the input is."""
-    return len(model.blocks) == 1 and has_zero_scores(block_of(model, 0)) and not is_faint(model)
+    return len(model.blocks) == 1 and has_zero_scores(model.blocks[0]) and not is_faint(model)
 
 
-def is_faint(model: Decoder) -> bool:
+def is_faint(model: DecoderArrays) -> bool:
     """Whether a stored number is so small that what float64 loses of its products may matter."""
-    return any(bool(((value != 0) & (value.abs() < SMALLEST)).any()) for value in model.state_dict().values())
+    return any(bool(((value != 0) & (np.abs(value) < SMALLEST)).any()) for value in model.stored.values())
 
 
-def has_zero_scores(block: Block) -> bool:
+def has_zero_scores(block: BlockArrays) -> bool:
     """Whether all scores of a block are 0 whatever the input is."""
     attention = block.attention
     pairs = ((attention.W_Q, attention.b_Q), (attention.W_K, attention.b_K))
-    if not all(bool(W.isfinite().all()) and (b is None or bool(b.isfinite().all())) for W, b in pairs):
+    if not all(bool(np.isfinite(W).all()) and (b is None or bool(np.isfinite(b).all())) for W, b in pairs):
         return False
     return any(not bool(W.any()) and (b is None or not bool(b.any())) for W, b in pairs)
 
 
-def may_overflow(at: Arithmetic, attention: Attention, x: Noisy) -> bool:
+def may_overflow(at: Allowed, attention: AttentionArrays, x: Noisy) -> bool:
     """Whether a query or key of these rows may overflow in the dtype, so that 0 times it is NaN and no score is 0.
 
     A rotation adds two numbers of its size at most, and scales may be applied before the product: hence the factor 4.
@@ -71,66 +69,70 @@ def may_overflow(at: Arithmetic, attention: Attention, x: Noisy) -> bool:
         return False
     for W, b in ((attention.W_Q, attention.b_Q), (attention.W_K, attention.b_K)):
         rows = product(at, x, at.tensor(W))
-        rows = rows if b is None else plus(at, rows, Noisy.of(at.tensor(b)))
+        rows = rows if b is None else plus(at, rows, at.tensor(b))
         if not bool((4 * rows.size <= at.stored.largest).all()):
             return True
     return False
 
 
-def stream(at: Arithmetic, model: Decoder, tokens: Tensor, shift: int) -> Noisy:
+def stream(at: Allowed, model: DecoderArrays, tokens: Array, shift: int) -> Noisy:
     """The stream before the block, (lines, n, d), BOS included: W_E[token] with its position."""
     return embedded(at, model, with_bos(model, tokens), shift)
 
 
-def with_bos(model: Decoder, tokens: Tensor) -> Tensor:
+def with_bos(model: DecoderArrays, tokens: Array) -> Array:
     """The rows of W_E that strings (lines, n) take, BOS in front where the model has one."""
-    return nn.functional.pad(tokens, (1, 0), value=model.W_E.shape[0] - 1) if model.has_bos else tokens
+    return np.pad(tokens, ((0, 0), (1, 0)), constant_values=len(model.W_E) - 1) if model.has_bos else tokens
 
 
-def embedded(at: Arithmetic, model: Decoder, tokens: Tensor, shift: int) -> Noisy:
+def embedded(at: Allowed, model: DecoderArrays, tokens: Array, shift: int) -> Noisy:
     """W_E[token] with its position: (lines, n, d)."""
     E = at.tensor(model.W_E)
-    x = Noisy(E.mid[tokens], E.radius[tokens])
+    x = E[tokens]
     if model.pe not in ("ape", "sine", "spe"):
         return x
     n = tokens.shape[-1]
-    table = at.tensor(model.W_pos[shift : shift + n])
+    table = at.tensor(model.table[shift : shift + n])
     missing = n - len(table.mid)  # of positions after the table's end, that no input has
-    rows = [nn.functional.pad(part, (0, 0, 0, max(missing, 0))) for part in (table.mid, table.radius)]
+    rows = table.each(lambda part: np.pad(part, ((0, max(missing, 0)), (0, 0))))
     if model.pe == "spe":
-        wide = [row.expand(*x.mid.shape[:-1], 1) for row in rows]
-        return Noisy(torch.cat([x.mid, wide[0]], -1), torch.cat([x.own, wide[1]], -1))
-    return plus(at, x, Noisy(rows[0].expand_as(x.mid), rows[1].expand_as(x.mid)))
+        return beside(x, rows.each(lambda part: np.broadcast_to(part, (*x.mid.shape[:-1], 1))))
+    return plus(at, x, rows.each(lambda part: np.broadcast_to(part, x.mid.shape)))
 
 
-def values_of(at: Arithmetic, model: Decoder, seen: Noisy, layer: int = 0) -> Noisy:
+def beside(x: Noisy, y: Noisy) -> Noisy:
+    """Rows with the numbers of y after those of x."""
+    return Noisy(np.concatenate([x.mid, y.mid], -1), np.concatenate([x.own, y.own], -1))
+
+
+def values_of(at: Allowed, model: DecoderArrays, seen: Noisy, layer: int = 0) -> Noisy:
     """What a layer's heads take from normalised rows of the stream."""
-    block = block_of(model, layer)
+    block = model.blocks[layer]
     attention = block.attention
     values = product(at, seen, at.tensor(attention.W_V))
-    return values if attention.b_V is None else plus(at, values, Noisy.of(at.tensor(attention.b_V)))
+    return values if attention.b_V is None else plus(at, values, at.tensor(attention.b_V))
 
 
-def weight(at: Arithmetic, N: Tensor) -> Tensor:
+def weight(at: Allowed, N: Array) -> Array:
     """What the weights of N positions may be off by from 1/N, relatively and all together.
 
     Their sum of N ones is exact in any order where the format holds N; beyond, nothing is known.
     """
     if at.is_real:
-        return torch.full_like(N, 4 * U)
+        return np.full_like(N, 4 * U)
     inner = at.accumulate or at.stored
     assert inner is not None
-    return torch.where(2.0**inner.p >= N, (2.1 * at.u + 4 * U) * ENLARGE, torch.inf)
+    return np.where(2.0**inner.p >= N, (2.1 * at.u + 4 * U) * ENLARGE, np.inf)
 
 
-def means(at: Arithmetic, values: Noisy) -> Noisy:
+def means(at: Allowed, values: Noisy) -> Noisy:
     """What equal weights make of values (lines, n, inner): the mean of each prefix.
 
     The weights share the error of the first, and the others have a rounding of their own. A sum's error is that of its
     large terms, and at most twice its small ones: adding a number to another is off by no more than either of them.
     """
     n = values.mid.shape[-2]
-    N = torch.arange(1, n + 1, dtype=torch.float64)[:, None]
+    N = np.arange(1.0, n + 1)[:, None]
     size = values.size
     mid = values.mid.cumsum(-2) / N
     sizes = size.cumsum(-2) * ENLARGE / N
@@ -139,24 +141,24 @@ def means(at: Arithmetic, values: Noisy) -> Noisy:
     shared = {q: G.cumsum(-2) / N for q, G in values.shared.items()}
     off = weight(at, N)
     if not at.is_real:
-        is_small = size <= at.u * size.amax(-2, keepdim=True)
+        is_small = size <= at.u * size.max(-2, keepdims=True)
         own = own + summed(at, size, is_small, values, n) / N * (1 + off) + at.lost_in_sums(n)
     noise = Noisy(mid, own, shared).noise
     own = at.checked(2 * sizes * (1 + off), (own + off * noise) * ENLARGE)
     return Noisy(mid, own, {**shared, "weights": mid * off})
 
 
-def summed(at: Arithmetic, size: Tensor, is_small: Tensor, values: Noisy, n: int) -> Tensor:
+def summed(at: Allowed, size: Array, is_small: Array, values: Noisy, n: int) -> Array:
     """What a dtype's sums of the first 1, 2, .. values times a weight are off by, in units of the weight."""
-    large = torch.where(is_small, 0.0, size).cumsum(-2) * ENLARGE
-    small = torch.where(is_small, size, 0.0).cumsum(-2) * ENLARGE * 2 * (1 + at.u) ** (n + 4)
+    large = np.where(is_small, 0.0, size).cumsum(-2) * ENLARGE
+    small = np.where(is_small, size, 0.0).cumsum(-2) * ENLARGE * 2 * (1 + at.u) ** (n + 4)
     terms = (~is_small & (size > 0)).cumsum(-2)
     error = sum_error(at, max(int(terms.max()), 1))
     is_exact = (is_power(values.mid) & (values.noise == 0)) | is_small
-    in_products = torch.where(is_exact.cumprod(-2).bool(), 0.0, error[1])
-    is_first = torch.arange(n)[:, None] == 0
-    others = torch.where(is_first | is_small, 0.0, size).cumsum(-2) * ENLARGE
-    rounding = in_products + error[(terms - 1).clamp(min=0)] * (1 + in_products)
+    in_products = np.where(is_exact.cumprod(-2).astype(bool), 0.0, error[1])
+    is_first = np.arange(n)[:, None] == 0
+    others = np.where(is_first | is_small, 0.0, size).cumsum(-2) * ENLARGE
+    rounding = in_products + error[np.maximum(terms - 1, 0)] * (1 + in_products)
     return (rounding * (large + small) + 2 * at.u * others + small * (1 + 2 * at.u)) * ENLARGE
 
 
@@ -167,32 +169,32 @@ def kept_apart(values: Noisy) -> Noisy:
     if name not in found.shared:
         return found
     G = found.shared[name]
-    place = torch.arange(G.shape[-2])[:, None]
-    shared = {f"{name}{i}": torch.where(place == i, G, 0.0) for i in range(2) if i < len(place)}
+    place = np.arange(G.shape[-2])[:, None]
+    shared = {f"{name}{i}": np.where(place == i, G, 0.0) for i in range(2) if i < len(place)}
     shared = {q: part for q, part in shared.items() if bool(part.any())}
-    return Noisy(found.mid, (found.own + torch.where(place < 2, 0.0, G.abs())) * ENLARGE, shared)
+    return Noisy(found.mid, (found.own + np.where(place < 2, 0.0, np.abs(G))) * ENLARGE, shared)
 
 
-def last(at: Arithmetic, model: Decoder, x: Noisy, mixed: Noisy, layer: int = 0) -> Noisy:
+def last(at: Allowed, model: DecoderArrays, x: Noisy, mixed: Noisy, layer: int = 0) -> Noisy:
     """What is unembedded, from rows of the stream and what their heads mixed, before W_O."""
     return layer_norm(at, after(at, model, x, mixed, layer), model.norm, "last")
 
 
-def after(at: Arithmetic, model: Decoder, x: Noisy, mixed: Noisy, layer: int = 0) -> Noisy:
+def after(at: Allowed, model: DecoderArrays, x: Noisy, mixed: Noisy, layer: int = 0) -> Noisy:
     """The stream after a block, from rows of the stream before it and what its heads mixed, before W_O."""
-    block = block_of(model, layer)
+    block = model.blocks[layer]
     attention, mlp = block.attention, block.mlp
     out = product(at, mixed, at.tensor(attention.W_O))
     if attention.b_O is not None:
-        out = plus(at, out, Noisy.of(at.tensor(attention.b_O)))
+        out = plus(at, out, at.tensor(attention.b_O))
     x = plus(at, x, out)
     if mlp is None:
         return x
     seen = layer_norm(at, x, block.norm_2, f"mlp{layer}")
     hidden = product_of_alike(at, seen, at.tensor(mlp.W_in), f"hidden{layer}")
-    hidden = plus(at, hidden, Noisy.of(at.tensor(mlp.b_in)))
+    hidden = plus(at, hidden, at.tensor(mlp.b_in))
     hidden = activate(at, hidden, mlp.activation)
-    out = plus(at, product(at, hidden, at.tensor(mlp.W_out)), Noisy.of(at.tensor(mlp.b_out)))
+    out = plus(at, product(at, hidden, at.tensor(mlp.W_out)), at.tensor(mlp.b_out))
     return plus(at, x, out)
 
 
@@ -210,12 +212,12 @@ def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[MarginBounds]:
     first, as they are where all rows of a table are one; else one run bounds all shifts together, and each has a run
     of its own only where that leaves something open.
     """
-    at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
+    at = Allowed.of(reading)
     lines = runs.lines(0)
-    if shifts_are_alike(runs.model):
+    if shifts_are_alike(runs.decoder):
         yield MarginBounds(runs.shifts, lines, *of_lines(at, runs, lines, 0), "balls")
         return
-    known = at_any_shift(at, runs.model, max(len(line.tokens) for line in lines))
+    known = at_any_shift(at, runs.decoder, max(len(line.tokens) for line in lines))
     if known is not None:
         low, high = of_lines(at, runs, lines, 0, known)
         if bool((low > 0).all()):
@@ -226,49 +228,56 @@ def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[MarginBounds]:
         yield MarginBounds(range(shift, shift + 1), here, *of_lines(at, runs, here, shift), "balls")
 
 
-def shifts_are_alike(model: Decoder) -> bool:
+def shifts_are_alike(model: DecoderArrays) -> bool:
     """Whether the stream before the block is the same at every shift, and scores that are 0 stay so."""
-    return model.pe in ("nope", "rope") or bool((model.W_pos == model.W_pos[:1]).all())
+    return model.pe in ("nope", "rope") or bool((model.table == model.table[:1]).all())
 
 
-def at_any_shift(at: Arithmetic, model: Decoder, length: int) -> UniformRows | None:
+@np.errstate(all="ignore")
+def at_any_shift(at: Allowed, model: DecoderArrays, length: int) -> UniformRows | None:
     """Streams and values that hold those of every shift at once; None where that is too much, or not bounded.
 
     A place of a string may have any row of the table of positions from its own on.
     """
-    tokens, P = model.W_E.shape[0], len(model.W_pos)
+    tokens, P = model.W_E.shape[0], len(model.table)
     if tokens * P * model.W_U.shape[0] > TABLE:
         return None
-    block = block_of(model, 0)
-    x = embedded(at, model, torch.arange(tokens)[:, None].expand(-1, P), 0)
+    block = model.blocks[0]
+    x = embedded(at, model, np.broadcast_to(np.arange(tokens)[:, None], (tokens, P)), 0)
     seen = layer_norm(at, x, block.norm_1, "heads")
     if may_overflow(at, block.attention, seen):
         return None
     found = UniformRows(*(_from_each_on(part, length + int(model.has_bos)) for part in (x, values_of(at, model, seen))))
-    return found if all(bool(torch.isfinite(part.size).all()) for part in found) else None
+    return found if all(bool(np.isfinite(part.size).all()) for part in found) else None
+
+
+def largest_from(x: Array) -> Array:
+    """The largest number from each place on, along the second axis."""
+    return np.flip(np.maximum.accumulate(np.flip(x, 1), 1), 1)
 
 
 def _from_each_on(x: Noisy, n: int) -> Noisy:
     """For each of n places a box that holds the rows (tokens, P, f) from it on: (tokens, n, f)."""
     noise = x.noise
     low, high = x.mid - noise, x.mid + noise
-    bottom = -(-low).flip(1).cummax(1).values.flip(1)[:, :n]
-    top = high.flip(1).cummax(1).values.flip(1)[:, :n]
-    is_exact = (bottom == top) & (noise.flip(1).cummax(1).values.flip(1)[:, :n] == 0)
+    bottom = -largest_from(-low)[:, :n]
+    top = largest_from(high)[:, :n]
+    is_exact = (bottom == top) & (largest_from(noise)[:, :n] == 0)
     found = box(bottom, top)
-    return Noisy(torch.where(is_exact, bottom, found.mid), torch.where(is_exact, 0.0, found.own))
+    return Noisy(np.where(is_exact, bottom, found.mid), np.where(is_exact, 0.0, found.own))
 
 
+@np.errstate(all="ignore")
 def of_lines(
-    at: Arithmetic, runs: Runs, lines: list[Line], shift: int, known: UniformRows | None = None
-) -> tuple[Tensor, Tensor]:
+    at: Allowed, runs: Runs, lines: list[Line], shift: int, known: UniformRows | None = None
+) -> tuple[Array, Array]:
     """Bounds on the margins of any strings at a shift, or with the `known` rows of tokens: (lines, positions)."""
-    model = runs.model
+    model = runs.decoder
     longest = max(len(line.tokens) for line in lines)
     tokens, answers = padded(runs.task, (line.tokens for line in lines), longest)
-    block = block_of(model, 0)
-    low = torch.full(tokens.shape, torch.inf, dtype=torch.float64)
-    high = low.clone()
+    block = model.blocks[0]
+    low = np.full(tokens.shape, np.inf)
+    high = low.copy()
     at_once = max(1, ROWS // (longest * model.W_U.shape[1]))
     bos = int(model.has_bos)
     for i in range(0, len(tokens), at_once):
@@ -278,11 +287,11 @@ def of_lines(
             x = stream(at, model, tokens[rows], shift)
             seen = layer_norm(at, x, block.norm_1, "heads")
             if may_overflow(at, block.attention, seen):
-                low[rows][judged], high[rows][judged] = -torch.inf, torch.inf
+                low[rows][judged], high[rows][judged] = -np.inf, np.inf
                 continue
             values = values_of(at, model, seen)
         else:
-            at_each = (with_bos(model, tokens[rows]), torch.arange(longest + bos))
+            at_each = (with_bos(model, tokens[rows]), np.arange(longest + bos))
             x, values = (part.each(lambda a: a[at_each]) for part in known)  # noqa: B023
         mixed = means(at, kept_apart(values))
         x_rows, mixed_rows = (part.each(lambda a: a[:, bos:][judged]) for part in (x, mixed))  # noqa: B023
@@ -291,43 +300,44 @@ def of_lines(
     return low, high
 
 
-def read(at: Arithmetic, model: Decoder, x: Noisy, right: Tensor) -> tuple[Tensor, Tensor]:
+def read(at: Allowed, model: DecoderArrays, x: Noisy, right: Array) -> tuple[Array, Array]:
     """Bounds on the margins of rows of the last stream."""
-    W_U, b_U = at.tensor(model.W_U), None if model.b_U is None else Noisy.of(at.tensor(model.b_U))
+    W_U, b_U = at.tensor(model.W_U), None if model.b_U is None else at.tensor(model.b_U)
+    at_once = max(1, ROWS // W_U.mid.shape[1])
     found = [
         _of_rows(at, W_U, b_U, x[rows], right[rows])
-        for rows in torch.split(torch.arange(len(right)), max(1, ROWS // W_U.mid.shape[1]))
+        for rows in np.split(np.arange(len(right)), range(at_once, len(right), at_once))
     ]
-    low, high = (torch.cat(column) for column in zip(*found, strict=True)) if found else (torch.empty(0),) * 2
+    low, high = (np.concatenate(column) for column in zip(*found, strict=True))
     return low, high
 
 
-def _of_rows(at: Arithmetic, W: Ball, b: Noisy | None, x: Noisy, right: Tensor) -> tuple[Tensor, Tensor]:
+def _of_rows(at: Allowed, W: Noisy, b: Noisy | None, x: Noisy, right: Array) -> tuple[Array, Array]:
     """Against the closest rivals with all errors kept apart, against others by one bound; against all where that
     leaves a row open."""
-    if b is not None or W.rad is not None or W.mid.shape[1] <= RIVALS + 1:
+    if b is not None or W.own.any() or W.mid.shape[1] <= RIVALS + 1:
         return _against_all(at, W, b, x, right)
     far, rivals = beyond_closest(at, x, W.mid, right)
-    columns = torch.cat([right[:, None], rivals], 1)
-    among = W.mid.T[columns].transpose(-2, -1)  # (rows, d, 1 + RIVALS), the right class first
+    columns = np.concatenate([right[:, None], rivals], 1)
+    among = np.swapaxes(W.mid.T[columns], -2, -1)  # (rows, d, 1 + RIVALS), the right class first
     in_rows = x.each(lambda part: part[:, None])
-    logits = product(at, in_rows, Ball(among), is_carried=False).each(lambda part: part[:, 0])
-    more = (in_rows.own @ (among - among[..., :1]).abs())[:, 0] * ENLARGE**2 + len(W.mid) * LEAST
-    low, high = margins(logits, torch.zeros_like(right), more)
-    low = torch.minimum(low, far)
+    logits = product(at, in_rows, Noisy.exact(among), is_carried=False).each(lambda part: part[:, 0])
+    more = (in_rows.own @ np.abs(among - among[..., :1]))[:, 0] * ENLARGE**2 + len(W.mid) * LEAST
+    low, high = margins(logits, np.zeros_like(right), more)
+    low = np.minimum(low, far)
     is_open = ~((low > 0) | (high <= 0))
     if bool(is_open.any()):
         low[is_open], high[is_open] = _against_all(at, W, b, x[is_open], right[is_open])
     return low, high
 
 
-def _against_all(at: Arithmetic, W: Ball, b: Noisy | None, x: Noisy, right: Tensor) -> tuple[Tensor, Tensor]:
+def _against_all(at: Allowed, W: Noisy, b: Noisy | None, x: Noisy, right: Array) -> tuple[Array, Array]:
     if b is None:
         return margins(product(at, x, W, is_carried=False), right, carried(x, W.mid, right))
     return margins(plus(at, product(at, x, W), b), right)  # the addition rounds what x's own errors are in
 
 
-def beyond_closest(at: Arithmetic, x: Noisy, W: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+def beyond_closest(at: Allowed, x: Noisy, W: Array, right: Array) -> tuple[Array, Array]:
     """A lower bound on each row's margin to all but the RIVALS closest classes, and those: (rows,), (rows, RIVALS).
 
     Errors are one bound for each logit: at most c terms are not 0, so that c products and their sum are rounded, each
@@ -335,7 +345,7 @@ def beyond_closest(at: Arithmetic, x: Noisy, W: Tensor, right: Tensor) -> tuple[
     told before its sign is lost. NaN where that may overflow. Each sum loses d products to underflow, in the midpoints,
     in the errors and in each shared one; what a product with the errors' factors loses, W multiplies.
     """
-    d, size, other = len(W), x.size, W.abs()
+    d, size, other = len(W), x.size, np.abs(W)
     c = int((size > 0).any(0).sum())
     few = sum_error(at, max(c, 1))
     rounding = float(few[1] + (few[max(c - 2, 0)] + few[1]) * (1 + few[1]) ** 2) * ENLARGE
@@ -346,13 +356,13 @@ def beyond_closest(at: Arithmetic, x: Noisy, W: Tensor, right: Tensor) -> tuple[
     if not at.is_real:
         error += at.lost_in_sums(1) * (c + 2)
         for G in x.shared.values():
-            error += (G @ W).abs_() * ENLARGE
-    rows = torch.arange(len(right))
+            error += np.abs(G @ W) * ENLARGE
+    rows = np.arange(len(right))
     own = (logits - error)[rows, right]
     logits += error
-    logits[rows, right] = -torch.inf
-    top = logits.topk(RIVALS + 1, 1)
-    rival = top.values[:, RIVALS]
+    logits[rows, right] = -np.inf
+    near = np.argpartition(np.where(np.isnan(logits), -np.inf, -logits), RIVALS)
+    rival = logits[rows, near[:, RIVALS]]
     far = own - rival
-    far = far - 4 * U * (own.abs() + rival.abs() + far.abs())
-    return at.checked(2 * size @ other.amax(1) * ENLARGE, far), top.indices[:, :RIVALS]
+    far = far - 4 * U * (np.abs(own) + np.abs(rival) + np.abs(far))
+    return at.checked(2 * size @ other.max(1) * ENLARGE, far), near[:, :RIVALS]
