@@ -1,4 +1,4 @@
-"""A causal decoder before its module is made: weights under the names of Decoder's state dict, and one way to read them.
+"""A causal decoder before its module is made: weights by their names in Decoder's state dict, and one way to read them.
 
 Without loading torch: builders fill `blank` models, and proofs read `DecoderArrays`, of arrays or of a module alike.
 """
@@ -70,8 +70,8 @@ def blank(
 ) -> ModelArrays:
     """A decoder whose matrices and biases are 0, for a builder to fill; the arguments are Decoder's.
 
-    >>> blank(vocabulary=3, d=2, d_head=2, d_mlp=0, classes=3, positions=8, pe="nope", dtype="float32").module.vocabulary
-    3
+    >>> blank(vocabulary=3, d=2, d_head=2, d_mlp=0, classes=3, positions=8, pe="nope", dtype="float32").W_E.shape
+    (3, 2)
     """
     arguments = {
         "vocabulary": vocabulary, "d": d, "n_heads": n_heads, "n_layers": n_layers, "d_mlp": d_mlp, "d_head": d_head,
@@ -254,7 +254,11 @@ class DecoderArrays:
                 return tuple(of(x) for x in part)
             if isinstance(part, Mapping):
                 return {name: of(x) for name, x in part.items()}
-            return replace(part, **{f.name: of(getattr(part, f.name)) for f in fields(part)}) if is_dataclass(part) else part
+            return (
+                replace(part, **{f.name: of(getattr(part, f.name)) for f in fields(part)})
+                if is_dataclass(part)
+                else part
+            )
 
         found: DecoderArrays = of(self)
         return found
@@ -289,10 +293,14 @@ def _of_arrays(model: ModelArrays) -> DecoderArrays:
     def block(path: str) -> BlockArrays:
         names = [f"{kind}_{of}" for kind in "Wb" for of in "QKVO"]
         attention = AttentionArrays(
-            sizes["n_heads"], sizes["d_head"], *(w.get(f"{path}.attention.{name}") for name in names)  # type: ignore[arg-type]
+            sizes["n_heads"],
+            sizes["d_head"],
+            *(w.get(f"{path}.attention.{name}") for name in names),  # type: ignore[arg-type]
         )
         names = ["W_in", "b_in", "W_out", "b_out"]
-        mlp = NeuronArrays(sizes["activation"], *(w[f"{path}.mlp.{name}"] for name in names)) if sizes["d_mlp"] else None
+        mlp = (
+            NeuronArrays(sizes["activation"], *(w[f"{path}.mlp.{name}"] for name in names)) if sizes["d_mlp"] else None
+        )
         return BlockArrays(norm(f"{path}.norm_1"), attention, norm(f"{path}.norm_2"), mlp)
 
     blocks = tuple(block(f"blocks.{i}") for i in range(sizes["n_layers"]))

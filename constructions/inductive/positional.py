@@ -24,9 +24,7 @@ ONE, IDENT = range(2)
 UP, DOWN, LANE, BLANK = (-1 - 2 * i for i in range(4))  # of sinusoids, the slowest cosines
 
 
-def spe(
-    *, task: str, N: int, m: int | None = None, positions: int = 128, dtype: DType = "float64"
-) -> ModelArrays:
+def spe(*, task: str, N: int, m: int | None = None, positions: int = 128, dtype: DType = "float64") -> ModelArrays:
     """A decoder without LayerNorm whose stream holds the position id: the n-th token says n, n mod m, or n = 1.
 
     The stream keeps a 1, and D = id - y in a lane of its own. Modulo m a sawtooth takes m away at each multiple of m:
@@ -42,7 +40,7 @@ def spe(
     kinks, slopes = sawtooth(N, m)
     classes = {"vanilla": N + 1, "modular": m or 0}.get(task, 2)
     model = blank(
-        vocabulary=1, d=4, d_head=4, d_mlp=len(kinks), classes=classes, positions=positions, pe="spe", activation="relu",
+        vocabulary=1, d=4, d_head=4, d_mlp=len(kinks), classes=classes, positions=positions, pe="spe",
         layernorm=False, dtype=dtype,
     )  # fmt: skip
     E = zeros(1, 3)
@@ -250,7 +248,9 @@ def with_layernorm(model: ModelArrays) -> ModelArrays:
         weights = {name: reading(W) if name in ("W_Q", "W_K", "W_V") else W for name, W in heads.items()}
         weights["W_O"] = writing(heads["W_O"])
         if d_mlp:
-            W_in, b_in, W_out, b_out = (model.weights[f"{path}mlp.{name}"] for name in ("W_in", "b_in", "W_out", "b_out"))
+            W_in, b_in, W_out, b_out = (
+                model.weights[f"{path}mlp.{name}"] for name in ("W_in", "b_in", "W_out", "b_out")
+            )
             weights |= {"W_in": reading(W_in), "W_out": writing(W_out), "b_in": b_in, "b_out": writing(b_out[None])[0]}
         filled(new, weights, layer)
     return new

@@ -26,7 +26,7 @@ def lines(first: int, number: int, centre: int) -> Array:
     2
     """
     j = np.arange(first, first + number, dtype=np.float64) - centre
-    return np.stack([-j**2 / 2, j])
+    return np.stack([-(j**2) / 2, j])
 
 
 def started(
@@ -127,9 +127,7 @@ def selective(
     return decoder(design, pe=pe, bos=True, layernorm=layernorm, positions=positions, n_heads=n_heads, dtype=dtype)
 
 
-def read_counts(
-    lanes: int, gates: range, w: int, x: int, kx: int, C: int, m: int | None
-) -> tuple[Array, Array, Array]:
+def read_counts(lanes: int, gates: range, w: int, x: int, kx: int, C: int, m: int | None) -> tuple[Array, Array, Array]:
     """The neurons that make x = w and (k - centre) w of the gates and w, and their readout: W_in, W_out, W_U.
 
     Shapes: W_in (lanes, p); W_out (p, lanes); W_U (lanes, m or C + 1).

@@ -18,7 +18,7 @@ from models.selection import every
 from oracles.exact_sizes import is_right, margin, number
 
 from verify.module import problem
-from verify.tasks.inductive import runs
+from verify.tasks.inductive import engine_runs as runs
 
 LEAST, FEW, MANY = 4, 12, 1780
 MAY_REFUSE = ("count01",)  # scores above 2^50, and layer norm of an embedding without variance where eps is 0

@@ -17,6 +17,7 @@ from oracles.inductive import right
 from oracles.operations import Rounded
 from planted import planted
 
+from constructions.decoder_arrays import NormArrays
 from constructions.inductive import selective, started, succession
 from verify.arithmetic import intervals
 from verify.arithmetic.readings import reading_of
@@ -25,7 +26,7 @@ from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
 from verify.reduction.domains import Counts
-from verify.tasks.inductive import cells, runs, uniform
+from verify.tasks.inductive import cells, engine_runs, runs, uniform
 from verify.tasks.inductive.task import Counting
 
 BRIEF = Effort(budget=5.0)
@@ -35,7 +36,7 @@ BITS = {"float32": (24, -126), "bfloat16": (8, -126), "float16": (11, -14)}
 @pytest.fixture(scope="module", autouse=True)
 def traced_once():
     """Models of one shape share their trace: a graph has no number of the model in it."""
-    found, trace = {}, runs.capture
+    found, trace = {}, engine_runs.capture
 
     def capture(module, length, *, is_real):
         mlp = module.blocks[0].mlp
@@ -49,7 +50,7 @@ def traced_once():
         return dataclasses.replace(found[key], stored={n: own[t].detach() for n, t in found[key].names.items()})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "capture", capture)
+        patch.setattr(engine_runs, "capture", capture)
         yield
 
 
@@ -335,7 +336,7 @@ def decide_products(seed):
         assert (found.lower <= inside).all() and (inside <= found.upper).all(), seed
     norm = torch.nn.LayerNorm(4, dtype=torch.float64)
     norm.weight.data = torch.from_numpy(rng.normal(size=4))
-    reads = cells.centred(fractions(torch.from_numpy(W)), norm).astype(float)
+    reads = cells.centred(fractions(W), NormArrays(norm.weight.detach().numpy(), np.zeros(4), norm.eps)).astype(float)
     spread = np.sqrt(x.var(1, keepdims=True) + norm.eps)
     assert np.allclose(norm(torch.from_numpy(x)).detach().numpy() @ W, x @ reads / spread), seed
     return Verdict.PROVED, False
@@ -380,21 +381,21 @@ FAULTS = (  # where, what it says, what it says wrongly there, the seeds that sh
     (cells, "centred", "W - centre", "W", "products"),
     (cells, "decide", "_by_cells(model, task, longest)", "_by_cells(model, task, 1)", "nudged"),
     (cells, "unfit", "block.mlp.b_in, ", "", "nudged"),
-    (Counting, "_shifts", "range(1 if self.room is None else self.room - self.module.has_bos - n + 1)", "range(1)",
+    (Counting, "_shifts", "range(1 if self.room is None else self.room - self.bos - n + 1)", "range(1)",
      "strings"),
-    (runs, "shifted", "shifts[:, None] + ", "0 * shifts[:, None] + ", "lines"),
-    (runs.Runs, "_run", "torch.tensor([shift for", "torch.tensor([0 * shift for", "lines"),
-    (runs.Runs, "lines", "self.model.has_bos - shift", "self.model.has_bos - shift - 1", "lines"),
+    (engine_runs, "shifted", "shifts[:, None] + ", "0 * shifts[:, None] + ", "lines"),
+    (engine_runs, "_run", "torch.tensor([shift for", "torch.tensor([0 * shift for", "lines"),
+    (runs.Runs, "lines", "self.bos - shift", "self.bos - shift - 1", "lines"),
     (runs.Runs, "inputs", "length - shared", "length", "others"),
     (uniform, "has_zero_scores", "any(not bool(W.any()) and (b is None or not bool(b.any())) for",
      "any(not bool(W.any()) for", "queries"),
     (uniform, "applies", "len(model.blocks) == 1", "len(model.blocks) <= 2", "lines"),
-    (uniform, "with_bos", "model.W_E.shape[0] - 1", "0", "others"),
-    (uniform, "embedded", "model.W_pos[shift : shift + n]", "model.W_pos[:n]", "tables"),
-    (uniform, "means", "torch.arange(1, n + 1", "torch.arange(2, n + 2", "others"),
+    (uniform, "with_bos", "len(model.W_E) - 1", "0", "others"),
+    (uniform, "embedded", "model.table[shift : shift + n]", "model.table[:n]", "tables"),
+    (uniform, "means", "np.arange(1.0, n + 1)", "np.arange(2.0, n + 2)", "others"),
     (uniform, "after", 'layer_norm(at, x, block.norm_2, f"mlp{layer}")', "x", "others"),
     (uniform, "shifts_are_alike", 'model.pe in ("nope", "rope")', "True", "tables"),
-    (uniform, "_from_each_on", "bottom = -(-low).flip(1).cummax(1).values.flip(1)", "bottom = high", "tables"),
+    (uniform, "_from_each_on", "bottom = -largest_from(-low)", "bottom = high", "tables"),
     (runs.Runs, "times", "- shifts.start + 1", "- shifts.start", "others"),
     (Counting, "_lines", "line = found.lines[row]", "line = found.lines[0]", "others"),
     (Counting, "_lines", "case < wrong[:3]", "case > wrong[:3]", "others"),

@@ -5,6 +5,7 @@ import math
 import random
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from models import counting_decoders as models
@@ -14,17 +15,17 @@ from oracles.operations import Rounded as RoundedField
 from planted import planted
 
 from constructions.decoder import Decoder
+from constructions.decoder_arrays import DecoderArrays, NormArrays
 from constructions.inductive import beside_bos, positioned, selective, unmixed
 from verify.arithmetic.readings import reading_of
 from verify.counting.tasks import Task
-from verify.engine.balls import Arithmetic
 from verify.tasks.inductive import boxes, drift, noisy, placed
 from verify.tasks.inductive.drift import Drift
-from verify.tasks.inductive.noisy import Noisy
+from verify.tasks.inductive.noisy import Allowed, Noisy
 
 P = 8
-AT = Arithmetic(reading_of(f"p{P}").format)
-FINE = Arithmetic(reading_of("float32").format)
+AT = Allowed(reading_of(f"p{P}").format)
+FINE = Allowed(reading_of("float32").format)
 NAME = "first-heterogeneous"
 
 
@@ -45,8 +46,8 @@ def summed(terms, p=P):
 
 
 def row_of(numbers, off=None):
-    exact = Noisy.exact(torch.tensor([[[float(x) for x in numbers]]], dtype=torch.float64))
-    off = torch.tensor([[off or [0.0] * len(numbers)]], dtype=torch.float64)
+    exact = Noisy.exact(np.array([[[float(x) for x in numbers]]]))
+    off = np.array([[off or [0.0] * len(numbers)]])
     return Drift(exact, off, drift.mean_of(exact))
 
 
@@ -55,7 +56,7 @@ def moved(numbers, off, signs):
 
 
 def column(numbers):
-    return torch.tensor([[float(x)] for x in numbers], dtype=torch.float64)
+    return np.array([[float(x)] for x in numbers])
 
 
 TINY = 2.0**-100
@@ -69,17 +70,15 @@ LINEAR = (  # row, what it is off by, signs, weights, bias
 
 def linear_holds():
     for row, off, signs, weights, bias in LINEAR:
-        b = None if bias is None else torch.tensor([bias], dtype=torch.float64)
+        b = None if bias is None else np.array([bias])
         found = drift.linear(AT, row_of(row, off), column(weights), b)
         exact = sum(Fraction(x) * Fraction(w) for x, w in zip(row, weights, strict=True)) + Fraction(bias or 0)
         computed = summed(x * Fraction(w) for x, w in zip(moved(row, off, signs), weights, strict=True))
         computed = computed if bias is None else near(computed + Fraction(bias))
-        assert abs(computed - exact) <= Fraction(float(found.off))
-        assert abs(Fraction(float(found.exact.mid)) - exact) <= Fraction(float(found.exact.noise))
-    mean = drift.linear(
-        AT, row_of([3.0, 1.0]), torch.tensor([[1.0, 1.0], [-1.0, 2.0]]).double(), torch.ones(2).double()
-    )
-    assert 4.25 <= float(mean.centre) < 5.25  # of (3, 6), no more than 3 + 1/2 + 1
+        assert abs(computed - exact) <= Fraction(found.off.item())
+        assert abs(Fraction(found.exact.mid.item()) - exact) <= Fraction(found.exact.noise.item())
+    mean = drift.linear(AT, row_of([3.0, 1.0]), np.array([[1.0, 1.0], [-1.0, 2.0]]), np.ones(2))
+    assert 4.25 <= mean.centre.item() < 5.25  # of (3, 6), no more than 3 + 1/2 + 1
     huge = drift.linear(AT, row_of([1e30]), column([1e30]), None)
     assert not bool(huge.off < math.inf)
 
@@ -87,9 +86,9 @@ def linear_holds():
 def plus_holds():
     for x, y, a, b in ((1.0, 2.0**-9 * 0.99, 0.0, 0.0), (1.0, 1.0, 0.5, 0.0), (1.0, 1.0, 0.0, 0.5)):
         found = drift.plus(AT, row_of([x], [a]), row_of([y], [b]))
-        assert abs(near(Fraction(x + a) + Fraction(y + b)) - Fraction(x) - Fraction(y)) <= Fraction(float(found.off))
+        assert abs(near(Fraction(x + a) + Fraction(y + b)) - Fraction(x) - Fraction(y)) <= Fraction(found.off.item())
 
-    assert float(drift.plus(AT, row_of([1.0, 3.0]), row_of([0.0, 2.0])).centre) >= 3
+    assert float(drift.plus(AT, row_of([1.0, 3.0]), row_of([0.0, 2.0])).centre.item()) >= 3
 
 
 def streams_holds():
@@ -97,14 +96,14 @@ def streams_holds():
     model = Decoder(vocabulary=2, d=2, positions=3, pe="ape", layernorm=False)
     with torch.no_grad():
         model.W_E[1], model.W_pos[2] = torch.tensor([1.0, 0.5]), torch.tensor([2.0**-8 * 0.75, 0.25])
-    found = drift.streams(AT, model)
+    found = drift.streams(AT, DecoderArrays.of(model))
     for t, i, lane in itertools.product(range(2), range(3), range(2)):
         parts = [Fraction(W.item()) for W in (model.W_E[t, lane], model.W_pos[i, lane])]
         assert abs(near(sum(parts)) - sum(parts)) <= Fraction(float(found.off[t, i, lane]))
         assert abs(Fraction(float(found.exact.mid[t, i].mean()))) <= Fraction(float(found.centre[t, i, 0]))
-    assert not drift.streams(AT, Decoder(vocabulary=2, d=2, pe="nope")).off.any()
-    wide = drift.mean_of(Noisy(torch.tensor([[1.0, 2.0]]).double(), torch.tensor([[0.5, 0.5]]).double()))
-    assert float(wide) >= 2
+    assert not drift.streams(AT, DecoderArrays.of(Decoder(vocabulary=2, d=2, pe="nope"))).off.any()
+    wide = drift.mean_of(Noisy(np.array([[1.0, 2.0]]), np.array([[0.5, 0.5]])))
+    assert wide.item() >= 2
 
 
 def mean_holds():
@@ -113,11 +112,11 @@ def mean_holds():
     for values, off in cases:
         n = len(values)
         kinds = sorted(set(values))
-        exact = Noisy.exact(torch.tensor([[[x] for x in kinds]], dtype=torch.float64))
-        found = drift.mean(AT, Drift(exact, torch.full_like(exact.mid, off), drift.mean_of(exact)), n)
+        exact = Noisy.exact(np.array([[[x] for x in kinds]]))
+        found = drift.mean(AT, Drift(exact, np.full_like(exact.mid, off), drift.mean_of(exact)), n)
         weight = near(Fraction(1, n))
         computed = summed(weight * (Fraction(x) + Fraction(off)) for x in values)
-        assert abs(computed - sum(map(Fraction, values)) / n) <= Fraction(float(found.off)), values
+        assert abs(computed - sum(map(Fraction, values)) / n) <= Fraction(found.off.item()), values
 
 
 def gelu(x):
@@ -126,10 +125,10 @@ def gelu(x):
 
 def activated_holds():
     found = drift.activated(FINE, row_of([1.25], [0.25]), "gelu")
-    assert gelu(1.5) - gelu(1.25) <= float(found.off)
+    assert gelu(1.5) - gelu(1.25) <= found.off.item()
     found = drift.activated(AT, row_of([4.0]), "gelu")
-    assert abs(gelu(4.0) * (1 + 7 * AT.u) - gelu(4.0)) <= float(found.off)  # as far off as the contract allows
-    assert float(drift.activated(AT, row_of([1.0], [0.5]), "relu").off) >= 0.5
+    assert abs(gelu(4.0) * (1 + 7 * AT.u) - gelu(4.0)) <= found.off.item()  # as far off as the contract allows
+    assert float(drift.activated(AT, row_of([1.0], [0.5]), "relu").off.item()) >= 0.5
 
 
 def normed(row, eps, passes, p):
@@ -162,8 +161,8 @@ NORMED = (  # row, off, signs
 
 def normalised_holds():
     for (row, off, signs), passes, eps, p in itertools.product(NORMED, (1, 2), (1e-5, 2.0**20), (8, 16, 24)):
-        layer = torch.nn.LayerNorm(len(row), eps=eps, dtype=torch.float64)
-        found = drift.normalised(Arithmetic(reading_of(f"p{p}").format), row_of(row, off), layer)
+        layer = NormArrays(np.ones(len(row)), np.zeros(len(row)), eps)
+        found = drift.normalised(Allowed(reading_of(f"p{p}").format), row_of(row, off), layer)
         mean = sum(map(Fraction, row)) / len(row)
         s = math.sqrt(float(sum((Fraction(x) - mean) ** 2 for x in row) / len(row)) + eps)
         computed = normed(moved(row, off, signs), eps, passes, p)
@@ -182,10 +181,10 @@ def test_each_bound_holds_its_adversary(check):
 
 
 FAULTS = (
-    ("linear", "x.off @ W.abs() * (1 + gamma(d + 8)) +", "", linear_holds),
+    ("linear", "x.off @ np.abs(W) * (1 + gamma(d + 8)) +", "", linear_holds),
     ("linear", "(at.sums(k) + at.u) * terms", "at.u * terms", linear_holds),
     ("linear", "+ at.lost_in_sums(k)", "", linear_holds),
-    ("linear", "(terms + bias.mid.abs()) * ENLARGE, d + 2", "terms, d + 2", linear_holds),
+    ("linear", "(terms + np.abs(bias.mid)) * ENLARGE, d + 2", "terms, d + 2", linear_holds),
     ("linear", "at.checked(2 * terms, off * ENLARGE)", "off", linear_holds),
     ("plus", "x.off + y.off", "y.off", plus_holds),
     ("plus", "x.off + y.off", "x.off", plus_holds),
@@ -205,7 +204,7 @@ FAULTS = (
     ("activated", "off = x.off", "off = 0 * x.off", activated_holds),
     ("centred", "of_c = (off + of_mean)", "of_c = (off + 0 * of_mean)", normalised_holds),
     ("centred", "of_c = (off + of_mean)", "of_c = (0 * off + of_mean)", normalised_holds),
-    ("centred", "low.square() + (x.centre + of_mean).square()", "low.square()", normalised_holds),
+    ("centred", "np.square(low) + np.square(x.centre + of_mean)", "np.square(low)", normalised_holds),
     ("centred", "(1 + of_s) / (1 - moved) - 1", "of_s", normalised_holds),
     ("centred", "is_some = moved <= 0.25", "is_some = moved <= 9", normalised_holds),
     ("normalised", "quotient * c.of_s +", "", normalised_holds),
@@ -253,8 +252,8 @@ def drifts(seeds):
         rng = random.Random(seed)
         model, K, n = decoder(seed)
         p, smallest, dtype = rng.choice([(11, -14, "float16"), (24, -126, "float32")])
-        model, at = model.to(getattr(torch, dtype)), Arithmetic(reading_of(dtype).format)
-        exact = drift.stored(model, at)
+        model, at = model.to(getattr(torch, dtype)), Allowed(reading_of(dtype).format)
+        exact = drift.stored(DecoderArrays.of(model), at)
         if exact is None:
             continue
         bound = drift.most(at, exact, n + int(model.has_bos)) / 2
@@ -275,16 +274,17 @@ def test_whole_decoders_drift_no_further(seeds):
 
 def test_where_nothing_is_known():
     """A stored number that may be flushed, a query that may overflow, and LayerNorms that may divide by nothing."""
-    at, model = Arithmetic(reading_of("float32").format), unmixed(K=2, N=3)
-    assert drift.stored(model, at) is not None and drift.most(at, model, 3) < math.inf
+    at, model = Allowed(reading_of("float32").format), unmixed(K=2, N=3)
+    assert drift.stored(DecoderArrays.of(model), at) and drift.most(at, DecoderArrays.of(model), 3) < math.inf
     with torch.no_grad():
         model.blocks[0].attention.W_K[0, 0] = 1e38
-    assert not drift.most(at, drift.stored(model, at), 3) < math.inf
+    assert not drift.most(at, drift.stored(DecoderArrays.of(model), at), 3) < math.inf
     with torch.no_grad():
         model.W_U[0, 0] = 1e-40
-    assert drift.stored(model, at) is None and drift.by_length(model, reading_of("float32")) is None
-    assert drift.stored(unmixed(K=2, N=3), Arithmetic(reading_of("tf32").format)) is None
-    off = drift.normalised(at, row_of([1.0, 1.0], [0.5, 0.5]), torch.nn.LayerNorm(2, dtype=torch.float64)).off
+    changed = DecoderArrays.of(model)
+    assert drift.stored(changed, at) is None and drift.by_length(changed, reading_of("float32")) is None
+    assert drift.stored(DecoderArrays.of(unmixed(K=2, N=3)), Allowed(reading_of("tf32").format)) is None
+    off = drift.normalised(at, row_of([1.0, 1.0], [0.5, 0.5]), NormArrays(np.ones(2), np.zeros(2), 1e-5)).off
     assert not bool((off < math.inf).any())
 
 
@@ -308,7 +308,7 @@ def faint(model):
 
 
 def proved(proof, model, task, n, dtype):
-    return proof.decide(model, task, n, reading_of(dtype), 10.0).length
+    return proof.decide(DecoderArrays.of(model), task, n, reading_of(dtype), 10.0).length
 
 
 def overflows():
@@ -317,7 +317,7 @@ def overflows():
     many = Task.of("selective", types=6, max_count=4)
     return (
         ("boxes", boxes, loud(selective(K=6, C=4, dtype=torch.float32), 127), many, 4, "float32",
-         (noisy, "loudest", "2 * weight.clamp(min=1) * (reach + 1)", "0 * (reach + 1)")),
+         (noisy, "loudest", "2 * np.maximum(weight, 1) * (reach + 1)", "0 * (reach + 1)")),
         ("placed", placed, loud(positioned(K=2, C=2, positions=4), 127), counted, 4, "p50",
          (drift, "normalised", "at.checked(most, found * ENLARGE)", "found * ENLARGE")),
     )  # fmt: skip
@@ -337,10 +337,10 @@ def test_what_overflows_at_the_end_is_not_proved(case):
 
 def test_logits_that_overflow_are_not_bounded_before_their_division():
     """They do after it, by a number that is less than 1."""
-    model, at = faint(unmixed(K=3, N=4)), Arithmetic(reading_of("p50").format)
+    model, at = faint(unmixed(K=3, N=4)), Allowed(reading_of("p50").format)
     with torch.no_grad():
         said = model.float()(torch.tensor(list(Task.of(NAME, types=3, distinct_start=True).strings(4))))
     assert not bool(said.isfinite().all())
-    assert not drift.undivided(at, model.double(), 4)[0] < math.inf
-    with planted(drift, "undivided", "or not bool(logits.off.isfinite().all())", ""):
-        assert drift.undivided(at, model, 4)[0] < math.inf
+    assert not drift.undivided(at, DecoderArrays.of(model.double()), 4)[0] < math.inf
+    with planted(drift, "undivided", "or not bool(np.isfinite(logits.off).all())", ""):
+        assert drift.undivided(at, DecoderArrays.of(model), 4)[0] < math.inf

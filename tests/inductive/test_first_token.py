@@ -12,6 +12,7 @@ from oracles import decoder as oracle
 from oracles.inductive import right
 from planted import planted
 
+from constructions.decoder_arrays import DecoderArrays
 from constructions.errors import BadInput
 from constructions.inductive import alike, ape, as_bytes, beside_bos, spe, unmixed, with_layernorm
 from verify.arithmetic.readings import reading_of
@@ -96,7 +97,7 @@ FAULTS = [
 
 def cells_miss(task, model, n):
     """Whether cells prove what some string refutes."""
-    found = cells.decide(model, task, n, cells.Real())
+    found = cells.decide(DecoderArrays.of(model), task, n, cells.Real())
     return found.reason is None and min(truth(task, model, n).values()) <= 0
 
 

@@ -11,7 +11,8 @@ from oracles.inductive import right
 
 from constructions.errors import BadInput
 from constructions.inductive import ape, positioned, selective, sine, spe, started, unmarked, with_layernorm
-from constructions.inductive.curved import STEEP, curved, steep_for
+from constructions.inductive.curved import STEEP, steep_for
+from constructions.inductive.modules import curved
 from verify.arithmetic.readings import Real, reading_of
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict

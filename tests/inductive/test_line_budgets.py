@@ -14,7 +14,7 @@ from verify.arithmetic.readings import Real, Rounded
 from verify.counting.tasks import Task
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, certify
-from verify.tasks.inductive import runs
+from verify.tasks.inductive import engine_runs
 from verify.tasks.inductive.task import Counting
 
 
@@ -55,7 +55,7 @@ def holds(cut, whole):
     ],
 )
 def test_time_that_is_up_at_any_look_says_nothing_wrong(share, known, numbers, monkeypatch):
-    monkeypatch.setattr(runs, "at_once", lambda graph: 2)  # rows of one piece of the work
+    monkeypatch.setattr(engine_runs, "at_once", lambda graph: 2)  # rows of one piece of the work
     asked = problem(share)
     whole = certify(asked, Real(), Effort(endless()))
     assert whole.verdict.value == known

@@ -11,6 +11,7 @@ from oracles.inductive import right
 from safetensors.torch import save
 
 from constructions.decoder import Decoder, initialised
+from constructions.decoder_arrays import DecoderArrays
 from constructions.errors import BadInput
 from constructions.inductive import as_bytes, load, selective, started, succession
 from verify.arithmetic.readings import Real, reading_of
@@ -19,7 +20,7 @@ from verify.engine.balls import Arithmetic
 from verify.engine.rules.linear import kept_norms
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify, exhaustive, sampled
-from verify.tasks.inductive import cells, uniform
+from verify.tasks.inductive import cells, engine_runs, noisy, uniform
 from verify.tasks.inductive.runs import Runs
 from verify.tasks.inductive.task import Counting
 
@@ -145,7 +146,7 @@ def test_random_decoders_of_two_layers(pe, positions):
             Decoder(vocabulary=1, d=8, n_heads=2, n_layers=2, classes=3, positions=positions, pe=pe, bos=bos,
                     layernorm=layernorm), seed=1, std=0.5).eval()  # fmt: skip
         problem = Counting(model, task, None if pe != "nope" else positions - 1)
-        for found in problem.runs.bounds(Real()):
+        for found in engine_runs.bounds(problem.runs, Real()):
             for row, line in enumerate(found.lines):
                 logits = model(torch.tensor([line.tokens]), shift=found.shifts.start)[0]
                 for i, due in enumerate(task.answers(line.tokens)):
@@ -164,10 +165,10 @@ def test_prefix_sums_agree_with_the_engine():
                     None if pe == "nope" else 6)  # fmt: skip
         (shared,) = uniform.bounds(runs, Real())
         assert shared.shifts == runs.shifts
-        for b in runs.bounds(Real()):
+        for b in engine_runs.bounds(runs, Real()):
             n = max(len(line.tokens) for line in b.lines)
             exists = torch.arange(n) < torch.tensor([[len(line.tokens)] for line in b.lines])
-            alone = uniform.of_lines(Arithmetic(), runs, b.lines, b.shifts.start)
+            alone = uniform.of_lines(noisy.Allowed(), runs, b.lines, b.shifts.start)
             assert not torch.isfinite(b.low[:, n:]).any()
             for low, high in (alone, (shared.low[:, :n], shared.high[:, :n])):
                 assert bool(((low <= b.high[:, :n] + 1e-12) & (b.low[:, :n] <= high + 1e-12))[exists].all())
@@ -225,7 +226,7 @@ def test_a_neuron_that_is_on_too_early_is_found():
     model = selective(K=2, C=3, layernorm=False)
     with torch.no_grad():
         model.W_E[:, 3:5] *= 0.2  # a gate closes by 0.2, and a share is up to 0.25
-    assert cells.decide(model, task, None, Real()).reason is not None
+    assert cells.decide(DecoderArrays.of(model), task, None, Real()).reason is not None
     assert not wrong_strings(model, task, 4)
     string = (0,) * 30 + (1,)
     assert model(torch.tensor([string]))[0, -1].argmax() != 1

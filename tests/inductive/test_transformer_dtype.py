@@ -8,6 +8,7 @@ from command import as_json
 from models.selection import every
 from oracles.inductive import right
 
+from constructions.decoder_arrays import DecoderArrays
 from constructions.inductive import beside_bos, positioned, selective, started, unmarked, unmixed
 from verify.arithmetic.readings import reading_of
 from verify.counting.tasks import Task
@@ -82,7 +83,7 @@ def test_all_strings_up_to_a_length(name, layernorm):
     for seed in (0, 1, 4):
         model = selective(K=2, C=3, m=task.m, layernorm=layernorm, dtype=torch.float32)
         model = mutated(model, seed, 0.02)
-        found = boxes.decide(model, task, 64, reading_of("float32"))
+        found = boxes.decide(DecoderArrays.of(model), task, 64, reading_of("float32"))
         assert found.length == 64 or seed
         for n in range(1, 8):
             strings = torch.tensor(list(itertools.product(range(2), repeat=n)))
@@ -105,7 +106,7 @@ def test_every_embedding_up_to_document_c_s_length(pe):
 def test_shares_in_float16_stay_above_subnormal_numbers():
     """Loud without LayerNorm, as far as lines stay in range: K = C = 10 is proved beyond C's training length."""
     model = selective(K=10, C=10, layernorm=False, dtype=torch.float16)
-    assert boxes.decide(model, Task.of("selective"), 64, reading_of("float16"), 5.0).length == 64
+    assert boxes.decide(DecoderArrays.of(model), Task.of("selective"), 64, reading_of("float16"), 5.0).length == 64
     for M in (20, 100):
         loud = started(task="shifted", M=M, layernorm=False, dtype=torch.float16)
         said = loud(torch.tensor([(M, M + 1), (M // 2, M + 1)]))
@@ -118,7 +119,7 @@ def test_a_gate_that_closes_too_little_is_not_proved_beyond_its_length():
     model = selective(K=2, C=3, layernorm=False, dtype=torch.float32)
     with torch.no_grad():
         model.W_E[:, 3:5] *= 0.2  # closes by 0.2, and 11 of 13 shares are 0.2115
-    found = boxes.decide(model, task, 64, reading_of("float32"))
+    found = boxes.decide(DecoderArrays.of(model), task, 64, reading_of("float32"))
     assert found.length == 11 and model(torch.tensor([(0,) * 11 + (1,)]))[0, -1].argmax() != 1
 
 
@@ -152,13 +153,16 @@ def test_what_ended_a_search_is_said(search):
     """More steps prove more where the budget ended it, and no more where the bounds did; tf32 rounds what is stored."""
     proof, model, task, dtype, longest = search
     assert proof.applies(model, task)
-    cut = proof.decide(model, task, longest, reading_of("float64"), Budget.counting(1))
+    cut = proof.decide(DecoderArrays.of(model), task, longest, reading_of("float64"), Budget.counting(1))
     assert cut.ended_by == boxes.CUT
-    assert proof.decide(model, task, longest, reading_of("float64"), 30.0).length > cut.length
-    ends = [proof.decide(model, task, longest, reading_of(dtype), Budget.counting(n)) for n in (10_000, 20_000)]
+    assert proof.decide(DecoderArrays.of(model), task, longest, reading_of("float64"), 30.0).length > cut.length
+    ends = [
+        proof.decide(DecoderArrays.of(model), task, longest, reading_of(dtype), Budget.counting(n))
+        for n in (10_000, 20_000)
+    ]
     assert ends[0] == ends[1] and ends[0].ended_by == boxes.EXCEEDED
     if proof in (placed, first_token):
-        assert proof.decide(model, task, longest, reading_of("tf32"), 30.0).ended_by == boxes.REREAD
+        assert proof.decide(DecoderArrays.of(model), task, longest, reading_of("tf32"), 30.0).ended_by == boxes.REREAD
 
 
 def test_the_reason_names_what_ended_the_search():

@@ -7,6 +7,7 @@ from oracles import decoder as oracle
 from oracles.inductive import right
 
 from constructions.decoder import Decoder
+from constructions.decoder_arrays import DecoderArrays
 from constructions.inductive import positioned, selective, started, succession, unmarked
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
@@ -57,5 +58,5 @@ def test_what_float64_loses_is_not_proved_away(name, tiny, huge):
     due = right(task.name, tokens, M=task.M, m=task.m, C=task.C)
     exact = oracle.margins(oracle.slow(oracle.stored(model), tokens, 0), due)
     assert max(exact) < -1 and model(torch.tensor([tokens]))[0].argmax(-1).tolist() == list(due)
-    assert uniform.is_faint(model) == (tiny < 2.0**-500)
+    assert uniform.is_faint(DecoderArrays.of(model)) == (tiny < 2.0**-500)
     assert certify(Counting(model, task)).verdict is not Verdict.PROVED

@@ -14,6 +14,7 @@ from oracles.inductive import right
 from oracles.operations import Rounded
 from planted import planted
 
+from constructions.decoder_arrays import DecoderArrays
 from constructions.errors import BadInput
 from constructions.inductive import unmarked, with_layernorm
 from verify.arithmetic.readings import Real, reading_of
@@ -112,9 +113,9 @@ def truth(task, model, n):
 def decide(seed, style=None, draw=decoder):
     """What is proved of a decoder against all its strings: "proved", "wrong", "open", or "unfit" for the argument."""
     task, model, n = draw(seed, style=style)
-    if not marked.applies(model, task):
+    if not marked.applies(DecoderArrays.of(model), task):
         return "unfit"
-    found = marked.decide(model, task, n, Real(), 30.0)
+    found = marked.decide(DecoderArrays.of(model), task, n, Real(), 30.0)
     wrong, least, scaled = truth(task, model, n)
     assert found.length < wrong, f"WRONG PROVED: {seed}"
     if found.length == n:
@@ -129,9 +130,9 @@ def decide_rounded(seed):
     """A proof in a dtype against evaluations in random orders, fused or not, flushed or not."""
     name = list(BITS)[seed % 3]
     task, model, n = decoder(seed, largest=4, style=("built", "nudged", "changed")[seed // 3 % 3])
-    if not marked.applies(model, task):
+    if not marked.applies(DecoderArrays.of(model), task):
         return "unfit"
-    found = marked.decide(model, task, n, reading_of(name), 30.0)
+    found = marked.decide(DecoderArrays.of(model), task, n, reading_of(name), 30.0)
     rng, m = random.Random(seed), oracle.stored(model)
     for _ in range(3 if found.length else 0):
         string = rng.choice(domain(task, rng.randint(1, found.length)))
@@ -171,7 +172,7 @@ FAULTS = (  # where, what it says, what it says wrongly there, the decoders that
     (boxes, "means", "1 / (hi + 1) * (1 - 2.0**-52)", "1 / (lo + 1)", "built"),
     (boxes, "means", "tokens.first[s]", "tokens.values[s]", "flag"),
     (boxes, "others_hull", "torch.where(is_own, torch.inf, low).amin(1)", "low.amax(0)", None),
-    (marked, "applies", "or not uniform.has_zero_scores(block_of(model, 1))", "", "scores"),
+    (marked, "applies", "or not uniform.has_zero_scores(model.blocks[1])", "", "scores"),
     (marked, "_has_shares", "task.has_distinct_start and ", "", "built"),
     (marked, "decide", "if not least > 0:", "if False:", None),
     (marked, "by_shares", "(1 / n, 1 - 1 / n)", "(1 / n, 1 / n)", None),

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from constructions.errors import BadInput
-from verify.arithmetic.contract import TRACED as ASSUMPTIONS
 from verify.engine.complex_numbers import as_pairs
 from verify.engine.complex_numbers import stored as as_stored
 from verify.engine.decompositions import DECOMPOSITIONS

@@ -18,13 +18,14 @@ from torch import Tensor, nn
 from constructions.decoder import Decoder
 from constructions.errors import BadInput
 from constructions.threads import one_thread
+from verify.arithmetic.contract import TRACED
 from verify.arithmetic.formats import format_of
 from verify.arithmetic.margins import margins
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.slack import LARGEST_NU, gamma
 from verify.engine import few_bits
 from verify.engine.balls import Arithmetic, Ball
-from verify.engine.capture import ASSUMPTIONS, Graph, capture, longest_sum
+from verify.engine.capture import Graph, capture, longest_sum
 from verify.engine.guard import Disagreement, Guard
 from verify.engine.one_layer.layer import NotOneLayer
 from verify.engine.run import enclose
@@ -127,10 +128,10 @@ class ModuleProblem:
             return ("the module runs as torch runs it here, one input at a time",)
         assert self.graphs  # a module that cannot be judged is refused before the clock starts
         if isinstance(reading, Rounded) and reading.once:
-            return (*ASSUMPTIONS, *ONCE)
+            return (*TRACED, *ONCE)
         if isinstance(reading, Real):
-            return ASSUMPTIONS
-        return (*ASSUMPTIONS, *(KEPT if few_bits.is_covered(reading.format, reading.accumulate) else CONTRACT))
+            return TRACED
+        return (*TRACED, *(KEPT if few_bits.is_covered(reading.format, reading.accumulate) else CONTRACT))
 
     @cached_property
     def has_several(self) -> bool:

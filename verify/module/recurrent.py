@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from constructions.errors import BadInput
+from verify.arithmetic.contract import TRACED
 from verify.arithmetic.formats import format_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real
 from verify.engine.balls import Arithmetic
-from verify.engine.capture import ASSUMPTIONS
 from verify.frame.arguments import check_whole_number
 from verify.frame.certificate import Certificate
 from verify.frame.decide import BUG, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, no_reading
@@ -113,7 +113,7 @@ class RecurrentProblem:
         if not isinstance(reading, Real):
             raise no_reading(reading, "a recurrent cell", "real, or --method exhaustive")
         assert self.graph  # a cell that cannot be judged is refused before the clock starts
-        return (*ASSUMPTIONS, *self.assumed, RIGHT)
+        return (*TRACED, *self.assumed, RIGHT)
 
     def facts(self) -> dict[str, object]:
         graph = self.graph.graph

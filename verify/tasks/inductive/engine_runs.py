@@ -79,9 +79,7 @@ def _at(runs: Runs, enclosed: EnclosedGraph, shifts: list[int], name: str, until
     return [MarginBounds(*part, name) for part in parts]
 
 
-def of_strings(
-    runs: Runs, strings: list[tuple[int, ...]], shift: int, reading: Real | Rounded
-) -> tuple[Array, Array]:
+def of_strings(runs: Runs, strings: list[tuple[int, ...]], shift: int, reading: Real | Rounded) -> tuple[Array, Array]:
     """Bounds on the margins of strings of one length at one shift."""
     graph = capture(module_of(runs.model), len(strings[0]), is_real=isinstance(reading, Real))
     lines = [Line(None, string) for string in strings]
@@ -102,15 +100,16 @@ def _run(
 ) -> tuple[Array, Array]:
     """Bounds on the margins of the lines of each shift, one after the other."""
     graph, at, stored = enclosed
-    tokens, answers = map(torch.from_numpy, padded(runs.task, (line.tokens for part in lines for line in part), graph.length))
+    tokens, answers = map(
+        torch.from_numpy, padded(runs.task, (line.tokens for part in lines for line in part), graph.length)
+    )
     moved = torch.tensor([shift for shift, part in zip(shifts, lines, strict=True) for _ in part])
     tables = [name for name, target in graph.names.items() if target.endswith(TABLES)] if any(shifts) else []
 
     def one(row: Tensor, right: Tensor, *parts: Tensor) -> tuple[Tensor, Tensor]:
         of = {name: (parts[2 * i], parts[2 * i + 1]) for i, name in enumerate(tables)}
         here = {
-            name: type(stored[name])(mid, None if stored[name].rad is None else rad)
-            for name, (mid, rad) in of.items()
+            name: type(stored[name])(mid, None if stored[name].rad is None else rad) for name, (mid, rad) in of.items()
         }
         output = evaluate(graph, stored | here, row, at)
         logits = type(output)(output.mid[0], output.radius[0])
@@ -124,9 +123,7 @@ def _run(
         for rows in torch.split(torch.arange(len(tokens)), at_once(graph)):
             if found:
                 until.check()
-            parts = [
-                shifted(part, moved[rows]) for name in tables for part in (stored[name].mid, stored[name].radius)
-            ]
+            parts = [shifted(part, moved[rows]) for name in tables for part in (stored[name].mid, stored[name].radius)]
             found.append(many(tokens[rows], answers[rows], *parts))
     low, high = (torch.cat(column).numpy() for column in zip(*found, strict=True))
     return low, high

@@ -22,7 +22,9 @@ def applies(model: DecoderArrays, task: Task) -> bool:
     return task.name in FIRST and cells.unfit(model) is None
 
 
-def decide(model: DecoderArrays, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget) -> Found:
+def decide(
+    model: DecoderArrays, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget
+) -> Found:
     """The longest length up to which every string is found right, by halving, within some seconds."""
     found = Found(0, math.inf, math.inf)
     if isinstance(reading, Real):

@@ -46,7 +46,9 @@ def _attention(model: DecoderArrays) -> AttentionArrays:
     return model.blocks[0].attention
 
 
-def decide(model: DecoderArrays, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget) -> Found:
+def decide(
+    model: DecoderArrays, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget
+) -> Found:
     """The longest length up to which every string of the task is proved right, within some seconds."""
     at = Allowed.of(reading)
     deadline = Budget.of(budget).deadline()
@@ -154,7 +156,10 @@ def by_positions(at: Allowed, model: DecoderArrays, n: int, deadline: Deadline) 
         here = x.each(lambda a: a[:, first : first + n])  # noqa: B023
         any_type = boxes.hull(here.each(lambda a: a.swapaxes(0, 1)))
         mixed = sharp.mixed_near(at, model, any_type)
-        rows, mixed = here.each(lambda a: a[:, 1:]), mixed.each(lambda a: np.broadcast_to(a[None, 1:], (len(x.mid), *a[1:].shape)))
+        rows, mixed = (
+            here.each(lambda a: a[:, 1:]),
+            mixed.each(lambda a: np.broadcast_to(a[None, 1:], (len(x.mid), *a[1:].shape))),
+        )
         part = _enclosed(at, model, uniform.after(at, model, rows, mixed, 0))
         if part is None:
             return None

@@ -22,7 +22,7 @@ from verify.arithmetic.operations import ULPS, Operations
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import INFLATION, LEAST, LOST, OF_FEW, OF_MANY, U, Array, gamma
+from verify.arithmetic.slack import INFLATION, LEAST, LOST, OF_FEW, OF_MANY, Array, U, gamma
 
 GRID = range(-8, 5)  # 2^-a, of which numbers may be multiples
 LARGEST = np.finfo(np.float64).max
@@ -56,9 +56,10 @@ class Allowed(Operations):
             rad = np.abs(x) * self.stored.u * (1 + 2.0**-10) + self.stored.tiny
             return Noisy(x, np.where((np.abs(x) > self.stored.largest) & np.isfinite(x), np.nan, rad))
         near = rounded(x, self.stored)
-        is_flushed = np.abs(near) < self.stored.tiny  # a number beyond the largest becomes infinite, which no mask means
+        is_flushed = np.abs(near) < self.stored.tiny
         rad = np.where(is_flushed, np.abs(near), 0.0)
-        return Noisy(near, np.where(np.isinf(near) & np.isfinite(x), np.nan, rad))
+        beyond = np.isinf(near) & np.isfinite(x)  # which becomes infinite, and no mask means that
+        return Noisy(near, np.where(beyond, np.nan, rad))
 
 
 @dataclass(frozen=True)
@@ -369,7 +370,7 @@ def activate(at: Allowed, x: Noisy, activation: str) -> Noisy:
 
 
 def gelu(at: Allowed, x: Array, activation: str) -> tuple[Array, Array, Array]:
-    """GELU of numbers, what it may be off by, and the other form's slope, up to 2^-40: by the engine's rule in torch."""
+    """GELU of numbers, what it may be off by, and its slope, up to 2^-40: by the engine's rule, in torch."""
     import torch
 
     from verify.engine.balls import Arithmetic, Ball

@@ -18,7 +18,7 @@ from numpy.polynomial.chebyshev import chebvander
 from constructions.decoder_arrays import DecoderArrays
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import LEAST, U, Array, gamma
+from verify.arithmetic.slack import LEAST, Array, U, gamma
 from verify.counting.tasks import Task
 from verify.frame.clock import Budget
 from verify.tasks.inductive import boxes, drift, uniform
@@ -35,7 +35,9 @@ def applies(model: DecoderArrays, task: Task) -> bool:
     return task.C is not None and not model.has_bos and uniform.applies(model) and model.pe in ("ape", "spe", "sine")
 
 
-def decide(model: DecoderArrays, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget) -> Found:
+def decide(
+    model: DecoderArrays, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget
+) -> Found:
     """The longest length up to which every string of the task is proved right at every shift, within some seconds."""
     found, deadline = Found(0, math.inf, math.inf), Budget.of(budget).deadline()
     known = drift.by_length(model, reading)

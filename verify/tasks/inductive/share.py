@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from verify.arithmetic.slack import Array
 from verify.counting.tasks import Line
 
 

@@ -18,7 +18,7 @@ from constructions.decoder_arrays import AttentionArrays, DecoderArrays
 from verify.arithmetic.operations import ULPS
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.rounding import rounded
-from verify.arithmetic.slack import ENLARGE_LONG, LEAST, LOST, OF_MANY, U, Array, gamma
+from verify.arithmetic.slack import ENLARGE_LONG, LEAST, LOST, OF_MANY, Array, U, gamma
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.tasks.inductive import uniform
 from verify.tasks.inductive.noisy import Allowed, Noisy, layer_norm, plus, product, underflow
@@ -111,7 +111,9 @@ def brought(at: Allowed, model: DecoderArrays, x: Noisy) -> Noisy:
     if at.stored is not None:
         holds = rounded(own.mid, at.stored) == own.mid
         error = error + np.where(holds, 0.0, 4 * at.u * own.size) + 4 * n * at.tiny
-    return _column_by_column(own.mid, at.checked(2 * np.broadcast_to(largest, error.shape), error * ENLARGE + 8 * U * own.size))
+    return _column_by_column(
+        own.mid, at.checked(2 * np.broadcast_to(largest, error.shape), error * ENLARGE + 8 * U * own.size)
+    )
 
 
 def _column_by_column(mid: Array, error: Array) -> Noisy:

@@ -13,7 +13,7 @@ import numpy as np
 
 from constructions.decoder_arrays import MADE_BY, DecoderArrays, has_bos
 from constructions.errors import BadInput
-from constructions.model_arrays import ModelArrays, module_of, name_of
+from constructions.model_arrays import ModelArrays, module_of
 from verify.arithmetic.contract import TRACED
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded

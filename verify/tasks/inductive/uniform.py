@@ -15,7 +15,7 @@ import numpy as np
 from constructions.decoder_arrays import AttentionArrays, BlockArrays, DecoderArrays
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import LEAST, U, Array, gamma
+from verify.arithmetic.slack import LEAST, Array, U, gamma
 from verify.counting.tasks import Line
 from verify.tasks.inductive.noisy import (
     Allowed,
