@@ -118,7 +118,7 @@ class ModelArrays:
         with torch.no_grad():
             for path, parameter in made.named_parameters():
                 parameter.copy_(torch.from_numpy(self.weights[path]))
-        return made
+        return made.eval()
 
 
 def module_of(model: M | ModelArrays) -> M:

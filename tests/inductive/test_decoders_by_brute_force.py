@@ -391,7 +391,7 @@ FAULTS = (  # where, what it says, what it says wrongly there, the seeds that sh
      "any(not bool(W.any()) for", "queries"),
     (uniform, "applies", "len(model.blocks) == 1", "len(model.blocks) <= 2", "lines"),
     (uniform, "with_bos", "len(model.W_E) - 1", "0", "others"),
-    (uniform, "embedded", "model.table[shift : shift + n]", "model.table[:n]", "tables"),
+    (uniform, "embedded", "np.asarray(shift)[..., None] +", "0 * np.asarray(shift)[..., None] +", "tables"),
     (uniform, "means", "np.arange(1.0, n + 1)", "np.arange(2.0, n + 2)", "others"),
     (uniform, "after", 'layer_norm(at, x, block.norm_2, f"mlp{layer}")', "x", "others"),
     (uniform, "shifts_are_alike", 'model.pe in ("nope", "rope")', "True", "tables"),

@@ -135,11 +135,11 @@ def in_dtype(seed, dtype="float32"):
     """What is proved in a dtype of a decoder, and whether its run on every string is right with that margin."""
     task, model, n = decoder(seed)
     model, reading = model.to(getattr(torch, dtype)), reading_of(dtype)
-    proof = next((proof for proof in (boxes, first_token) if proof.applies(model, task)), None)
+    proof = next((proof for proof in (boxes, first_token) if proof.applies(DecoderArrays.of(model), task)), None)
     if proof is None:
         return None
     room = n if model.pe == "nope" else min(n, model.positions - model.has_bos)
-    found = proof.decide(model, task, room, reading, 30.0)
+    found = proof.decide(DecoderArrays.of(model), task, room, reading, 30.0)
     for length in range(1, found.length + 1):
         strings = torch.tensor(list(task.strings(length)))
         for shift in range(1 if model.pe == "nope" else model.positions - model.has_bos - length + 1):
@@ -164,8 +164,8 @@ def test_at_document_c_s_lengths_in_a_dtype():
         ("first_token", unmixed(K=10, N=128), Task.of(NAME, distinct_start=True), 128, "float64"),
     ):
         proof = {"boxes": boxes, "first_token": first_token}[name]
-        found = proof.decide(model, task, longest, reading_of(kind), 30.0)
-        assert proof.applies(model, task) and found.length == longest and found.margin > 0
+        found = proof.decide(DecoderArrays.of(model), task, longest, reading_of(kind), 30.0)
+        assert proof.applies(DecoderArrays.of(model), task) and found.length == longest and found.margin > 0
 
 
 def near_in_dtype():
@@ -183,11 +183,14 @@ def near_in_dtype():
 
 def test_near_misses_are_not_proved_in_a_dtype():
     for proof, task, model, n in near_in_dtype():
-        assert proof.applies(model, task) and proof.decide(model, task, n, reading_of("float32"), 30.0).length < n
+        assert (
+            proof.applies(DecoderArrays.of(model), task)
+            and proof.decide(DecoderArrays.of(model), task, n, reading_of("float32"), 30.0).length < n
+        )
 
 
 DTYPE_FAULTS = [
-    (boxes, "rows", "torch.full_like(t, -1)", "t"),
+    (boxes, "rows", "np.full_like(t, -1)", "t"),
     (boxes, "rows", "int(hi == 1)", "int(hi <= 4)"),
     (first_token, "least_margin", "- off", ""),
 ]
@@ -196,7 +199,7 @@ DTYPE_FAULTS = [
 @pytest.mark.parametrize("fault", DTYPE_FAULTS, ids=lambda fault: fault[3] or "no drift")
 def test_planted_faults_in_a_dtype_are_caught(fault):
     with planted(*fault):
-        found = [proof.decide(model, task, n, reading_of("float32"), 30.0).length == n
+        found = [proof.decide(DecoderArrays.of(model), task, n, reading_of("float32"), 30.0).length == n
                  for proof, task, model, n in near_in_dtype()]  # fmt: skip
         assert any(found)
 

@@ -116,19 +116,19 @@ def test_every_string(seeds):
 
 
 FAULTS = (  # where, what it says, what it says wrongly there, the decoders that show it
-    (placed, "parts", "left.amax((0, 1))", "0 * left.amax((0, 1))", "quiet"),
+    (placed, "parts", "left.max((0, 1))", "0 * left.max((0, 1))", "quiet"),
     (placed, "window", "own, mean = table[n - 1 :]", "own, mean = 0 * table[n - 1 :]", "fitted"),
     (
         placed,
         "window",
-        "places.unfold(0, n, 1).mean(-1)\n    size",
-        "places.unfold(0, n, 1).amax(-1)\n    size",
+        "places, n, 0).mean(-1)\n    size",
+        "places, n, 0).max(-1)\n    size",
         "built",
     ),
     (placed, "window", "enumerate(G[1:], 1)", "enumerate(G[2:], 2)", "fitted"),
     (placed, "rows", "more * others.own + rest", "rest", "nudged"),
     (placed, "rows", "min(task.C or 1, n)", "1", "changed"),
-    (placed, "window", "left.amax(0)", "0 * left.amax(0)", "table"),
+    (placed, "window", "left.max(0)", "0 * left.max(0)", "table"),
     (placed, "decide", "if not least > 0:", "if False:", "changed"),
 )
 

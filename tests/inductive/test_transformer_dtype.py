@@ -12,11 +12,11 @@ from constructions.decoder_arrays import DecoderArrays
 from constructions.inductive import beside_bos, positioned, selective, started, unmarked, unmixed
 from verify.arithmetic.readings import reading_of
 from verify.counting.tasks import Task
-from verify.engine.balls import Arithmetic
 from verify.frame.certificate import Verdict
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, certify
 from verify.tasks.inductive import boxes, first_token, marked, placed, uniform
+from verify.tasks.inductive.noisy import Allowed
 from verify.tasks.inductive.runs import Runs
 from verify.tasks.inductive.task import Counting
 
@@ -56,13 +56,13 @@ def in_order(model, tokens, order):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_bounds_hold_what_torch_computes_in_any_order_of_lanes(dtype, layernorm, device):
     """Mutated models too; the margins in the dtype lie between the bounds, and both ends are numbers."""
-    M, at = 6, Arithmetic(reading_of(dtype).format)
+    M, at = 6, Allowed(reading_of(dtype).format)
     task = Task.of("shifted", vocabulary=M)
     for seed in range(4):
         model = started(task="shifted", M=M, layernorm=layernorm, dtype=getattr(torch, dtype))
         model = mutated(model, seed, 0.02)
         lines = list(task.lines(None))
-        low, high = uniform.of_lines(at, Runs(model, task, None, None), lines, 0)
+        low, high = map(torch.from_numpy, uniform.of_lines(at, Runs(model, task, None, None), lines, 0))
         model.to(device)
         for row, line in enumerate(lines):
             said = in_order(model, torch.tensor([line.tokens], device=device), seed)[0].double()
@@ -152,7 +152,7 @@ def searches():
 def test_what_ended_a_search_is_said(search):
     """More steps prove more where the budget ended it, and no more where the bounds did; tf32 rounds what is stored."""
     proof, model, task, dtype, longest = search
-    assert proof.applies(model, task)
+    assert proof.applies(DecoderArrays.of(model), task)
     cut = proof.decide(DecoderArrays.of(model), task, longest, reading_of("float64"), Budget.counting(1))
     assert cut.ended_by == boxes.CUT
     assert proof.decide(DecoderArrays.of(model), task, longest, reading_of("float64"), 30.0).length > cut.length

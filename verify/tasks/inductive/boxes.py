@@ -62,6 +62,7 @@ def applies(model: DecoderArrays, task: Task) -> bool:
     return (task.C is not None or is_any_first) and model.has_bos and uniform.applies(model)
 
 
+@np.errstate(all="ignore")
 def decide(
     model: DecoderArrays, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget = 30.0
 ) -> Found:

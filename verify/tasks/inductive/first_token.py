@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from constructions.decoder_arrays import DecoderArrays
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import OF_FEW
@@ -22,6 +24,7 @@ def applies(model: DecoderArrays, task: Task) -> bool:
     return task.name in FIRST and cells.unfit(model) is None
 
 
+@np.errstate(all="ignore")
 def decide(
     model: DecoderArrays, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget
 ) -> Found:

@@ -46,6 +46,7 @@ def _attention(model: DecoderArrays) -> AttentionArrays:
     return model.blocks[0].attention
 
 
+@np.errstate(all="ignore")
 def decide(
     model: DecoderArrays, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget
 ) -> Found:

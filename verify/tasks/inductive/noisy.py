@@ -126,6 +126,7 @@ def box(low: Array, high: Array) -> Noisy:
     return Noisy(mid, rad * ENLARGE)
 
 
+@np.errstate(all="ignore")
 def root_mean_square(x: Array) -> tuple[Array, Array]:
     """Bounds on sqrt(mean of x_i^2) along the last axis, kept as an axis of size one.
 

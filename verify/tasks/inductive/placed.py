@@ -35,6 +35,7 @@ def applies(model: DecoderArrays, task: Task) -> bool:
     return task.C is not None and not model.has_bos and uniform.applies(model) and model.pe in ("ape", "spe", "sine")
 
 
+@np.errstate(all="ignore")
 def decide(
     model: DecoderArrays, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget
 ) -> Found:

@@ -26,6 +26,7 @@ from verify.tasks.inductive.runs import MarginBounds, Runs, padded
 
 ARGUMENT = "one layer whose head brings one key's value: a tail bounds its error"
 SMALL = 2.0**-6  # tails beyond are left to the engine
+SCORES = 1 << 18  # of all strings that are run together
 APART = 4  # numbers that a head brings, whose errors are kept apart
 
 
@@ -39,57 +40,66 @@ def applies(model: DecoderArrays) -> bool:
 
 def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[MarginBounds]:
     """Bounds on the margins at every shift, without any where no key has nearly all weight."""
-    at = Allowed.of(reading)
-    model, bos = runs.decoder, int(runs.decoder.has_bos)
-    for shift in runs.shifts:
-        lines = runs.lines(shift)
-        longest = max(len(line.tokens) for line in lines)
-        tokens, answers = padded(runs.task, (line.tokens for line in lines), longest)
-        low = np.full(tokens.shape, np.inf)
-        high = low.copy()
-        for i, (row, right) in enumerate(zip(tokens, answers, strict=True)):
-            x = uniform.stream(at, model, row[None], shift).each(lambda a: a[0])
-            mixed = brought(at, model, x)
-            judged = right >= 0
-            own, mixed = (part.each(lambda a: a[bos:][judged]) for part in (x, mixed))  # noqa: B023
-            low[i, judged], high[i, judged] = uniform.read(
-                at, model, uniform.last(at, model, own, mixed), right[judged]
-            )
-        yield MarginBounds(range(shift, shift + 1), lines, low, high, "balls")
+    at, done = Allowed.of(reading), 0
+    while done < len(runs.shifts):
+        longest, number = max(len(line.tokens) for line in runs.lines(done)), len(runs.lines(done))
+        shifts = runs.shifts[done : done + max(1, SCORES // (number * (longest + runs.bos) ** 2))]
+        yield from _together(at, runs, shifts, longest)
+        done = shifts.stop
+
+
+@np.errstate(all="ignore")
+def _together(at: Allowed, runs: Runs, shifts: range, longest: int) -> list[MarginBounds]:
+    """Bounds at some shifts, whose lines are run together; each ends where the positions do."""
+    model, bos, lines = runs.decoder, int(runs.bos), [runs.lines(shift) for shift in shifts]
+    tokens, answers = padded(runs.task, (line.tokens for part in lines for line in part), longest)
+    sizes = [len(part) for part in lines]
+    x = uniform.embedded(at, model, uniform.with_bos(model, tokens), np.repeat(shifts, sizes))
+    mixed, judged = brought(at, model, x), answers >= 0
+    low, high = np.full(tokens.shape, np.inf), np.full(tokens.shape, np.inf)
+    own, mixed = (part.each(lambda a: a[:, bos:][judged]) for part in (x, mixed))
+    low[judged], high[judged] = uniform.read(at, model, uniform.last(at, model, own, mixed), answers[judged])
+    found, first = [], 0
+    for shift, part in zip(shifts, lines, strict=True):
+        here = slice(first, first + len(part)), slice(max(len(line.tokens) for line in part))
+        found.append(MarginBounds(range(shift, shift + 1), part, low[here], high[here], "balls"))
+        first += len(part)
+    return found
 
 
 class Heard(NamedTuple):
-    """The values (n, inner) of the keys of one string, the best key of each position, and how far others are behind it.
+    """The values (..., n, inner) of the keys of strings, the best key's (..., n, inner) of each position, and how far
+    others are behind it.
 
-    `behind` (n, n) bounds each score less the best key's from above; -inf for masked keys, and for the best itself.
+    `behind` (..., n, n) bounds each score less the best key's from above; -inf for masked keys, and for the best
+    itself.
     """
 
     values: Noisy
-    best: Array
+    best: Noisy
     behind: Array
 
 
 def heard(at: Allowed, model: DecoderArrays, x: Noisy) -> Heard:
-    """The keys of one string, of which x (n, d) are the rows of the stream."""
+    """The keys of strings, of which x (..., n, d) are the rows of the stream."""
     block = model.blocks[0]
     seen = layer_norm(at, x, block.norm_1, "heads")
     q, k, v = (_read(at, block.attention, seen, name).boxed() for name in ("Q", "K", "V"))
-    scores = product(at, q, Noisy(k.mid.T, k.noise.T))
+    scores = product(at, q, Noisy(k.mid, k.noise).each(lambda a: np.swapaxes(a, -2, -1)))
     off = scores.noise + 4 * U * scores.size
     root = math.sqrt(block.attention.d_head)
     if not at.is_real and math.frexp(root)[0] != 0.5:
         off = off + 3 * at.u * scores.size
     off = off / root * ENLARGE + underflow(scores.size > 0, 2) + (0.0 if at.is_real or root == 1 else at.tiny)
-    mid = scores.mid / root
-    n = len(mid)
+    n = scores.mid.shape[-1]
     is_future = np.triu(np.ones((n, n), bool), 1)
-    mid = np.where(is_future, -np.inf, mid)
-    best = mid.argmax(1)
-    rows = np.arange(n)
-    behind = (mid - mid[rows, best][:, None] + off + off[rows, best][:, None]) * (1 - 4 * U)
+    mid = np.where(is_future, -np.inf, scores.mid / root)
+    best = mid.argmax(-1)[..., None]
+    behind = (mid - np.take_along_axis(mid, best, -1) + off + np.take_along_axis(off, best, -1)) * (1 - 4 * U)
     behind = np.where(behind < 0, behind * (1 - 2 * at.u), np.inf)  # a difference is rounded
-    behind[rows, best] = -np.inf
-    return Heard(v, best, np.where(is_future, -np.inf, behind))
+    np.put_along_axis(behind, best, -np.inf, -1)
+    own = v.each(lambda a: np.take_along_axis(a, best, -2))
+    return Heard(v, own, np.where(is_future, -np.inf, behind))
 
 
 def powers(behind: Array) -> Array:
@@ -99,39 +109,36 @@ def powers(behind: Array) -> Array:
 
 
 def brought(at: Allowed, model: DecoderArrays, x: Noisy) -> Noisy:
-    """What the head mixes at each position of one string, (n, inner); unbounded where no key stands out."""
-    v, best, behind = heard(at, model, x)
-    n = len(behind)
+    """What the head mixes at each position of strings, (..., n, inner); unbounded where no key stands out."""
+    v, own, behind = heard(at, model, x)
+    n = behind.shape[-1]
     growth = (1 + at.u) ** (2 * n + 4) * (1 + 2 * ULPS * at.u) * ENLARGE
-    tail = (powers(behind).sum(1, keepdims=True) * growth + (0.0 if at.is_real else 4 * n * at.tiny)) * ENLARGE
+    tail = (powers(behind).sum(-1, keepdims=True) * growth + (0.0 if at.is_real else 4 * n * at.tiny)) * ENLARGE
     tail = np.where(tail <= SMALL, tail, np.inf)
-    own = v[best]
-    largest = v.size.max(0, keepdims=True)
+    largest = np.maximum.accumulate(v.size, -2)  # of the keys that are seen
     error = 4 * (10 * tail * own.size + own.noise) + 8 * tail * largest + underflow(largest > 0, 8)
     if at.stored is not None:
         holds = rounded(own.mid, at.stored) == own.mid
         error = error + np.where(holds, 0.0, 4 * at.u * own.size) + 4 * n * at.tiny
-    return _column_by_column(
-        own.mid, at.checked(2 * np.broadcast_to(largest, error.shape), error * ENLARGE + 8 * U * own.size)
-    )
+    return _column_by_column(own.mid, at.checked(2 * largest, error * ENLARGE + 8 * U * own.size))
 
 
 def _column_by_column(mid: Array, error: Array) -> Noisy:
     """Rows whose numbers are off by one error each, which all that reads the number shares; a few of them at most."""
-    columns = np.flatnonzero((error > 0).any(0)).tolist()
-    if len(columns) > APART or not bool(np.isfinite(error).all()):
+    columns = np.flatnonzero((error > 0).reshape(-1, error.shape[-1]).any(0)).tolist()
+    if len(columns) > APART:
         return Noisy(mid, error)
-    place = np.arange(mid.shape[1])
-    return Noisy(mid, np.zeros_like(error), {f"brought.{i}": np.where(place == i, error, 0.0) for i in columns})
+    place, is_some = np.arange(mid.shape[-1]), np.isfinite(error)
+    shared = {f"brought.{i}": np.where((place == i) & is_some, error, 0.0) for i in columns}
+    return Noisy(mid, np.where(is_some, 0.0, error), shared)
 
 
 def mixed_near(at: Allowed, model: DecoderArrays, x: Noisy) -> Noisy:
     """What the head mixes, in real arithmetic bounded by each key's own distance, so that no key need stand out."""
     if not at.is_real:
         return brought(at, model, x)
-    v, best, behind = heard(at, model, x)
+    v, own, behind = heard(at, model, x)
     weights = np.minimum(powers(behind), 1.0)
-    own = v[best]
     return Noisy(own.mid, (reached(weights, v, own) + own.noise + 8 * U * own.size) * ENLARGE)
 
 

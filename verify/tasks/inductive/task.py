@@ -309,8 +309,7 @@ class Counting:
         proof = next((proof for proof in known if proof.applies(model, self.wanted)), None)
         if proof is None:
             return self._short(reason, reading, effort)
-        with np.errstate(all="ignore"):
-            found = proof.decide(model, self.wanted, self.longest, reading, effort.budget)
+        found = proof.decide(model, self.wanted, self.longest, reading, effort.budget)
         extra: dict[str, object] = {
             "length": found.length,
             "margin_scaled": found.margin_scaled if found.length else None,

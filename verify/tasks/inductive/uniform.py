@@ -35,7 +35,7 @@ from verify.tasks.inductive.noisy import (
 from verify.tasks.inductive.runs import MarginBounds, Runs, padded
 
 ARGUMENT = "one layer of equal weights: prefix sums of values, in balls"
-ROWS = 1 << 20  # logits held at a time
+ROWS = 1 << 18  # logits held at a time
 RIVALS = 8  # classes that each row is compared with in full
 SMALLEST = 2.0**-500  # of stored numbers that are not 0, below which the engine is quicker to say what is known
 TABLE = 1 << 24  # numbers of tokens at all positions, beyond which shifts are run one by one
@@ -85,19 +85,19 @@ def with_bos(model: DecoderArrays, tokens: Array) -> Array:
     return np.pad(tokens, ((0, 0), (1, 0)), constant_values=len(model.W_E) - 1) if model.has_bos else tokens
 
 
-def embedded(at: Allowed, model: DecoderArrays, tokens: Array, shift: int) -> Noisy:
-    """W_E[token] with its position: (lines, n, d)."""
-    E = at.tensor(model.W_E)
-    x = E[tokens]
+def embedded(at: Allowed, model: DecoderArrays, tokens: np.ndarray, shift: int | np.ndarray) -> Noisy:
+    """W_E[token] with its position, at one shift or at one for each line: (lines, n, d).
+
+    After the table's end, where no input has a position, there are zeros.
+    """
+    x = at.tensor(model.W_E)[tokens]
     if model.pe not in ("ape", "sine", "spe"):
         return x
-    n = tokens.shape[-1]
-    table = at.tensor(model.table[shift : shift + n])
-    missing = n - len(table.mid)  # of positions after the table's end, that no input has
-    rows = table.each(lambda part: np.pad(part, ((0, max(missing, 0)), (0, 0))))
-    if model.pe == "spe":
-        return beside(x, rows.each(lambda part: np.broadcast_to(part, (*x.mid.shape[:-1], 1))))
-    return plus(at, x, rows.each(lambda part: np.broadcast_to(part, x.mid.shape)))
+    place = np.asarray(shift)[..., None] + np.arange(tokens.shape[-1])
+    is_there, last = (place < len(model.table))[..., None], len(model.table) - 1
+    rows = at.tensor(model.table).each(lambda part: np.where(is_there, part[np.minimum(place, last)], 0.0))
+    rows = rows.each(lambda part: np.broadcast_to(part, (*x.mid.shape[:-1], part.shape[-1])))
+    return beside(x, rows) if model.pe == "spe" else plus(at, x, rows)
 
 
 def beside(x: Noisy, y: Noisy) -> Noisy:
@@ -303,7 +303,7 @@ def of_lines(
 def read(at: Allowed, model: DecoderArrays, x: Noisy, right: Array) -> tuple[Array, Array]:
     """Bounds on the margins of rows of the last stream."""
     W_U, b_U = at.tensor(model.W_U), None if model.b_U is None else at.tensor(model.b_U)
-    at_once = max(1, ROWS // W_U.mid.shape[1])
+    at_once = max(1, ROWS // max(W_U.mid.shape[1], (RIVALS + 1) * len(W_U.mid)))
     found = [
         _of_rows(at, W_U, b_U, x[rows], right[rows])
         for rows in np.split(np.arange(len(right)), range(at_once, len(right), at_once))
