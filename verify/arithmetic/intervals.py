@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from verify.arithmetic.outward import float_at_least, float_at_most
+from verify.arithmetic.outward import float_neighbours
 from verify.arithmetic.slack import LEAST, U
 
 Numbers = np.ndarray[Any, Any]  # of floats, or of Fractions where it is exact
@@ -30,8 +30,11 @@ class Interval:
 
     @classmethod
     def of(cls, exact: Numbers) -> Interval:
-        """Fractions, each between its neighbours in float64."""
-        ends = np.array([(float_at_most(x), float_at_least(x)) for x in exact.flat]).reshape(*exact.shape, 2)
+        """Rational numbers, each between its neighbours in float64; an object that stands in many places, once."""
+        assert exact.dtype == object
+        known = {id(x): x for x in exact.flat}
+        found = {key: float_neighbours(x) for key, x in known.items()}
+        ends = np.array([found[id(x)] for x in exact.flat]).reshape(*exact.shape, 2)
         return cls(ends[..., 0], ends[..., 1])
 
     @classmethod

@@ -33,18 +33,32 @@ def float_at_most(x: fmpq | Fraction) -> float:
     >>> float_at_most(Fraction(1, 10)) == math.nextafter(0.1, 0), float_at_most(Fraction(1, 10**400))
     (True, 0.0)
     """
-    p, q = int(x.numerator), int(x.denominator)
-    try:
-        found = p / q  # Python rounds a quotient of integers to the nearest
-    except OverflowError:
-        return sys.float_info.max if p > 0 else -math.inf
-    n, d = found.as_integer_ratio()
-    return math.nextafter(found, -math.inf) if n * q > p * d else found
+    return float_neighbours(x)[0]
 
 
 def float_at_least(x: fmpq | Fraction) -> float:
     """The smallest float64 number that is at least a rational one."""
-    return 0.0 - float_at_most(-x)
+    return float_neighbours(x)[1]
+
+
+def float_neighbours(x: fmpq | Fraction) -> tuple[float, float]:
+    """The largest float64 number that is at most a rational one, and the smallest that is at least it.
+
+    >>> float_neighbours(Fraction(1, 2)), float_neighbours(Fraction(-1, 10**400))
+    ((0.5, 0.5), (-5e-324, 0.0))
+    """
+    p, q = int(x.numerator), int(x.denominator)
+    try:
+        found = p / q + 0.0  # Python rounds a quotient of integers to the nearest
+    except OverflowError:
+        most = sys.float_info.max
+        return (most, math.inf) if p > 0 else (-math.inf, -most)
+    n, d = found.as_integer_ratio()
+    off = n * q - p * d
+    return (
+        math.nextafter(found, -math.inf) if off > 0 else found,
+        math.nextafter(found, math.inf) if off < 0 else found,
+    )
 
 
 def below(x: Number, digits: int = DIGITS) -> str:

@@ -54,6 +54,12 @@ def fractions(x: Tensor | Array) -> Numbers:
     return np.array([Fraction(float(v)) for v in values.flat], dtype=object).reshape(values.shape)
 
 
+def rationals(x: Tensor | Array) -> Numbers:
+    """The stored numbers as an array of flint's rationals, which are added and multiplied several times as fast."""
+    values = numbers(x)
+    return np.array([rational(v) for v in values.ravel().tolist()], dtype=object).reshape(values.shape)
+
+
 def matrix(x: Tensor | Numbers) -> fmpq_mat:
     """The stored numbers of a matrix, or the fractions of an array, as a matrix of flint's rationals."""
     values = x if isinstance(x, np.ndarray) else numbers(x)

@@ -28,12 +28,13 @@ from functools import reduce
 import numpy as np
 
 from constructions.decoder_arrays import DecoderArrays, NormArrays
+from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.intervals import Interval, Numbers
 from verify.arithmetic.layer_norm import squared_deviation
 from verify.arithmetic.norms import scaled_length
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG, LEAST, U
-from verify.arithmetic.stored import exact_product, fractions
+from verify.arithmetic.stored import exact_product, fractions, rationals
 from verify.counting.tasks import FIRST, Task
 from verify.reduction.domains import Counts, Forms
 from verify.reduction.leaf import each, leaf
@@ -109,7 +110,7 @@ def divisors(x: Numbers, layer: NormArrays | None) -> Interval:
     if layer is None:
         ones = np.ones(x.shape[:-1])
         return Interval(ones, ones)
-    found = Interval.of(squared_deviation(list(np.moveaxis(x, -1, 0)), Fraction(layer.eps)))
+    found = Interval.of(squared_deviation(list(np.moveaxis(x, -1, 0)), rational(Fraction(layer.eps))))
     return Interval(1 / np.sqrt(found.upper) * (1 - 8 * U), 1 / np.sqrt(found.lower) * (1 + 8 * U))
 
 
@@ -228,10 +229,10 @@ def _difference(x: Interval, right: int, rivals: list[int]) -> Interval:
 
 def _streams(model: DecoderArrays) -> Numbers:
     """The stream of each token, BOS last, at each position before the block: (tokens, positions, d), exact."""
-    E = fractions(model.W_E)[:, None]
+    E = rationals(model.W_E)[:, None]
     if model.pe not in ("ape", "sine", "spe"):
         return E
-    table = fractions(model.table)[None]
+    table = rationals(model.table)[None]
     if model.pe == "spe":
         E, table = (np.broadcast_to(a, (E.shape[0], table.shape[1], a.shape[2])) for a in (E, table))
         return np.concatenate([E, table], -1)

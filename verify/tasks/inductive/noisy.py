@@ -142,6 +142,7 @@ def root_mean_square(x: Array) -> tuple[Array, Array]:
     return np.where(np.isfinite(largest), low, 0.0), found * (1 + gamma(d + 16)) + lost
 
 
+@np.errstate(all="ignore")
 def hypotenuse(x: Array, y: Array) -> tuple[Array, Array]:
     """Bounds on sqrt(x^2 + y^2), scaled as `root_mean_square`."""
     low, high = root_mean_square(np.concatenate([x + np.zeros_like(y), y + np.zeros_like(x)], -1))
