@@ -96,7 +96,7 @@ def shapes(sizes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     norm = {"weight": (d,), "bias": (d,)} if sizes["layernorm"] else {}
     found: dict[str, tuple[int, ...]] = {"W_E": (sizes["vocabulary"] + sizes["bos"], d - (pe == "spe"))}
     found |= {"W_pos": (sizes["positions"], d)} if pe == "ape" else {}
-    attention = {f"W_{name}": (d, inner) for name in "QKV"} | {"W_O": (inner, d)}
+    attention: dict[str, tuple[int, ...]] = {f"W_{name}": (d, inner) for name in "QKV"} | {"W_O": (inner, d)}
     attention |= {f"b_{name}": (inner,) for name in "QKV"} | {"b_O": (d,)}
     mlp = {"W_in": (d, d_mlp), "b_in": (d_mlp,), "W_out": (d_mlp, d), "b_out": (d,)} if d_mlp else {}
     parts: dict[str, Any] = {"norm_1": norm, "attention": attention, "norm_2": norm if d_mlp else {}, "mlp": mlp}
@@ -254,11 +254,9 @@ class DecoderArrays:
                 return tuple(of(x) for x in part)
             if isinstance(part, Mapping):
                 return {name: of(x) for name, x in part.items()}
-            return (
-                replace(part, **{f.name: of(getattr(part, f.name)) for f in fields(part)})
-                if is_dataclass(part)
-                else part
-            )
+            if not is_dataclass(part) or isinstance(part, type):
+                return part
+            return replace(part, **{f.name: of(getattr(part, f.name)) for f in fields(part)})
 
         found: DecoderArrays = of(self)
         return found
@@ -280,11 +278,10 @@ def _of_arrays(model: ModelArrays) -> DecoderArrays:
     if {name: x.shape for name, x in w.items()} != shapes(sizes):
         raise BadInput("weights: their names or shapes are not those of a decoder of these sizes. Build it anew.")
     pe, d = sizes["pe"], sizes["d"]
-    tables = {
-        "sine": lambda: rounded_to(model.dtype, waves(sizes["positions"], d)),
-        "spe": lambda: rounded_to(model.dtype, np.arange(1.0, sizes["positions"] + 1)[:, None]),
-        "ape": lambda: w["W_pos"],
-    }
+    table = w.get("W_pos")
+    if pe in ("sine", "spe"):
+        made = waves(sizes["positions"], d) if pe == "sine" else np.arange(1.0, sizes["positions"] + 1)[:, None]
+        table = rounded_to(model.dtype, made)
 
     def norm(path: str) -> NormArrays | None:
         weight = w.get(f"{path}.weight")
@@ -304,7 +301,6 @@ def _of_arrays(model: ModelArrays) -> DecoderArrays:
         return BlockArrays(norm(f"{path}.norm_1"), attention, norm(f"{path}.norm_2"), mlp)
 
     blocks = tuple(block(f"blocks.{i}") for i in range(sizes["n_layers"]))
-    table = tables[pe]() if pe in tables else None
     return DecoderArrays(
         model.dtype, pe, sizes["bos"], sizes["positions"], w["W_E"], table, blocks, norm("norm"), w["W_U"], None, w
     )

@@ -42,7 +42,7 @@ class Design:
 
     @property
     def lanes(self) -> int:
-        return self.E.shape[1]
+        return int(self.E.shape[1])
 
 
 def decoder(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec, cast
 
 from constructions.decoder import Decoder
 from constructions.decoder_arrays import arrays_of
@@ -26,7 +26,7 @@ def changed(change: Callable[Concatenate[ModelArrays, P], ModelArrays]) -> Calla
     def made(model: Decoder, *args: P.args, **kwargs: P.kwargs) -> Decoder:
         return change(arrays_of(model), *args, **kwargs).made(Decoder)
 
-    return made
+    return cast("Callable[Concatenate[Decoder, P], Decoder]", made)
 
 
 alike = changed(first.alike)

@@ -223,7 +223,7 @@ def with_layernorm(model: ModelArrays) -> ModelArrays:
     place = [*range(d - 1), d + 2] if is_spe else list(range(d))
     up, down, empty = (d - 1, d, d + 1) if is_spe else (d + UP, d + DOWN, d + BLANK) if is_sine else (d, d + 1, d + 2)
     size, loud = d + 3 * (not is_sine), LOUD**2 if is_sine else LOUD
-    new = blank(**model.arguments | {"d": size, "layernorm": True}, dtype=model.dtype)
+    new = blank(**dict(model.arguments) | {"d": size, "layernorm": True}, dtype=model.dtype)
     c = loud * math.sqrt(2 / size)
 
     def reading(W: Array) -> Array:

@@ -19,7 +19,7 @@ import numpy as np
 from constructions.decoder_arrays import DecoderArrays
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import OF_FEW, Array, gamma
+from verify.arithmetic.slack import OF_FEW, gamma
 from verify.counting.tasks import FIRST, Task
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.inductive import uniform
@@ -135,7 +135,7 @@ def hull(x: Noisy) -> Noisy:
     return box((x.mid - x.noise).min(1), (x.mid + x.noise).max(1))
 
 
-def rows(at: Allowed, model: DecoderArrays, task: Task, tokens: TokenBoxes, lo: int, hi: int) -> Array:
+def rows(at: Allowed, model: DecoderArrays, task: Task, tokens: TokenBoxes, lo: int, hi: int) -> np.ndarray:
     """Lower bounds on the margins of all cells (first token, token, count) with lo..hi later tokens.
 
     Where the first token is asked for, a token is it where no other came after BOS; with more, t is among them once at
@@ -164,9 +164,9 @@ class LaterCells(NamedTuple):
     Shapes: s, t (cells,); k (cells, 1).
     """
 
-    s: Array
-    t: Array
-    k: Array
+    s: np.ndarray
+    t: np.ndarray
+    k: np.ndarray
     others: Noisy
     lo: int
     hi: int
@@ -200,7 +200,7 @@ def means(at: Allowed, tokens: TokenBoxes, row: LaterCells) -> Noisy:
     return Noisy(mid, error, {**shared, "weights": straight * spread})
 
 
-def others_hull(values: Noisy, t: Array) -> Noisy:
+def others_hull(values: Noisy, t: np.ndarray) -> Noisy:
     """The hull of the values of all tokens but t, or of all where t is -1; zero where there is no other."""
     low, high = values.mid - values.noise, values.mid + values.noise
     is_own = (np.arange(len(low)) == t[:, None])[..., None]
@@ -210,7 +210,7 @@ def others_hull(values: Noisy, t: Array) -> Noisy:
     return box(bottom, top)
 
 
-def rounding(at: Allowed, first: Noisy, own: Noisy, row: LaterCells, w: float, many: Array) -> Array:
+def rounding(at: Allowed, first: Noisy, own: Noisy, row: LaterCells, w: float, many: np.ndarray) -> np.ndarray:
     """What a dtype's sums of values times weights are off by: (cells, inner).
 
     Large are the first and the token's own values, and the others where they are not small; see `uniform.means`.
@@ -228,4 +228,4 @@ def rounding(at: Allowed, first: Noisy, own: Noisy, row: LaterCells, w: float, m
     relative = in_products + np.where(is_small | (others == 0), few, growth) * (1 + in_products)
     large = w * ours + np.where(is_small, 0.0, others * many)
     small = np.where(is_small, others * many, 0.0) * 2 * (1 + at.u) ** min(hi + 4, int(4 / at.u))
-    return (relative * (large + small) + 2 * at.u * large + small * (1 + 2 * at.u)) * ENLARGE
+    return np.asarray((relative * (large + small) + 2 * at.u * large + small * (1 + 2 * at.u)) * ENLARGE)

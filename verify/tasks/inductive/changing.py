@@ -14,8 +14,9 @@ from torch import nn
 
 from constructions import files
 from constructions.decoder import Decoder
+from constructions.decoder_arrays import KEY
 from constructions.errors import BadInput
-from constructions.inductive.files import KEY, as_bytes
+from constructions.inductive.files import as_bytes
 from constructions.inductive.files import load as load_decoder
 from verify.arithmetic.readings import Reading
 from verify.changes import captured

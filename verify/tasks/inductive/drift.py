@@ -20,7 +20,7 @@ from constructions.decoder_arrays import DecoderArrays, NormArrays
 from verify.arithmetic.operations import ULPS
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import Array, gamma
+from verify.arithmetic.slack import gamma
 from verify.tasks.inductive import boxes, noisy, uniform
 from verify.tasks.inductive.noisy import Allowed, Noisy
 
@@ -36,13 +36,13 @@ class Drift:
     """
 
     exact: Noisy
-    off: Array
-    centre: Array
+    off: np.ndarray
+    centre: np.ndarray
 
     @property
-    def size(self) -> Array:
+    def size(self) -> np.ndarray:
         """A bound on what is computed."""
-        return (self.exact.size + self.off) * ENLARGE
+        return np.asarray((self.exact.size + self.off) * ENLARGE)
 
     @property
     def computed(self) -> Noisy:
@@ -69,7 +69,7 @@ def stored(model: DecoderArrays, at: Allowed) -> DecoderArrays | None:
     """The decoder of the numbers that the dtype stores; None where one may be read as another number."""
     are_read = True
 
-    def read(x: Array) -> Array:
+    def read(x: np.ndarray) -> np.ndarray:
         nonlocal are_read
         found = at.tensor(x)
         are_read &= not (found.own.any() or np.isinf(x).any())
@@ -113,13 +113,15 @@ def streams(at: Allowed, model: DecoderArrays) -> Drift:
     return Drift(exact, at.checked(exact.size, off), mean_of(exact))
 
 
-def mean_of(x: Noisy) -> Array:
+def mean_of(x: Noisy) -> np.ndarray:
     """A bound on the mean of each row of a box: (..., 1)."""
     d = x.mid.shape[-1]
-    return (np.abs(x.mid.mean(-1, keepdims=True)) + (x.noise + gamma(d + 8) * x.size).mean(-1, keepdims=True)) * ENLARGE
+    return np.asarray(
+        (np.abs(x.mid.mean(-1, keepdims=True)) + (x.noise + gamma(d + 8) * x.size).mean(-1, keepdims=True)) * ENLARGE
+    )
 
 
-def linear(at: Allowed, x: Drift, W: Array, b: Array | None) -> Drift:
+def linear(at: Allowed, x: Drift, W: np.ndarray, b: np.ndarray | None) -> Drift:
     """x W + b of stored numbers, the bias one more term of the sum, or added to what is stored."""
     d = len(W)
     exact = noisy.product(REAL, x.exact, Noisy.exact(W)).boxed()
@@ -164,10 +166,10 @@ class Centred(NamedTuple):
     is off by `of_s` relatively, and the exact one is `steep` at most.
     """
 
-    reach: Array
-    off: Array
-    steep: Array
-    of_s: Array
+    reach: np.ndarray
+    off: np.ndarray
+    steep: np.ndarray
+    of_s: np.ndarray
 
 
 def centred(at: Allowed, x: Drift, eps: float) -> Centred:
@@ -227,5 +229,5 @@ def undivided(at: Allowed, model: DecoderArrays, n: int) -> tuple[float, float]:
     return float(2 * (logits.off + at.lost_in_sums(len(model.W_U)) * most_of_s).max() * ENLARGE), float(c.of_s.max())
 
 
-def box_of(size: Array) -> Noisy:
+def box_of(size: np.ndarray) -> Noisy:
     return Noisy(np.zeros_like(size), size * ENLARGE)

@@ -113,9 +113,10 @@ class DecoderWish:
 
         Raises: BadInput; ProvedImpossible, NotKnown where none can be built.
         """
+        from constructions.model_arrays import module_of
         from verify.tasks.inductive import models
 
         if self.asked.weights is not None:
             return models.loaded(self.asked)
         models.check_possible(self.asked)
-        return models.built(self.asked)[0]
+        return module_of(models.built(self.asked)[0])

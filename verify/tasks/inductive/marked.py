@@ -17,7 +17,7 @@ import numpy as np
 from constructions.decoder_arrays import AttentionArrays, DecoderArrays
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import Array, gamma
+from verify.arithmetic.slack import gamma
 from verify.counting.tasks import Task
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.inductive import boxes, sharp, uniform
@@ -83,7 +83,7 @@ def _scores_may_overflow(at: Allowed, model: DecoderArrays, seen: Noisy) -> bool
     attention, sizes = _attention(model), []
     for name in ("Q", "K"):
         rows = product(at, seen, at.tensor(getattr(attention, f"W_{name}")))
-        bias: Array | None = getattr(attention, f"b_{name}")
+        bias: np.ndarray | None = getattr(attention, f"b_{name}")
         rows = rows if bias is None else plus(at, rows, at.tensor(bias))
         sizes.append(rows.size.max((0, 1)))  # of each number of a query, or a key
     return not bool(4 * (sizes[0] * sizes[1]).sum() <= at.stored.largest and np.isfinite(sizes[0] + sizes[1]).all())
@@ -99,7 +99,7 @@ def _enclosed(at: Allowed, model: DecoderArrays, x: Noisy) -> TokenBoxes | None:
     return TokenBoxes(boxes.hull(x.boxed()), values, values, is_counted=True)
 
 
-def single(at: Allowed, model: DecoderArrays, task: Task, firsts: TokenBoxes) -> Array:
+def single(at: Allowed, model: DecoderArrays, task: Task, firsts: TokenBoxes) -> np.ndarray:
     """Lower bounds on the margins of the strings of one token: (K,)."""
     right = np.full((len(firsts.stream.mid),), task.class_of(1))
     low, _ = uniform.read(at, model, uniform.last(at, model, firsts.stream, firsts.first, 1), right)

@@ -22,7 +22,7 @@ from verify.arithmetic.operations import ULPS, Operations
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import INFLATION, LEAST, LOST, OF_FEW, OF_MANY, Array, U, gamma
+from verify.arithmetic.slack import INFLATION, LEAST, LOST, OF_FEW, OF_MANY, U, gamma
 
 GRID = range(-8, 5)  # 2^-a, of which numbers may be multiples
 LARGEST = np.finfo(np.float64).max
@@ -44,11 +44,11 @@ class Allowed(Operations):
         """That of a reading."""
         return cls() if isinstance(reading, Real) else cls(reading.format, reading.accumulate)
 
-    def checked(self, size: Array, rad: Array) -> Array:
+    def checked(self, size: np.ndarray, rad: np.ndarray) -> np.ndarray:
         """The radius, NaN where a number of that size may overflow in the dtype: inf - inf is no number."""
         return rad if self.stored is None else np.where(size <= self.stored.largest, rad, np.nan)
 
-    def tensor(self, x: Array) -> Noisy:
+    def tensor(self, x: np.ndarray) -> Noisy:
         """Stored numbers: rounded to the dtype once; what is subnormal there may be flushed."""
         if self.stored is None:
             return Noisy.exact(x)
@@ -71,32 +71,32 @@ class Noisy:
     True
     """
 
-    mid: Array
-    own: Array
-    shared: Mapping[str, Array] = field(default_factory=dict)
+    mid: np.ndarray
+    own: np.ndarray
+    shared: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @classmethod
-    def exact(cls, mid: Array) -> Noisy:
+    def exact(cls, mid: np.ndarray) -> Noisy:
         return cls(mid, np.zeros_like(mid))
 
     @cached_property
-    def noise(self) -> Array:
+    def noise(self) -> np.ndarray:
         """A bound on the distance from `mid`."""
         return reduce(np.add, (np.abs(G) for G in self.shared.values()), self.own) * ENLARGE
 
     @cached_property
-    def size(self) -> Array:
-        return (np.abs(self.mid) + self.noise) * ENLARGE
+    def size(self) -> np.ndarray:
+        return np.asarray((np.abs(self.mid) + self.noise) * ENLARGE)
 
     @property
-    def is_zero(self) -> Array:
+    def is_zero(self) -> np.ndarray:
         """Where the number is exactly 0."""
-        return (self.mid == 0) & (self.noise == 0)
+        return np.asarray((self.mid == 0) & (self.noise == 0))
 
-    def __getitem__(self, rows: Array) -> Noisy:
+    def __getitem__(self, rows: np.ndarray) -> Noisy:
         return self.each(lambda x: x[rows])
 
-    def each(self, view: Callable[[Array], Array]) -> Noisy:
+    def each(self, view: Callable[[np.ndarray], np.ndarray]) -> Noisy:
         """The same view of all parts."""
         return Noisy(view(self.mid), view(self.own), {q: view(G) for q, G in self.shared.items()})
 
@@ -107,16 +107,16 @@ class Noisy:
         return Noisy(self.mid, own, {q: G for q, G in self.shared.items() if q not in names})
 
 
-def underflow(is_some: Array, operations: int) -> Array:
+def underflow(is_some: np.ndarray | np.bool, operations: int) -> np.ndarray:
     """What so many products, quotients and roots lose to underflow in float64, none of them multiplied up since.
 
     Nothing where not `is_some`: operations on zeros are exact. The bound is twice what they lose, so that it holds for
     as many more on the way to a bound on the error.
     """
-    return is_some.astype(np.float64) * (operations * LEAST)
+    return np.asarray(is_some, np.float64) * (operations * LEAST)
 
 
-def box(low: Array, high: Array) -> Noisy:
+def box(low: np.ndarray, high: np.ndarray) -> Noisy:
     """A box that holds all numbers between two ends.
 
     Its midpoint may be any number. Half of a number may lose LEAST / 2, and so may 2^-50 of it.
@@ -127,7 +127,7 @@ def box(low: Array, high: Array) -> Noisy:
 
 
 @np.errstate(all="ignore")
-def root_mean_square(x: Array) -> tuple[Array, Array]:
+def root_mean_square(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Bounds on sqrt(mean of x_i^2) along the last axis, kept as an axis of size one.
 
     Rows are scaled by a power of two first, so that their largest number is between 2^-80 and 2^80: what products and
@@ -143,29 +143,29 @@ def root_mean_square(x: Array) -> tuple[Array, Array]:
 
 
 @np.errstate(all="ignore")
-def hypotenuse(x: Array, y: Array) -> tuple[Array, Array]:
+def hypotenuse(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Bounds on sqrt(x^2 + y^2), scaled as `root_mean_square`."""
     low, high = root_mean_square(np.concatenate([x + np.zeros_like(y), y + np.zeros_like(x)], -1))
     return np.minimum(low * (2**0.5 * (1 - 4 * U)), LARGEST), high * (2**0.5 * (1 + 4 * U))
 
 
-def sum_error(at: Allowed, most: int) -> Array:
+def sum_error(at: Allowed, most: int) -> np.ndarray:
     """What a dtype's sum of 0, 1, .., `most` products, in any order, fused or not, may be off by, relatively."""
     return np.array([0.0, *(at.sums(k - 2) for k in range(1, most + 1))])
 
 
-def is_power(x: Array) -> Array:
+def is_power(x: np.ndarray) -> np.ndarray:
     """Where a number is 0 or a power of two up to its sign: a product with it is exact."""
-    return (x == 0) | (np.frexp(np.abs(x))[0] == 0.5)
+    return np.asarray((x == 0) | (np.frexp(np.abs(x))[0] == 0.5))
 
 
-def multiples(x: Array, axis: int) -> Array:
+def multiples(x: np.ndarray, axis: int) -> np.ndarray:
     """The least a in GRID such that all numbers along an axis are multiples of 2^-a, else infinity."""
     found = np.full_like(x.max(axis, keepdims=True), np.inf)
     for a in reversed(GRID):
         scaled = x * 2.0**a
         found = np.where((scaled == np.round(scaled)).all(axis, keepdims=True), float(a), found)
-    return found
+    return np.asarray(found)
 
 
 def product(at: Allowed, x: Noisy, W: Noisy, *, is_carried: bool = True) -> Noisy:
@@ -193,7 +193,7 @@ def product(at: Allowed, x: Noisy, W: Noisy, *, is_carried: bool = True) -> Nois
     return Noisy(x.mid @ W.mid, own * ENLARGE, {q: G @ W.mid for q, G in x.shared.items()})
 
 
-def _rounded_by(at: Allowed, x: Noisy, W: Noisy, reach: Array, counted: Array) -> Array:
+def _rounded_by(at: Allowed, x: Noisy, W: Noisy, reach: np.ndarray, counted: np.ndarray) -> np.ndarray:
     """What a dtype's and float64's rounding move sums of so many terms by, which reach so far: `product` says why."""
     assert at.stored is not None
     other, d = np.abs(W.mid), W.mid.shape[-2]
@@ -213,7 +213,7 @@ def _rounded_by(at: Allowed, x: Noisy, W: Noisy, reach: Array, counted: Array) -
     float64 = 2 * gamma(d + 8) * np.where(held, moved, reach)
     lost = at.lost_in_sums(1) * np.where(counted == 0, 0, counted + 2).astype(np.float64)
     grown = np.where(held, reach + moved * np.exp2(counted + 1.0), reach * (1 + error[counted]) ** 2)
-    return at.checked(grown, local + lost) + float64
+    return np.asarray(at.checked(grown, local + lost) + float64)
 
 
 def product_of_alike(at: Allowed, x: Noisy, W: Noisy, name: str) -> Noisy:
@@ -306,13 +306,15 @@ def layer_norm(at: Allowed, x: Noisy, layer: NormArrays | None, name: str) -> No
     return Noisy(mid + bias.mid, own * ENLARGE, shared)
 
 
-def loudest(reach: Array, steep: Array, weight: Array, bias: Array) -> Array:
+def loudest(reach: np.ndarray, steep: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """A bound on all numbers on a dtype's way from rows to w (x - m) / s + b, where numbers and means are of the size
     `reach` and 1/s is computed as `steep` at most: w/s, x w/s and (x - m) / s among them."""
-    return (2 * np.maximum(weight, 1) * (reach + 1) * steep + 2 * bias) * ENLARGE
+    return np.asarray((2 * np.maximum(weight, 1) * (reach + 1) * steep + 2 * bias) * ENLARGE)
 
 
-def inverse_deviation(at: Allowed, c: Array, noise: Array, size: Array, eps: float) -> tuple[Array, Array]:
+def inverse_deviation(
+    at: Allowed, c: np.ndarray, noise: np.ndarray, size: np.ndarray, eps: float
+) -> tuple[np.ndarray, np.ndarray]:
     """A number r, and a relative error that holds 1 / sqrt(variance + eps) of each row: 1/s = r (1 + e).
 
     `c` are midpoints less their mean, which is rounded: the standard deviation is off by that and by the noise's root
@@ -334,7 +336,7 @@ def inverse_deviation(at: Allowed, c: Array, noise: Array, size: Array, eps: flo
     return r, (error + lost * (1 + error)) * ENLARGE
 
 
-def of_root(at: Allowed, d: int, share: Array, low: Array) -> Array:
+def of_root(at: Allowed, d: int, share: np.ndarray, low: np.ndarray) -> np.ndarray:
     """What a dtype's 1 / sqrt(variance + eps) may be off by, relatively, where the root is at least `low`.
 
     The variance is off by what sums of d squares are, and their mean is at most `share` times the root's square. So it
@@ -371,7 +373,7 @@ def activate(at: Allowed, x: Noisy, activation: str) -> Noisy:
     return Noisy(mid, np.where(is_far, far, near) * ENLARGE, {q: G * slope for q, G in x.shared.items()})
 
 
-def gelu(at: Allowed, x: Array, activation: str) -> tuple[Array, Array, Array]:
+def gelu(at: Allowed, x: np.ndarray, activation: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """GELU of numbers, what it may be off by, and its slope, up to 2^-40: by the engine's rule, in torch."""
     import torch
 
@@ -384,7 +386,7 @@ def gelu(at: Allowed, x: Array, activation: str) -> tuple[Array, Array, Array]:
     return found.mid.numpy(), found.radius.numpy(), slope.numpy()
 
 
-def saturation(least: Array, activation: str) -> Array:
+def saturation(least: np.ndarray, activation: str) -> np.ndarray:
     """An upper bound on |GELU(x) - ReLU(x)| where |x| is at least `least`; infinite below 2.
 
     It is |x| Phi(-|x|), which is less than the normal density at x and falls from 2 on; in the tanh form it is
@@ -397,7 +399,7 @@ def saturation(least: Array, activation: str) -> Array:
     return np.where(least >= 2, found * INFLATION + LOST, np.inf)
 
 
-def carried(x: Noisy, W: Array, right: Array) -> Array:
+def carried(x: Noisy, W: np.ndarray, right: np.ndarray) -> np.ndarray:
     """What rows' own errors move the differences of x @ W to its right column by: (rows, columns of W)."""
     out = np.empty((len(right), W.shape[1]))
     for answer in sorted(set(right.tolist())):
@@ -406,7 +408,7 @@ def carried(x: Noisy, W: Array, right: Array) -> Array:
     return out
 
 
-def margins(x: Noisy, right: Array, more: Array | None = None) -> tuple[Array, Array]:
+def margins(x: Noisy, right: np.ndarray, more: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Bounds on (logit of the right class) - (largest other) of rows of logits.
 
     `more` (rows, classes) is what each difference to the right class may be off by besides. All are sums, and what

@@ -18,7 +18,7 @@ from numpy.polynomial.chebyshev import chebvander
 from constructions.decoder_arrays import DecoderArrays
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import LEAST, Array, U, gamma
+from verify.arithmetic.slack import LEAST, U, gamma
 from verify.counting.tasks import Task
 from verify.frame.clock import Budget
 from verify.tasks.inductive import boxes, drift, uniform
@@ -64,7 +64,7 @@ def values(at: Allowed, model: DecoderArrays) -> Noisy:
     return uniform.values_of(at, model, layer_norm(at, boxes.streams(at, model), block.norm_1, "heads")).boxed()
 
 
-def parts(x: Noisy) -> tuple[Array, Array, Array]:
+def parts(x: Noisy) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Numbers of types (K, inner) and of positions (P, inner) whose sums the rows of x (K, P, inner) are, up to a
     remainder (inner,). Any numbers will do: the remainder is what they leave."""
     places = x.mid.mean(0)
@@ -74,7 +74,7 @@ def parts(x: Noisy) -> tuple[Array, Array, Array]:
     return types, places, left.max((0, 1)) * ENLARGE
 
 
-def window(at: Allowed, model: DecoderArrays, places: Array, n: int) -> Noisy:
+def window(at: Allowed, model: DecoderArrays, places: np.ndarray, n: int) -> Noisy:
     """What the last of n positions and the mean of their numbers add to the stream, over all shifts: (d,).
 
     The shifts' rows are nearly polynomials of few degrees in the shift: what each Chebyshev polynomial T_i brings, with
@@ -95,7 +95,9 @@ def window(at: Allowed, model: DecoderArrays, places: Array, n: int) -> Noisy:
     return Noisy(G[0], left.max(0) * ENLARGE, {f"shift{i}": row for i, row in enumerate(G[1:], 1)})
 
 
-def rows(at: Allowed, model: DecoderArrays, task: Task, types: Array, rest: Array, position: Noisy, n: int) -> Array:
+def rows(
+    at: Allowed, model: DecoderArrays, task: Task, types: np.ndarray, rest: np.ndarray, position: Noisy, n: int
+) -> np.ndarray:
     """Lower bounds on the margins of all cells (token, count) in strings of n tokens."""
     K, C = len(types), min(task.C or 1, n)
     if K == 1 and n > C:  # of one type there is one string, whose last count is not judged

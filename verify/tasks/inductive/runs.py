@@ -10,7 +10,6 @@ import numpy as np
 
 from constructions.decoder_arrays import DecoderArrays, has_bos
 from constructions.model_arrays import ModelArrays
-from verify.arithmetic.slack import Array
 from verify.counting.tasks import Line, Task
 
 if TYPE_CHECKING:
@@ -27,8 +26,8 @@ class MarginBounds(NamedTuple):
 
     shifts: range
     lines: list[Line]
-    low: Array
-    high: Array
+    low: np.ndarray
+    high: np.ndarray
     decided_by: str
 
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from verify.arithmetic.slack import Array
 from verify.counting.tasks import Line
 
 
@@ -45,7 +44,12 @@ class Share:
     counted: dict[str, list[int]] = field(default_factory=dict)
 
     def add(
-        self, lines: list[Line], right: Array, wrong: Array, shifts: range, times: Callable[[range, int], Array]
+        self,
+        lines: list[Line],
+        right: np.ndarray,
+        wrong: np.ndarray,
+        shifts: range,
+        times: Callable[[range, int], np.ndarray],
     ) -> None:
         """Counts the prefixes of lines, which are answered alike at all of the shifts.
 

@@ -18,7 +18,7 @@ from constructions.decoder_arrays import AttentionArrays, DecoderArrays
 from verify.arithmetic.operations import ULPS
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.rounding import rounded
-from verify.arithmetic.slack import ENLARGE_LONG, LEAST, LOST, OF_MANY, Array, U, gamma
+from verify.arithmetic.slack import ENLARGE_LONG, LEAST, LOST, OF_MANY, U, gamma
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.tasks.inductive import uniform
 from verify.tasks.inductive.noisy import Allowed, Noisy, layer_norm, plus, product, underflow
@@ -77,7 +77,7 @@ class Heard(NamedTuple):
 
     values: Noisy
     best: Noisy
-    behind: Array
+    behind: np.ndarray
 
 
 def heard(at: Allowed, model: DecoderArrays, x: Noisy) -> Heard:
@@ -102,7 +102,7 @@ def heard(at: Allowed, model: DecoderArrays, x: Noisy) -> Heard:
     return Heard(v, own, np.where(is_future, -np.inf, behind))
 
 
-def powers(behind: Array) -> Array:
+def powers(behind: np.ndarray) -> np.ndarray:
     """Upper bounds on e^behind."""
     found = np.exp(behind + OF_MANY * np.nan_to_num(np.abs(behind), posinf=0.0)) * ENLARGE_LONG
     return np.where(np.isneginf(behind), 0.0, found + LOST)
@@ -123,7 +123,7 @@ def brought(at: Allowed, model: DecoderArrays, x: Noisy) -> Noisy:
     return _column_by_column(own.mid, at.checked(2 * largest, error * ENLARGE + 8 * U * own.size))
 
 
-def _column_by_column(mid: Array, error: Array) -> Noisy:
+def _column_by_column(mid: np.ndarray, error: np.ndarray) -> Noisy:
     """Rows whose numbers are off by one error each, which all that reads the number shares; a few of them at most."""
     columns = np.flatnonzero((error > 0).reshape(-1, error.shape[-1]).any(0)).tolist()
     if len(columns) > APART:
@@ -142,7 +142,7 @@ def mixed_near(at: Allowed, model: DecoderArrays, x: Noisy) -> Noisy:
     return Noisy(own.mid, (reached(weights, v, own) + own.noise + 8 * U * own.size) * ENLARGE)
 
 
-def reached(weights: Array, v: Noisy, own: Noisy) -> Array:
+def reached(weights: np.ndarray, v: Noisy, own: Noisy) -> np.ndarray:
     """How far means in real arithmetic are from the best keys' values at most: (n, inner).
 
     A mean less the best key's value v is the sum of w_j (v_j - v) over the other keys, with w_j at most e^(s_j - s) and
@@ -157,5 +157,5 @@ def reached(weights: Array, v: Noisy, own: Noisy) -> Array:
 
 def _read(at: Allowed, attention: AttentionArrays, seen: Noisy, name: str) -> Noisy:
     out = product(at, seen, at.tensor(getattr(attention, f"W_{name}")))
-    bias: Array | None = getattr(attention, f"b_{name}")
+    bias: np.ndarray | None = getattr(attention, f"b_{name}")
     return out if bias is None else plus(at, out, at.tensor(bias))

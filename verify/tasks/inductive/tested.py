@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+import numpy as np
 
 from constructions.decoder import Decoder
 from verify.arithmetic.readings import Real
 from verify.counting.tasks import FIRST, STARTED, Line, Tokens
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Item
+from verify.tasks.inductive import engine_runs
 from verify.tasks.inductive.document_c import FIRST_TOKEN, as_drawn
 from verify.tasks.inductive.share import InputRange, Share
 from verify.tasks.inductive.task import Counting
@@ -82,11 +83,11 @@ def every_string(model: Decoder, course: Course) -> EveryString:
     first: tuple[int, int, Tokens] | None = None  # length, shift, string
     room = N if problem.room is None else problem.room - model.has_bos
     for shift in range(room - N + 1):
-        low, high = problem.runs.of_strings(strings, shift, Real())
-        is_judged, is_wrong = torch.isfinite(low) | torch.isnan(low), high <= 0
+        low, high = engine_runs.of_strings(problem.runs, strings, shift, Real())
+        is_judged, is_wrong = np.isfinite(low) | np.isnan(low), high <= 0
         for counts, known in ((right, is_judged & (low > 0)), (wrong, is_wrong), (total, is_judged)):
             counts[:] = [a + b for a, b in zip(counts, known.sum(0).tolist(), strict=True)]
-        for row, place in torch.nonzero(is_wrong).tolist():
+        for row, place in np.argwhere(is_wrong).tolist():
             case = place + 1, shift, strings[row][: place + 1]
             first = case if first is None else min(first, case)
     if first is None:

@@ -15,7 +15,7 @@ import numpy as np
 from constructions.decoder_arrays import AttentionArrays, BlockArrays, DecoderArrays
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import LEAST, Array, U, gamma
+from verify.arithmetic.slack import LEAST, U, gamma
 from verify.counting.tasks import Line
 from verify.tasks.inductive.noisy import (
     Allowed,
@@ -75,12 +75,12 @@ def may_overflow(at: Allowed, attention: AttentionArrays, x: Noisy) -> bool:
     return False
 
 
-def stream(at: Allowed, model: DecoderArrays, tokens: Array, shift: int) -> Noisy:
+def stream(at: Allowed, model: DecoderArrays, tokens: np.ndarray, shift: int) -> Noisy:
     """The stream before the block, (lines, n, d), BOS included: W_E[token] with its position."""
     return embedded(at, model, with_bos(model, tokens), shift)
 
 
-def with_bos(model: DecoderArrays, tokens: Array) -> Array:
+def with_bos(model: DecoderArrays, tokens: np.ndarray) -> np.ndarray:
     """The rows of W_E that strings (lines, n) take, BOS in front where the model has one."""
     return np.pad(tokens, ((0, 0), (1, 0)), constant_values=len(model.W_E) - 1) if model.has_bos else tokens
 
@@ -113,7 +113,7 @@ def values_of(at: Allowed, model: DecoderArrays, seen: Noisy, layer: int = 0) ->
     return values if attention.b_V is None else plus(at, values, at.tensor(attention.b_V))
 
 
-def weight(at: Allowed, N: Array) -> Array:
+def weight(at: Allowed, N: np.ndarray) -> np.ndarray:
     """What the weights of N positions may be off by from 1/N, relatively and all together.
 
     Their sum of N ones is exact in any order where the format holds N; beyond, nothing is known.
@@ -148,7 +148,7 @@ def means(at: Allowed, values: Noisy) -> Noisy:
     return Noisy(mid, own, {**shared, "weights": mid * off})
 
 
-def summed(at: Allowed, size: Array, is_small: Array, values: Noisy, n: int) -> Array:
+def summed(at: Allowed, size: np.ndarray, is_small: np.ndarray, values: Noisy, n: int) -> np.ndarray:
     """What a dtype's sums of the first 1, 2, .. values times a weight are off by, in units of the weight."""
     large = np.where(is_small, 0.0, size).cumsum(-2) * ENLARGE
     small = np.where(is_small, size, 0.0).cumsum(-2) * ENLARGE * 2 * (1 + at.u) ** (n + 4)
@@ -159,7 +159,7 @@ def summed(at: Allowed, size: Array, is_small: Array, values: Noisy, n: int) -> 
     is_first = np.arange(n)[:, None] == 0
     others = np.where(is_first | is_small, 0.0, size).cumsum(-2) * ENLARGE
     rounding = in_products + error[np.maximum(terms - 1, 0)] * (1 + in_products)
-    return (rounding * (large + small) + 2 * at.u * others + small * (1 + 2 * at.u)) * ENLARGE
+    return np.asarray((rounding * (large + small) + 2 * at.u * others + small * (1 + 2 * at.u)) * ENLARGE)
 
 
 def kept_apart(values: Noisy) -> Noisy:
@@ -251,7 +251,7 @@ def at_any_shift(at: Allowed, model: DecoderArrays, length: int) -> UniformRows 
     return found if all(bool(np.isfinite(part.size).all()) for part in found) else None
 
 
-def largest_from(x: Array) -> Array:
+def largest_from(x: np.ndarray) -> np.ndarray:
     """The largest number from each place on, along the second axis."""
     return np.flip(np.maximum.accumulate(np.flip(x, 1), 1), 1)
 
@@ -270,7 +270,7 @@ def _from_each_on(x: Noisy, n: int) -> Noisy:
 @np.errstate(all="ignore")
 def of_lines(
     at: Allowed, runs: Runs, lines: list[Line], shift: int, known: UniformRows | None = None
-) -> tuple[Array, Array]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Bounds on the margins of any strings at a shift, or with the `known` rows of tokens: (lines, positions)."""
     model = runs.decoder
     longest = max(len(line.tokens) for line in lines)
@@ -300,7 +300,7 @@ def of_lines(
     return low, high
 
 
-def read(at: Allowed, model: DecoderArrays, x: Noisy, right: Array) -> tuple[Array, Array]:
+def read(at: Allowed, model: DecoderArrays, x: Noisy, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Bounds on the margins of rows of the last stream."""
     W_U, b_U = at.tensor(model.W_U), None if model.b_U is None else at.tensor(model.b_U)
     at_once = max(1, ROWS // max(W_U.mid.shape[1], (RIVALS + 1) * len(W_U.mid)))
@@ -312,7 +312,7 @@ def read(at: Allowed, model: DecoderArrays, x: Noisy, right: Array) -> tuple[Arr
     return low, high
 
 
-def _of_rows(at: Allowed, W: Noisy, b: Noisy | None, x: Noisy, right: Array) -> tuple[Array, Array]:
+def _of_rows(at: Allowed, W: Noisy, b: Noisy | None, x: Noisy, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Against the closest rivals with all errors kept apart, against others by one bound; against all where that
     leaves a row open."""
     if b is not None or W.own.any() or W.mid.shape[1] <= RIVALS + 1:
@@ -331,13 +331,13 @@ def _of_rows(at: Allowed, W: Noisy, b: Noisy | None, x: Noisy, right: Array) -> 
     return low, high
 
 
-def _against_all(at: Allowed, W: Noisy, b: Noisy | None, x: Noisy, right: Array) -> tuple[Array, Array]:
+def _against_all(at: Allowed, W: Noisy, b: Noisy | None, x: Noisy, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if b is None:
         return margins(product(at, x, W, is_carried=False), right, carried(x, W.mid, right))
     return margins(plus(at, product(at, x, W), b), right)  # the addition rounds what x's own errors are in
 
 
-def beyond_closest(at: Allowed, x: Noisy, W: Array, right: Array) -> tuple[Array, Array]:
+def beyond_closest(at: Allowed, x: Noisy, W: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A lower bound on each row's margin to all but the RIVALS closest classes, and those: (rows,), (rows, RIVALS).
 
     Errors are one bound for each logit: at most c terms are not 0, so that c products and their sum are rounded, each
