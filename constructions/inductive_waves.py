@@ -10,7 +10,7 @@ import torch
 
 from constructions.decoder import Decoder
 from constructions.decoder.model import Block
-from constructions.decoder_arrays import BASE
+from constructions.decoder_positions import BASE
 from constructions.errors import BadInput, NotKnown
 
 Array = np.ndarray[Any, np.dtype[np.float64]]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from constructions.decoder_arrays import EPS, POSITIONAL, angles, waves
+from constructions.decoder_positions import EPS, POSITIONAL, angles, waves
 from constructions.errors import BadInput
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

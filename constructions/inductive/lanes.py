@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from constructions.decoder_arrays import EPS, DType, blank, filled
+from constructions.decoder_arrays import DType, blank, filled
+from constructions.decoder_positions import EPS
 from constructions.model_arrays import Array, ModelArrays, name_of
 
 LOUD = 2.0**20  # how much larger than a position's vector the lanes are that must not hear it

@@ -10,7 +10,8 @@ import math
 
 import numpy as np
 
-from constructions.decoder_arrays import BASE, DType, blank, filled, waves
+from constructions.decoder_arrays import DType, blank, filled
+from constructions.decoder_positions import BASE, waves
 from constructions.errors import BadInput, NotKnown
 from constructions.inductive.lanes import LOUD, zeros
 from constructions.inductive.positional import BLANK, DOWN, HEAD, LANE, STEEP, UP, readout, sawtooth
