@@ -171,9 +171,7 @@ PROBLEMS = {
 }
 
 
-OPEN_AT_TIES = (  # in bounds, which know no sign of 0
-    "holding", "mamba", "rotation", "ids", "residues", "places", "first of types", "beside BOS", "successors", "steep",
-)  # fmt: skip
+OPEN_AT_TIES = ("holding", "mamba", "rotation")  # in balls, which know no sign of 0
 
 
 @pytest.mark.parametrize("name, problem", PROBLEMS.items(), ids=PROBLEMS)
@@ -186,12 +184,14 @@ def test_arrays_and_module_have_one_certificate(name, problem):
 
 @pytest.mark.parametrize("name, problem", PROBLEMS.items(), ids=PROBLEMS)
 def test_one_wrong_number_refutes_arrays(name, problem):
-    """A planted fault: the readout's numbers all at 0 tie every class."""
+    """A planted fault: the readout's numbers all at 0 tie every class; those of a decoder are another class's."""
     arrays = BUILT[name]("float64")
-    names = ("W_U", "W_out", "b_out", "W_2", "b_2", "readout.weight", "readout.bias")
+    names = ("W_out", "b_out", "W_2", "b_2", "readout.weight", "readout.bias")
     last = [key for key in names if key in arrays.weights]
     for key in last:
         arrays.weights[key][:] = 0
+    if "W_U" in arrays.weights:
+        arrays.weights["W_U"][:] = arrays.weights["W_U"][:, ::-1].copy()
     found = certify(problem(arrays))
     if name in OPEN_AT_TIES:
         assert found.verdict == "UNKNOWN"
