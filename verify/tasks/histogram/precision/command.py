@@ -102,7 +102,11 @@ class PrecisionWish:
         """The seconds of all searches together, or the steps of each."""
         from verify.frame.decide import Effort
 
-        return Effort(request.budget_of(SECONDS, self.steps) if self.budget is None else self.budget)
+        if self.budget is None:
+            return Effort(request.budget_of(SECONDS, self.steps))
+        import torch  # noqa: F401 (refutations and codes need it: loaded before the clock is started)
+
+        return Effort(self.budget)
 
     def chosen(self, d: int | None) -> Construction:
         """The construction of the one model that is asked about, with embeddings of size d."""
