@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -99,33 +100,39 @@ def radius(
 
 @dataclass(frozen=True)
 class DecidedModel:
-    """A model, its questions, and the verifier's word on it, which serve the radius of all its tensors and of each."""
+    """A model and the verifier's word on it, which serve the radius of all its tensors together and of each."""
 
     changeable: Changeable
-    questions: Questions
     certificate: Certificate
 
     @classmethod
     def of(cls, changeable: Changeable, effort: Effort) -> DecidedModel:
-        """Raises: BadInput for a domain of too many questions to be listed, before anything is decided."""
-        questions = changeable.questions()
-        return cls(changeable, questions, changeable.decide(changeable.module, Real(), effort))
+        """The model, decided."""
+        return cls(changeable, changeable.decide(changeable.module, Real(), effort))
+
+    @cached_property
+    def questions(self) -> Questions:
+        """Those of the model, listed."""
+        return self.changeable.questions()
 
     def radius(self, tensors: tuple[str, ...], is_relative: bool, effort: Effort, deadline: Deadline) -> Radius:
-        """What is found of the largest radius of these tensors until the deadline of the effort."""
+        """What is found of the largest radius of these tensors until the deadline of the effort.
+
+        Raises: BadInput for a proved model of too many questions to be listed.
+        """
 
         def nothing(reason: str) -> Radius:
             return Radius(is_relative, tensors, None, None, self.certificate, reason=reason)
 
         if self.certificate.verdict is not Verdict.PROVED:
             return nothing("the model itself is not proved right, so that it has no radius")
-        if deadline.is_up():
-            return nothing(ended(effort))
-        box = ModelBox.of(self.changeable, tensors, is_relative)
-        if box.is_empty:
-            return nothing(f"all numbers of {', '.join(tensors)} are 0, and stay so by relative distance")
         try:
-            search = RadiusSearch.of(self.changeable, self.questions, box, effort, deadline)
+            deadline.check()
+            questions = self.questions  # before a box is made of a model that has too many
+            box = ModelBox.of(self.changeable, tensors, is_relative, deadline)
+            if box.is_empty:
+                return nothing(f"all numbers of {', '.join(tensors)} are 0, and stay so by relative distance")
+            search = RadiusSearch.of(self.changeable, questions, box, effort, deadline)
         except TimeIsUp:
             return nothing(ended(effort))
         at_most, wrong, refuted = search.wrong_model()

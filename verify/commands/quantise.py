@@ -254,9 +254,5 @@ def fewest_lines(found: dict[str, FewestBits[M]]) -> list[str]:
 
 def undecided(found: FewestBits[M]) -> str:
     """What is known of the fewest bits where some numbers of them are not decided."""
-    names = ", ".join(map(str, found.undecided))
-    return (
-        f"{names} bits are not decided"
-        if found.found is None
-        else f"at most {found.found.grid.bits} bits; {names} are not decided"
-    )
+    most = "" if found.found is None else f"at most {found.found.grid.bits} bits; "
+    return f"{most}{', '.join(map(str, found.undecided))} bits are not decided"
