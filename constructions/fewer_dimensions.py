@@ -92,6 +92,7 @@ def sphere(
     p: int | None = None,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> HistogramTransformer:
     """bos+sftm with one neuron on the best spherical code of d - 1 dimensions: d = 3 is the circle.
 
@@ -101,7 +102,9 @@ def sphere(
     >>> sphere("bos+sftm", T=8, L=4, d=3).predict(torch.tensor([7, 0, 7, 7])).tolist()
     [3, 1, 3, 3]
     """
-    return fewer_dimensions_arrays.sphere(model, T=T, L=L, d=d, p=p, dtype=named(dtype), seed=seed).module()
+    return fewer_dimensions_arrays.sphere(
+        model, T=T, L=L, d=d, p=p, dtype=named(dtype), seed=seed, progress=progress
+    ).module()
 
 
 def plane(

@@ -134,6 +134,7 @@ def sphere(
     p: int | None = None,
     dtype: str = "float32",
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> HistogramArrays:
     """bos+sftm with one neuron on the best spherical code of d - 1 dimensions: d = 3 is the circle.
 
@@ -150,7 +151,7 @@ def sphere(
     if d == 3 and T <= token_codes.LATTICE_TOKENS and UNITS.get(dtype, 1.0) <= 2.0**-11:  # its numbers have 11 bits
         v = token_codes.lattice_circle(T)
         return softmax_code(v, L=L, p=p, dtype=dtype, kappa=sharp_kappa(v), norm=token_codes.LATTICE_NORM)
-    v = token_codes.circle(T) if d == 3 else token_codes.spread_out(T, d - 1, seed=seed)
+    v = token_codes.circle(T) if d == 3 else token_codes.spread_out(T, d - 1, seed=seed, progress=progress)
     return softmax_code(v, L=L, p=p, dtype=dtype)
 
 

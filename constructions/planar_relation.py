@@ -75,6 +75,8 @@ def _search(T: int, L: int, seed: int, steps: int, progress: Progress | None) ->
     optimizer = torch.optim.Adam(parameters, lr=0.03)
     best, kept = -math.inf, [p.detach()[0].clone() for p in parameters]
     for step in range(steps):
+        if progress is not None:
+            progress(step / steps)
         sharpness = 20.0 * 50.0 ** (step / steps)
         readings = _readings(E, e_BOS, X, L)
         span = readings.detach().amax((1, 2)) - readings.detach().amin((1, 2)) + 1e-9
@@ -88,8 +90,6 @@ def _search(T: int, L: int, seed: int, steps: int, progress: Progress | None) ->
         optimizer.zero_grad()
         (high[:, :-1] - low[:, 1:]).amax(-1).sum().backward()
         optimizer.step()
-        if progress is not None and step % 50 == 0:
-            progress(step / steps)
     return best, kept[0], kept[1][0], kept[2]
 
 

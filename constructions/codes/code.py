@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Numbers = TypeVar("Numbers", Tensor, Array)
 
-Progress = Callable[[float], None]
+Progress = Callable[[float], None]  # told the share that is done, at each step; what it raises ends a search
 FAR = 1e9
 
 

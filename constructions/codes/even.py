@@ -9,6 +9,8 @@ d >= (T + 1)/2.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -38,28 +40,36 @@ def search_even(
     """
     g, best = generator(seed), None
     for i in range(restarts):
+        told = partial(progress or _untold, i / restarts)
         level = (1 + 2 * torch.rand(1, generator=g, dtype=torch.float64).item()) * math.log(FIRST) / 2 + 1
         E = torch.nn.functional.normalize(torch.randn(T, d, generator=g, dtype=torch.float64), dim=-1)
         X = level * torch.eye(d, dtype=torch.float64) + 0.5 * torch.randn(d, d, generator=g, dtype=torch.float64)
         length = min(L, FIRST)
-        z = _solved(torch.cat([E.flatten(), X.flatten(), E.flatten()]).numpy(), T, length, d, level, steps)
+        start = torch.cat([E.flatten(), X.flatten(), E.flatten()]).numpy()
+        z = _solved(start, T, length, d, level, steps, told)
         while length < L and _code(z, T, length, d).gap > 0:
             length = min(L, length + max(1, length // 12))
-            z = _solved(z, T, length, d, level, FURTHER * steps)
+            z = _solved(z, T, length, d, level, FURTHER * steps, told)
         found = _code(z, T, L, d)
         best = found if best is None or found.gap > best.gap else best
         if best.gap > ENOUGH / L:
             break
-        if progress is not None:
-            progress(i / restarts)
     assert best is not None
     return best
 
 
-def _solved(start: Array, T: int, L: int, d: int, level: float, steps: int) -> Array:
+def _untold(share: float) -> None:
+    """Tells nobody."""
+
+
+def _solved(start: Array, T: int, L: int, d: int, level: float, steps: int, told: Callable[[], None]) -> Array:
     from scipy.optimize import least_squares
 
-    found: Array = least_squares(_residual, start, jac=_jacobian, args=(T, L, d, level), max_nfev=steps).x
+    def residual(z: Array, *sizes: float) -> Array:
+        told()
+        return _residual(z, T, L, d, level)
+
+    found: Array = least_squares(residual, start, jac=_jacobian, args=(T, L, d, level), max_nfev=steps).x
     return found
 
 

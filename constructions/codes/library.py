@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -33,20 +34,38 @@ def find(
     if sizes:
         tensors = load_file(path_of(FOLDER, model, min(sizes), L, d))
         return Code(model, tensors["E"][:T], tensors["X"], tensors["W_1"][:, :T], float(tensors["gap"]))
-    return _searched(model, T, L, d, seed, steps, progress)
+    return _searched(_Search(model, T, L, d, seed, steps, progress))
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What is searched, and who is told of its progress, which says nothing about the code that is found."""
+
+    model: str
+    T: int
+    L: int
+    d: int
+    seed: int
+    steps: int
+    progress: Progress | None = field(compare=False)
 
 
 @lru_cache(maxsize=64)
-def _searched(model: str, T: int, L: int, d: int, seed: int, steps: int, progress: Progress | None) -> Code:
-    """Two models that share a carrier share the search; for few tokens dot+sftm has one of its own (W-20)."""
+def _searched(asked: _Search) -> Code:
+    """Two models that share a carrier share the search; for few tokens dot+sftm has one of its own (W-20).
+
+    A search that is ended from outside leaves nothing, and the next one begins anew.
+    """
     from constructions.codes.even import search_even
     from constructions.codes.search import search
 
+    model, T, L, d = asked.model, asked.T, asked.L, asked.d
     if model == "dot+sftm" and T <= FEW_TOKENS and 2 * d > T:
-        found = search_even(T, L, d, seed=seed, progress=progress)
+        found = search_even(T, L, d, seed=asked.seed, progress=asked.progress)
         if found.gap > 0:
             return found
-    return search(model, T, L, d, seed=seed, steps=steps, progress=progress, restarts=4 if T * T * L < 50000 else 2)
+    restarts = 4 if T * T * L < 50000 else 2
+    return search(model, T, L, d, seed=asked.seed, steps=asked.steps, progress=asked.progress, restarts=restarts)
 
 
 def keep(code: Code, L: int, folder: Path = FOLDER) -> None:

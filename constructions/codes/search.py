@@ -51,6 +51,8 @@ def _search(
     best_gap, best = torch.full((restarts,), -torch.inf, dtype=torch.float64), [p.detach().clone() for p in parameters]
     for step in range(steps):
         share = step / steps
+        if progress is not None:
+            progress(share)
         sharpness = 10.0 * 200.0**share
         optimizer.param_groups[0]["lr"] = 0.02 * (1 - share) + 2e-4
         loss, gap = _loss(model, E, X, W_1, L, sharpness)
@@ -62,8 +64,6 @@ def _search(
         optimizer.zero_grad()
         loss.sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-        if progress is not None and step % 50 == 0:
-            progress(share)
     winner = int(best_gap.argmax())
     found = [x[winner].numpy() for x in best]
     return Code(model, found[0], found[1], found[2], float(best_gap[winner]))

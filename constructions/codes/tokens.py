@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from constructions.codes.code import Progress
 from constructions.errors import BadInput, NotKnown
 from constructions.frames.finite_fields import hadamard_matrix
 from constructions.frames.line_systems import normalized
@@ -150,7 +151,7 @@ def digits(T: int, base: int) -> Array:
     return result
 
 
-def spread_out(T: int, m: int, *, seed: int = 0, steps: int = 2000) -> Array:
+def spread_out(T: int, m: int, *, seed: int = 0, steps: int = 2000, progress: Progress | None = None) -> Array:
     """T points on the sphere S^(m-1) whose largest overlap is small, by descent from four starts.
 
     Claim: W-3: any spherical code serves; a better one needs a lower temperature.
@@ -163,8 +164,10 @@ def spread_out(T: int, m: int, *, seed: int = 0, steps: int = 2000) -> Array:
     """
     if m < 2 < T:
         raise BadInput(f"m={m}: the unit sphere of R^1 has two points, got T={T}. Use one dimension more.")
+    if m == 1:
+        return np.array([[1.0], [-1.0]])[:T]
     if m == 2 or T == 2:
         return np.pad(circle(T), ((0, 0), (0, m - 2)))
     from constructions.codes.descent import descended
 
-    return descended(T, m, seed, steps)
+    return descended(T, m, seed, steps, progress)

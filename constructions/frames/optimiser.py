@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -52,23 +55,29 @@ def optimised_lines(
     for name, value in (("T", T), ("d", d), ("steps", steps), ("restarts", restarts)):
         if value < 1:
             raise BadInput(f"{name}={value}: must be at least 1")
-    report = progress if progress is not None else lambda fraction: None
     generator = seeded(seed)
     rounds = _rounds(T)
+
+    def report(done: float) -> None:
+        if progress is not None:
+            progress(done / (len(rounds) + FINALISTS))
+
     with one_thread():
         finalists: list[Tensor] = []
         for number, (kind, n) in enumerate(rounds):
             groups = torch.stack([random_group(kind, n, d, generator) for _ in range(restarts)])
             seeds = torch.randn(restarts, -(-T // n), d, dtype=torch.float64, generator=generator)
-            lines = _anneal(groups, normalize(seeds, dim=-1), steps, COARSE)[:, :T]
+            told = partial(report, number)
+            lines = _anneal(groups, normalize(seeds, dim=-1), steps, COARSE, told)[:, :T]
             finalists = _best([*finalists, *lines])
-            report((number + 1) / (len(rounds) + FINALISTS))
+            report(number + 1)
         no_group = torch.eye(d, dtype=torch.float64).expand(len(finalists), 1, d, d)
-        finalists = list(_anneal(no_group, torch.stack(finalists), steps, FINE))
+        finalists = list(_anneal(no_group, torch.stack(finalists), steps, FINE, partial(report, len(rounds))))
         results = [lines.numpy() for lines in finalists]
         for number, lines in enumerate(finalists):
-            results.append(polished(lines.numpy()))
-            report((len(rounds) + FINALISTS - len(finalists) + number + 1) / (len(rounds) + FINALISTS))
+            done = len(rounds) + FINALISTS - len(finalists) + number
+            results.append(polished(lines.numpy(), told=partial(report, done)))
+            report(done + 1)
     return min(results, key=coherence)
 
 
@@ -94,7 +103,9 @@ def _best(candidates: list[Tensor]) -> list[Tensor]:
     return [candidates[index].clone() for index in kept]
 
 
-def _anneal(groups: Tensor, seeds: Tensor, steps: int, schedule: tuple[float, float, torch.dtype]) -> Tensor:
+def _anneal(
+    groups: Tensor, seeds: Tensor, steps: int, schedule: tuple[float, float, torch.dtype], told: Callable[[], None]
+) -> Tensor:
     """Descends the p-norm of the overlaps of the orbits while p rises, by momentum on the spheres.
 
     By symmetry the overlaps of the seeds with all lines are enough, and so is the gradient in the seeds.
@@ -106,6 +117,7 @@ def _anneal(groups: Tensor, seeds: Tensor, steps: int, schedule: tuple[float, fl
     stacked, S = groups.reshape(B, n * d, d).to(dtype), seeds.to(dtype)
     momentum, scale = torch.zeros_like(S), torch.zeros(B, 1, 1, dtype=dtype)
     for step in range(steps):
+        told()
         p = first * (last / first) ** (step / max(steps - 1, 1))
         gradient = _p_norm_gradient(S, _orbits(stacked, S), p)
         momentum = 0.9 * momentum + 0.1 * gradient

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
@@ -13,10 +15,10 @@ LARGEST_PROGRAM = 25_000  # nonzeros; beyond it one step takes seconds, and the 
 LIMITS = {"maxiter": 20_000}
 
 
-def polished(V: Array, iterations: int = 25, tolerance: float = 1e-13) -> Array:
+def polished(V: Array, iterations: int = 25, tolerance: float = 1e-13, told: Callable[[], None] | None = None) -> Array:
     """Moves unit vectors so that the largest |<v_i, v_j>| falls, until it no longer does.
 
-    Each step minimises the largest linearised overlap over tangent moves within a trust region.
+    Each step minimises the largest linearised overlap over tangent moves within a trust region, and is `told` before.
     Shapes: (T, d) -> (T, d).
 
     >>> V = np.array([[1.0, 0.0], [0.6, 0.8], [-0.6, 0.8]])
@@ -26,6 +28,8 @@ def polished(V: Array, iterations: int = 25, tolerance: float = 1e-13) -> Array:
     M = coherence(V)
     radius = 0.005 * (1.0 - M)  # the overlaps start within a percent of their end
     for _ in range(iterations):
+        if told is not None:
+            told()
         step = _linear_step(V, M, radius)
         if step is None:
             break

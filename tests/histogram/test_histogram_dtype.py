@@ -242,11 +242,11 @@ def test_commands(capsys, tmp_path):
     assert code == 0 and certificate["reading"] == READING_DTYPE and certificate["verdict"] == "PROVED"
     code, out, _ = run(capsys, "histogram", "--model", "dot", "--T", "9", "--L", "8", "--precision", "e5m2")
     assert code == 1 and "REFUTED" in out and "order" in out
-    code, out, _ = run(capsys, "precision", "histogram", "--model", "bos", *sizes, "--budget", "0.1", "--json")
+    code, out, _ = run(capsys, "precision", "histogram", "--model", "bos", *sizes, "--effort", "1", "--json")
     rows = json.loads(out)
     assert code == 0 and [row["precision"] for row in rows[:7]] == list(FORMATS)
     figure = tmp_path / "phases.svg"
-    sweep = ("--sweep", "d=4:5", "--bits", "8:9", "--budget", "0.1", "--out", str(figure), "--json")
+    sweep = ("--sweep", "d=4:5", "--bits", "8:9", "--effort", "1", "--out", str(figure), "--json")
     code, out, _ = run(capsys, "precision", "histogram", "--model", "bos", *sizes, *sweep)
     assert code == 0 and [row["d"] for row in json.loads(out)] == [4, 5]
     assert figure.read_text().lstrip().startswith("<?xml")
@@ -291,7 +291,7 @@ def test_a_table_of_sizes_that_no_model_has(capsys, sizes):
 @pytest.mark.deep
 def test_the_table_of_sequences_of_one_token(capsys, monkeypatch):
     """Codes and the plane tell counts apart, and there is only one: a dash. In letters, it fits a narrow terminal."""
-    sizes = ("--T", "2", "--L", "1", "--budget", "0")
+    sizes = ("--T", "2", "--L", "1", "--effort", "1")
     code, out, _ = run(capsys, "precision", "histogram", "--table", *sizes, "--json")
     rows = {(row["model"], row["construction"]): row for row in json.loads(out)}
     assert code == 0 and rows["dot", "relation"]["float32"] == "PROVED"
@@ -380,10 +380,10 @@ def test_the_failure_in_float16_that_takes_longest_to_find():
 def test_the_sweep_fits_a_narrow_terminal(capsys, monkeypatch):
     """Twenty-three columns of verdicts would be squeezed to nothing: one letter each instead."""
     monkeypatch.setenv("COLUMNS", "60")
-    sweep = ("--sweep", "d=4:5", "--bits", "2:24", "--budget", "0")
+    sweep = ("--sweep", "d=4:5", "--bits", "2:24", "--effort", "1")
     code, out, _ = run(capsys, "precision", "histogram", "--model", "lin", "--T", "4", "--L", "3", *sweep)
     assert code == 0 and "P" * 10 in out and "R" in out
     assert max(map(len, out.splitlines())) <= 60
     code, out, _ = run(capsys, "precision", "histogram", "--model", "lin", "--T", "4", "--L", "3", "--sweep", "d=4,4",
-                       "--bits", "9,5,9", "--budget", "0")  # fmt: skip
+                       "--bits", "9,5,9", "--effort", "1")  # fmt: skip
     assert code == 0 and "bits 5, 9:" in " ".join(out.split()) and out.count("│ 4 │ PP") == 1

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from verify.arithmetic.slack import ENLARGE, LEAST, LOST, gamma
 from verify.changes.changeable import Changeable, Questions
 from verify.engine.balls import Arithmetic, Ball
-from verify.engine.capture import Graph, capture
+from verify.engine.capture import Graph
 from verify.engine.mean_value import IsPositive, gaps, least_gaps, positive_gap
 from verify.engine.mean_value import Pairs as MeanValues
 from verify.engine.run import enclose
+from verify.frame.clock import Deadline
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,21 @@ class ModelBox:
     loose: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, changeable: Changeable, tensors: Collection[str], is_relative: bool) -> ModelBox:
+    def of(cls, changeable: Changeable, tensors: Collection[str], is_relative: bool, until: Deadline) -> ModelBox:
+        """The box at radius 1 of these tensors.
+
+        Raises: TimeIsUp where it is over before a graph is captured.
+        """
         module = deepcopy(changeable.module).double().eval().requires_grad_(False)
         reach = {
             name: torch.zeros_like(w) if name not in tensors else w.abs() if is_relative else torch.ones_like(w)
             for name, w in module.named_parameters()
         }
         readout = changeable.readout
-        graph, hidden = (capture(found, changeable.length) for found in (module, changeable.hidden_module))
+        until.check()
+        graph = changeable.graph
+        until.check()
+        hidden = changeable.hidden_graph
         weight = reach[readout.weight]
         X_reach = weight.T if readout.is_transposed else weight
         if readout.bias is not None:

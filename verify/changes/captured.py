@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -56,13 +56,13 @@ def changeable(
 
     @lru_cache(maxsize=1)  # positions of one sequence are asked for one after the other
     def rows(tokens: tuple[int, ...], bits: int) -> exact.Array | None:
-        asked = (graph_of_hidden(), None) if read is None else (graph, read)
+        asked = (found.hidden_graph, None) if read is None else (graph, read)
         return exact_rows(asked[0], torch.tensor(tokens), bits, asked[1])
 
     def enclosed(tokens: Tensor, position: int, bits: int) -> list[arb]:
         row = row_of(rows(tuple(tokens.tolist()), bits), position)
         if row is None:
-            row = enclosed_row(graph_of_hidden(), tokens, position)
+            row = enclosed_row(found.hidden_graph, tokens, position)
         return row if readout.bias is None else [*row, arb(1)]
 
     def terms(tokens: Tensor, position: int) -> list[dict[Key, fmpq]] | None:
@@ -76,7 +76,6 @@ def changeable(
         return changeable(changed, length, questions, decide, file)
 
     found = Changeable(module, readout, length, every, decide, file, enclosed, terms, posed)
-    graph_of_hidden = cache(lambda: capture(found.hidden_module, length))
     return found
 
 

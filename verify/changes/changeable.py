@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from verify.arithmetic.stored import numbers
 from verify.frame.certificate import Certificate
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import Effort
+
+if TYPE_CHECKING:
+    from verify.engine.capture import Graph
 
 ONE_DECISION = 0.2  # of the time that is left
 MOST_NUMBERS = 1 << 25  # hidden numbers and tokens of all questions together: 256 MiB
@@ -149,6 +152,20 @@ class Changeable:
         p = len(self.readout.of(self.module)) - has_bias
         identity = np.vstack([np.eye(p), np.zeros((has_bias, p))])
         return self.readout.replaced(deepcopy(self.module).double(), identity).eval()
+
+    @cached_property
+    def hidden_graph(self) -> Graph:
+        """The graph of `hidden_module`, captured once."""
+        from verify.engine.capture import capture
+
+        return capture(self.hidden_module, self.length)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph of the module in float64, captured once."""
+        from verify.engine.capture import capture
+
+        return capture(deepcopy(self.module).double().eval().requires_grad_(False), self.length)
 
     def hidden(self, questions: Questions, until: Deadline | None = None) -> Array:
         """The hidden numbers in float64, and 1 as the last one for the bias: (n, p + 1).

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
 from verify.changes.boxes import ModelBox, RivalQuestions
+from verify.frame.clock import Deadline
 
 AT_ONCE = 512
 STEPS = 3  # of the direction that hurts, found again where the last one leads
@@ -29,8 +30,11 @@ def gap_of(box: ModelBox, weights: Weights, tokens: Tensor, position: Tensor, ri
     return gap
 
 
-def slopes(box: ModelBox, pairs: RivalQuestions) -> tuple[Tensor, Tensor]:
-    """The gap of each pair, and how fast it falls with the radius, at the stored weights."""
+def slopes(box: ModelBox, pairs: RivalQuestions, until: Deadline) -> tuple[Tensor, Tensor]:
+    """The gap of each pair, and how fast it falls with the radius, at the stored weights.
+
+    Raises: TimeIsUp.
+    """
     stored = {name: w.detach() for name, w in box.module.named_parameters()}
 
     def one(*pair: Tensor) -> tuple[Tensor, Tensor]:
@@ -38,16 +42,19 @@ def slopes(box: ModelBox, pairs: RivalQuestions) -> tuple[Tensor, Tensor]:
         falls = [(slope.abs() * box.reach[name]).sum() for name, slope in found.items()]
         return gap_of(box, stored, *pair), torch.stack(falls).sum()
 
-    parts = [vmap(one)(*_columns(pairs[slice(i, i + AT_ONCE)])) for i in range(0, len(pairs), AT_ONCE)]
+    parts = []
+    for i in range(0, len(pairs), AT_ONCE):
+        until.check()
+        parts.append(vmap(one)(*_columns(pairs[slice(i, i + AT_ONCE)])))
     gap, slope = zip(*parts, strict=True)
     return torch.cat(gap), torch.cat(slope)
 
 
-def hurt(box: ModelBox, pairs: RivalQuestions, first: Tensor) -> tuple[Tensor, Weights]:
+def hurt(box: ModelBox, pairs: RivalQuestions, first: Tensor, until: Deadline) -> tuple[Tensor, Weights]:
     """For each pair a radius at which its gap is not positive, infinite where none is found, and the direction there.
 
     The direction (-1, 0 or 1 for each number) is that of the slopes, taken again at the point that the last one leads
-    to. `first` is where to begin.
+    to. `first` is where to begin. At the deadline the radii are those found so far.
     """
     stored = {name: w.detach() for name, w in box.module.named_parameters()}
 
@@ -64,11 +71,13 @@ def hurt(box: ModelBox, pairs: RivalQuestions, first: Tensor) -> tuple[Tensor, W
     gap_at, columns = vmap(one), _columns(pairs)
     high = torch.where(torch.isfinite(first), first, torch.ones_like(first))
     is_wrong = gap_at(high, *columns)[0] <= 0
-    while bool((~is_wrong & (high <= WIDEST)).any()):
+    while bool((~is_wrong & (high <= WIDEST)).any()) and not until.is_up():
         high = torch.where(is_wrong, high, GROWTH * high)
         is_wrong = gap_at(high, *columns)[0] <= 0
     low, found = torch.zeros_like(high), is_wrong
     for _ in range(HALVINGS):
+        if until.is_up():
+            break
         middle = (low + high) / 2
         is_wrong = gap_at(middle, *columns)[0] <= 0
         low, high = torch.where(is_wrong, low, middle), torch.where(is_wrong, middle, high)

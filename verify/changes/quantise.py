@@ -158,22 +158,28 @@ def quantise(
 
 @dataclass(frozen=True)
 class FewestBits(Generic[M]):
-    """The models on grids of 2, 3, ... bits up to the first that is proved, all of which were decided."""
+    """The models on grids of 2, 3, ... bits up to the first that is proved, or to where the time was up."""
 
     tried: tuple[Quantised[M], ...]
 
     @property
     def found(self) -> Quantised[M] | None:
-        """The one with the fewest bits that is proved."""
+        """The last one where it is proved; the fewest bits are no more than it has."""
         return self.tried[-1] if self.tried and self.tried[-1] else None
 
     @property
+    def undecided(self) -> tuple[int, ...]:
+        """The numbers of bits, below one that is proved where there is one, that are neither proved nor refuted."""
+        is_open = [q.grid.bits for q in self.tried if q.certificate.verdict is Verdict.UNKNOWN]
+        unreached = () if self.found is not None else BITS[len(self.tried) :]
+        return (*(bits for bits in is_open if bits is not None), *unreached)
+
+    @property
     def verdict(self) -> Verdict:
-        """PROVED where some number of bits is, REFUTED where all of them are, else UNKNOWN."""
-        if self.found is not None:
-            return Verdict.PROVED
-        are_wrong = all(q.certificate.verdict is Verdict.REFUTED for q in self.tried)
-        return Verdict.REFUTED if are_wrong else Verdict.UNKNOWN
+        """PROVED where some number of bits is and all fewer are wrong, REFUTED where all are wrong, else UNKNOWN."""
+        if self.undecided:
+            return Verdict.UNKNOWN
+        return Verdict.REFUTED if self.found is None else Verdict.PROVED
 
     def to_dict(self) -> dict[str, object]:
         """The result as plain JSON values."""
@@ -182,6 +188,7 @@ class FewestBits(Generic[M]):
             "verdict": self.verdict.value,
             "bits": None if found is None else found.grid.bits,
             "tried": [{"bits": q.grid.bits, "verdict": q.certificate.verdict.value} for q in self.tried],
+            "undecided": list(self.undecided),
         }
 
 
@@ -190,14 +197,16 @@ def fewest_bits(
 ) -> FewestBits[M]:
     """The fewest bits at which the model is proved, every smaller number of bits decided before.
 
-    The decisions share the effort's seconds; steps are those of each.
+    The decisions share the effort's seconds, and none begins when they are over; steps are those of each.
     More bits may be wrong again: proved at b bits says nothing of b + 1.
     Raises: BadInput for a scheme that has no bits to choose.
     """
     if scheme in FORMATS:
         raise BadInput(f"scheme={scheme!r}: has its own number of bits. Use {PER_TENSOR} or {PER_CHANNEL}.")
-    tried = list[Quantised[M]]()
+    tried, until = list[Quantised[M]](), effort.end()
     for bits, one in zip(BITS, effort.shares(len(BITS)), strict=True):
+        if until.is_up():
+            break
         tried.append(quantise(model, NumberGrid(scheme, bits), one, tensors=tensors))
         effort.progress((bits - BITS[0]) / len(BITS))
         if tried[-1]:

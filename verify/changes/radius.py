@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from verify.changes.boxes import ModelBox, RivalQuestions
 from verify.changes.changeable import Changeable, Questions, one_decision
 from verify.changes.hurting import AT_ONCE, WIDEST, hurt, slopes
 from verify.frame.certificate import Certificate, Verdict
-from verify.frame.clock import Deadline
+from verify.frame.clock import Deadline, TimeIsUp
 from verify.frame.decide import Effort
 
 CLOSEST = 2048  # questions of the least margin, of which the pairs that a small change turns are looked for
@@ -94,23 +95,52 @@ def radius(
     """
     effort = effort or Effort()
     chosen, deadline = changeable.chosen(tensors), effort.deadline()
-    certificate = changeable.decide(changeable.module, Real(), effort)
-    if certificate.verdict is not Verdict.PROVED:
-        reason = "the model itself is not proved right, so that it has no radius"
-        return Radius(is_relative, chosen, None, None, certificate, reason=reason)
-    if deadline.is_up():
-        return Radius(is_relative, chosen, None, None, certificate, reason=ended(effort))
-    box = ModelBox.of(changeable, chosen, is_relative)
-    if box.is_empty:
-        reason = f"all numbers of {', '.join(chosen)} are 0, and stay so by relative distance"
-        return Radius(is_relative, chosen, None, None, certificate, reason=reason)
-    search = RadiusSearch.of(changeable, box, effort, deadline)
-    at_most, wrong, refuted = search.wrong_model()
-    at_least, why = search.right_within(at_most)
-    if wrong is None:
-        why = why or f"no wrong model was found up to the radius {WIDEST:g}"
-    word = certificate if refuted is None else refuted
-    return Radius(is_relative, chosen, at_least, at_most, word, wrong, why)
+    return DecidedModel.of(changeable, effort).radius(chosen, is_relative, effort, deadline)
+
+
+@dataclass(frozen=True)
+class DecidedModel:
+    """A model and the verifier's word on it, which serve the radius of all its tensors together and of each."""
+
+    changeable: Changeable
+    certificate: Certificate
+
+    @classmethod
+    def of(cls, changeable: Changeable, effort: Effort) -> DecidedModel:
+        """The model, decided."""
+        return cls(changeable, changeable.decide(changeable.module, Real(), effort))
+
+    @cached_property
+    def questions(self) -> Questions:
+        """Those of the model, listed."""
+        return self.changeable.questions()
+
+    def radius(self, tensors: tuple[str, ...], is_relative: bool, effort: Effort, deadline: Deadline) -> Radius:
+        """What is found of the largest radius of these tensors until the deadline of the effort.
+
+        Raises: BadInput for a proved model of too many questions to be listed.
+        """
+
+        def nothing(reason: str) -> Radius:
+            return Radius(is_relative, tensors, None, None, self.certificate, reason=reason)
+
+        if self.certificate.verdict is not Verdict.PROVED:
+            return nothing("the model itself is not proved right, so that it has no radius")
+        try:
+            deadline.check()
+            questions = self.questions  # before a box is made of a model that has too many
+            box = ModelBox.of(self.changeable, tensors, is_relative, deadline)
+            if box.is_empty:
+                return nothing(f"all numbers of {', '.join(tensors)} are 0, and stay so by relative distance")
+            search = RadiusSearch.of(self.changeable, questions, box, effort, deadline)
+        except TimeIsUp:
+            return nothing(ended(effort))
+        at_most, wrong, refuted = search.wrong_model()
+        at_least, why = search.right_within(at_most)
+        if wrong is None:
+            why = why or f"no wrong model was found up to the radius {WIDEST:g}"
+        word = self.certificate if refuted is None else refuted
+        return Radius(is_relative, tensors, at_least, at_most, word, wrong, why)
 
 
 @dataclass(frozen=True)
@@ -129,13 +159,15 @@ class RadiusSearch:
     deadline: Deadline
 
     @classmethod
-    def of(cls, changeable: Changeable, box: ModelBox, effort: Effort, deadline: Deadline) -> RadiusSearch:
-        questions = changeable.questions()
-        logits = torch.from_numpy(changeable.hidden(questions)) @ box.X
+    def of(
+        cls, changeable: Changeable, questions: Questions, box: ModelBox, effort: Effort, deadline: Deadline
+    ) -> RadiusSearch:
+        """Raises: TimeIsUp."""
+        logits = torch.from_numpy(changeable.hidden(questions, deadline)) @ box.X
         gap = logits.gather(1, questions.right[:, None]) - logits
         closest = gap.scatter(1, questions.right[:, None], torch.inf).amin(1).argsort()[:CLOSEST]
         every = with_every_rival(questions[closest], box.classes)
-        gap, slope = slopes(box, every)
+        gap, slope = slopes(box, every, deadline)
         ratio = torch.where(slope > 0, gap / slope, torch.inf)
         order = ratio.argsort()[:HARD]
         return cls(changeable, box, questions, every[order], ratio[order], effort, deadline)
@@ -219,7 +251,7 @@ class RadiusSearch:
         """The smallest radius at which a wrong model is found, that model, and the verifier's word on it."""
         if self.deadline.is_up():
             return None, None, None
-        r, directions = hurt(self.box, self.hard[slice(0, HURT)], self.first[:HURT])
+        r, directions = hurt(self.box, self.hard[slice(0, HURT)], self.first[:HURT], self.deadline)
         best = int(r.argmin())
         if not float(r[best]) <= WIDEST:
             return None, None, None

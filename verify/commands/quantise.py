@@ -237,13 +237,22 @@ def lines(found: Quantised[M]) -> list[str]:
 
 def fewest_lines(found: dict[str, FewestBits[M]]) -> list[str]:
     """The table for people, and the verdict on the fewest bits last."""
+    from verify.frame.certificate import Verdict
+    from verify.frame.clock import NOT_REACHED
     from verify.report.tables import render
 
     def cells(row: str, of: FewestBits[M]) -> list[str | None]:
         tried = ", ".join(f"{q.grid.bits} {q.certificate.verdict}" for q in of.tried)
-        return [row, None if of.found is None else str(of.found.grid.bits), tried]
+        most = "" if of.verdict is Verdict.PROVED else "at most "
+        return [row, None if of.found is None else f"{most}{of.found.grid.bits}", tried or NOT_REACHED]
 
     said = render(("tensors", "fewest bits", "tried"), [cells(*item) for item in found.items()], "rich").splitlines()
     whole = next(iter(found.values()))
-    last = whole.tried[-1]
-    return [*said, f"{last.grid}: {last.certificate}"]
+    said += [f"{last.grid}: {last.certificate}" for last in whole.tried[-1:]]
+    return [*said, f"UNKNOWN: {undecided(whole)}"] if whole.undecided else said
+
+
+def undecided(found: FewestBits[M]) -> str:
+    """What is known of the fewest bits where some numbers of them are not decided."""
+    most = "" if found.found is None else f"at most {found.found.grid.bits} bits; "
+    return f"{most}{', '.join(map(str, found.undecided))} bits are not decided"

@@ -32,17 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from verify.changes.radius import radius
+    from verify.changes.radius import DecidedModel, Radius
 
     asked = ChangeAsked.of(args, RECORD)
     changeable = asked.changeable()
-    names = changed.tensors_in(args.tensors)
-    is_relative = not args.absolute
-    found: dict[str, Radius] = {}
+    rows = _rows(changeable, changed.tensors_in(args.tensors), args.by_tensor)
+    found, model = dict[str, Radius](), None
     with progress_bar("bounding", quiet=asked.is_json) as progress:
-        rows = _rows(changeable, names, args.by_tensor)
         for (row, tensors), effort in zip(rows.items(), asked.effort(progress).shares(len(rows)), strict=True):
-            found[row] = radius(changeable, effort, tensors=tensors, is_relative=is_relative)
+            deadline = effort.deadline()
+            model = model or DecidedModel.of(changeable, effort)
+            found[row] = model.radius(tensors, not args.absolute, effort, deadline)
     whole = next(iter(found.values()))
     weights = None if whole.wrong is None else changeable.file(whole.wrong)
     record = whole.to_dict() | {"by_tensor": {row: of.to_dict() for row, of in list(found.items())[1:]}}
@@ -50,14 +50,13 @@ def run(args: argparse.Namespace) -> int:
     return whole.verdict.exit_code
 
 
-def _rows(
-    changeable: Changeable, names: tuple[str, ...] | None, is_by_tensor: bool
-) -> dict[str, tuple[str, ...] | None]:
+def _rows(changeable: Changeable, names: tuple[str, ...] | None, is_by_tensor: bool) -> dict[str, tuple[str, ...]]:
     """The tensors that move in each row of the table by its name, the asked ones first."""
-    every = tuple(name for name, _ in changeable.module.named_parameters())
+    every = changeable.chosen(None)
     if is_by_tensor and names is not None:
         raise BadInput("--by-tensor: looks at each tensor alone. Leave --tensors out.")
-    return {ALL if names is None else ",".join(names): names} | ({n: (n,) for n in every} if is_by_tensor else {})
+    rows = {ALL if names is None else ",".join(names): changeable.chosen(names)}
+    return rows | ({name: (name,) for name in every} if is_by_tensor else {})
 
 
 def lines(found: dict[str, Radius]) -> list[str]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SAVED = ("weights.safetensors", "certificate.json")
 IMPOSSIBLE = "IMPOSSIBLE"
+SECONDS = 30.0  # of a search that is told neither seconds nor steps
 SHARED = ("precision", "accumulate", "method", "budget", "effort", "seed", "save", "report", "json", "quiet", "verbose")
 
 
@@ -131,11 +132,12 @@ def write_table_page(
     say_written(path)
 
 
-def budget_of(seconds: float, effort: int | None) -> float | Budget:
-    """The seconds of --budget, or the steps of --effort, planned with these seconds.
+def budget_of(seconds: float | None, effort: int | None) -> float | Budget:
+    """The seconds of --budget, SECONDS where None are given, or the steps of --effort, planned with these seconds.
 
     Raises: BadInput for a time limit that is no number, or negative, and for an effort below 1.
     """
+    seconds = SECONDS if seconds is None else seconds
     check_budget(seconds)
     if effort is None:
         return seconds

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,12 +22,25 @@ from verify.commands.vocabulary import options
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from verify.frame.clock import Deadline
+    from verify.frame.decide import Effort
+
 MOST = 64
 SECONDS_TO_ANSWER = 10
 LONG = 2.0  # seconds, from which on what is left is said
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class TimedJob:
+    """A job that may take so many seconds; None where something else ends it."""
+
+    seconds: float | None
+
+
+Timed = TypeVar("Timed", bound=TimedJob)
 
 
 @dataclass(frozen=True)
@@ -62,13 +75,47 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
     options(parser, "workers", "scheduler")
 
 
+def results_within(
+    effort: Effort, function: Callable[[Timed], Result], jobs: Sequence[Timed], workers: Workers
+) -> Iterator[tuple[Timed, Result]]:
+    """Each job that begins before the seconds are over, with what the function returns for it.
+
+    One process shares what is left among the jobs that are; of several each job has a part. Steps are those of each.
+    """
+    if effort.limit.steps:
+        yield from results(function, jobs, workers, says_left=False)
+        return
+    until = effort.end()
+    if not workers.is_alone(len(jobs)):
+        part = effort.seconds * min(1.0, workers.number / len(jobs))
+        yield from results(
+            function, [replace(job, seconds=part) for job in jobs], workers, says_left=False, until=until
+        )
+        return
+    for job, of in zip(jobs, effort.shares(len(jobs)), strict=True):
+        if until.is_up():
+            return
+        timed = replace(job, seconds=of.seconds)
+        yield timed, function(timed)
+
+
 def results(
-    function: Callable[[Job], Result], jobs: Sequence[Job], workers: Workers, *, says_left: bool = True
+    function: Callable[[Job], Result],
+    jobs: Sequence[Job],
+    workers: Workers,
+    *,
+    says_left: bool = True,
+    until: Deadline | None = None,
 ) -> Iterator[tuple[Job, Result]]:
-    """Each job with what the function returns for it: in order from one process, as they end from several."""
+    """Each job with what the function returns for it: in order from one process, as they end from several.
+
+    Jobs that have not begun at the deadline are left out.
+    """
     started = time.perf_counter()
     if workers.is_alone(len(jobs)):
         for number, job in enumerate(jobs, 1):
+            if until is not None and until.is_up():
+                return
             yield job, function(job)
             _say_left(number, len(jobs) if says_left else 0, started)
         return
@@ -77,8 +124,12 @@ def results(
     with pool(workers, len(jobs)) as processes:
         running = {processes.submit(function, job): job for job in jobs}
         for number, future in enumerate(as_completed(running), 1):
-            yield running[future], future.result()
-            _say_left(number, len(jobs) if says_left else 0, started)
+            if until is not None and until.is_up():
+                for waiting in running:
+                    waiting.cancel()
+            if not future.cancelled():
+                yield running[future], future.result()
+                _say_left(number, len(jobs) if says_left else 0, started)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from constructions.errors import BadInput
 from verify.frame.arguments import check_seconds, check_whole_number
 
 Clock = Callable[[], float]  # seconds since some moment
+NOT_REACHED = "not reached"  # stands in a table where the time was up before
 
 
 def wall() -> float:
@@ -96,6 +97,22 @@ class Deadline:
         """Raises: TimeIsUp where it is over."""
         if self.is_up():
             raise TimeIsUp
+
+    def ending(self, progress: Callable[[float], None]) -> Callable[[float], None]:
+        """The same report of progress, which ends a search that knows no clock, as a builder's: it raises TimeIsUp.
+
+        >>> told = Budget(2, iter(range(10)).__next__).deadline().ending(lambda share: None)
+        >>> told(0.0)
+        >>> told(0.5)
+        Traceback (most recent call last):
+        verify.frame.clock.TimeIsUp
+        """
+
+        def told(share: float) -> None:
+            self.check()
+            progress(share)
+
+        return told
 
     def left(self) -> float:
         """Seconds until then, below zero afterwards."""

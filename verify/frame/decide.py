@@ -125,6 +125,10 @@ class Effort:
         """When this share of the budget is up, counted from now."""
         return self.limit.deadline(share)
 
+    def end(self) -> Deadline:
+        """When several searches together end, counted from now: never by steps, of which each search has its own."""
+        return Deadline.never() if self.limit.steps else self.deadline()
+
     def share(self, share: float) -> Effort:
         """The same effort with this share of the budget.
 
@@ -147,10 +151,10 @@ class Effort:
         >>> [of.seconds for of in Effort(Budget(10, lambda: next(looks))).shares(2)]
         [5.0, 9.0]
         """
-        limit, until = self.limit, None if self.limit.steps else self.deadline()
+        limit, until = self.limit, self.end()
         for left in range(number, 0, -1):
-            if until is None:
-                yield replace(self, budget=Budget.counting(limit.steps or 1, limit.seconds))
+            if limit.steps:
+                yield replace(self, budget=Budget.counting(limit.steps, limit.seconds))
             else:
                 yield self.left(until).share(1 / left)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput, NotKnown
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from constructions.histogram_arrays import HistogramArrays
     from verify.arithmetic.readings import Reading
     from verify.frame.certificate import Certificate
+    from verify.frame.clock import Deadline
     from verify.frame.decide import Effort
     from verify.tasks.histogram.array_problem import ArrayProof
     from verify.tasks.histogram.task import Progress
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 LAWS = ("uniform", "partitions")
 IMPOSSIBLE = ("A-neg", "W-5", "W-6", "W-7", "W-16", "W-17", "W-18", "W-24", "W-27")
-DEFAULTS = {"basis": "standard", "as_printed": False, "method": "certified", "budget": 30.0}
+DEFAULTS = {"basis": "standard", "as_printed": False, "method": "certified", "budget": None}
 ALONE = {
     "impossible": ("model", "T", "L", "d", "p", "construction", "dtype", "weights", "precision", "accumulate", "save",
                    "law", "kernel", *DEFAULTS),
@@ -72,7 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--law", choices=LAWS, help="also the exact accuracy and confusion matrix when sequences are drawn by this law"
     )
     option(parser, "impossible", choices=IMPOSSIBLE, help=f"the argument and its checks: {', '.join(IMPOSSIBLE)}")
-    request.add_arguments(parser, without=("seed",))
+    request.add_arguments(parser, without=("seed", "budget"))
+    help = "time limit of all searches, a builder's too (default: 30 of a proof's, none of a builder's)"
+    option(parser, "budget", default=None, help=help)
 
 
 @dataclass(frozen=True)
@@ -131,16 +134,16 @@ class HistogramWish:
         check_sizes(self.model, T=self.T, L=self.L, d=d, p=p)
         return SizesAsked(self.model, self.T, self.L, self.d, self.p)
 
-    def chosen(self, *, quiet: bool) -> Chosen:
+    def chosen(self, *, quiet: bool, until: Deadline | None = None) -> Chosen:
         """The model, read or built.
 
-        Raises: RuledOut where no weights count on the vectors of --kernel.
+        Raises: RuledOut where no weights count on the vectors of --kernel; TimeIsUp as `built`.
         """
         if self.kernel is not None:
             return Chosen(on_kernel(self.kernel, self.sizes(), self.dtype or "float32"), CLAIM, "kernel")
         if self.weights is not None:
             return self._read()
-        found = self.built(quiet=quiet)
+        found = self.built(quiet=quiet, until=until)
         return Chosen(found.arrays.module(), found.claim, found.construction)
 
     def _read(self) -> Chosen:
@@ -149,10 +152,20 @@ class HistogramWish:
         assert self.weights is not None
         return Chosen(load(self.weights, model=self.model, L=self.L), None, self.construction)
 
-    def built(self, *, quiet: bool) -> Built:
+    def after_building(self, asked: Request, until: Deadline) -> Request:
+        """The same request with what a builder that searches has left of the time."""
+        if self.weights is not None or self.kernel is not None:
+            return asked
+        sizes = self.sizes()
+        if "progress" not in choices(sizes.model, chosen(sizes, self.construction)):
+            return asked
+        return replace(asked, budget=asked.effort().left(until).limit)
+
+    def built(self, *, quiet: bool, until: Deadline | None = None) -> Built:
         """The weights as arrays, made for sizes.
 
-        Raises: NotKnown where no weights of these sizes are known; BadInput for a choice that the builder has not.
+        Raises: NotKnown where no weights of these sizes are known; BadInput for a choice that the builder has not;
+            TimeIsUp where the builder still searches at the deadline.
         """
         sizes = self.sizes()
         construction = chosen(sizes, self.construction)
@@ -163,7 +176,8 @@ class HistogramWish:
             if name not in takes and asked[name] != plain:
                 raise BadInput(f"{flag(name)}: construction {construction} has no such choice. Leave {flag(name)} out.")
         with progress_bar("searching a code", quiet=quiet) as progress:
-            arrays = built(sizes, construction, self.dtype or "float32", progress=progress, **asked)
+            told = progress if until is None else until.ending(progress)
+            arrays = built(sizes, construction, self.dtype or "float32", progress=told, **asked)
         return Built(arrays, CONSTRUCTIONS[sizes.model, construction][1], construction)
 
 
@@ -195,16 +209,22 @@ def run(args: argparse.Namespace) -> int:
     wish = HistogramWish.of(args, precision=args.precision)
     asked = Request.of(args)
     _check(asked, args.law)
+    from verify.frame.clock import Deadline, TimeIsUp
     from verify.tasks.histogram.task import BracketBar
 
+    until = Deadline.never() if args.budget is None else asked.effort().end()
     try:
         if _needs_no_torch(wish, asked, args.law):
-            return _run_arrays(wish.built(quiet=asked.is_json), asked)
-        found = wish.chosen(quiet=asked.is_json)
+            arrays = wish.built(quiet=asked.is_json, until=until)
+            return _run_arrays(arrays, wish.after_building(asked, until))
+        found = wish.chosen(quiet=asked.is_json, until=until)
     except RuledOut as error:
         return print_uneven(wish.sizes(), error.found, is_json=asked.is_json)
     except NotKnown as error:
         return _print_unknown(wish, asked, str(error))
+    except TimeIsUp:
+        return _print_unknown(wish, asked, f"the {asked.effort().limit} ended before weights were found; raise it")
+    asked = wish.after_building(asked, until)
     with progress_bar("deciding", quiet=asked.is_json) as bar:
         progress = BracketBar(bar)
         certificate = _decide(found, wish.L, asked, progress)
@@ -307,8 +327,6 @@ def _with_shares(
     module: HistogramTransformer, L: int | None, law: str, certificate: Certificate, effort: Effort
 ) -> Certificate:
     """The certificate with the exact accuracy and confusion matrix under the asked law."""
-    from dataclasses import replace
-
     from verify.tasks.histogram.confusion import confusion
     from verify.tasks.histogram.stored import StoredModel
 

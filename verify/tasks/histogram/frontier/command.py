@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -14,9 +15,10 @@ from typing import Any
 from constructions.errors import BadInput
 from verify.commands import workers
 from verify.commands.ranges import integers
-from verify.commands.request import check_report, write_table_page
+from verify.commands.request import check_budget, check_report, write_table_page
 from verify.commands.vocabulary import HOW, MODEL, group, option, table_options
 from verify.frame.certificate import Verdict, rounded_margin
+from verify.frame.clock import NOT_REACHED
 from verify.report.console import say_written
 from verify.report.tables import render
 from verify.tasks.histogram.catalogue import MODELS
@@ -35,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "T", type=integers, required=True, help="alphabet size: 32, 16,32 or 8:64:8")
     option(parser, "L", type=integers, required=True, help="sequence length: 10, 5,10 or 5:30:5")
     option(parser, "seed", help="of the search (default: 0)")
+    option(parser, "budget", default=None, help="time limit of all searches together (default: none)")
     group(parser, HOW).add_argument("--steps", type=int, default=3000, help="steps of each search (default: 3000)")
     workers.add_argument(parser)
     option(parser, "save", help="write weights and certificate of every hit; what is there is not searched again")
@@ -43,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class FrontierSearch:
+class FrontierSearch(workers.TimedJob):
     """The models of one size that share a searched code, and how it is searched."""
 
     T: int
@@ -53,13 +56,20 @@ class FrontierSearch:
     steps: int
 
     def run(self) -> list[tuple[TableRow, dict[str, bytes]]]:
-        """A line of the table for each model, and its files by name."""
+        """A line of the table for each model of which some d was proved in time, and its files by name."""
         from constructions import checkpoint
+        from verify.frame.clock import TimeIsUp
+        from verify.frame.decide import Effort
         from verify.tasks.histogram.frontier.search import smallest_d
 
-        found = []
+        found: list[tuple[TableRow, dict[str, bytes]]] = []
+        until = None if self.seconds is None else Effort(self.seconds).end()
         for model in self.models:
-            hit = smallest_d(model, self.T, self.L, seed=self.seed, steps=self.steps, report=_say)
+            left = None if until is None else max(0.0, until.left())
+            try:
+                hit = smallest_d(model, self.T, self.L, seed=self.seed, steps=self.steps, report=_say, budget=left)
+            except TimeIsUp:
+                continue
             tried = ", ".join(f"{d}: {outcome}" for d, outcome in sorted(hit.tried.items()))
             size, bound = (model, hit.T, hit.L, hit.p, hit.d), (hit.lower_bound, hit.lower_bound_scope)
             row = dict(zip(COLUMNS, (*size, rounded_margin(hit.certificate), *bound, tried or None), strict=True))
@@ -73,6 +83,8 @@ class FrontierSearch:
 def run(args: argparse.Namespace) -> int:
     if args.steps < 1:
         raise BadInput(f"steps={args.steps}: must be at least 1")
+    if args.budget is not None:
+        check_budget(args.budget)
     check_report(args.report)
     helpers = workers.Workers.of(args)
     from constructions.histogram_sizes import check_memory, check_sizes
@@ -88,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     written: set[str] = set()
     try:
         searches = _searches([key for key in wanted if key not in rows], args.seed, args.steps, helpers)
-        for _, found in workers.results(FrontierSearch.run, searches, helpers):
+        for _, found in _run(searches, args.budget, helpers):
             for row, contents in found:
                 rows[row["T"], row["L"], row["model"]] = row
                 if folder is None:
@@ -100,13 +112,35 @@ def run(args: argparse.Namespace) -> int:
                 written |= set(contents)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{len(written)} files written to {folder}" if written else "") from None
-    table = [[rows[key][column] for column in COLUMNS] for key in wanted]
+    table = [[rows.get(key, _unreached(key))[column] for column in COLUMNS] for key in wanted]
     sys.stdout.write(render(COLUMNS, table, args.format))
     said = f"Every d was PROVED; smaller ones were tried by {args.steps} steps of search, seed {args.seed}."
     write_table_page(args.report, "histogram: the smallest d that was proved", [said], COLUMNS, table)
     if folder is not None:
         say_written(f"{len(written)} files to {folder}")
-    return 0
+    return Verdict.UNKNOWN.exit_code if any(_is_cut(rows.get(key, _unreached(key))) for key in wanted) else 0
+
+
+def _run(
+    searches: list[FrontierSearch], budget: float | None, helpers: workers.Workers
+) -> Iterator[tuple[FrontierSearch, list[tuple[TableRow, dict[str, bytes]]]]]:
+    """What each search found, of those that began in time."""
+    if budget is None:
+        return workers.results(FrontierSearch.run, searches, helpers)
+    from verify.frame.decide import Effort
+
+    return workers.results_within(Effort(budget), FrontierSearch.run, searches, helpers)
+
+
+def _unreached(key: Key) -> TableRow:
+    """The line of a model of which no d was proved in time."""
+    T, L, model = key
+    return dict.fromkeys(COLUMNS) | {"model": model, "T": T, "L": L, "tried": NOT_REACHED}
+
+
+def _is_cut(row: TableRow) -> bool:
+    """Whether the time was up before the search of a line ended."""
+    return NOT_REACHED in (row["tried"] or "")
 
 
 def _searches(
@@ -122,7 +156,7 @@ def _searches(
     for T, L, model in wanted:
         code = CARRIER.get(model, model) if helpers.share_codes else model
         together.setdefault((T, L, code), []).append(model)
-    searches = [FrontierSearch(T, L, tuple(models), seed, steps) for (T, L, _), models in together.items()]
+    searches = [FrontierSearch(None, T, L, tuple(models), seed, steps) for (T, L, _), models in together.items()]
     return sorted(searches, key=lambda x: -x.T * x.T * x.L) if helpers.share_codes else searches
 
 
@@ -142,7 +176,7 @@ def _kept(folder: Path, seed: int, steps: int, wanted: set[Key]) -> dict[Key, Ta
         if not isinstance(row, dict) or set(row) != set(COLUMNS):
             continue
         key = (row["T"], row["L"], row["model"])
-        if key not in wanted or _is_proved(folder, row):
+        if key not in wanted or (not _is_cut(row) and _is_proved(folder, row)):
             found[key] = row
     return found
 

@@ -11,12 +11,16 @@ from bounds import coherent_counting
 from constructions import fewer_dimensions
 from constructions.coded_inventory import CARRIER, on_code
 from constructions.codes import library as code_library
+from constructions.codes.code import Code
 from constructions.errors import BadInput, NotKnown
 from constructions.histogram import HistogramTransformer, check_sizes, named
 from verify.frame.certificate import Certificate, Verdict
+from verify.frame.clock import NOT_REACHED, Budget, Deadline, TimeIsUp
+from verify.frame.decide import Effort, silent
 from verify.tasks.histogram.proof import certify
 
 Report = Callable[[str], None]
+PROOF = 30.0  # seconds of one proof, where no budget is given
 
 
 @dataclass
@@ -47,12 +51,16 @@ def smallest_d(
     steps: int = 3000,
     dtype: torch.dtype = torch.float64,
     report: Report | None = None,
+    budget: float | Budget | None = None,
 ) -> Frontier:
     """Finds by bisection the smallest d at which a code is found and its weights are PROVED. Never returns an unproved
     d.
 
+    `budget` is of all searches and proofs together; where it is over before the end, the smallest d so far is
+    returned, and what was not reached is among what was tried.
+
     Claim: W-2 and W-6 for inventory counting (p = T), W-3 for bos+sftm (p = 1, d = 3).
-    Raises: BadInput for sizes that make no sense.
+    Raises: BadInput for sizes that make no sense; TimeIsUp where the time is over before any d is proved.
 
     >>> frontier = smallest_d("bos+sftm", 8, 4)
     >>> frontier.d, frontier.certificate.verdict.value
@@ -62,14 +70,27 @@ def smallest_d(
     if model == "bos+sftm":
         return _on_the_circle(T, L, dtype)
     bound, scope = _lower_bound(model, T, L)
+    until = Deadline.never() if budget is None else Effort(budget).end()
+
+    def prove(d: int, steps: int) -> tuple[HistogramTransformer, Certificate] | None:
+        code = code_library.find(CARRIER[model], T, L, d, seed=seed, steps=steps, progress=until.ending(silent))
+        hit = _proved(model, code, L, dtype, PROOF if budget is None else Effort(budget).left(until).limit)
+        if hit is None:
+            until.check()
+        return hit
+
     # Orthonormal tokens are a code at d = T, so the search for something better starts below it.
-    best = _prove(model, T, L, T, seed, 300, dtype)
+    best = prove(T, 300)
     if best is None:
         raise BadInput(f"T={T}, L={L}: not even d = T was proved. Use --dtype float64 or a smaller L.")
     low, high, tried = bound, T, {}
     while low < high:
         d = (low + high) // 2
-        hit = _prove(model, T, L, d, seed, steps, dtype)
+        try:
+            hit = prove(d, steps)
+        except TimeIsUp:
+            tried[d] = NOT_REACHED
+            break
         tried[d] = "PROVED" if hit else "no code found"
         if report is not None:
             report(f"{model} T={T} L={L} d={d}: {tried[d]}")
@@ -86,17 +107,17 @@ def _on_the_circle(T: int, L: int, dtype: torch.dtype) -> Frontier:
     return Frontier("bos+sftm", T, L, 1, 3, module, certify(module))
 
 
-def _prove(
-    model: str, T: int, L: int, d: int, seed: int, steps: int, dtype: torch.dtype
+def _proved(
+    model: str, code: Code, L: int, dtype: torch.dtype, budget: float | Budget
 ) -> tuple[HistogramTransformer, Certificate] | None:
-    code = code_library.find(CARRIER[model], T, L, d, seed=seed, steps=steps)
+    """The model on a code, where it is PROVED."""
     if not code.gap > 0:
         return None
     try:
         module = on_code(model, code, L=L, dtype=named(dtype)).module()
     except NotKnown:
         return None
-    certificate = certify(module)
+    certificate = certify(module, budget=budget)
     return (module, certificate) if certificate.verdict is Verdict.PROVED else None
 
 

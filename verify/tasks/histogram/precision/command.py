@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from constructions.errors import BadInput, NotKnown
 from verify.commands import request, workers
 from verify.commands.ranges import integers
 from verify.commands.vocabulary import JUDGED, MODEL, group, option, options, renamed, table_options
-from verify.frame.certificate import rounded_margin
+from verify.frame.certificate import Verdict, rounded_margin
+from verify.frame.clock import NOT_REACHED
 from verify.report.console import say_written
 from verify.report.tables import render
 from verify.tasks.histogram import catalogue
@@ -21,6 +22,7 @@ from verify.tasks.histogram.catalogue import CONSTRUCTIONS, MODELS
 if TYPE_CHECKING:
     from verify.arithmetic.formats import Format
     from verify.frame.certificate import Certificate
+    from verify.frame.clock import Deadline
     from verify.frame.decide import Effort
     from verify.report.progress import Advance
     from verify.tasks.histogram.precision.search import Construction
@@ -100,7 +102,11 @@ class PrecisionWish:
         """The seconds of all searches together, or the steps of each."""
         from verify.frame.decide import Effort
 
-        return Effort(request.budget_of(SECONDS, self.steps) if self.budget is None else self.budget)
+        if self.budget is None:
+            return Effort(request.budget_of(SECONDS, self.steps))
+        import torch  # noqa: F401 (refutations and codes need it: loaded before the clock is started)
+
+        return Effort(self.budget)
 
     def chosen(self, d: int | None) -> Construction:
         """The construction of the one model that is asked about, with embeddings of size d."""
@@ -110,59 +116,57 @@ class PrecisionWish:
         sizes = catalogue.SizesAsked(self.model, self.T, self.L, d, self.p)
         return Construction(self.model, catalogue.chosen(sizes, self.construction), self.T, self.L, d, self.p)
 
-    def judge(self, construction: Construction, fmt: Format, effort: Effort) -> Certificate:
-        """Builds a construction and decides it in a format."""
+    def judge(self, construction: Construction, fmt: Format, effort: Effort, until: Deadline) -> Certificate:
+        """Builds a construction and decides it in a format.
+
+        Raises: TimeIsUp where it is over before there are weights.
+        """
         from verify.tasks.histogram.precision.search import judge
 
-        return judge(construction, fmt, self.accumulate, effort.limit)
+        return judge(construction, fmt, self.accumulate, effort.limit, until)
 
 
 @dataclass(frozen=True)
-class TableCell:
-    """One verdict of a table: a construction, or the one at this d, in a format."""
+class TableRow(workers.TimedJob):
+    """One row of a table: a construction, or the one at this d, in several formats that share its seconds."""
 
     wish: PrecisionWish
     construction: Construction | int
-    format: Format
-    place: tuple[int, int]
-    seconds: float | None = None  # of this search, where they and not steps end it
+    formats: tuple[Format, ...]
 
-    def run(self) -> str | None:
-        """The verdict, None where the construction does not exist at these sizes."""
+    def run(self) -> list[str | None]:
+        """The verdict in each format, None where the construction does not exist at these sizes."""
         from verify.frame.decide import Effort
 
-        made, effort = self.construction, self.wish.effort() if self.seconds is None else Effort(self.seconds)
+        effort = self.wish.effort() if self.seconds is None else Effort(self.seconds)
+        until, cells = effort.end(), zip(self.formats, effort.shares(len(self.formats)), strict=True)
+        return [self._verdict(fmt, of, until) for fmt, of in cells]
+
+    def _verdict(self, fmt: Format, effort: Effort, until: Deadline) -> str | None:
+        from verify.frame.clock import TimeIsUp
+
+        is_swept = isinstance(self.construction, int)
         try:
-            if isinstance(made, int):
-                return self.wish.judge(self.wish.chosen(made), self.format, effort).verdict.value
+            made = self.wish.chosen(self.construction) if isinstance(self.construction, int) else self.construction
+            return self.wish.judge(made, fmt, effort, until).verdict.value
+        except TimeIsUp:
+            return NOT_REACHED
         except NotKnown:
             return None
-        try:
-            return self.wish.judge(made, self.format, effort).verdict.value
-        except (NotKnown, BadInput):
+        except BadInput:
+            if is_swept:
+                raise
             return None
 
 
-def _ran(cells: list[TableCell], helpers: workers.Workers) -> Iterator[tuple[TableCell, str | None]]:
-    """Each cell with its verdict. One process shares what is left of the seconds; of several each cell has a part."""
-    wish = cells[0].wish
-    if wish.budget is not None and helpers.is_alone(len(cells)):
-        for cell, effort in zip(cells, wish.effort().shares(len(cells)), strict=True):
-            yield cell, replace(cell, seconds=effort.seconds).run()
-        return
-    part = None if wish.budget is None else wish.budget * min(1.0, helpers.number / len(cells))
-    jobs = [replace(cell, seconds=part) for cell in cells]
-    yield from workers.results(TableCell.run, jobs, helpers, says_left=False)
-
-
-def _verdicts(cells: list[TableCell], helpers: workers.Workers, progress: Advance) -> dict[tuple[int, int], str | None]:
-    """The verdict of every cell by its place."""
-    found: dict[tuple[int, int], str | None] = {}
+def _verdicts(rows: list[TableRow], helpers: workers.Workers, progress: Advance) -> Iterator[list[str | None]]:
+    """The verdicts of every row."""
+    found: dict[Construction | int, list[str | None]] = {}
     progress(0.0)
-    for cell, verdict in _ran(cells, helpers):
-        found[cell.place] = verdict
-        progress(len(found) / len(cells))
-    return found
+    for row, verdicts in workers.results_within(rows[0].wish.effort(), TableRow.run, rows, helpers):
+        found[row.construction] = verdicts
+        progress(len(found) / len(rows))
+    return (found.get(row.construction, [NOT_REACHED] * len(row.formats)) for row in rows)
 
 
 @dataclass(frozen=True)
@@ -234,10 +238,11 @@ def run(args: argparse.Namespace) -> int:
     said = f"Every operation is rounded to the format, in any order{sums}; p17 is a float of 17 significant bits."
     title = f"histogram: precisions of {wish.model or 'all constructions'}, T = {wish.T}, L = {wish.L}"
     request.write_table_page(args.report, title, [said], found.columns, found.rows)
+    exit_code = found.exit_code
     if form == "rich":
         found = found.in_letters()
     sys.stdout.write(render(found.columns, found.rows, form))
-    return 0
+    return exit_code
 
 
 class Verdicts(NamedTuple):
@@ -248,31 +253,43 @@ class Verdicts(NamedTuple):
     first: int | None = None
     what: str = ""
 
+    @property
+    def exit_code(self) -> int:
+        """That of an open verdict where one was not reached."""
+        return Verdict.UNKNOWN.exit_code if any(NOT_REACHED in row for row in self.rows) else 0
+
     def in_letters(self) -> Verdicts:
         """A letter a verdict, so that a terminal holds all of them."""
         if self.first is None:
             return self
-        title = f"{self.what}: P proved, R refuted, U unknown, - no weights known"
+        cut = f", {NOT_REACHED[0]} {NOT_REACHED}" if self.exit_code else ""
+        title = f"{self.what}: P proved, R refuted, U unknown, - no weights known{cut}"
         letters = ["".join("-" if cell is None else str(cell)[0] for cell in row[self.first :]) for row in self.rows]
         rows = [[*row[: self.first], line] for row, line in zip(self.rows, letters, strict=True)]
         return Verdicts((*self.columns[: self.first], title), rows)
 
 
 def _frontier(wish: PrecisionWish, progress: Advance) -> Verdicts:
-    """The named formats, then every number of bits that was tried, most first."""
+    """The named formats, then every number of bits that was tried, most first, and the one that was not reached."""
     from verify.arithmetic.formats import FORMATS
+    from verify.frame.clock import TimeIsUp
     from verify.tasks.histogram.precision.search import MOST_SEARCHES, frontier
 
-    construction = wish.chosen(wish.d)
-    rows, efforts = [], wish.effort().shares(len(FORMATS) + MOST_SEARCHES)
+    construction, effort = wish.chosen(wish.d), wish.effort()
+    until, efforts = effort.end(), effort.shares(len(FORMATS) + MOST_SEARCHES)
+    rows, unreached = [], [NOT_REACHED, None, None, f"the {effort.limit} ended before"]
     for i, (name, fmt) in enumerate(FORMATS.items()):
         progress(i / (len(FORMATS) + 5))
-        rows.append([name, *_outcome(wish.judge(construction, fmt, next(efforts)))])
-    found = frontier(construction, wish.accumulate, lambda: next(efforts).limit)
-    note = {found.enough: ", the smallest from which on all are enough", found.too_small: ", the largest too small"}
+        try:
+            rows.append([name, *_outcome(wish.judge(construction, fmt, next(efforts), until))])
+        except TimeIsUp:
+            rows.append([name, *unreached])
+    found = frontier(construction, wish.accumulate, lambda: next(efforts).limit, until)
+    less = "the smallest from which on all are enough" if found.is_fewest else "from which on all are enough"
+    note = {found.enough: f", {less}", found.too_small: ", the largest too small"}
     for bits in sorted(found.by_bits, reverse=True):
         rows.append([f"p{bits}{note.get(bits, '')}", *_outcome(found.by_bits[bits])])
-    return Verdicts(COLUMNS, rows)
+    return Verdicts(COLUMNS, rows if found.next_bits is None else [*rows, [f"p{found.next_bits}", *unreached]])
 
 
 def _outcome(certificate: Certificate) -> list[Any]:
@@ -292,12 +309,10 @@ def _table(wish: PrecisionWish, helpers: workers.Workers, progress: Advance) -> 
     from verify.arithmetic.formats import FORMATS
     from verify.tasks.histogram.precision.search import constructions
 
-    todo, formats = list(constructions(wish.T, wish.L)), list(FORMATS.values())
-    cells = [TableCell(wish, made, fmt, (i, j)) for i, made in enumerate(todo) for j, fmt in enumerate(formats)]
-    found = _verdicts(cells, helpers, progress)
+    todo, formats = list(constructions(wish.T, wish.L)), tuple(FORMATS.values())
+    found = _verdicts([TableRow(None, wish, made, formats) for made in todo], helpers, progress)
     rows: list[list[Any]] = [
-        [made.model, made.construction, made.d, *(found[i, j] for j in range(len(formats)))]
-        for i, made in enumerate(todo)
+        [made.model, made.construction, made.d, *verdicts] for made, verdicts in zip(todo, found, strict=True)
     ]
     return Verdicts(("model", "construction", "d", *FORMATS), rows, 3, " ".join(FORMATS))
 
@@ -306,10 +321,9 @@ def _swept(wish: PrecisionWish, sweep: Sweep, helpers: workers.Workers, progress
     """A line for every d, with the verdict at every number of bits; also drawn where a file is named."""
     from verify.arithmetic.formats import format_of_bits
 
-    bits, sizes = sweep.bits, list(enumerate(sweep.dimensions))
-    cells = [TableCell(wish, d, format_of_bits(p), (i, j)) for i, d in sizes for j, p in enumerate(bits)]
-    found = _verdicts(cells, helpers, progress)
-    rows: list[list[Any]] = [[d, *(found[i, j] for j in range(len(bits)))] for i, d in sizes]
+    bits, formats = sweep.bits, tuple(format_of_bits(p) for p in sweep.bits)
+    found = _verdicts([TableRow(None, wish, d, formats) for d in sweep.dimensions], helpers, progress)
+    rows: list[list[Any]] = [[d, *verdicts] for d, verdicts in zip(sweep.dimensions, found, strict=True)]
     if sweep.figure is not None:
         _draw(f"{wish.model}, T = {wish.T}, L = {wish.L}: every operation rounded, any order", sweep, rows)
         say_written(sweep.figure)
