@@ -110,6 +110,18 @@ def test_a_near_tie_of_exponentials_needs_digits_and_gets_them():
     assert nearly.sign() == 1 and (nearly - nearly).sign() == 0
 
 
+@given(st.floats(-1e6, 1e6), st.integers(-40, 0), st.sampled_from([2, 3, 7]))
+def test_a_number_lies_between_the_two_floats_next_to_it(b, exponent, d):
+    """Also where both terms almost cancel."""
+    near, b = round(b * d**0.5) + 2.0**exponent, round(b * 2.0**20) * 2.0**-20
+    number = Combination(Basis(d, False), {ONE: fmpq(*near.as_integer_ratio()), SQRT: -fmpq(*b.as_integer_ratio())})
+    low, high = number.enclosure()
+    assert high == np.nextafter(low, np.inf) or low == high == near
+    for end, sign in ((low, 1), (high, -1)):
+        apart = number - Combination(number.basis, {ONE: fmpq(*end.as_integer_ratio())})
+        assert apart.sign() in (0, sign)
+
+
 @pytest.mark.deep
 def test_products_and_quotients_end_in_an_error_where_they_must():
     root = Combination(Basis(2, False), {SQRT: fmpq(1)})

@@ -42,6 +42,7 @@ PARTS = (
     "histogram_in_bits",
     "count01_in_bits",
     "roundoff",
+    "any_order",
     "forwards",
     "histogram_in_dtype",
     "replay",

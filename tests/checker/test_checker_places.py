@@ -18,8 +18,8 @@ from constructions.contextual_with_positions import build as placed
 from tests.planted import planted
 from verify.arithmetic.readings import reading_of
 from verify.checker import places
+from verify.checker.any_order import MATRIX_PRODUCTS
 from verify.checker.reading import NOT_CHECKABLE
-from verify.checker.roundoff import HIGHEST
 from verify.frame import decide
 from verify.frame.decide import certify
 from verify.tasks.contextual.bidirectional.proof import StringProof
@@ -122,7 +122,7 @@ def forged_proof(name, precision):
         said["parameters"]["precision"] = precision
         said["assumptions"] = [x.replace("float64", precision) for x in said["assumptions"]]
     if precision == "float32":
-        said["assumptions"].insert(2, HIGHEST)
+        said["assumptions"].insert(2, MATRIX_PRODUCTS["float32"])
     return said
 
 

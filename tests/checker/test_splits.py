@@ -97,7 +97,7 @@ def closed(certificate, tree, more=0):
     return certificate | {"tree": {"parts": certificate["tree"]["parts"] + more, "data": data, "reason": None}}
 
 
-@pytest.mark.parametrize("seeds", first(1, [range(3), range(12), range(12, 60), range(60, 240)]), ids=str)
+@pytest.mark.parametrize("seeds", first(1, [[0, 1, 2, 138, 148], range(12), range(12, 60), range(60, 240)]), ids=str)
 def test_trees_hold_and_say_what_enumeration_says(searches, seeds):
     kinds = set()
     for seed in seeds:

@@ -298,6 +298,7 @@ CIRCUITS = {  # a circuit or a language, how many bits there are, and the readin
 IN_DTYPES = {  # a format, and whose model is read in it
     "dot, float32": ("float32", "dot"),
     "lin+sftm, float32": ("float32", "lin+sftm"),
+    "lin+sftm, tf32": ("tf32", "lin+sftm"),
     "bos+sftm, float64": ("float64", "bos+sftm"),
     "searched, float32": ("float32", "searched"),
     "staircase, float32": ("float32", "staircase"),
@@ -323,6 +324,7 @@ IN_DTYPES = {  # a format, and whose model is read in it
 }
 WRONG_IN_DTYPES = {
     "bos, wrong, float32": ("float32", "bos, wrong"),
+    "bos, wrong, tf32": ("tf32", "bos, wrong"),
     "random, wrong, float64": ("float64", "random, wrong"),
     "parity, wrong, p30": ("p30", "parity, wrong"),
     "parity, wrong by its order, p2": ("p2", "parity"),

@@ -24,7 +24,13 @@ from verify.arithmetic.formats import Format
 BITS = 400
 SIZES = {"F64": ("d", 8), "F32": ("f", 4), "F16": ("e", 2), "BF16": ("", 2)}
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-FORMATS = {"float64": (53, -1022), "float32": (24, -126), "bfloat16": (8, -126), "float16": (11, -14)}
+FORMATS = {
+    "float64": (53, -1022),
+    "float32": (24, -126),
+    "tf32": (24, -126),
+    "bfloat16": (8, -126),
+    "float16": (11, -14),
+}
 ULPS = Fraction(1, 2**50)  # of what floats stand for
 PLACED = ("contextual counting with positions", "contextual counting, bidirectional")
 REGIONS = ("contextual counting", *PLACED)
@@ -95,7 +101,7 @@ def in_dtype(tensors, c):
     """Weights rounded once, and what real arithmetic, which is one way to evaluate them, must then show.
 
     A claimed margin is known up to the roundings, which are less than half of it. Of a wrong input in more than 20 bits
-    real arithmetic is off by less than 2^12 last places; in fewer bits anything may be computed.
+    real arithmetic is off by less than 2^12 last places; in fewer bits, or tf32, anything may be computed.
     """
     p, least = format_of(c["parameters"]["precision"])
     wider = format_of(c["parameters"].get("accumulate") or c["parameters"]["precision"])
@@ -108,7 +114,8 @@ def in_dtype(tensors, c):
         return float(round(Fraction(x) / unit) * unit)
 
     is_wrong = c["verdict"] == "REFUTED"
-    of_wrong = {"off": 2.0 ** (12 - p) if p > 20 else 1e300, "right_lengths": {}, "error_share": None}
+    is_close = p > 20 and c["parameters"]["precision"] != "tf32"
+    of_wrong = {"off": 2.0 ** (12 - p) if is_close else 1e300, "right_lengths": {}, "error_share": None}
     halves = of_wrong if is_wrong else {"margin": c["margin"] / 2, "right_lengths": {}}
     if "tables" in c:
         halves["tables"] = {name: [[*map(nearest, row)] for row in rows] for name, rows in c["tables"].items()}

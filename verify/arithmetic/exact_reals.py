@@ -149,12 +149,13 @@ class Combination:
         return next(1 if ball > 0 else -1 for ball in balls if ball > 0 or ball < 0)
 
     def enclosure(self) -> tuple[float, float]:
-        """Floats at or below and at or above the number."""
+        """The largest float at or below the number, and the smallest one at or above it."""
         precision = 128
         while True:
             ball = self.ball(precision)
             if self.is_zero or (ball.is_finite() and ball.rel_accuracy_bits() >= 60):
-                return float_below(ball), float_above(ball)
+                with ctx.workprec(precision):
+                    return float_below(ball), float_above(ball)
             precision *= 2
 
     def __str__(self) -> str:
@@ -244,7 +245,9 @@ def square_root_terms(d: int, numerator: fmpq) -> dict[Key, fmpq]:
 
 
 def float_below(ball: arb) -> float:
-    """The largest float at or below every number in the ball: positive only if all of them are; -inf without a bound.
+    """A float at or below every number in the ball: positive only if all of them are; -inf without a bound.
+
+    The end of the ball is rounded outwards to the bits of the context first. With more than 53 it is the largest float.
 
     >>> 2.9 < float_below(arb(3)) <= 3.0 <= float_above(arb(3)) < 3.1
     True
@@ -257,7 +260,7 @@ def float_below(ball: arb) -> float:
 
 
 def float_above(ball: arb) -> float:
-    """The smallest float at or above every number in the ball."""
+    """A float at or above every number in the ball: with more than 53 bits in the context the smallest one."""
     return 0.0 - float_below(-ball)
 
 

@@ -6,12 +6,13 @@ from typing import Any
 from flint import arb, ctx, fmpq
 
 from verify.checker.adder import Adder, answer_of, how, in_dtype, least_gap, read_adder, rounded
+from verify.checker.any_order import HALF, opened, still_due
 from verify.checker.carries import prove_two_layers
 from verify.checker.columns import BITS, DigitColumn
 from verify.checker.formats import BinaryFormat
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, require
 from verify.checker.reruns import check_answers
-from verify.checker.roundoff import HALF, Roundoff, opened, still_due
+from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, check_counts, compare, is_close
 
 PRECISIONS = (128, 1024, 8192)

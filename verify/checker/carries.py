@@ -7,11 +7,12 @@ from typing import NamedTuple
 from flint import arb, arb_mat, fmpq_mat
 
 from verify.checker.adder import Adder, answer_of, in_steps, least_gap
+from verify.checker.any_order import still_due
 from verify.checker.columns import Prompt
 from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import AdderSteps, Head
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
-from verify.checker.roundoff import rows_hull, still_due
+from verify.checker.roundoff import rows_hull
 
 Balls = list[arb]
 Ends = tuple[arb, arb]

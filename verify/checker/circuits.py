@@ -5,6 +5,7 @@ from typing import Any
 
 from flint import arb, ctx
 
+from verify.checker.any_order import READING, contract, reading_of, still_due
 from verify.checker.chains import Balls, Bits, Chain, ChainLayer
 from verify.checker.forwards import attended, fractions, of_embedded
 from verify.checker.languages import check_language, spelled
@@ -19,7 +20,7 @@ from verify.checker.reading import (
     require,
     rows_of,
 )
-from verify.checker.roundoff import READING, Reach, Roundoff, contract, exact, reading_of, rows_hull, still_due
+from verify.checker.roundoff import Reach, Roundoff, exact, rows_hull
 from verify.checker.statement import certificate_of, compare, verdict_of
 from verify.checker.table import IN_DTYPE, WRONG_STEP, walk
 from verify.checker.wrong_steps import refute

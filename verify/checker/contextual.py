@@ -5,6 +5,7 @@ from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
+from verify.checker.any_order import contract, opened, still_due
 from verify.checker.exponentials import BITS as DIGITS
 from verify.checker.forwards import of_regions
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, as_text, require
@@ -25,7 +26,7 @@ from verify.checker.regions import (
     mean,
     read_shapes,
 )  # fmt: skip
-from verify.checker.roundoff import Roundoff, contract, opened, still_due
+from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, compare
 from verify.checker.wrong_strings import gaps_in_dtype, refute
 

@@ -7,13 +7,14 @@ from typing import Any
 from flint import fmpq
 
 from verify.checker import count01_in_bits, normed_prompts
+from verify.checker.any_order import contract, opened, still_due
 from verify.checker.boxes import Box, all_positive
 from verify.checker.constant_bits import bits_of, opened_in_bits
 from verify.checker.exponentials import Sum, scaled, sign_of
 from verify.checker.prompts import EQUALS, TOKENS, Domain, PromptModel, PromptRegion, in_dtype, less, read_count01
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.replay import replay_of
-from verify.checker.roundoff import Roundoff, contract, opened, still_due
+from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, compare
 from verify.checker.wrong_prompts import refute, run_again, wrong_prompt
 

@@ -4,12 +4,12 @@ from typing import Any
 
 from flint import arb
 
+from verify.checker.any_order import opened
 from verify.checker.computed_decoder import ComputedDecoder
 from verify.checker.counting_task import LONGEST, STARTED, CountingTask, Tokens
 from verify.checker.decoder import Decoder, ExactDecoder
 from verify.checker.exponentials import BITS
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
-from verify.checker.roundoff import opened
 from verify.checker.statement import compare
 
 MOST_WORK = 10**8  # numbers of the file times tokens that are run

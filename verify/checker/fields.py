@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from verify.checker import histogram_in_bits, histogram_in_dtype, splits
+from verify.checker.any_order import READING
 from verify.checker.constant_bits import bits_of
 from verify.checker.mathematics import Model
 from verify.checker.reading import (
@@ -19,7 +20,6 @@ from verify.checker.reading import (
     require,
     whole,
 )
-from verify.checker.roundoff import READING
 from verify.checker.statement import ULPS, compare, stands_for
 from verify.checker.table import walk
 

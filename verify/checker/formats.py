@@ -15,11 +15,12 @@ ULPS = 4  # unit round-offs of a computed tanh or sigmoid: two units in the last
 
 @dataclass(frozen=True)
 class BinaryFormat:
-    """p significand bits, exponents from `least` to `most`."""
+    """p significand bits, exponents from `least` to `most`; factors of matrix products may have fewer bits."""
 
     p: int
     least: int
     most: int
+    factors: int | None = None
 
     @property
     def u(self) -> arb:
@@ -51,6 +52,12 @@ class BinaryFormat:
         found = math.ldexp(size, -k) if size.bit_length() - 1 - k <= self.most else math.inf
         return -found if n < 0 else found
 
+    def factor(self, x: float) -> float:
+        """A number as a matrix product reads it, rounded to nearest, ties to even."""
+        if self.factors is None or not math.isfinite(x):
+            return x
+        return BinaryFormat(self.factors, self.least, self.most).closest(*scaled(x))
+
     def of_weights(self, rows: list[list[float]]) -> list[list[float]]:
         """Weights as they are rounded once; none of them subnormal, as those may be flushed or kept."""
         found = [[self.nearest(x) for x in row] for row in rows]
@@ -81,6 +88,9 @@ class BinaryFormat:
     def holds(self, size: arb) -> bool:
         """Whether results of at most this size never overflow."""
         return bool(size <= self.largest)
+
+
+TF32 = BinaryFormat(*NAMED["float32"], factors=11)
 
 
 def scaled(x: float) -> tuple[int, int]:

@@ -6,12 +6,12 @@ from typing import Any
 from flint import arb
 
 from verify.checker import replay
+from verify.checker.any_order import contract, opened, still_due
 from verify.checker.formats import BinaryFormat
-from verify.checker.forwards import of_counts, rounded_once
+from verify.checker.forwards import off_counts, rounded_once
 from verify.checker.mathematics import Model
 from verify.checker.reading import NOT_CHECKABLE, Weights, require
 from verify.checker.reruns import of_counts as of_counts_again
-from verify.checker.roundoff import Roundoff, contract, opened, still_due
 from verify.checker.splits import decide
 from verify.checker.statement import compare
 
@@ -44,9 +44,8 @@ def check(w: Weights, c: dict[str, Any], claims: Sequence[str]) -> tuple[str, li
     is_list = len(margins) == L and all(type(m) is float and m > 0 for m in margins)
     require(is_list, f"margin_per_count: must be {L} numbers above zero")
     compare(c, {"margin": min(margins)})
-    on = Roundoff(fmt)
     w, exact = rounded_once(w, fmt)
-    off = of_counts(on, exact, L, p["model"].endswith("+sftm"), arb(p["d"]).sqrt())
+    off = off_counts(fmt, exact, L, p["model"].endswith("+sftm"), arb(p["d"]).sqrt())
     held = decide(Model(w, [still_due(m, off) for m in margins]), c.get("tree"))
     require(held == (0, 0), "margin: is not shown on all inputs")
     return verdict, trusted

@@ -139,7 +139,8 @@ class At:
         for choose in (lambda x, y: y > -x, lambda x, y: True, lambda x, y: False):  # the line below a ReLU: z or 0
             if left:
                 found = self._relaxed(region, k, [slopes[i] for i in left], ranges, choose)
-                left = [i for i, least in zip(left, found, strict=True) if least < need << FINE]
+                # any part of a unit above 0 is enough where the difference must be above 0
+                left = [i for i, least in zip(left, found, strict=True) if least < need]
         return left
 
     @cached_property

@@ -5,10 +5,11 @@ from typing import Any
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
 from verify.checker.adder import Adder, how, in_dtype, least_gap, neurons, plus, read_adder, rounded
+from verify.checker.any_order import opened, still_due
 from verify.checker.forwards import Head
 from verify.checker.reading import NOT_CHECKABLE, Refusal, read_tiles, require
 from verify.checker.reruns import check_answers
-from verify.checker.roundoff import Roundoff, opened, still_due
+from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, compare, is_close
 
 BITS = (128, 1024, 8192)

@@ -4,12 +4,12 @@ from fractions import Fraction
 from typing import Any
 
 from verify.checker import replay
+from verify.checker.any_order import contract, opened, still_due
 from verify.checker.formats import BinaryFormat
-from verify.checker.forwards import of_counts, rounded_once
+from verify.checker.forwards import off_counts, rounded_once
 from verify.checker.mathematics import Model
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Weights, read_tensors, require, rows_of
 from verify.checker.reruns import of_counts as of_counts_again
-from verify.checker.roundoff import Roundoff, contract, opened, still_due
 from verify.checker.splits import decide
 from verify.checker.statement import certificate_of, compare, stands_for
 
@@ -58,7 +58,7 @@ def _prove(w: Weights, c: dict[str, Any], fmt: BinaryFormat | None) -> None:
     off = 0.0
     if fmt:
         w, exact = rounded_once(w, fmt)
-        off = of_counts(Roundoff(fmt), exact, p["L"], False)
+        off = off_counts(fmt, exact, p["L"], False)
     model = Model(w, [still_due(c["margin"], off)] * p["L"])
     decide(model, None)
     compare(c, {"inputs_covered": str(model.inputs)})

@@ -6,6 +6,7 @@ from itertools import product
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
+from verify.checker.any_order import HALF, contract, opened, still_due
 from verify.checker.contextual import CONTRACT, NOT_SHOWN, in_words, one_by_one
 from verify.checker.formats import BinaryFormat
 from verify.checker.places import OffAtPlaces, Places, Row, arguments
@@ -26,7 +27,7 @@ from verify.checker.regions import (
     mean,
     read_shapes,
 )  # fmt: skip
-from verify.checker.roundoff import HALF, Roundoff, contract, opened, still_due
+from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, compare
 from verify.checker.wrong_strings import gaps_in_dtype, refute
 

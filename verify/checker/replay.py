@@ -94,6 +94,10 @@ class Replay(RoundedOperations):
 
     # ---- tensors
 
+    def factors(self, x: Row) -> Row:
+        """Numbers as a matrix product reads them."""
+        return [self.fmt.factor(y) for y in x]
+
     def sign(self, name: str) -> str:
         """Which way the next element of a tensor goes, "" where it is computed in the order of all."""
         if name not in self.signs:
@@ -107,8 +111,8 @@ class Replay(RoundedOperations):
 
     def sums(self, name: str, x: Row, columns: Iterable[Row], rest: Row | None = None) -> list[float]:
         """A row times every column, and plus what is added: afterwards, or as one more term."""
-        found = list[float]()
-        for i, column in enumerate(columns):
+        found, x = list[float](), self.factors(x)
+        for i, column in enumerate(map(self.factors, columns)):
 
             def by(way: Way, i: int = i, column: Row = column) -> float:
                 order, fused, is_term = way
@@ -123,8 +127,8 @@ class Replay(RoundedOperations):
     def scores(self, q: Row, keys: Sequence[Row], d: int) -> list[float]:
         """Products with all keys, divided by sqrt(d), or times its reciprocal."""
         root = self.rounded(2 * math.isqrt(d << 240) + (math.isqrt(d) ** 2 != d), 121, self.inner)
-        found = list[float]()
-        for key in keys:
+        found, q = list[float](), self.factors(q)
+        for key in map(self.factors, keys):
             sign = self.sign("scores")
             product = self.chosen(sign, lambda way, key=key: self.tensor(self.dot(q, key, *way[:2])))  # type: ignore[misc]
             both = [self.divide(product, root), self.times(product, self.divide(1.0, root))]

@@ -5,6 +5,7 @@ from typing import Any
 from flint import arb, ctx
 
 from verify.checker import module
+from verify.checker.any_order import READING, reading_of
 from verify.checker.formats import BinaryFormat, format_of
 from verify.checker.graphs import BYTES, Follower, TracedGraph
 from verify.checker.module import AnswersSeen
@@ -12,7 +13,6 @@ from verify.checker.questions import MOST_INPUTS, Answered, InputsPart, Statemen
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Tensors, as_text, read_tiles, require
 from verify.checker.rounded_graphs import RoundedFollower
 from verify.checker.rounded_norms import RoundedKernels
-from verify.checker.roundoff import READING, reading_of
 from verify.checker.statement import certificate_of
 from verify.checker.table import IN_DTYPE, walk
 

@@ -6,19 +6,14 @@ have, less what comes out here, is one that every evaluation in the format has.
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
-from verify.checker.formats import ULPS, BinaryFormat, format_of, in_words
-from verify.checker.reading import NOT_CHECKABLE, as_text, require
-from verify.checker.statement import compare, header, verdict_of
-from verify.checker.table import IN_DTYPE, TABLES, walk
+from verify.checker.formats import ULPS, BinaryFormat
+from verify.checker.reading import NOT_CHECKABLE, require
 
-READING = "dtype, any order"
-HALF = "half of the margin"  # what is not shown of it where `still_due` is asked step by step
 FLUSHED = 32  # smallest normal numbers that a share of a softmax may lose at most
-HIGHEST = "float32 matrix products are float32: torch.set_float32_matmul_precision is at 'highest'"
 
 
 class Reach(NamedTuple):
@@ -33,10 +28,14 @@ class Reach(NamedTuple):
 
 
 class Roundoff:
-    """The operations of a forward pass in one format. Raises: Refusal where a number may overflow."""
+    """The operations of a forward pass in one format. Raises: Refusal where a number may overflow.
 
-    def __init__(self, fmt: BinaryFormat) -> None:
-        self.fmt = fmt
+    Of a mean of rows it keeps one row that bounds them all, or `by_rows` the rows, and what is said of them holds of
+    their means.
+    """
+
+    def __init__(self, fmt: BinaryFormat, by_rows: bool = False) -> None:
+        self.fmt, self.by_rows = fmt, by_rows
 
     def rounded(self, W: fmpq_mat) -> fmpq_mat:
         """Weights as they are rounded once."""
@@ -45,8 +44,25 @@ class Roundoff:
 
     def total(self, parts: Sequence[tuple[Reach, fmpq_mat]], others: Sequence[Reach], terms: int = 0) -> Reach:
         """One sum, in any order, of all x W and the others, with `terms` more that the others are sums of."""
-        products = [Product(x.size, x.error, x.unit, exact(W)) for x, W in parts]
+        products = [self._product(x, exact(W)) for x, W in parts]
         return self._summed(products, others, terms)
+
+    def read(self, x: Reach) -> Reach:
+        """Numbers as a matrix product's factors: in tf32 rounded to 11 bits, if they may have more, or not at all."""
+        bits = self.fmt.factors
+        if bits is None or (x.unit is not None and bool(largest(x.size) <= arb(2) ** (x.unit + bits))):
+            return x
+        require(bool(largest(x.size) < arb(2) ** self.fmt.most), "a factor may overflow in the format", NOT_CHECKABLE)
+        off = x.size * arb(2) ** -bits
+        return Reach(x.size + off, x.error + off)
+
+    def _product(self, x: Reach, y: Reach) -> "Product":
+        x, y = self.read(x), self.read(y)
+        return Product(x, y, self._there(x.size) * is_there(y.size))
+
+    def _there(self, size: arb_mat) -> arb_mat:
+        """1 where a number may be other than 0: of a mean of rows where it may be in any of them."""
+        return _repeated(is_there(rows_hull(size)), size.nrows()) if self.by_rows else is_there(size)
 
     def _summed(self, products: Sequence["Product"], others: Sequence[Reach], more: int = 0) -> Reach:
         """Each of n terms other than 0 is rounded as a product and in n - 1 sums, and once more as a factor.
@@ -54,7 +70,7 @@ class Roundoff:
         If all terms are multiples of a unit, and their sizes together no more than 2^p of it, nothing is rounded.
         """
         sized = [(x.size, x.error, x.terms, x.unit) for x in products]
-        sized += [(x.size, x.error, is_there(x.size), x.unit) for x in others]
+        sized += [(x.size, x.error, self._there(x.size), x.unit) for x in others]
         rows = max(size.nrows() for size, *_ in sized)
         size, error, terms = (added([_repeated(x, rows) for x in column]) for column in [*zip(*sized, strict=True)][:3])
         units = [part[3] for part in sized]
@@ -74,7 +90,7 @@ class Roundoff:
     def scores(self, q: Reach, k: Reach, root: arb | None = None) -> Reach:
         """All q k, divided by a root, or times its reciprocal: both rounded, the product, and it as a factor."""
         turned = Reach(k.size.transpose(), k.error.transpose(), k.unit)
-        found = self._summed([Product(q.size, q.error, q.unit, turned)], [])
+        found = self._summed([self._product(q, turned)], [])
         if root is None:
             return found
         size, grown = found.size * (1 / root), self.fmt.growth(4)
@@ -83,13 +99,15 @@ class Roundoff:
         return Reach(size + off, found.error * (1 / root) + off)
 
     def softmax(self, scores: Reach, values: Reach, slots: int) -> Reach:
-        """A mean of any rows of the values at up to so many slots, weighed by e^score: one row, which bounds them all.
+        """A mean of any rows of the values at up to so many slots, weighed by e^score.
 
         Weights w (1 + a_j), |a_j| <= a, move a mean by sum of w a_j (v - mean) over sum of w (1 + a_j), at most
-        a / (1 - a) times the largest |v|.
+        a / (1 - a) times the largest |v|. By rows, the mean is that by the computed weights: these and the others
+        are as far apart with a / (1 - a) for a, so that both means are within a / (1 - 2 a) of twice the mean of |v|.
         """
         a = self.tilt(scores)
-        return self.mean(values, slots, a / (1 - a), bool(largest(scores.size) == 0))
+        moved = 2 * a / (1 - 2 * a) if self.by_rows else a / (1 - a)
+        return self.mean(values, slots, moved, bool(largest(scores.size) == 0))
 
     def tilt(self, scores: Reach) -> arb:
         """By which share of itself an exponential is off: less the largest computed score m, which changes no mean."""
@@ -105,50 +123,49 @@ class Roundoff:
 
         Sums and quotients are off by a share d, divided before or after. In a plain one all weights are 1.
         """
-        fmt, tiny, g = self.fmt, self.fmt.tiny, self.fmt.growth(slots + 1)
+        values, fmt, tiny, g = self.read(values), self.fmt, self.fmt.tiny, self.fmt.growth(slots + 1)
         g = arb(0) if is_plain and slots <= 2**fmt.p else g
         require(bool(g < 0.5), "a softmax is too far off in the format", NOT_CHECKABLE)
-        d = (1 + g / (1 - g)) * (1 + fmt.growth(3)) - 1
+        d = (1 + g / (1 - g)) * (1 + fmt.growth(3)) * (1 + (arb(2) ** -fmt.factors if fmt.factors else 0)) - 1
         lost = FLUSHED * slots * tiny
-        error, V = list[arb](), rows_hull(values.size)
-        require(fmt.holds(4 * slots * (1 + largest(V))), "a softmax may overflow in the format", NOT_CHECKABLE)
-        for v, x in zip(V.entries(), rows_hull(values.error).entries(), strict=True):
-            of_sum = 2 * self._off((1 + d + lost) * v, slots) * (1 + fmt.growth(3))
-            error.append((moved + d + lost) * v + (1 + d + lost) * x + of_sum + 4 * tiny)
-        return Reach(V + arb_mat([error]), arb_mat([error]))
+        most = rows_hull(values.size), rows_hull(values.error)
+        require(fmt.holds(4 * slots * (1 + largest(most[0]))), "a softmax may overflow in the format", NOT_CHECKABLE)
+        size, off = (values.size, values.error) if self.by_rows else most
+        error = arb_mat([[(moved + d) * v + (1 + d) * x + lost * (V + X) + 4 * tiny
+                          + 2 * self._off((1 + d) * v + lost * V, slots) * (1 + fmt.growth(3))
+                          for v, x, V, X in zip(*rows, *(x.entries() for x in most), strict=True)]
+                         for rows in zip(size.tolist(), off.tolist(), strict=True)])  # fmt: skip
+        return Reach(size + error, error)
 
     def weighed(self, weights: Reach, values: Reach, slots: int) -> Reach:
-        """The sum of any weight times any row of the values over so many slots: one row."""
-        top, off, V = largest(weights.size), largest(weights.error), rows_hull(values.size)
-        error = V * (off * slots) + rows_hull(values.error) * (top * slots)
+        """The sum of any weight times any row of the values over so many slots.
+
+        By rows: those of one token's weights of each row, after each other. It is the mean of them, times the slots.
+        """
+        weights, values = self.read(weights), self.read(values)
         unit = None if weights.unit is None or values.unit is None else weights.unit + values.unit
-        found = Reach(V * (top * slots), error, unit)
-        return self._summed([], [found], slots)
+        size, off = (values.size, values.error) if self.by_rows else map(rows_hull, (values.size, values.error))
+        pairs = [*zip(weights.size.tolist(), weights.error.tolist(), strict=True)]
+        if not self.by_rows:
+            pairs = [([largest(weights.size)], [largest(weights.error)])]
+        rows = [[(slots * w * v, slots * (w * e + x * v)) for v, e in zip(*value, strict=True)]
+                for pair in pairs
+                for w, x, *value in zip(*pair, size.tolist(), off.tolist(), strict=True)]  # fmt: skip
+        sizes, errors = (arb_mat([[entry[i] for entry in row] for row in rows]) for i in (0, 1))
+        return self._summed([], [Reach(sizes, errors, unit)], slots)
 
 
 class Product:
     """The terms of x y: their size together, how far off they are, how many are not 0, and the unit of all."""
 
-    def __init__(self, size: arb_mat, error: arb_mat, unit: int | None, y: Reach) -> None:
-        self.size, self.error = size * y.size, error * y.size + size * y.error
-        self.terms = is_there(size) * is_there(y.size)
-        self.unit = None if unit is None or y.unit is None else unit + y.unit
+    def __init__(self, x: Reach, y: Reach, terms: arb_mat) -> None:
+        self.size, self.error, self.terms = x.size * y.size, x.error * y.size + x.size * y.error, terms
+        self.unit = None if x.unit is None or y.unit is None else x.unit + y.unit
 
 
 def slack(logits: Reach) -> float:
     """By how much a difference of two computed logits may be less than the exact one."""
     return math.nextafter(float((2 * largest(logits.error) * (1 + arb(2) ** -40)).upper()), math.inf)
-
-
-def still_due(margin: float, off: float, is_stepwise: bool = False) -> float:
-    """What real arithmetic must show: the margin, up to what the roundings may do, and no less than that.
-
-    Where other steps' roundings are in what it shows already, half of the margin: the other half is on trust (HALF).
-
-    Raises: Refusal where this leaves less than half of the margin: then nothing is decided.
-    """
-    require(2 * off <= margin, f"roundings are bounded by {off:.3g}, more than half of the margin", NOT_CHECKABLE)
-    return max(off, margin / 2 if is_stepwise else margin - off)
 
 
 def exact(W: fmpq_mat) -> Reach:
@@ -186,53 +203,3 @@ def _most(numbers: Sequence[arb]) -> arb:
     for x in numbers:
         found = found.max(x)
     return found
-
-
-# ---- the statement
-
-
-def opened(task: str, c: dict[str, Any]) -> tuple[str, BinaryFormat | None, list[str]]:
-    """The verdict, the format of one in a dtype, and the fields taken on trust. Raises: Refusal."""
-    verdict, fmt = reading_of(c)
-    kind = f"{task}, {verdict.lower()}{IN_DTYPE * (fmt is not None)}"
-    require(kind in TABLES, "wrong inputs in a dtype are not checked", NOT_CHECKABLE)
-    if fmt is not None and verdict == "REFUTED":
-        case = c.get("counterexample")
-        is_named = isinstance(case, dict) and "run_as" in case or "counterexample.run_as" not in TABLES[kind]
-        require(is_named, "a wrong input whose evaluation is not named is not run again", NOT_CHECKABLE)
-        compare(c, {"inputs_covered": "1"})
-    return verdict, fmt, walk(c, kind)
-
-
-def reading_of(c: dict[str, Any]) -> tuple[str, BinaryFormat | None]:
-    """The verdict, and the format of one in a dtype; None in real arithmetic."""
-    if as_text(c.get("reading")) != as_text(READING):
-        return header(c), None
-    require(as_text(c.get("method")) == '"certified"', "method: is not checked in a dtype", NOT_CHECKABLE)
-    verdict, p = verdict_of(c), c.get("parameters")
-    said = [p.get("precision"), p.get("accumulate")] if isinstance(p, dict) else [None] * 2
-    fmt, inner = format_of(said[0]), format_of(said[0] if said[1] is None else said[1])
-    known = fmt is not None and inner is not None
-    require(known, "parameters: the precision or accumulate is not checked", NOT_CHECKABLE)
-    assert fmt is not None and inner is not None
-    is_wider = inner.p >= fmt.p and inner.least <= fmt.least and inner.most >= fmt.most
-    require(is_wider, "parameters: sums in a narrower format are not checked", NOT_CHECKABLE)
-    return verdict, fmt
-
-
-def contract(
-    p: dict[str, Any], sums: str = "", more: Sequence[str] = (), softmax: str = "", small: str = ""
-) -> list[str]:
-    """What a certificate in a dtype must say of its evaluations."""
-    name, inner = (in_words(x) for x in (p["precision"], p.get("accumulate") or p["precision"]))
-    inside = f"every operation in {name}"
-    if inner != name:
-        inside = f"what is inside a matrix product or a softmax in {inner}, stored in {name}"
-    of_exp = f"exp is within 2 units in the last place of its value, and exp(0) = 1{small}"
-    return [
-        f"weights rounded once to {name}; {inside}, to nearest or keeping more bits",
-        *[HIGHEST] * (name == "float32"),
-        f"sums in any order, fused or not; subnormals kept or flushed{sums}",
-        *more,
-        f"softmax subtracts the maximum{softmax}; {of_exp}",
-    ]

@@ -694,7 +694,7 @@ TABLES: dict[str, Table] = {
 }
 
 IN_DTYPE = ", in a dtype"  # what is added to a kind's name
-STATED = "the statement that is decided, by roundoff.reading_of"
+STATED = "the statement that is decided, by any_order.reading_of"
 BELOW = "the margin below the roundings"
 KNOWN = Field("text", "equals the one of its verdict, by histogram_in_dtype.check")
 
@@ -705,7 +705,7 @@ def _in_dtype(kind: str) -> Table:
     left_out: tuple[str, ...] = ("right_lengths", "margin_scaled", "counts", "wrong_pairs", "error_share")
     left_out += ("tightest",) * ("margin_per_count[]" in table)
     kept = {path: x for path, x in table.items() if not path.startswith(left_out)}
-    of_margin = "no more than twice their bound; all else is shown by roundoff.still_due"
+    of_margin = "no more than twice their bound; all else is shown by any_order.still_due"
     margins = {"margin": _trusted("number", BELOW, of_margin)}
     margins |= {"margin_exact": NULL} if "margin_exact" in table else {}
     if "margin_per_count[]" in table:
