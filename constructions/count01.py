@@ -63,6 +63,7 @@ class Count01Transformer(nn.Module):
         skip: bool = True,
         norm: bool = False,
         scale: int = 1,
+        norm_eps: float = NORM_EPSILON,
         dtype: torch.dtype = torch.float64,
     ) -> None:
         super().__init__()
@@ -89,7 +90,7 @@ class Count01Transformer(nn.Module):
             self.register_buffer("score_divisor", torch.tensor(scale))
         if norm:
             self.norm_weight, self.norm_bias = zeros(d), zeros(d)
-            self.register_buffer("norm_eps", torch.tensor(NORM_EPSILON, dtype=torch.float64))
+            self.register_buffer("norm_eps", torch.tensor(norm_eps, dtype=torch.float64))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -295,14 +296,13 @@ def from_state_dict(weights: Mapping[str, Tensor], skip: bool | None = None) -> 
         skip=has_skip,
         norm=has_norm,
         scale=stored_scale(weights),
+        norm_eps=stored_epsilon(weights) if has_norm else NORM_EPSILON,
         dtype=weights["E"].dtype,
     )
     for name in names:
         expected = tuple(getattr(model, name).shape)
         if tuple(weights[name].shape) != expected:
             raise BadInput(f"weights: {name} has shape {tuple(weights[name].shape)}, W_Q and W_out ask {expected}")
-    if has_norm:
-        model.norm_eps.fill_(stored_epsilon(weights))
     model.load_state_dict({**model.state_dict(), **{n: weights[n] for n in names}})
     return model
 

@@ -158,7 +158,16 @@ def _separating_value(N: int) -> Decimal:
 
 
 def zero(
-    *, d: int = 1, heads: int = 1, d_h: int = 1, classes: int = 8, skip: bool = True, norm: bool = False, dtype: str
+    *,
+    d: int = 1,
+    heads: int = 1,
+    d_h: int = 1,
+    classes: int = 8,
+    skip: bool = True,
+    norm: bool = False,
+    scale: int = 1,
+    norm_eps: float = NORM_EPSILON,
+    dtype: str,
 ) -> ModelArrays:
     """A zero Count01Transformer before it is made.
 
@@ -170,13 +179,15 @@ def zero(
     shapes |= {name: (heads, d, d_h) for name in ("W_Q", "W_K", "W_V")}
     shapes |= {"W_out": (d, classes), "b_out": (classes,)} | ({"norm_weight": (d,), "norm_bias": (d,)} if norm else {})
     said = f"d={d}, heads={heads}, d_h={d_h}, skip={skip}, dtype=torch.{dtype}"
-    facts = {"heads": heads, "scale": 1, "has_skip": skip, "has_norm": norm, "norm_eps": NORM_EPSILON}
+    arguments = {"d": d, "heads": heads, "d_h": d_h, "classes": classes, "skip": skip, "norm": norm}
+    arguments |= {"scale": scale, "norm_eps": norm_eps}
     return ModelArrays.zeros(
         "constructions.count01:Count01Transformer",
         dtype,
-        {"d": d, "heads": heads, "d_h": d_h, "classes": classes, "skip": skip, "norm": norm},
+        arguments,
         shapes,
-        **facts,
+        has_skip=skip,
+        has_norm=norm,
         extra_repr=lambda: said,
     )
 

@@ -18,15 +18,19 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from _pytest.assertion.rewrite import AssertionRewritingHook  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
+from hypothesis.internal.conjecture import providers  # noqa: E402
 from torch._export import utils  # noqa: E402
 from torch.export import decomp_utils, exported_program  # noqa: E402
+
+from verify.kernel.compiler import why_not  # noqa: E402
 
 sys.path.append(str(Path(__file__).parents[1] / "docs" / "_ext"))  # terminal: commands as the site runs them
 UNHURRIED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # a busy machine is no failure
 settings.register_profile("fast", max_examples=20, derandomize=True, **UNHURRIED)  # the same examples in every run
 settings.register_profile("drawn", max_examples=40, print_blob=True, **UNHURRIED)  # .ci/check deep
 settings.register_profile("deep", max_examples=2000, **UNHURRIED)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "fast")
+settings.load_profile(PROFILE)
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 if hasattr(utils, "_collect_all_valid_cia_ops"):  # a third of a capture's time, and the same in every capture
     operations = cache(utils._collect_all_valid_cia_ops)
@@ -35,7 +39,20 @@ if hasattr(utils, "_collect_all_valid_cia_ops"):  # a third of a capture's time,
 for finder in sys.meta_path:
     if isinstance(finder, AssertionRewritingHook):  # of our tests, not of the 500 modules beside our plugin for pytest
         finder._must_rewrite.discard("verify")
+if PROFILE == "fast" and hasattr(providers, "_get_local_constants"):  # the numbers of all files that are loaded: the
+    providers._get_local_constants = lambda: providers._local_constants  # examples change with them, and they take long
+DEFAULT_MARKS = "not deep and not benchmark"  # pyproject.toml's
 LOOKS = 100  # at its clock, that a search's second holds
+
+
+def pytest_pycollect_makeitem(collector, name, obj):
+    """Makes no cases of tests that are marked deep where the marks that are asked for leave all of them out."""
+    config = collector.config
+    asks_for_one = any("::" in each for each in config.args)  # which is said to be deselected then
+    if config.option.markexpr == DEFAULT_MARKS and callable(obj) and not isinstance(obj, type) and not asks_for_one:
+        marks = [*getattr(obj, "pytestmark", ()), *collector.iter_markers()]
+        return [] if any(mark.name == "deep" for mark in marks) else None
+    return None
 
 
 def pytest_collection_finish():
@@ -57,6 +74,13 @@ def seconds_that_are_looks(monkeypatch):
 def device(request) -> str:
     """Where a model is run whose margins are certified in a dtype: on a graphics card, too, where one is at hand."""
     return request.param
+
+
+@pytest.fixture(scope="session")
+def coqc():
+    """Skips what needs coqc and its libraries where they are not installed."""
+    if reason := why_not():
+        pytest.skip(reason)
 
 
 SHARED_WEIGHTS = Path(__file__).parents[2] / "shared" / "data" / "weights"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from constructions.errors import BadInput, NotKnown
+from constructions.maximin import largest_least
 from constructions.model_arrays import Array, ModelArrays, name_of, rounded_to
 from constructions.recurrent.arrays import LINEAR, ROTATION, of_one_token
 from constructions.recurrent.counters_arrays import check
@@ -75,20 +76,14 @@ def readout(features: np.ndarray, m: int) -> np.ndarray:
     >>> (times @ readout(times, 3).T).argmax(1).tolist()
     [0, 1, 2]
     """
-    from scipy.optimize import linprog  # which takes as long to load as all the rest
-
     N, k = features.shape
     Q, R = np.linalg.qr(features)
-    A = np.zeros((N * (m - 1), m * k + 1))
-    A[:, -1] = 1
     pairs = [(t, j) for t in range(N) for j in range(m) if j != t % m]
+    wins = np.zeros((len(pairs), m, k))
     for row, (t, j) in enumerate(pairs):
-        A[row, (t % m) * k : (t % m + 1) * k] = -Q[t]
-        A[row, j * k : (j + 1) * k] = Q[t]
-    cost = np.zeros(m * k + 1)
-    cost[-1] = -1
-    found = linprog(cost, A_ub=A, b_ub=np.zeros(len(A)), bounds=[(-1, 1)] * (m * k) + [(None, 1)], method="highs")
-    coefficients: np.ndarray = np.linalg.solve(R, found.x[:-1].reshape(m, k).T).T
+        wins[row, t % m], wins[row, j] = Q[t], -Q[t]
+    best = largest_least(wins.reshape(len(pairs), m * k))
+    coefficients: np.ndarray = np.linalg.solve(R, best.reshape(m, k).T).T
     return coefficients
 
 

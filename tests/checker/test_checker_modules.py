@@ -101,9 +101,17 @@ MODELS = {
 }  # fmt: skip
 
 
+class Saved(dict):
+    """Weights and certificates by the names of MODELS, each made when it is first asked for."""
+
+    def __missing__(self, name):
+        self[name] = saved(*MODELS[name]())
+        return self[name]
+
+
 @pytest.fixture(scope="module")
 def files():
-    return {name: saved(*model()) for name, model in MODELS.items()}
+    return Saved()
 
 
 @pytest.mark.parametrize("name", MODELS)

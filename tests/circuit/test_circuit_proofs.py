@@ -188,9 +188,9 @@ def test_c6288_multiplies():
     assert len(results) == 2000 and all(product == x * y for x, y, product in results)
 
 
-@pytest.mark.parametrize("runs", first(1, [1, 2000]))
-def test_adder_adds(runs):
-    results = run_numbers("adder", runs)
+@pytest.mark.parametrize(("name", "runs"), first(1, [("halfadder", 20), ("adder", 2000)]))
+def test_adder_adds(name, runs):
+    results = run_numbers(name, runs)
     assert len(results) == runs and all(total == x + y for x, y, total in results)
 
 

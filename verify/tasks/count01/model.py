@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def bytes_of(model: Count01Model) -> bytes:
     """The file of the model's module."""
     if isinstance(model, ModelArrays):
-        return file_of(model, {"skip": model.has_skip} | ({"norm_eps": model.norm_eps} if model.has_norm else {}))
+        buffers = {"skip": model.has_skip} | ({"norm_eps": model.norm_eps} if model.has_norm else {})
+        return file_of(model, buffers | ({"score_divisor": model.scale} if model.scale != 1 else {}))
     from constructions.count01 import as_bytes
 
     return as_bytes(model)

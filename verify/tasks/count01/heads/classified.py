@@ -41,7 +41,7 @@ def fitted_heads(module: Count01Transformer, sets: Sequence[Tensor], of: task.Do
     import numpy as np
     import torch
 
-    from constructions.count01 import EQUALS
+    from constructions.count01 import EQUALS, Count01Transformer
     from verify.arithmetic.exact_reals import Undecided
     from verify.tasks.count01.heads.extract import rebuilt
     from verify.tasks.count01.heads.separability import separability
@@ -60,14 +60,15 @@ def fitted_heads(module: Count01Transformer, sets: Sequence[Tensor], of: task.Do
         centre = outputs[:, h].mean(axis=0)
         w, b, _ = fit(outputs[:, h] - centre, has_more, ROUNDS)
         alone = rebuilt(module, numbers, [h], [w.tolist()], float(b - w @ centre), of.labels)
-        right = round(task.share(alone, test, of.labels) * len(test))
+        runs = alone.made(Count01Transformer)
+        right = round(task.share(runs, test, of.labels) * len(test))
         is_separable = separability(numbers.heads[h], law).is_separable
         try:
             wrong, share = wrong_after_equals(model_numbers(alone), law, of.labels)
         except Undecided:
             found.append(FittedHead(right, None, is_separable))
             continue
-        case = task.wrong_string(alone, wrong[0].tolist(), of.labels) if len(wrong) else None
+        case = task.wrong_string(runs, wrong[0].tolist(), of.labels) if len(wrong) else None
         found.append(FittedHead(right, share, is_separable, case))
     return found
 

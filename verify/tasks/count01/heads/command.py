@@ -286,7 +286,6 @@ def extract(request: HeadsRequest, model: Count01Model, heads: tuple[int, ...], 
 
     Returns 0 when proved, 1 when refuted.
     """
-    from constructions.model_arrays import module_of
     from verify.tasks.count01.heads.dissect import check_subset
     from verify.tasks.count01.heads.extract import extract as extracted
     from verify.tasks.count01.heads.separability import separability
@@ -295,7 +294,7 @@ def extract(request: HeadsRequest, model: Count01Model, heads: tuple[int, ...], 
     started = time.perf_counter()
     check_subset("--extract", heads, model.heads)
     law = request.question.law
-    found = extracted(module_of(model), heads, law, request.question.labels)
+    found = extracted(model, heads, law, request.question.labels)
     right = found.inputs - found.wrong
     numbers = model_numbers(model)
     alone = {h: separability(numbers.heads[h], law).is_separable for h in heads} if len(heads) > 1 else {}

@@ -6,12 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
 from flint import ctx
 
-from constructions.count01 import EOS, EQUALS, FIVE, FOUR, Count01Transformer
+from constructions.count01_arrays import EOS, EQUALS, FIVE, FOUR, NORM_EPSILON, zero
 from constructions.errors import BadInput
+from constructions.model_arrays import Array, ModelArrays
+from verify.arithmetic.stored import numbers as floats
 from verify.tasks.count01.heads.joint import joint
 from verify.tasks.count01.heads.separability import SEPARATOR, Separability, separability
 from verify.tasks.count01.judged import judged
@@ -21,12 +24,15 @@ from verify.tasks.count01.layer_norm.numbers import ModelNumbers, model_numbers
 from verify.tasks.count01.layer_norm.syntax import Syntax
 from verify.tasks.count01.task import answer
 
+if TYPE_CHECKING:
+    from verify.tasks.count01.model import Count01Model
+
 
 @dataclass(frozen=True)
 class Extracted:
     """The smaller model, and on how many of the law's triples it is wrong after "=" and after the due answer."""
 
-    model: Count01Transformer
+    model: ModelArrays
     inputs: int
     wrong: int
     wrong_syntax: int
@@ -36,7 +42,7 @@ class Extracted:
         return self.wrong == self.wrong_syntax == 0
 
 
-def extract(model: Count01Transformer, heads: Sequence[int], law: Law, labels: str) -> Extracted:
+def extract(model: Count01Model, heads: Sequence[int], law: Law, labels: str) -> Extracted:
     """Builds and decides a model of these heads alone that answers by a separator of the law's triples.
 
     The separator is a float64 direction: it is rounded to what the model can store, and the stored model is what is
@@ -61,7 +67,7 @@ def extract(model: Count01Transformer, heads: Sequence[int], law: Law, labels: s
     return decided(small, law, labels)
 
 
-def decided(small: Count01Transformer, law: Law, labels: str) -> Extracted:
+def decided(small: ModelArrays, law: Law, labels: str) -> Extracted:
     """The exact number of wrong triples of a stored model, after "=" and after the due answer."""
     numbers = model_numbers(small)
     wrong = len(wrong_after_equals(numbers, law, labels)[0])
@@ -97,36 +103,41 @@ def _offset(found: Separability, certificate: dict[str, object]) -> float:
 
 
 def rebuilt(
-    model: Count01Transformer, numbers: ModelNumbers, heads: Sequence[int], w: list[list[float]], b: float, labels: str
-) -> Count01Transformer:
+    model: Count01Model, numbers: ModelNumbers, heads: Sequence[int], w: list[list[float]], b: float, labels: str
+) -> ModelArrays:
     """The model in float64: the heads write w . r into one lane of the residual, where 4 and 5 read +-(w . r + b).
 
     The lane is a new one, or with layer norm, which a lane more would change, the one that EOS misses least.
     """
-    kept, d = list(heads), model.E.shape[1]
-    lane, width = (_least_needed(model.E.double()), d) if model.has_norm else (d, d + 1)
-    small = Count01Transformer(
-        d=width, heads=len(kept), d_h=model.W_Q.shape[2], skip=True, norm=model.has_norm, scale=model.scale
+    kept, E = list(heads), floats(model.E)
+    d = E.shape[1]
+    lane, width = (_least_needed(E), d) if model.has_norm else (d, d + 1)
+    small = zero(
+        d=width,
+        heads=len(kept),
+        d_h=model.W_Q.shape[2],
+        norm=model.has_norm,
+        scale=model.scale,
+        norm_eps=float(model.norm_eps) if model.has_norm else NORM_EPSILON,
+        dtype="float64",
     )
     more = answer(0, 1, labels)
-    with torch.no_grad():
-        small.E[:, :d] = model.E.double()
-        for name in ("W_Q", "W_K", "W_V"):
-            getattr(small, name)[:, :d] = getattr(model, name)[kept].double()
-        for h, part in enumerate(w):
-            small.W_O[h, :, lane] = torch.tensor(part, dtype=torch.float64)
-        if model.has_norm:
-            small.norm_weight.copy_(model.norm_weight), small.norm_bias.copy_(model.norm_bias)
-            small.norm_eps.copy_(model.norm_eps)
-        offset = b - float(small.E[EQUALS, lane])
-        small.b_out.fill_(-1.0)
-        small.W_out[lane, more], small.b_out[more] = 1.0, offset
-        small.W_out[lane, FOUR + FIVE - more], small.b_out[FOUR + FIVE - more] = -1.0, -offset
-        _read_end(small, lane, _largest(numbers, heads, w, abs(offset) + float(small.E[:, lane].abs().max())))
+    small.E[:, :d] = E
+    for name in ("W_Q", "W_K", "W_V"):
+        getattr(small, name)[:, :d] = floats(getattr(model, name))[kept]
+    for h, part in enumerate(w):
+        small.W_O[h, :, lane] = part
+    if model.has_norm:
+        small.norm_weight[:], small.norm_bias[:] = floats(model.norm_weight), floats(model.norm_bias)
+    offset = b - float(small.E[EQUALS, lane])
+    small.b_out[:] = -1.0
+    small.W_out[lane, more], small.b_out[more] = 1.0, offset
+    small.W_out[lane, FOUR + FIVE - more], small.b_out[FOUR + FIVE - more] = -1.0, -offset
+    _read_end(small, lane, _largest(numbers, heads, w, abs(offset) + float(abs(small.E[:, lane]).max())))
     return small
 
 
-def _least_needed(E: torch.Tensor) -> int:
+def _least_needed(E: Array) -> int:
     """The lane without which the residual still tells 4 and 5 best from "="."""
     return max(range(E.shape[1]), key=lambda lane: _end(E, lane)[1])
 
@@ -140,16 +151,16 @@ def _largest(numbers: ModelNumbers, heads: Sequence[int], w: list[list[float]], 
     return 2 * size + 1
 
 
-def _end(E: torch.Tensor, lane: int) -> tuple[torch.Tensor, float]:
+def _end(E: Array, lane: int) -> tuple[Array, float]:
     """(u, gap): u . E is larger by gap or more at 4 and 5 than at "=", without the lane; 0 where 4, "=", 5 align."""
-    E = E.clone()
+    E = E.copy()
     E[:, lane] = 0
     a, c = E[FOUR] - E[EQUALS], E[FIVE] - E[EQUALS]
-    u = a / a.norm().clamp_min(1e-300) + c / c.norm().clamp_min(1e-300)
+    u = a / max(np.linalg.norm(a), 1e-300) + c / max(np.linalg.norm(c), 1e-300)
     return u, float(min(u @ a, u @ c))
 
 
-def _read_end(small: Count01Transformer, lane: int, largest: float) -> None:
+def _read_end(small: ModelArrays, lane: int, largest: float) -> None:
     """EOS above everything after 4 and 5, and below zero after "=", by the residual; left out where 4, "=", 5 align."""
     u, gap = _end(small.E, lane)
     if not gap > 1e-9:

@@ -16,6 +16,7 @@ import numpy as np
 from flint import arb, arb_mat, ctx, fmpq
 from numpy.typing import NDArray
 
+from constructions.maximin import maximin
 from verify.arithmetic.slack import Array
 from verify.tasks.count01.heads.everywhere import positive_polynomial, spread_triples
 from verify.tasks.count01.heads.separability import Separability, separated
@@ -30,6 +31,7 @@ JOINT_SEPARATOR, JOINT_GORDAN = "joint separator", "joint gordan"
 ROUNDS = 60
 ADDED = 24  # triples that join in one round
 DIGITS = 192
+LEAST = 1e-11  # the least product of a separator that is more than the noise of a programme
 
 
 def joint(model: ModelNumbers, heads: Sequence[int], law: Law, single: Sequence[Separability]) -> Separability:
@@ -185,7 +187,10 @@ def _first(turned: Array) -> NDArray[np.int64]:
 
 def _programme(rows: Array) -> tuple[Array | None, NDArray[np.int64]]:
     """A separator of these rows with the largest least product, or None and the rows of a dual solution."""
-    from scipy.optimize import linprog
+    found = maximin(rows)
+    if found is not None and found[1] > LEAST:
+        return found[0], np.empty(0, dtype=np.int64)
+    from scipy.optimize import linprog  # which takes as long to load as a whole command
 
     n, size = rows.shape
     # max t with rows x >= t, |x| <= 1
@@ -197,7 +202,7 @@ def _programme(rows: Array) -> tuple[Array | None, NDArray[np.int64]]:
         method="highs-ds",
         options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
     )
-    if answer.status == 0 and -answer.fun > 1e-11:
+    if answer.status == 0 and -answer.fun > LEAST:
         return answer.x[:-1], np.empty(0, dtype=np.int64)
     # lambda >= 0 with sum lambda row = 0, sum lambda = 1: a basic solution has at most size + 1 rows
     dual = linprog(
