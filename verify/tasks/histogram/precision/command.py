@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from constructions.errors import BadInput, NotKnown
 from verify.commands import request, workers
 from verify.commands.ranges import integers
+from verify.commands.resumed import KeptResults
 from verify.commands.vocabulary import JUDGED, MODEL, group, option, options, renamed, table_options
 from verify.frame.certificate import rounded_margin
 from verify.report.console import say_written
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "budget", default=None, help="time limit of all searches together, instead of --effort")
     option(parser, "effort", help=f"end each search after N steps, the same on every machine (default: {STEPS})")
     workers.add_argument(parser)
+    option(parser, "resume")
     option(parser, "out", help="also draw --sweep to a .svg or .png file (needs matplotlib)")
     option(parser, "report")
     table_options(parser)
@@ -143,23 +145,35 @@ class TableCell:
             return None
 
 
-def _ran(cells: list[TableCell], helpers: workers.Workers) -> Iterator[tuple[TableCell, str | None]]:
+def _ran(
+    cells: list[TableCell], helpers: workers.Workers, folder: str | None
+) -> Iterator[tuple[TableCell, str | None]]:
     """Each cell with its verdict. One process shares what is left of the seconds; of several each cell has a part."""
     wish = cells[0].wish
+    kept = KeptResults.of(folder, lambda cell: repr(replace(cell, seconds=None)), lambda said: [said], _verdict_read)
     if wish.budget is not None and helpers.is_alone(len(cells)):
-        for cell, effort in zip(cells, wish.effort().shares(len(cells)), strict=True):
-            yield cell, replace(cell, seconds=effort.seconds).run()
+        efforts = wish.effort().shares(len(cells))
+        yield from workers.results(
+            lambda cell: replace(cell, seconds=next(efforts).seconds).run(), cells, helpers, kept, says_left=False
+        )
         return
     part = None if wish.budget is None else wish.budget * min(1.0, helpers.number / len(cells))
     jobs = [replace(cell, seconds=part) for cell in cells]
-    yield from workers.results(TableCell.run, jobs, helpers, says_left=False)
+    yield from workers.results(TableCell.run, jobs, helpers, kept, says_left=False)
 
 
-def _verdicts(cells: list[TableCell], helpers: workers.Workers, progress: Advance) -> dict[tuple[int, int], str | None]:
+def _verdict_read(cell: TableCell, said: list[str | None]) -> str | None:
+    (verdict,) = said
+    return verdict
+
+
+def _verdicts(
+    cells: list[TableCell], helpers: workers.Workers, folder: str | None, progress: Advance
+) -> dict[tuple[int, int], str | None]:
     """The verdict of every cell by its place."""
     found: dict[tuple[int, int], str | None] = {}
     progress(0.0)
-    for cell, verdict in _ran(cells, helpers):
+    for cell, verdict in _ran(cells, helpers, folder):
         found[cell.place] = verdict
         progress(len(found) / len(cells))
     return found
@@ -220,14 +234,16 @@ def run(args: argparse.Namespace) -> int:
     wish, sweep, form, helpers = PrecisionWish.of(args), Sweep.of(args), args.format, workers.Workers.of(args)
     if wish.model is not None and sweep is None and helpers != workers.Workers():
         raise BadInput("workers: one model is decided by one process. Add --table or --sweep, or leave it out.")
+    if wish.model is not None and sweep is None and args.resume is not None:
+        raise BadInput("--resume: keeps the cells of a table. Add --table or --sweep, or leave it out.")
     request.check_report(args.report)
     from verify.report.progress import progress_bar
 
     with progress_bar("deciding", quiet=form == "json") as progress:
         if wish.model is None:
-            found = _table(wish, helpers, progress)
+            found = _table(wish, helpers, args.resume, progress)
         elif sweep is not None:
-            found = _swept(wish, sweep, helpers, progress)
+            found = _swept(wish, sweep, helpers, args.resume, progress)
         else:
             found = _frontier(wish, progress)
     sums = "" if wish.accumulate is None else f", matrix products summed in {args.accumulate}"
@@ -287,14 +303,14 @@ def _outcome(certificate: Certificate) -> list[Any]:
     return [certificate.verdict.value, margin, at, how]
 
 
-def _table(wish: PrecisionWish, helpers: workers.Workers, progress: Advance) -> Verdicts:
+def _table(wish: PrecisionWish, helpers: workers.Workers, folder: str | None, progress: Advance) -> Verdicts:
     """A line for every construction, with its verdict in every named format."""
     from verify.arithmetic.formats import FORMATS
     from verify.tasks.histogram.precision.search import constructions
 
     todo, formats = list(constructions(wish.T, wish.L)), list(FORMATS.values())
     cells = [TableCell(wish, made, fmt, (i, j)) for i, made in enumerate(todo) for j, fmt in enumerate(formats)]
-    found = _verdicts(cells, helpers, progress)
+    found = _verdicts(cells, helpers, folder, progress)
     rows: list[list[Any]] = [
         [made.model, made.construction, made.d, *(found[i, j] for j in range(len(formats)))]
         for i, made in enumerate(todo)
@@ -302,13 +318,15 @@ def _table(wish: PrecisionWish, helpers: workers.Workers, progress: Advance) -> 
     return Verdicts(("model", "construction", "d", *FORMATS), rows, 3, " ".join(FORMATS))
 
 
-def _swept(wish: PrecisionWish, sweep: Sweep, helpers: workers.Workers, progress: Advance) -> Verdicts:
+def _swept(
+    wish: PrecisionWish, sweep: Sweep, helpers: workers.Workers, folder: str | None, progress: Advance
+) -> Verdicts:
     """A line for every d, with the verdict at every number of bits; also drawn where a file is named."""
     from verify.arithmetic.formats import format_of_bits
 
     bits, sizes = sweep.bits, list(enumerate(sweep.dimensions))
     cells = [TableCell(wish, d, format_of_bits(p), (i, j)) for i, d in sizes for j, p in enumerate(bits)]
-    found = _verdicts(cells, helpers, progress)
+    found = _verdicts(cells, helpers, folder, progress)
     rows: list[list[Any]] = [[d, *(found[i, j] for j in range(len(bits)))] for i, d in sizes]
     if sweep.figure is not None:
         _draw(f"{wish.model}, T = {wish.T}, L = {wish.L}: every operation rounded, any order", sweep, rows)
