@@ -284,9 +284,11 @@ def _start() -> None:
     """Gives a worker one thread, as workers share the cores, and ends it with the process that started it."""
     from multiprocessing import parent_process
 
-    import torch
+    os.environ["OMP_NUM_THREADS"] = "1"  # of torch where a job loads it, which takes longer than many a job
+    if "torch" in sys.modules:
+        import torch
 
-    torch.set_num_threads(1)
+        torch.set_num_threads(1)
     parent = parent_process()
     if parent is not None:
 
