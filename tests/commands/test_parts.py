@@ -147,11 +147,18 @@ class Killing:
     is_once: bool = False
 
     def __call__(self, job):
-        begun = Path(self.place)
-        is_first = not begun.exists()
-        begun.touch()
+        begun, ended = Path(self.place), Path(f"{self.place}-ended")
+        is_first = True
+        try:
+            begun.touch(exist_ok=False)
+        except FileExistsError:
+            is_first = False
         if is_first != self.is_once:
-            return self.function(job)
+            result = self.function(job)
+            ended.touch()
+            return result
+        while not (self.is_once or ended.exists()):
+            time.sleep(0.1)
         time.sleep(1)  # what ended before is kept
         with suppress(ProcessLookupError):
             os.kill(self.target or os.getpid(), signal.SIGKILL)
@@ -239,9 +246,17 @@ def test_no_worker_for_a_while_is_said_and_the_next_one_goes_on(capsys, tmp_path
     address, _, worker, more = scheduler
     killing(is_once=True)
     started = []
-    monkeypatch.setattr(workers, "print", lambda *said, **how: (started.append(more()), print(*said, **how)), False)
+
+    def told(line, **how):
+        if "no worker" in line:
+            started.append(more())
+        print(line, **how)
+
+    monkeypatch.setattr(workers, "print", told, False)
     code, out, err = run(capsys, *PARTS["bounds"].split(), "--scheduler", address, "--json")
-    started[0].kill()
+    for process in started:
+        process.kill()
+        process.wait()
     assert (code, timeless(json.loads(out))) == alone and len(started) == 1
     assert [line for line in err.splitlines() if "left" not in line] == ["no worker for 2 s; waiting for one"]
 

@@ -21,7 +21,7 @@ from verify.commands.resumed import KeptResults
 from verify.commands.vocabulary import options
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
+    from concurrent.futures import Executor, Future
 
 MOST = 64
 SECONDS_TO_ANSWER = 10
@@ -152,11 +152,15 @@ class Pool:
                 ended, left = wait(left, SECONDS_TO_LOOK, FIRST_COMPLETED)
                 if not ended:
                     self.look()
-                for future in ended:
+                for future in sorted(ended, key=_is_lost):  # what is there is not lost with the others
                     yield running[future], future.result()
         except BrokenProcessPool as error:
             if error.__cause__ is not None:  # what a worker sent could not be read, which is a bug of ours
                 raise
+
+
+def _is_lost(future: Future[Result]) -> bool:
+    return future.cancelled() or future.exception() is not None
 
 
 @contextmanager
