@@ -34,7 +34,6 @@ WRITING = [  # each writes `out`, a file or a folder
     "train modular --P 5 --budget 3 --save out",
     "frontier histogram --model bos+sftm --T 4 --L 3 --save out",
     "figure margin --model dot --T 3 --L 3 --out out.svg",
-    "frontier histogram --model bos+sftm --T 4 --L 3 --steps 20 --report out.html",
     "precision histogram --model dot --T 4 --L 3 --sweep d=3 --bits 4,24 --json --out out.svg",
     f"batch {BOS} --json --junit out.xml",
     f"batch {BOS} --json --report out.html",
@@ -84,7 +83,8 @@ def test_a_disk_that_takes_64_bytes_is_one_line_and_the_file_before_stays(line, 
     assert left == [], "half a file is not left"
 
 
-@pytest.mark.parametrize("line", first(1, IN_PARTS))
+@pytest.mark.deep
+@pytest.mark.parametrize("line", IN_PARTS)
 def test_parts_go_on_when_the_disk_has_space_again(line, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     out, err = (running := started(FULL, line, tmp_path)).communicate(timeout=120)
