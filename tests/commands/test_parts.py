@@ -20,6 +20,7 @@ from models.selection import first
 
 from verify.claims.running import CommandRun
 from verify.commands import batch, workers
+from verify.tasks.histogram.bounds.command import BoundsJob
 from verify.tasks.inductive import table
 from verify.tasks.recurrent import experiments as recurrent
 
@@ -295,6 +296,27 @@ def test_a_line_is_kept_for_these_bytes_and_options_alone(capsys, tmp_path, monk
     line.write_text(line.read_text()[:-9])
     code, out, err = run(capsys, *argv)
     assert (code, out) == (2, "") and err.count("\n") == 1 and line.name in err and "delete it" in err
+
+
+@pytest.mark.parametrize("done", [0, 1, 3])
+def test_an_interruption_says_what_is_kept(capsys, tmp_path, monkeypatch, done):
+    """And the same command goes on from there to the same JSON."""
+    alone = said(capsys, "bounds")
+    begun = []
+    rows = BoundsJob.run
+
+    def cut(job):
+        if len(begun) == done:
+            raise KeyboardInterrupt
+        begun.append(job)
+        return rows(job)
+
+    monkeypatch.setattr(BoundsJob, "run", cut)
+    kept = ("--resume", str(tmp_path))
+    code, out, err = run(capsys, *PARTS["bounds"].split(), *kept)
+    assert (code, out) == (130, "") and (f"{done} of 4 parts kept in {tmp_path}; the same" in err) is (done > 0)
+    monkeypatch.setattr(BoundsJob, "run", lambda job: begun.append(job) or rows(job))
+    assert said(capsys, "bounds", *kept) == alone and len(begun) == len(set(begun)) == 4
 
 
 @pytest.mark.parametrize(

@@ -89,11 +89,18 @@ def results(
             left.append(job)
     started = time.perf_counter()
     ways = _alone(function, left) if workers.is_alone(len(left)) else _by_several(function, left, workers)
-    for done, (job, result) in enumerate(ways, 1):
-        if kept is not None:
-            kept.write(job, result)
-        yield job, result
-        _say_left(done, len(left) if says_left else 0, started)
+    try:
+        for done, (job, result) in enumerate(ways, 1):
+            if kept is not None:
+                kept.write(job, result)
+            yield job, result
+            _say_left(done, len(left) if says_left else 0, started)
+    except KeyboardInterrupt:
+        there = 0 if kept is None else sum(kept.place(job).exists() for job in jobs)
+        if kept is None or not there:
+            raise
+        said = f"{there} of {len(jobs)} parts kept in {kept.folder}; the same command goes on"
+        raise KeyboardInterrupt(said) from None
 
 
 def in_order(jobs: Sequence[Job], found: Iterable[tuple[Job, Result]]) -> Iterator[Result]:
