@@ -75,14 +75,6 @@ def test_a_bug_in_one_file_is_the_worst_and_does_not_stop_the_others(capsys, fol
     assert code == 70 and [line["exit_code"] for line in found["files"]] == [70, 2, 1]
 
 
-@pytest.mark.deep  # each starts a process that loads torch
-def test_workers_say_the_same_in_the_same_order(capsys, folder):
-    alone = as_json(capsys, "batch", str(folder), *MODEL)[1]
-    shared = as_json(capsys, "batch", str(folder), *MODEL, "--workers", "2")[1]
-    said = [[(line["file"], line["verdict"], line["error"]) for line in each["files"]] for each in (alone, shared)]
-    assert said[0] == said[1]
-
-
 def test_a_line_can_be_sent_from_one_process_to_another(capsys, folder, monkeypatch):
     judged = []
     monkeypatch.setattr(batch, "print_line", judged.append)

@@ -169,11 +169,11 @@ def test_jobs_that_have_not_begun_are_left_out(monkeypatch):
     assert ran == [pytest.approx(9 / 6), pytest.approx(4 / 5)]
 
     @contextmanager
-    def one_thread(asked, number):
+    def one_thread(number):
         with ThreadPoolExecutor(1) as executor:
-            yield executor
+            yield workers.Pool(executor)
 
-    monkeypatch.setattr(workers, "pool", one_thread)
+    monkeypatch.setattr(workers, "_here", one_thread)
     del ran[:]
     now[0], may_begin = 0.0, Semaphore(1)
     for _ in workers.results_within(effort, job, jobs, workers.Workers(2)):

@@ -1,6 +1,7 @@
 """A disk that is full and Ctrl-C: one line, and what was there before stays as it was."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from command import run
 from models.selection import first
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +34,17 @@ WRITING = [  # each writes `out`, a file or a folder
     "train modular --P 5 --budget 3 --save out",
     "frontier histogram --model bos+sftm --T 4 --L 3 --save out",
     "figure margin --model dot --T 3 --L 3 --out out.svg",
+    "precision histogram --model dot --T 4 --L 3 --sweep d=3 --bits 4,24 --json --out out.svg",
+    f"batch {BOS} --json --junit out.xml",
+    f"batch {BOS} --json --report out.html",
+]
+IN_PARTS = [  # each keeps its parts in `out`
+    "bounds --T 4,5 --L 3 --json --resume out",
+    f"batch {BOS} --effort 20 --json --resume out",
+    "precision histogram --model dot --T 4 --L 3 --sweep d=3 --bits 4,24 --json --resume out",
+    "claims --run W-7 --json --resume out",
+    "frontier histogram --model bos+sftm --T 4 --L 3 --steps 20 --json --save out",
+    "bounds --T 4,5 --L 3 --json --workers 2 --resume out",
 ]
 LOOP = """
 import signal, sys
@@ -68,6 +81,23 @@ def test_a_disk_that_takes_64_bytes_is_one_line_and_the_file_before_stays(line, 
     assert not old.suffix or old.read_text() == "before"
     left = [path for path in tmp_path.rglob("*") if path.is_file() and path != old]
     assert left == [], "half a file is not left"
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("line", IN_PARTS)
+def test_parts_go_on_when_the_disk_has_space_again(line, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out, err = (running := started(FULL, line, tmp_path)).communicate(timeout=120)
+    assert (running.returncode, out) == (2, "") and "File too large" in err.splitlines()[-1], err
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [], "half a file is not left"
+    code, resumed, _ = run(capsys, *line.split())
+    assert code == 0 and [*(tmp_path / "out").iterdir()]
+    *words, _, _ = line.split()
+    assert timeless(resumed) == timeless(run(capsys, *words)[1])
+
+
+def timeless(said):
+    return re.sub(r'"seconds": [^,}]*', "", said)
 
 
 @pytest.mark.deep

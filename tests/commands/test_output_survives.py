@@ -228,7 +228,7 @@ def test_a_terminals_table_folds_and_loses_nothing(width, monkeypatch):
     [
         ("bounds", "--T", "16", "--L", "5", "--formulas"),
         ("claims",),
-        pytest.param(("precision", "histogram", "--model", "dot", "--T", "3", "--L", "3", "--budget", "1"),
+        pytest.param(("precision", "histogram", "--model", "dot", "--T", "3", "--L", "3"),
                      marks=pytest.mark.deep),
     ],
 )  # fmt: skip

@@ -26,16 +26,6 @@ def as_json(capsys, *argv):
 
 @pytest.mark.parametrize(
     "argv",
-    [SWEEP, ("bounds", "--T", "4,5", "--L", "3,4"), ("bounds", "--T", "6", "--L", "3,4", "--regime")],
-    ids=["sweep", "bounds", "regime"],
-)
-@pytest.mark.deep
-def test_two_processes_say_what_one_says(capsys, argv):
-    assert as_json(capsys, *argv) == as_json(capsys, *argv, "--workers", "2")
-
-
-@pytest.mark.parametrize(
-    "argv",
     [
         (*SWEEP, "--workers", "0"),
         ("bounds", "--T", "4", "--L", "3", "--workers", "65"),
@@ -117,37 +107,6 @@ def test_a_worker_of_a_scheduler_that_is_killed_loses_nothing(tmp_path, schedule
     out, err = running.communicate(timeout=120)
     assert running.returncode == 0, err
     assert len(json.loads(out)) == 3 and len(list(tmp_path.glob("*.safetensors"))) == 3
-
-
-@pytest.mark.deep
-def test_a_scheduler_that_goes_away_in_the_middle(tmp_path):
-    """One line, and the same command goes on with what was saved."""
-    pytest.importorskip("distributed", reason="the extra cluster is not installed")
-    place, at = tmp_path / "found", tmp_path / "scheduler.json"
-    scheduler = start("-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", at)
-    worker = start("-m", "distributed.cli.dask_worker", "--scheduler-file", at, "--nthreads", "1", "--no-dashboard")
-    try:
-        until = time.monotonic() + 60
-        while not at.exists() and time.monotonic() < until:
-            time.sleep(0.1)
-        argv = ["-m", "verify", *FRONTIER, "--save", str(place), "--steps", "20000"]
-        time.sleep(10)
-        running = start(*argv, "--scheduler", json.loads(at.read_text())["address"])
-        while not list(place.glob("*.safetensors")) and running.poll() is None and time.monotonic() < until + 60:
-            time.sleep(0.02)
-        scheduler.kill()
-        _, err = running.communicate(timeout=120)
-    finally:
-        for process in (scheduler, worker):
-            process.kill()
-            process.communicate()
-    assert running.returncode == 2, err
-    assert "went away" in err and "goes on" in err and "Traceback" not in err
-    assert [line for line in err.splitlines() if "went away" not in line and "left" not in line] == []
-    kept = len(list(place.glob("*.safetensors")))
-    again = start(*argv, "--json")
-    out, err = again.communicate(timeout=240)
-    assert again.returncode == 0 and len(json.loads(out)) == 3 and kept and "kept, PROVED again" in err
 
 
 class Unreadable(int):

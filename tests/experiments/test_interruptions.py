@@ -1,4 +1,4 @@
-"""Nothing is lost: every experiment that is cut goes on to the same tables; full disks, ended workers and Ctrl-C."""
+"""Nothing is lost: every experiment that is cut goes on to the same tables; full disks and Ctrl-C."""
 
 import errno
 import os
@@ -94,22 +94,9 @@ def plain(models=3):
     return Experiment("X", "none", "?", "", "", {"all": "all"}, recipes, of, lambda grid, seeds: trials)
 
 
-@dataclass(frozen=True)
-class EndedTrial(recurrent.CounterTrial):
-    """One of C-Table-A1's networks; where the file `ends` is not there, its process is ended from outside."""
-
-    ends: str = ""
-
-    def run(self):
-        if not os.path.exists(self.ends):
-            Path(self.ends).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().run()
-
-
-def quick(monkeypatch, trial=recurrent.CounterTrial, **more):
+def quick(monkeypatch):
     """C-Table-A1, of its three quickest networks."""
-    trials = [trial(GridSize.LAPTOP, kind, 8, 0.5, seed, **more) for kind, seed in QUICK]
+    trials = [recurrent.CounterTrial(GridSize.LAPTOP, kind, 8, 0.5, seed) for kind, seed in QUICK]
     monkeypatch.setattr(recurrent, "trials", lambda grid, seeds: trials)
     return "C-Table-A1"
 
@@ -179,17 +166,6 @@ def goes_on_after_a_full_disk(tmp_path, capsys, monkeypatch, full_at, name):
     before = len(trained)
     assert command(capsys, tmp_path / "cut", "--resume", name=name)[:2] == due[:2]
     assert len(set(trained)) == 3 and len(trained) - before == 3 - min(whole, 3)
-    assert len({str(sorted(tables(tmp_path / at / f"{name}-laptop").items())) for at in ("cut", "whole")}) == 1
-
-
-@pytest.mark.deep
-def test_a_worker_that_is_killed_is_one_line_and_loses_nothing(tmp_path, capsys, monkeypatch):
-    name = quick(monkeypatch, EndedTrial, ends=str(tmp_path / "ended"))
-    code, out, err = command(capsys, tmp_path / "cut", "--workers", "2", name=name)
-    assert (code, out) == (2, "") and "ended from outside" in err and "Traceback" not in err
-    assert (tmp_path / "ended").exists()
-    again = command(capsys, tmp_path / "cut", "--workers", "2", "--resume", name=name)
-    assert again[:2] == command(capsys, tmp_path / "whole", name=name)[:2] and again[0] == 0
     assert len({str(sorted(tables(tmp_path / at / f"{name}-laptop").items())) for at in ("cut", "whole")}) == 1
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from verify.claims.claim import Claim, Ending
 
@@ -41,7 +42,11 @@ class CommandRun:
 
     @property
     def is_run(self) -> bool:
-        return self.ending is not NOT_RUN
+        return self.ending != NOT_RUN
+
+    def to_json(self) -> dict[str, object] | None:
+        """What tells how it ended, where that is as promised."""
+        return {"seconds": self.seconds, "said": self.said} if self.is_run and self.is_as_promised else None
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,10 @@ class ClaimedCommand:
         if reason:
             return CommandRun(self.claim, self.command, NOT_RUN, 0.0, reason)
         return run(self.claim, self.command)
+
+    def ended(self, said: dict[str, Any]) -> CommandRun:
+        """How it ended where it was as promised, of what `CommandRun.to_json` told."""
+        return CommandRun(self.claim, self.command, self.claim.promise_of(self.command), said["seconds"], said["said"])
 
 
 def commands(claims: Iterable[Claim], *, deep: bool) -> list[ClaimedCommand]:

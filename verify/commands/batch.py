@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import glob
+import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -21,6 +21,7 @@ from verify.commands import workers
 from verify.commands.outcome import Outcome
 from verify.commands.parsing import REST, OneLineParser, with_names
 from verify.commands.request import check_report
+from verify.commands.resumed import KeptResults
 from verify.commands.vocabulary import option, translated
 from verify.report.batch import BatchLine, junit, print_annotation, print_line, print_summary, worst
 from verify.report.console import say_written
@@ -60,13 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"which command judges each file: {', '.join(tasks)} (default: {tasks[0]}); a second --task is its own",
     )
     workers.add_argument(parser)
+    option(parser, "resume", help="keep each file's line in DIR as it ends, and go on from what is there")
     add("--junit", metavar="FILE", help="also write the results as JUnit XML, for CI")
     option(parser, "report")
     option(parser, "json")
     parser.set_defaults(**{REST: []})
     parser.usage = (
         "verify batch DIR_OR_GLOB [--task T] [--workers N | --scheduler ADDRESS]\n"
-        "                    [--junit FILE] [--report FILE.html] [--json]\n"
+        "                    [--resume DIR] [--junit FILE] [--report FILE.html] [--json]\n"
         "                    [options of the task]"
     )
     parser.epilog = (
@@ -104,6 +106,18 @@ class Job:
         for name in FORBIDDEN:
             if getattr(args, name, None) not in (None, False):
                 raise BadInput(f"--{name}: is not for verify {self.command}. Leave it out, or use verify {self.task}.")
+
+    @property
+    def keeps_itself(self) -> bool:
+        """Whether --resume is the task's: of one verdict, not of a table. It also reads Python, which may change."""
+        has = self.parser._option_string_actions
+        return "--resume" in has and "--table" not in has
+
+    def named(self, path: str) -> str:
+        """All that a file's line depends on: the command, and the bytes of the file and of those that options name."""
+        words = [part for word in self.options for part in (word, word.partition("=")[2])]
+        files = [path, *(word for word in words if os.path.isfile(word))]
+        return f"{self} {path} {[hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in files]}"
 
     def run(self, path: str) -> int:
         """Runs the task's command on a file, and returns its exit code."""
@@ -156,7 +170,9 @@ def run(args: argparse.Namespace) -> int:
     check_report(args.report)
     paths, started = files_of(args.where), time.perf_counter()
     lines: list[BatchLine] = []
-    for line in judged(job, paths, helpers):
+    kept = KeptResults.of(None if job.keeps_itself else args.resume, job.named, BatchLine.kept, BatchLine.of)
+    found = workers.results(job.judge, paths, helpers, kept, says_left=False)
+    for line in workers.in_order(paths, found):
         lines.append(line)
         if not args.json:
             print_line(line)
@@ -185,7 +201,9 @@ def job_of(args: argparse.Namespace) -> Job:
         raise BadInput(f"--task {args.task}: must be one of {', '.join(tasks_of_files())}.")
     own = (*getattr(args, REST), *(getattr(args, PASSED, None) or ()))
     renamed = getattr(registry.commands()[args.task].module(), "RENAMED", {})
-    return Job(args.task, tuple(translated(own, renamed).argv), args.command)
+    job = Job(args.task, tuple(translated(own, renamed).argv), args.command)
+    resume = getattr(args, "resume", None)
+    return replace(job, options=(*job.options, "--resume", resume)) if resume and job.keeps_itself else job
 
 
 def files_of(where: list[str]) -> list[str]:
@@ -213,12 +231,3 @@ def _files(text: str) -> list[str]:
     if text and os.path.exists(place):
         return [text]
     return sorted(path for path in glob.glob(text, recursive=True) if os.path.isfile(path))
-
-
-def judged(job: Job, paths: list[str], helpers: workers.Workers) -> Iterator[BatchLine]:
-    """The lines in the order of the files, from this process or from several."""
-    if helpers.is_alone(len(paths)):
-        yield from map(job.judge, paths)
-        return
-    with workers.pool(helpers, len(paths)) as pool:
-        yield from pool.map(job.judge, paths)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands import workers
-from verify.commands.vocabulary import table_options
+from verify.commands.resumed import KeptResults
+from verify.commands.vocabulary import option, table_options
 from verify.frame.schema import named
 from verify.report.tables import render
 
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--deep", action="store_true", help="with --run: also the commands for other models and sizes (minutes)")
     workers.add_argument(parser)
+    option(parser, "resume")
     table_options(parser)
     parser.set_defaults(format=None)
 
@@ -42,9 +44,11 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("--deep: goes with --run. Add --run, or drop it.")
     claims, helpers = chosen(args.ids), workers.Workers.of(args)
     if args.is_run:
-        return run_claims(claims, helpers, deep=args.deep, form=args.format)
+        return run_claims(claims, helpers, deep=args.deep, form=args.format, folder=args.resume)
     if helpers != workers.Workers():
         raise BadInput("--workers: run the commands; add --run, or drop it")
+    if args.resume is not None:
+        raise BadInput("--resume: keeps how the commands end; add --run, or drop it")
     if args.format == "json":
         print(json.dumps([named(claim.to_dict()) for claim in claims]))
     elif args.ids and args.format is None:
@@ -103,12 +107,18 @@ def places(claim: Claim) -> tuple[tuple[str, str], ...]:
     return ("builder", claim.builder), ("bound", claim.bound), ("verifier", claim.verifier)
 
 
-def run_claims(claims: Sequence[Claim], helpers: workers.Workers, *, deep: bool, form: str | None) -> int:
-    """Runs the commands, each told as it ends; 0 iff all that are run end as promised, else 1."""
-    from verify.claims.running import ClaimedCommand, commands
+def run_claims(
+    claims: Sequence[Claim], helpers: workers.Workers, *, deep: bool, form: str | None, folder: str | None = None
+) -> int:
+    """Runs the commands, each told as it ends; 0 iff all that are run end as promised, else 1.
+
+    With a folder those that ended as promised are kept there.
+    """
+    from verify.claims.running import ClaimedCommand, CommandRun, commands
 
     asked, found = commands(claims, deep=deep), {}
-    for job, done in workers.results(ClaimedCommand.run, asked, helpers, says_left=False):
+    kept = KeptResults.of(folder, repr, CommandRun.to_json, ClaimedCommand.ended)
+    for job, done in workers.results(ClaimedCommand.run, asked, helpers, kept, says_left=False):
         found[job] = done
         if form != "json":  # a table comes at the end, and this takes a minute
             print(told(done, len(found), len(asked)), file=sys.stdout if form is None else sys.stderr, flush=True)

@@ -15,7 +15,7 @@ from verify import registry
 from verify.commands import workers
 from verify.commands.options import check_least
 from verify.commands.request import check_report
-from verify.commands.vocabulary import HOW, OUTPUT, group, option, table_options
+from verify.commands.vocabulary import HOW, group, option, table_options
 from verify.frame.schema import as_json
 from verify.report.console import say_written
 
@@ -39,13 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seeds", type=int, metavar="N", help="models of each kind (default: 1, or 5 with --grid paper)")
     workers.add_argument(parser)
     option(parser, "out", metavar="DIR", help=f"the folder of checkpoints and tables (default: {OUT})")
-    group(parser, OUTPUT).add_argument(
-        "--resume",
-        nargs="?",
-        const=True,
-        metavar="DIR",
-        help="go on in the folder of a run that was cut; it must exist",
-    )
+    option(parser, "resume", nargs="?", const=True, help="go on in the folder of a run that was cut; it must exist")
     option(parser, "report")
     table_options(parser)
     parser.epilog = (

@@ -17,7 +17,7 @@ from constructions.errors import BadInput
 from verify import registry
 from verify.commands import request
 from verify.commands.parsing import OneLineParser
-from verify.commands.vocabulary import HOW, OUTPUT, group, option, options
+from verify.commands.vocabulary import HOW, group, option, options
 from verify.frame.schema import as_json
 from verify.report.console import say, say_written
 
@@ -60,9 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         option(kind, "budget", default=BUDGET, help=f"time limit of the whole training (default: {BUDGET:g})")
         options(kind, "precision", "accumulate", "seed")
         option(kind, "save", metavar="DIR", help="write the best model and its certificate after every round")
-        group(kind, OUTPUT).add_argument(
-            "--resume", metavar="DIR", help="go on in the --save folder of a run that was cut"
-        )
+        option(kind, "resume", help="go on in the --save folder of a run that was cut")
         options(kind, "json", "quiet")
     parser.epilog = "Exit codes: 0 PROVED, 1 the best model is REFUTED, 2 bad usage or input, 3 it is UNKNOWN."
 

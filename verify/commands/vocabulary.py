@@ -9,7 +9,8 @@
 | one input | `--input X` |
 | where results go | `--save DIR` (weights and certificate), `--out FILE` (one file that is made) |
 | for machines; tables | `--json`; `--format markdown`, `csv` or `latex` |
-| work | `--budget SECONDS`, `--effort N` (steps instead of seconds), `--workers N`, `--scheduler ADDRESS`, `--seed S` |
+| work | `--budget SECONDS`, `--effort N` (steps instead of seconds), `--seed S` |
+| work in parts | `--workers N`, `--scheduler ADDRESS`, `--resume DIR` |
 | the reading | `--precision D`, `--accumulate float32` |
 """
 
@@ -110,6 +111,7 @@ OPTIONS: Mapping[str, Word] = {
     "scheduler": Word(
         HOW, {"metavar": "ADDRESS", "help": "of dask.distributed: its workers do the jobs (extra: cluster)"}
     ),
+    "resume": Word(HOW, {"metavar": "DIR", "help": "keep each part in DIR as it ends, and go on from what is there"}),
     "save": Word(
         OUTPUT,
         {"metavar": "DIR", "help": "also write weights and certificate; a FILE.safetensors gets the weights alone"},

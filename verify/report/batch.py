@@ -30,6 +30,21 @@ class BatchLine:
     message: str | None
     seconds: float
 
+    def kept(self) -> dict[str, object] | None:
+        """Its fields, where a verdict was found: what is wrong with a file may be mended."""
+        return None if self.said is None else vars(self)
+
+    @classmethod
+    def of(cls, path: str, kept: dict[str, Any]) -> BatchLine:
+        """The line of a file, of the fields that were kept.
+
+        Raises: ValueError for those of another one.
+        """
+        line = cls(**kept)
+        if line.path != path:
+            raise ValueError(f"is of {line.path}")
+        return line
+
     @property
     def word(self) -> str:
         return WORDS.get(self.code, f"exit code {self.code}")

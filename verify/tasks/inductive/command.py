@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput, NotKnown
@@ -13,6 +14,7 @@ from verify.commands import request as shared
 from verify.commands import workers
 from verify.commands.options import check_alone, check_least, flag, stored_dtype
 from verify.commands.parsing import add_weights
+from verify.commands.resumed import KeptResults
 from verify.commands.vocabulary import DTYPES, JUDGED, MODEL, group, option, options, renamed
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also the share of right answers at each length up to --length N, of a recurrent network's file, exactly",
     )
     add("--table", action="store_true", help="all tasks and embeddings: C's figure, what is proved, what is impossible")
-    add("--resume", metavar="DIR", help="with --table: keep each proof in DIR, and go on from what is there")
+    option(parser, "resume", help="with --table: keep each proof in DIR, and go on from what is there")
     add = group(parser, MODEL).add_argument
     add("--model", choices=models, default="transformer", metavar="MODEL", help=f"{', '.join(models)} "
         "(default: transformer)")  # fmt: skip
@@ -247,20 +249,14 @@ def _print_table(seed: int, form: str, helpers: workers.Workers, resume: str | N
 
     The networks of the folder `trained` are decided beside the figures.
     """
-    from constructions.written_files import made_folder
     from verify.report.tables import render
-    from verify.tasks.inductive.resumed import KeptEntries
 
     module = import_module("verify.tasks.inductive.table")
     jobs = module.jobs(seed)
     files = None if trained is None else module.trained_files(trained, seed)
-    decided = None if files is None else dict(workers.results(module.TrainedFile.run, files, helpers))
-    kept = None if resume is None else KeptEntries(made_folder(resume, "resume"))
-    found = {} if kept is None else kept.read(jobs)
-    for job, entry in workers.results(module.TableJob.run, [job for job in jobs if job not in found], helpers):
-        found[job] = entry
-        if kept is not None:
-            kept.write(job, entry)
-    table = module.table(found, seed, decided)
+    kept_words = KeptResults.of(resume, attrgetter("named"), str, module.TrainedFile.kept)
+    decided = None if files is None else dict(workers.results(module.TrainedFile.run, files, helpers, kept_words))
+    kept = KeptResults.of(resume, repr, asdict, module.TableJob.kept)
+    table = module.table(dict(workers.results(module.TableJob.run, jobs, helpers, kept)), seed, decided)
     print(render(table.columns, table.rows, form), end="")
     return 0 if table.is_complete else 3

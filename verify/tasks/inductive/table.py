@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,10 @@ class TableJob:
     def run(self) -> Entry:
         return proved(self.task, self.model, self.has_bos, self.seed)
 
+    def kept(self, said: dict[str, Any]) -> Entry:
+        """What was proved, of its fields as a folder keeps them."""
+        return Entry(**said)
+
 
 @dataclass(frozen=True)
 class TrainedFile:
@@ -106,6 +111,15 @@ class TrainedFile:
         if layers != self.layers:
             raise BadInput(f"weights: {self.path!r} has another number of layers: {layers}. Rename it.")
         return said_of_a_file(found)
+
+    @property
+    def named(self) -> str:
+        """All that its answer depends on."""
+        return f"{self} {sha256(Path(self.path).read_bytes()).hexdigest()}"
+
+    def kept(self, said: str) -> str:
+        """What was decided, as a folder keeps it."""
+        return said
 
 
 def said_of_a_file(found: Certificate) -> str:

@@ -32,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --accumulate float32: once rounds each result of an operation on tensors once (default: any, kept "
         "wider or rounded)",
     )
-    group(parser, HOW).add_argument(
-        "--resume", metavar="DIR", help="keep what a search by cells finds in DIR, and go on from what is there"
-    )
+    option(parser, "resume", help="keep what a search by cells finds in DIR, and go on from what is there")
     group(parser, HOW).add_argument(
         "--aim",
         default="accuracy",

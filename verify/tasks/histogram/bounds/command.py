@@ -12,6 +12,7 @@ from constructions.errors import BadInput
 from verify.arithmetic.outward import above, below
 from verify.commands import workers
 from verify.commands.ranges import LARGEST_N, integers
+from verify.commands.resumed import KeptResults
 from verify.commands.vocabulary import JUDGED, MODEL, group, option, table_options
 from verify.report.tables import render
 
@@ -53,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--gaussian", type=int, metavar="N", help="the share of N random Gaussian codes that meet W-2 and W-3, sampled")
     add("--formulas", action="store_true", help="print the formulas themselves in LaTeX")
     workers.add_argument(parser)
+    option(parser, "resume")
     table_options(parser)
 
 
@@ -69,10 +71,15 @@ def run(args: argparse.Namespace) -> int:
         kind = "coherence" if args.coherence and kind == "sizes" else kind
         columns = COLUMNS_OF[kind]
         jobs = [BoundsJob(kind, T, L, args.gaussian or 0) for T in args.T for L in args.L]
-        found = dict(workers.results(BoundsJob.run, jobs, helpers))
+        kept = KeptResults.of(args.resume, repr, list[list[object]], _rows_read)
+        found = dict(workers.results(BoundsJob.run, jobs, helpers, kept))
         table = [row for job in jobs for row in found[job]]
     sys.stdout.write(render(columns, table, args.format))
     return 0
+
+
+def _rows_read(job: BoundsJob, said: list[list[object]]) -> list[list[object]]:
+    return said
 
 
 @dataclass(frozen=True)

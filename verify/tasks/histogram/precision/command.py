@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from constructions.errors import BadInput, NotKnown
 from verify.commands import request, workers
 from verify.commands.ranges import integers
+from verify.commands.resumed import KeptResults
 from verify.commands.vocabulary import JUDGED, MODEL, group, option, options, renamed, table_options
 from verify.frame.certificate import Verdict, rounded_margin
 from verify.frame.clock import NOT_REACHED
@@ -51,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "budget", default=None, help="time limit of all searches together, instead of --effort")
     option(parser, "effort", help=f"end each search after N steps, the same on every machine (default: {STEPS})")
     workers.add_argument(parser)
+    option(parser, "resume")
     option(parser, "out", help="also draw --sweep to a .svg or .png file (needs matplotlib)")
     option(parser, "report")
     table_options(parser)
@@ -159,14 +161,28 @@ class TableRow(workers.TimedJob):
             return None
 
 
-def _verdicts(rows: list[TableRow], helpers: workers.Workers, progress: Advance) -> Iterator[list[str | None]]:
+def _verdicts(
+    rows: list[TableRow], helpers: workers.Workers, folder: str | None, progress: Advance
+) -> Iterator[list[str | None]]:
     """The verdicts of every row."""
+    kept = KeptResults.of(folder, lambda row: repr(replace(row, seconds=None)), _if_whole, _verdicts_read)
     found: dict[Construction | int, list[str | None]] = {}
     progress(0.0)
-    for row, verdicts in workers.results_within(rows[0].wish.effort(), TableRow.run, rows, helpers):
+    for row, verdicts in workers.results_within(rows[0].wish.effort(), TableRow.run, rows, helpers, kept):
         found[row.construction] = verdicts
         progress(len(found) / len(rows))
     return (found.get(row.construction, [NOT_REACHED] * len(row.formats)) for row in rows)
+
+
+def _if_whole(verdicts: list[str | None]) -> list[str | None] | None:
+    return None if NOT_REACHED in verdicts else verdicts
+
+
+def _verdicts_read(row: TableRow, said: list[str | None]) -> list[str | None]:
+    """Raises: ValueError where they are not as many as the row's formats."""
+    if len(said) != len(row.formats):
+        raise ValueError("not a verdict for each format")
+    return said
 
 
 @dataclass(frozen=True)
@@ -224,14 +240,16 @@ def run(args: argparse.Namespace) -> int:
     wish, sweep, form, helpers = PrecisionWish.of(args), Sweep.of(args), args.format, workers.Workers.of(args)
     if wish.model is not None and sweep is None and helpers != workers.Workers():
         raise BadInput("workers: one model is decided by one process. Add --table or --sweep, or leave it out.")
+    if wish.model is not None and sweep is None and args.resume is not None:
+        raise BadInput("--resume: keeps the cells of a table. Add --table or --sweep, or leave it out.")
     request.check_report(args.report)
     from verify.report.progress import progress_bar
 
     with progress_bar("deciding", quiet=form == "json") as progress:
         if wish.model is None:
-            found = _table(wish, helpers, progress)
+            found = _table(wish, helpers, args.resume, progress)
         elif sweep is not None:
-            found = _swept(wish, sweep, helpers, progress)
+            found = _swept(wish, sweep, helpers, args.resume, progress)
         else:
             found = _frontier(wish, progress)
     sums = "" if wish.accumulate is None else f", matrix products summed in {args.accumulate}"
@@ -304,25 +322,27 @@ def _outcome(certificate: Certificate) -> list[Any]:
     return [certificate.verdict.value, margin, at, how]
 
 
-def _table(wish: PrecisionWish, helpers: workers.Workers, progress: Advance) -> Verdicts:
+def _table(wish: PrecisionWish, helpers: workers.Workers, folder: str | None, progress: Advance) -> Verdicts:
     """A line for every construction, with its verdict in every named format."""
     from verify.arithmetic.formats import FORMATS
     from verify.tasks.histogram.precision.search import constructions
 
     todo, formats = list(constructions(wish.T, wish.L)), tuple(FORMATS.values())
-    found = _verdicts([TableRow(None, wish, made, formats) for made in todo], helpers, progress)
+    found = _verdicts([TableRow(None, wish, made, formats) for made in todo], helpers, folder, progress)
     rows: list[list[Any]] = [
         [made.model, made.construction, made.d, *verdicts] for made, verdicts in zip(todo, found, strict=True)
     ]
     return Verdicts(("model", "construction", "d", *FORMATS), rows, 3, " ".join(FORMATS))
 
 
-def _swept(wish: PrecisionWish, sweep: Sweep, helpers: workers.Workers, progress: Advance) -> Verdicts:
+def _swept(
+    wish: PrecisionWish, sweep: Sweep, helpers: workers.Workers, folder: str | None, progress: Advance
+) -> Verdicts:
     """A line for every d, with the verdict at every number of bits; also drawn where a file is named."""
     from verify.arithmetic.formats import format_of_bits
 
     bits, formats = sweep.bits, tuple(format_of_bits(p) for p in sweep.bits)
-    found = _verdicts([TableRow(None, wish, d, formats) for d in sweep.dimensions], helpers, progress)
+    found = _verdicts([TableRow(None, wish, d, formats) for d in sweep.dimensions], helpers, folder, progress)
     rows: list[list[Any]] = [[d, *verdicts] for d, verdicts in zip(sweep.dimensions, found, strict=True)]
     if sweep.figure is not None:
         _draw(f"{wish.model}, T = {wish.T}, L = {wish.L}: every operation rounded, any order", sweep, rows)
