@@ -85,6 +85,12 @@ class Request(Wanted):
         request.check()
         return request
 
+    def begun(self) -> Request:
+        """The same request, whose seconds count from now: what is built or traced next is a part of the search."""
+        from verify.frame.clock import Budget
+
+        return replace(self, budget=Budget.of(self.budget).begun())
+
     def effort(self, progress: object = None) -> Effort:
         from verify.frame.decide import Effort, silent
 

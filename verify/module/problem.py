@@ -24,7 +24,7 @@ from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Roun
 from verify.arithmetic.slack import LARGEST_NU, gamma
 from verify.engine import few_bits
 from verify.engine.balls import Arithmetic, Ball
-from verify.engine.capture import ASSUMPTIONS, Graph, capture, longest_sum
+from verify.engine.capture import ASSUMPTIONS, Graph, capture, load_tracer, longest_sum
 from verify.engine.guard import Disagreement, Guard
 from verify.engine.one_layer.layer import NotOneLayer
 from verify.engine.run import enclose
@@ -105,6 +105,7 @@ class ModuleProblem:
         if device != "cpu" and not torch.cuda.is_available():
             raise BadInput(f"device={device}: torch {torch.__version__} finds no such device here; use cpu")
         check_on_cpu(module)
+        load_tracer()
 
     def parameters(self, reading: Reading) -> dict[str, object]:
         graphs = list(self.graphs.values())
