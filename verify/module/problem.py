@@ -95,6 +95,7 @@ class ModuleProblem:
         resume: str | None = None,
         aim: cells.Aim = "accuracy",
     ) -> None:
+        load_tracer()
         self.module, self.given, self.device, self.resume = logits_alone(module), task, device, resume
         self.aim: cells.Aim = aim
         self.name, self.so_far = type(module).__name__, "deciding"  # the latter is what a progress bar says
@@ -105,7 +106,6 @@ class ModuleProblem:
         if device != "cpu" and not torch.cuda.is_available():
             raise BadInput(f"device={device}: torch {torch.__version__} finds no such device here; use cpu")
         check_on_cpu(module)
-        load_tracer()
 
     def parameters(self, reading: Reading) -> dict[str, object]:
         graphs = list(self.graphs.values())

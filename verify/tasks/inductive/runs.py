@@ -107,7 +107,8 @@ class Runs:
             enclosed = _enclosed(graph, reading, name)
             for some in _groups(shifts, max(1, at_once(graph) // len(self.lines(shifts[0])))):
                 found = self._at(enclosed, some, name, until)
-                if name == MODELS[0] and any(bool((~((b.low > 0) | (b.high <= 0))).any()) for b in found):
+                is_open = any(bool((~((b.low > 0) | (b.high <= 0))).any()) for b in found)
+                if name == MODELS[0] and is_open and not until.is_up():
                     name = MODELS[1]
                     enclosed = _enclosed(graph, reading, name)
                     found = self._at(enclosed, some, name, until)
