@@ -9,6 +9,7 @@ from pathlib import Path
 
 from constructions import plain_json, regular_files
 from constructions.circuits.automata_lib import DFA, NFA, AutomatonException, RegexException
+from constructions.circuits.between import Between, goes_on, watched
 from constructions.circuits.circuit import MAX_NODES, Circuit, Signal, from_signals
 from constructions.circuits.expression import letters, plain
 from constructions.circuits.expression_size import MOST_STATES, TRAP, deterministic, most_states
@@ -209,11 +210,12 @@ def bits_per_symbol(automaton: Automaton) -> int:
     return max(1, (len(automaton.alphabet) - 1).bit_length())
 
 
-def unroll(automaton: Automaton, n: int) -> Unrolling:
+def unroll(automaton: Automaton, n: int, between: Between = goes_on) -> Unrolling:
     """The circuit that says whether a string of n symbols is accepted: a node per position and useful state.
 
     Claim: E, Cor. 3.5. A state is useful after t symbols when some string leads there and some string on
     to acceptance. Size: at most n times the transitions of the automaton, each one AND, joined by ORs.
+    `between` is called between pieces of the work, and may end it.
     Raises: BadInput for a negative length or a circuit that is too large.
 
     >>> unroll(parity(), 3).circuit.outputs_of([1, 1, 1])
@@ -223,7 +225,7 @@ def unroll(automaton: Automaton, n: int) -> Unrolling:
     useful = _useful_states(automaton, n)
     inputs = [name for t in range(1, n + 1) for name in _bit_names(automaton, t)]
     definitions: dict[Signal, tuple[str, Sequence[Signal]]] = {}
-    for t in range(1, n + 1):
+    for t in watched(range(1, n + 1), between):
         definitions.update(_symbols(automaton, t))
         definitions.update(_transitions(automaton, t, useful))
     last = [_state(n, state) for state in sorted(useful[n] & automaton.accepting)]
@@ -231,7 +233,7 @@ def unroll(automaton: Automaton, n: int) -> Unrolling:
         definitions["accept"] = ("one" if useful[0] else "zero", [])
     else:
         definitions["accept"] = ("or", last) if last else ("zero", [])
-    circuit = from_signals(f"{automaton.name}, length {n}", inputs, definitions, ["accept"])
+    circuit = from_signals(f"{automaton.name}, length {n}", inputs, definitions, ["accept"], between)
     node_of = {gate.name: node for node, gate in enumerate(circuit.gates, start=len(inputs))}
     slices = tuple({q: node_of[_state(t, q)] for q in sorted(useful[t])} for t in range(1, n + 1))
     return Unrolling(automaton, n, circuit, ({}, *slices))

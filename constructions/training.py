@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 
 import numpy as np
 import torch
@@ -93,6 +94,15 @@ class Training:
         """Plain values, with the versions that computed them."""
         versions = {"torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
         return {**asdict(self), "versions": versions}
+
+
+@cache
+def load_optimizers() -> None:
+    """Loads what torch's optimizers run with, a second or two, by making one: start-up, and no part of a training.
+
+    >>> load_optimizers()
+    """
+    Recipe(next(iter(OPTIMIZERS)), 1.0, 1, 1).started(nn.Linear(1, 1))
 
 
 @one_thread()

@@ -9,6 +9,7 @@ from functools import reduce
 from operator import and_, or_, xor
 from typing import NamedTuple
 
+from constructions.circuits.between import Between, goes_on, watched
 from constructions.errors import BadInput
 
 MAX_FAN_IN = 16  # so that a gate's decomposition can be checked on every input of the gate
@@ -179,10 +180,17 @@ Signal = str | Part
 Definitions = Mapping[Signal, tuple[str, Sequence[Signal]]]
 
 
-def from_signals(name: str, inputs: Sequence[str], definitions: Definitions, outputs: Sequence[str]) -> Circuit:
+def from_signals(
+    name: str,
+    inputs: Sequence[str],
+    definitions: Definitions,
+    outputs: Sequence[str],
+    between: Between = goes_on,
+) -> Circuit:
     """The circuit of named signals, each defined by a kind and the signals it reads, in any order.
 
-    Gates wider than 16 inputs become chains; gates already in topological order keep it.
+    Gates wider than 16 inputs become chains; gates already in topological order keep it. `between` is called between
+    pieces of the work, and may end it.
     Raises: BadInput for an undefined signal, a cycle, or a signal defined twice as input and gate.
 
     >>> from_signals("t", ["x"], {"z": ("not", ["y"]), "y": ("buf", ["x"])}, ["z"]).gates
@@ -194,7 +202,7 @@ def from_signals(name: str, inputs: Sequence[str], definitions: Definitions, out
             raise BadInput(f"{name}: input {given} is also the output of a gate")
     node_of: dict[Signal, int] = {signal: node for node, signal in enumerate(inputs)}
     gates: list[Gate] = []
-    for signal in topological(name, node_of, definitions):
+    for signal in watched(topological(name, node_of, definitions, between), between):
         kind, fan_in = definitions[signal]
         node_of[signal] = len(inputs) + len(gates)
         gates.append(Gate(kind, tuple(node_of[other] for other in fan_in), str(signal)))
@@ -216,7 +224,9 @@ def _without_wide_gates(definitions: Definitions) -> Definitions:
     return narrow
 
 
-def topological(name: str, known: Collection[Signal], definitions: Definitions) -> list[Signal]:
+def topological(
+    name: str, known: Collection[Signal], definitions: Definitions, between: Between = goes_on
+) -> list[Signal]:
     """The defined signals, each after those that it reads.
 
     Depth first, without recursion: circuits are deeper than Python's stack.
@@ -227,7 +237,7 @@ def topological(name: str, known: Collection[Signal], definitions: Definitions) 
     """
     order: list[Signal] = []
     done = set(known)
-    for root in definitions:
+    for root in watched(definitions, between):
         path = [] if root in done else [root]
         on_path = set(path)
         while path:
@@ -256,11 +266,12 @@ class Decomposition:
     node_of: tuple[int, ...]
 
 
-def decompose(original: Circuit) -> Decomposition:
+def decompose(original: Circuit, between: Between = goes_on) -> Decomposition:
     """The same circuit from AND and NOT gates; every signal is negated at most once.
 
     Claim: E, Thm. 3.4, "we can assume that it only contains AND and NOT gates". A circuit without inputs
-    gets one, `start`, whose two values bring the same outputs: a chain of thought needs a first token.
+    gets one, `start`, whose two values bring the same outputs: a chain of thought needs a first token. `between` is
+    called between pieces of the work, and may end it.
 
     >>> circuit = Circuit("or", ("x", "y"), (Gate("or", (0, 1), "z"),), (("z", 2),))
     >>> [gate[:2] for gate in decompose(circuit).circuit.gates]
@@ -268,7 +279,7 @@ def decompose(original: Circuit) -> Decomposition:
     """
     build = _AndNot(original.inputs or ("start",))
     node_of = list(range(len(original.inputs)))
-    for kind, fan_in, name in original.gates:
+    for kind, fan_in, name in watched(original.gates, between):
         node_of.append(build.gate(kind, [node_of[node] for node in fan_in], name))
     outputs = tuple((name, node_of[node]) for name, node in original.outputs)
     circuit = Circuit(original.name, build.inputs, tuple(build.gates), outputs)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from constructions.circuits.between import Between, goes_on
 from constructions.constant_bits.arithmetic import Affine, FixedPoint, Ints
 from constructions.errors import BadInput
 
@@ -21,14 +22,6 @@ PASS_QUERIES, PASS_SURVIVORS = 64, 2**20  # queries at a time, so that their sco
 LANE_FORMS = 1 << 12  # pairs of different values of one lane
 UNDEFINED = -1  # the token of a step in which a softmax is 0/0, and of every later step
 Tokens = np.ndarray[Any, np.dtype[np.int8]]
-Between = Callable[[], None]  # called between pieces of a long run; what it raises ends the run
-
-
-def goes_on() -> None:
-    """Nothing is done between two pieces of a run.
-
-    >>> goes_on()
-    """
 
 
 class MachineLayer:

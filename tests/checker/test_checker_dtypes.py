@@ -425,7 +425,7 @@ PROVER_FAULTS = [
      "bound = np.abs(bound); decided = bound > 0"),
     ("regions", cells.PromptProof, "cells", "if r <= fewest else 1", "if r < fewest else 1"),
     ("addition, two layers, wrong", DigitAddition, "_prove_rounded_layers",
-     "found = induction.margins(stored, self.sums, arithmetic)",
+     "found = induction.margins(stored, self.sums, arithmetic, effort.deadline())",
      "found = {cell: abs(x) for cell, x in induction.margins(stored, self.sums, arithmetic).items()}"),
     ("parity, wrong", Parity, "_prove_rounded", "margins = proof.margins(proof.Stored.of(model), L, at)",
      "margins = abs(proof.margins(proof.Stored.of(model), L, at))"),

@@ -18,12 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
-from constructions.training import Recipe, train
+from constructions.training import Recipe, load_optimizers, train
 from verify.arithmetic.outward import float_at_least
 from verify.arithmetic.readings import Reading, Real
 from verify.changes.changeable import Changeable
 from verify.changes.repair import RepairOutcome, repair
 from verify.frame.certificate import CERTIFIED, Certificate, Verdict
+from verify.frame.clock import Deadline
 from verify.frame.decide import Decidable, Effort, decide
 
 REPAIRABLE = 0.003  # share of wrong answers below which a repair is tried
@@ -121,11 +122,13 @@ def until_proved(
     Raises: BadInput where the task has no such reading.
     """
     reading, state = reading or Real(), state or State()
+    load_optimizers()
     deadline, module = effort.deadline(), course.module
     whole = max(deadline.left(), 1e-9)
     while not (state.certificate or deadline.is_up()):
         number = len(state.rounds)
         effort.progress(1 - max(deadline.left(), 0.0) / whole)
+        until = deadline.part(1 - DECIDING)
         hard = torch.empty(0) if state.hard is None else state.hard
         module.requires_grad_(True)
         training = train(
@@ -133,19 +136,25 @@ def until_proved(
             lambda g, hard=hard: course.loss(g, hard),  # type: ignore[misc]
             course.recipe.slower(1 + GENTLER * number),
             effort.seed * 1000 + number,
-            is_over=deadline.is_up,
+            is_over=until.is_up,
         )
         module.requires_grad_(False)
-        part = Effort(max(deadline.part(DECIDING).left(), 1.0), effort.seed)
+        part = _for_a_verdict(effort, deadline, until)
         certificate = course.decided(module, reading, part)
         state.note(module, certificate)
         wrong, repaired = share_of_wrong(certificate), None
         if not certificate and wrong is not None and wrong < REPAIRABLE and course.changeable is not None:
-            repaired = _repaired(course, module, reading, part, state)
+            repaired = _repaired(course, module, reading, _for_a_verdict(effort, deadline, until), state)
         state.rounds.append(Round(training.steps, training.loss, certificate.verdict, wrong, repaired))
         state.hard = course.hard(effort.seed * 1000 + number, hard)
         after(state)
     return state
+
+
+def _for_a_verdict(effort: Effort, deadline: Deadline, until: Deadline) -> Effort:
+    """What one verdict may take of the time that is left: a part of it, or all where training is over."""
+    seconds = (deadline if until.is_up() else deadline.part(DECIDING)).left()
+    return Effort(effort.limit.of_seconds(max(0.0, seconds)), effort.seed)
 
 
 def _repaired(

@@ -32,8 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from verify.changes.layers import repair_layers
     from verify.changes.repair import RepairOutcome
+    from verify.engine.capture import load_tracer
 
     asked = ChangeAsked.of(args, RECORD)
+    load_tracer()
+    asked = asked.begun()
     changeable = asked.changeable()
     with progress_bar("repairing", quiet=asked.is_json) as progress:
         layers = None if args.layers == ALL else changed.tensors_in(args.layers or None) or ()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from constructions.errors import BadInput
 from verify.commands.vocabulary import option
@@ -59,6 +59,12 @@ class Wanted:
     @property
     def is_weights_file(self) -> bool:
         return self.save is not None and (self.save == "" or self.save.endswith(".safetensors"))
+
+    def begun(self) -> Self:
+        """The same request, whose seconds count from now: what is built or traced next is a part of the search."""
+        from verify.frame.clock import Budget
+
+        return replace(self, budget=Budget.of(self.budget).begun())
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from constructions.errors import BadInput
@@ -24,6 +24,7 @@ class Budget:
     """Seconds for a search, and the clock that counts them.
 
     A search reads no other clock, so that its result depends on what this one says and not on the machine's speed.
+    `since` is the moment from which they count, where work that belongs to the search came before it.
 
     >>> looks = iter(range(10))
     >>> deadline = Budget(2, lambda: next(looks)).deadline()
@@ -34,6 +35,7 @@ class Budget:
     seconds: float
     clock: Clock = wall
     steps: int | None = None  # where they, and not seconds, end a search
+    since: float | None = None
 
     @classmethod
     def counting(cls, steps: int, seconds: float = 30.0) -> Budget:
@@ -68,9 +70,29 @@ class Budget:
         steps = "step" if self.steps == 1 else "steps"
         return f"budget of {self.seconds:g} s" if self.steps is None else f"effort of {self.steps} {steps}"
 
+    def begun(self) -> Budget:
+        """The budget whose seconds count from now, or from when they began; steps are each search's own.
+
+        >>> looks = iter([0, 7])
+        >>> budget = Budget(2, lambda: next(looks)).begun()
+        >>> budget.deadline().is_up()
+        True
+        """
+        has_begun = self.steps is not None or self.since is not None
+        return self if has_begun else replace(self, since=self.clock())
+
     def deadline(self, share: float = 1.0) -> Deadline:
-        """When this share of the budget is up, counted from now."""
-        return Deadline(self.clock() + share * self.seconds, self.clock)
+        """When this share of the budget is up, counted from now or from when it began."""
+        since = self.clock() if self.since is None else self.since
+        return Deadline(since + share * self.seconds, self.clock)
+
+    def building(self) -> Deadline:
+        """When what is built before a search has to end: with its seconds; steps are the search's own."""
+        return self.deadline() if self.steps is None else Deadline.never()
+
+    def of_seconds(self, seconds: float) -> Budget:
+        """Other seconds on the same clock, that have not begun."""
+        return replace(self, seconds=seconds, since=None)
 
 
 class TimeIsUp(Exception):

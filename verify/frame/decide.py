@@ -130,16 +130,22 @@ class Effort:
         return Deadline.never() if self.limit.steps else self.deadline()
 
     def share(self, share: float) -> Effort:
-        """The same effort with this share of the budget.
+        """The same effort with this share of the budget, or of what is left of one that has begun.
 
         >>> Effort(budget=30).share(1 / 2).seconds
         15.0
         """
-        return replace(self, budget=replace(self.limit, seconds=self.seconds * share))
+        limit = self.limit
+        seconds = limit.seconds if limit.since is None else max(0.0, limit.deadline().left())
+        return replace(self, budget=limit.of_seconds(seconds * share))
 
     def left(self, until: Deadline) -> Effort:
         """The same effort with what is left until then, at most the budget."""
-        return replace(self, budget=replace(self.limit, seconds=max(0.0, min(self.seconds, until.left()))))
+        return replace(self, budget=self.limit.of_seconds(max(0.0, min(self.seconds, until.left()))))
+
+    def begun(self) -> Effort:
+        """The same effort, whose seconds count from now, or from when they began."""
+        return replace(self, budget=self.limit.begun())
 
     def shares(self, number: int) -> Iterator[Effort]:
         """An effort for each of so many searches, asked for as each begins.
@@ -315,8 +321,8 @@ def certify(problem: Provable, reading: Reading | None = None, effort: Effort | 
 
     Raises: BadInput where the task has no such reading.
     """
-    reading, effort = reading or Real(), effort or Effort()
-    assumptions, started = problem.assumptions(reading), time.perf_counter()
+    started, reading, effort = time.perf_counter(), reading or Real(), (effort or Effort()).begun()
+    assumptions = problem.assumptions(reading)  # may trace the module, which takes time of its own
     if isinstance(reading, Rounded):
         warn_if_lowered(reading.format)
     with np.errstate(all="ignore"):  # overflow and NaN decide nothing: every test is false for them

@@ -25,7 +25,7 @@ from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Roun
 from verify.arithmetic.slack import LARGEST_NU, gamma
 from verify.engine import few_bits
 from verify.engine.balls import Arithmetic, Ball
-from verify.engine.capture import Graph, capture, longest_sum
+from verify.engine.capture import Graph, capture, load_tracer, longest_sum
 from verify.engine.guard import Disagreement, Guard
 from verify.engine.one_layer.layer import NotOneLayer
 from verify.engine.run import enclose
@@ -96,6 +96,7 @@ class ModuleProblem:
         resume: str | None = None,
         aim: cells.Aim = "accuracy",
     ) -> None:
+        load_tracer()
         self.module, self.given, self.device, self.resume = logits_alone(module), task, device, resume
         self.aim: cells.Aim = aim
         self.name, self.so_far = type(module).__name__, "deciding"  # the latter is what a progress bar says

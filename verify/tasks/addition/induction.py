@@ -27,6 +27,7 @@ from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.slack import INFLATION, LOST, OF_FEW, Array, U
 from verify.arithmetic.softmax import ULPS, Arguments
 from verify.arithmetic.stored import numbers
+from verify.frame.clock import Deadline
 from verify.tasks.addition.columns import CLASSES, sums_of
 from verify.tasks.addition.proof import ColumnCell
 from verify.tasks.addition.readout import Box, Overflows, Readout, slack
@@ -114,10 +115,12 @@ def off_average(at: RoundedArithmetic, keys: int, large: int, small: float, size
     return ((growth + 24 * small) * size + 2 * lost * (1 + size)) * INFLATION
 
 
-def margins(model: Adder, sums: Digits, at: RoundedArithmetic = REAL) -> dict[ColumnCell, fmpq]:
+def margins(
+    model: Adder, sums: Digits, at: RoundedArithmetic = REAL, until: Deadline | None = None
+) -> dict[ColumnCell, fmpq]:
     """A lower bound on the margin of every cell of a model of two layers, cells of all columns but the last in one.
 
-    Raises: Unfit where layer 1 does not attend by position, or later weights read digits; Overflows.
+    Raises: Unfit where layer 1 does not attend by position, or later weights read digits; Overflows; TimeIsUp.
     """
     if len(model.blocks) != 2 or not model.has_skip:
         raise Unfit("the induction over columns is for two layers with a skip connection")
@@ -127,9 +130,10 @@ def margins(model: Adder, sums: Digits, at: RoundedArithmetic = REAL) -> dict[Co
     _check_digits_are_read_once(model, sums)
     if at.rounds:
         _check_embeddings_are_exact(model, sums)
-    streams = _after_layer_1(model, sums, at)
-    mixes = _outputs(model, sums, streams, at)
-    return _decided(model, sums, streams, mixes, at)
+    until = until or Deadline.never()
+    streams = _after_layer_1(model, sums, at, until)
+    mixes = _outputs(model, sums, streams, at, until)
+    return _decided(model, sums, streams, mixes, at, until)
 
 
 def _check_embeddings_are_exact(model: Adder, sums: Digits) -> None:
@@ -169,7 +173,7 @@ class Streams:
     anywhere: Ball
 
 
-def _after_layer_1(model: Adder, sums: Digits, at: RoundedArithmetic) -> Streams:
+def _after_layer_1(model: Adder, sums: Digits, at: RoundedArithmetic, until: Deadline) -> Streams:
     layer, E, X = model.blocks[0], numbers(model.E), numbers(model.positions)
     L, B, n = sums.length, sums.B, sums.n
     own = Ball.exact(X)
@@ -226,6 +230,7 @@ def _after_layer_1(model: Adder, sums: Digits, at: RoundedArithmetic) -> Streams
         return lows + base_low[q, rest].sum() - loose[q], highs + base_high[q, rest].sum() + loose[q]
 
     def stream(q: int, read_ends: tuple[Array, Array]) -> Ball:
+        until.check()
         read = Ball.between(*read_ends)
         if at.rounds:
             read = at.product(read[:, None], Ball.exact(numbers(layer.W_O)[0][:, written]))[:, 0]
@@ -281,7 +286,9 @@ def _after_neurons(x: Ball, layer: AdderLayer, at: RoundedArithmetic) -> Ball:
     return out
 
 
-def _outputs(model: Adder, sums: Digits, streams: Streams, at: RoundedArithmetic) -> dict[tuple[int, int], Interval]:
+def _outputs(
+    model: Adder, sums: Digits, streams: Streams, at: RoundedArithmetic, until: Deadline
+) -> dict[tuple[int, int], Interval]:
     """The output of layer 2's head where the answer of a column is due, by column and carry into it."""
     layer = model.blocks[1]
     W_Q, W_K, W_V = (Ball.exact(numbers(W)[0]) for W in (layer.W_Q, layer.W_K, layer.W_V))
@@ -299,6 +306,7 @@ def _outputs(model: Adder, sums: Digits, streams: Streams, at: RoundedArithmetic
     anywhere = scores[:, len(by_kind) * n :], anywhere[1]
     out = {}
     for i in range(sums.n + 1):
+        until.check()
         below = {sums.second(j) for j in range(i)}
         others = [q for q in range(sums.query(i) + 1) if q not in below]
         states: list[Mix | None] = [_start(anywhere[0][i, others], anywhere[1][others, 0]), None]
@@ -344,6 +352,7 @@ def _decided(
     streams: Streams,
     outputs: dict[tuple[int, int], Interval],
     at: RoundedArithmetic,
+    until: Deadline,
 ) -> dict[ColumnCell, fmpq]:
     """The least margin by sum and carry, over all columns at once, and of the leading column."""
     layer, B = model.blocks[1], sums.B
@@ -359,6 +368,7 @@ def _decided(
     for columns in (range(sums.n), range(sums.n, sums.n + 1)):
         for s in range(2 * B - 1) if columns[0] < sums.n else (0,):
             for carry in (0, 1):
+                until.check()
                 boxes = []
                 for i in columns:
                     if (i, carry) in outputs:

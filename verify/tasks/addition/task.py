@@ -18,6 +18,7 @@ from verify.arithmetic.evaluation import Evaluation, rounded_model
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.frame.clock import Deadline, TimeIsUp
 from verify.frame.decide import SAMPLES, Effort, Failure, Finding, Item, is_wrong_exactly
 from verify.frame.unmade import check_judged
 from verify.tasks.addition import induction, window
@@ -86,7 +87,10 @@ class DigitAddition(PairsAdded):
         try:
             cells = ColumnCells.of(self.model, self.sums)
         except Unfit as reason:
-            found = self._prove_layers(reason)
+            try:
+                found = self._prove_layers(reason, effort.deadline())
+            except TimeIsUp:
+                return Finding.open(ARGUMENT, f"the {effort.limit} ended before every column was decided")
         else:
             found = self._prove_real(cells)
         if found.failure is None and found.reason is not None:
@@ -94,13 +98,16 @@ class DigitAddition(PairsAdded):
             return found if pair is None else Finding.refuted(ARGUMENT, self.replay(pair, 0, reading))
         return found
 
-    def _prove_layers(self, reason: Unfit) -> Finding:
-        """Two layers, by the induction over columns; open where it does not apply or a cell stays undecided."""
+    def _prove_layers(self, reason: Unfit, until: Deadline) -> Finding:
+        """Two layers, by the induction over columns; open where it does not apply or a cell stays undecided.
+
+        Raises: TimeIsUp.
+        """
         how = f"{reason}; --method exhaustive runs every pair"
         if len(self.model.blocks) < 2:
             return Finding.open(ARGUMENT, f"no proof for this model: {how}")
         try:
-            found = induction.margins(self.model, self.sums)
+            found = induction.margins(self.model, self.sums, until=until)
         except (Unfit, Overflows) as error:
             return Finding.open(ARGUMENT, f"no proof for this model: {error}; --method exhaustive runs every pair")
         cell = min(found, key=lambda cell: found[cell])
@@ -192,7 +199,9 @@ class DigitAddition(PairsAdded):
         """The induction over columns with what any order computes."""
         try:
             check_normal(stored, arithmetic)
-            found = induction.margins(stored, self.sums, arithmetic)
+            found = induction.margins(stored, self.sums, arithmetic, effort.deadline())
+        except TimeIsUp:
+            return Finding.open(ARGUMENT, f"the {effort.limit} ended before every column was decided")
         except (Unfit, Overflows) as error:
             return self._search_orders([], f"no proof for this model: {error}", reading, effort)
         cell = min(found, key=lambda cell: found[cell])

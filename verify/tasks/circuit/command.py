@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> int:
     from constructions.circuits.circuit import decompose
     from constructions.circuits.files import read_circuit
 
-    asked = Request.of(args)
+    asked = Request.of(args).begun()
     wish = chains.ChainWish.of(args, asked)
     circuit = read_circuit(args.file)
     bits = None if args.input is None else input_bits(args.input, circuit.inputs)

@@ -185,8 +185,11 @@ class _RoundedProof:
             most = (1 << min(count, inputs_run(self.positions, run))) - 1
             if self.deadline.is_up():
                 break
+            try:
+                failure = self._run(run, [word & most for word in words], most)
+            except TimeIsUp:
+                break
             tried.append(run.name)
-            failure = self._run(run, [word & most for word in words], most)
             if failure is not None:
                 return self._refuted(failure, run, reason)
         how = f"no input of up to {count} surely fails in {len(tried)} ways of running" if tried else "nothing was run"
@@ -202,14 +205,20 @@ class _RoundedProof:
                 exhaustive_words(self.model.n) if is_all else random_words(self.model.n, self.asked, self.seed)
             )
             ran = {"inputs": mask.bit_length(), "all": is_all, "run": run.name}
-            failure = self._run(run, words, mask)
+            try:
+                failure = self._run(run, words, mask)
+            except TimeIsUp:  # every step is proved: what is run beside is not needed
+                return Finding.proved(INDUCTION, margin, extra=extra)
             if failure is not None:
                 return self._refuted(failure, run, "a forward run contradicts the certificate")
             extra["forward_runs"] = ran
         return Finding.proved(INDUCTION, margin, extra=extra)
 
     def _run(self, run: WayOfRunning | RealRun, words: list[int], mask: int) -> WrongStep | None:
-        """The first wrong token of a run on some inputs; nothing after an undecided one is known to be the first."""
+        """The first wrong token of a run on some inputs; nothing after an undecided one is known to be the first.
+
+        Raises: TimeIsUp.
+        """
         n, count = self.model.n, mask.bit_length()
         wanted = self.circuit.evaluate(words, mask)
         batch = max(1, 2**22 // self.circuit.nodes)
@@ -217,7 +226,7 @@ class _RoundedProof:
             self.progress("forward runs", start, count)
             size = min(batch, count - start)
             right = np.stack([unpack(word >> start, size) for word in wanted], axis=1).astype(np.int64)
-            g = next_g(self.model, self.fmt, run, right[:, :-1])
+            g = next_g(self.model, self.fmt, run, right[:, :-1], self.deadline.check)
             computed = tokens_of(g)
             is_other = (computed != right[:, 1:])[:, n - 1 :]
             is_open = np.logical_or.accumulate((computed == UNDECIDED)[:, n - 1 :], axis=1)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from constructions.circuits.between import Between, goes_on, watched
 from constructions.errors import BadInput
 from verify.arithmetic import softmax
 from verify.arithmetic.balls import Ball, relu
@@ -103,22 +104,31 @@ def tokens_of(g: Ball) -> Tokens:
     return result
 
 
-def next_g(model: CircuitModel, fmt: Format | None, run: WayOfRunning | RealRun, tokens: Tokens) -> Ball:
-    """The coordinate g that each position computes after the right tokens: (n, N), with radius zero where it is run."""
+def next_g(
+    model: CircuitModel,
+    fmt: Format | None,
+    run: WayOfRunning | RealRun,
+    tokens: Tokens,
+    between: Between = goes_on,
+) -> Ball:
+    """The coordinate g that each position computes after the right tokens: (n, N), with radius zero where it is run.
+
+    `between` is called before each block of inputs, and may end the run.
+    """
     W, g = stored_weights(model, fmt), model.lanes.g
     step = max(1, ELEMENTS // (tokens.shape[1] ** 2 * 2 * model.lanes.k + 1))
     blocks = [tokens[i : i + step] for i in range(0, len(tokens), step)]
     if isinstance(run, RealRun):
         with np.errstate(all="ignore"):
-            balls = [real_g(W, row, g) for row in tokens]
+            balls = [real_g(W, row, g) for row in watched(tokens, between, 1)]
             return Ball(np.stack([x.mid for x in balls]), np.stack([x.rad for x in balls]))
     if run.evaluation is None:
         assert fmt is not None
-        values = _by_kernel(model, fmt, tokens)
+        values = _by_kernel(model, fmt, tokens, between)
     else:
         evaluation = run.evaluation
         with np.errstate(all="ignore"):
-            values = np.concatenate([stream(W, block, evaluation)[..., g] for block in blocks])
+            values = np.concatenate([stream(W, block, evaluation)[..., g] for block in watched(blocks, between, 1)])
     return Ball(values, np.zeros_like(values))
 
 
@@ -159,14 +169,14 @@ def in_kernel(model: CircuitModel, fmt: Format) -> CircuitTransformer:
     return copy
 
 
-def _by_kernel(model: CircuitModel, fmt: Format, tokens: Tokens) -> Array:
+def _by_kernel(model: CircuitModel, fmt: Format, tokens: Tokens, between: Between) -> Array:
     import torch
 
     copy = in_kernel(model, fmt)
     step = max(1, KERNEL_PAIRS // (tokens.shape[1] ** 2 + 1))
+    blocks = watched((tokens[i : i + step] for i in range(0, len(tokens), step)), between, 1)
     with torch.no_grad():
-        parts = [copy(torch.from_numpy(tokens[i : i + step])).double().numpy() for i in range(0, len(tokens), step)]
-    return np.concatenate(parts)
+        return np.concatenate([copy(torch.from_numpy(block)).double().numpy() for block in blocks])
 
 
 def stream(W: Mapping[str, Array], tokens: Tokens, at: Evaluation) -> Array:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from constructions.circuits.between import Between, goes_on
 from constructions.circuits.circuit import Decomposition
-from constructions.circuits.machine import UNDEFINED, Between, ConstantBitMachine, goes_on
+from constructions.circuits.machine import UNDEFINED, ConstantBitMachine
 from constructions.errors import BadInput
 from constructions.model_arrays import ModelArrays, module_of, name_of
 from verify.arithmetic.any_order import RoundedArithmetic

@@ -109,12 +109,16 @@ class QueryAnswers:
         self.pending = [roots(self.stored, self.counts, self.search.tree, self.search.G)]
         while self.pending:
             regions = self.pending.pop()
-            if deadline.is_up():
-                for k, part in self._by_count(regions):
-                    self.found.undecided[k - 1] += self._probability(part)
-                continue
             for start in range(0, len(regions), self.search.batch_size):
+                if deadline.is_up():
+                    self._leave(regions[start : len(regions)])
+                    break
                 self._decide(regions[start : start + self.search.batch_size])
+
+    def _leave(self, regions: Regions) -> None:
+        """Counts regions as undecided."""
+        for k, part in self._by_count(regions):
+            self.found.undecided[k - 1] += self._probability(part)
 
     def _by_count(self, regions: Regions) -> Iterator[tuple[int, Regions]]:
         for k in np.unique(regions.k):

@@ -50,7 +50,8 @@ def bounds(runs: Runs, reading: Real | Rounded, until: Deadline = NEVER) -> Iter
         enclosed = _enclosed(graph, reading, name)
         for some in _groups(shifts, max(1, at_once(graph) // len(runs.lines(shifts[0])))):
             found = _at(runs, enclosed, some, name, until)
-            if name == MODELS[0] and any(bool((~((b.low > 0) | (b.high <= 0))).any()) for b in found):
+            is_open = any(bool((~((b.low > 0) | (b.high <= 0))).any()) for b in found)
+            if name == MODELS[0] and is_open and not until.is_up():
                 name = MODELS[1]
                 enclosed = _enclosed(graph, reading, name)
                 found = _at(runs, enclosed, some, name, until)

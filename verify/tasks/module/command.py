@@ -70,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
                     "--length: is for a recurrent cell, whose task is a Recurrence; inputs= says all lengths"
                 )
             problem = ModuleProblem(module, task, args.device, args.resume, args.aim)
+        asked = asked.begun()
         with errors_named(args.task_file):
             problem.capture()  # while nothing is collected
     gc.freeze()

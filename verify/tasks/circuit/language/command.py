@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
-from verify.commands.request import Request
+from verify.commands.request import Request, print_unknown
 from verify.commands.vocabulary import option
 from verify.tasks.circuit import chains
 from verify.tasks.circuit.chains import RENAMED as RENAMED
 
 if TYPE_CHECKING:
+    from constructions.circuits.between import Between
     from constructions.regular_language import Unrolling
 
 
@@ -46,22 +47,31 @@ class LanguageStrings:
             raise BadInput(f"--length {args.length}: must be at least 0")
         return cls(args.length, args.regex, "01" if args.alphabet is None else args.alphabet, args.dfa)
 
-    def unrolled(self) -> Unrolling:
-        """The circuit that reads them."""
+    def unrolled(self, between: Between) -> Unrolling:
+        """The circuit that reads them; `between` is called between pieces of the work, and may end it."""
         from constructions.regular_language import from_dfa_file, from_regex, majority, unroll
 
         if self.regex is not None:
-            return unroll(from_regex(self.regex, self.alphabet), self.length)
-        return unroll(majority(self.length) if self.dfa is None else from_dfa_file(self.dfa), self.length)
+            return unroll(from_regex(self.regex, self.alphabet), self.length, between)
+        automaton = majority(self.length) if self.dfa is None else from_dfa_file(self.dfa)
+        return unroll(automaton, self.length, between)
 
 
 def run(args: argparse.Namespace) -> int:
     from constructions.circuits.circuit import decompose
+    from verify.engine.uncollected import uncollected
+    from verify.frame.clock import Budget, TimeIsUp
     from verify.tasks.circuit.language.task import for_strings
 
-    asked = Request.of(args)
-    wish, unrolling = chains.ChainWish.of(args, asked), LanguageStrings.of(args).unrolled()
-    bits = None if args.input is None else unrolling.encode(args.input) or [0]
-    decomposition = decompose(unrolling.circuit)
+    asked = Request.of(args).begun()
+    limit = Budget.of(asked.budget)
+    wish, strings, until = chains.ChainWish.of(args, asked), LanguageStrings.of(args), limit.building()
+    try:
+        with uncollected():
+            unrolling = strings.unrolled(until.check)
+            bits = None if args.input is None else unrolling.encode(args.input) or [0]
+            decomposition = decompose(unrolling.circuit, until.check)
+    except TimeIsUp:
+        return print_unknown(f"the {limit} ended while the circuit of all strings was built; raise it", asked.is_json)
     model, certificate = chains.judge(wish, asked, decomposition)
     return chains.publish(wish, asked, decomposition, (model, for_strings(certificate, unrolling)), bits, unrolling)
