@@ -105,7 +105,7 @@ def fresh(line: Line) -> RecurrentModel | GatedModel:
 
 
 def shown(line: Line, g: torch.Generator, step: int) -> tuple[Tensor, Tensor]:
-    """What a step of training sees, and the right classes; as in C, a helper token comes twice as often as any other."""
+    """What a step of training sees, and the right classes; as in C, helper tokens come twice as often as others."""
     task = line.asked
     longest = line.length * (2 if task.has_helper else 1)
     if task.is_homogeneous:
