@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from constructions.recurrent import gated, model
-from constructions.recurrent.gated import GatedModel, MambaCell, RwkvCell
+from constructions.recurrent.gated import Cell, DiagonalCell, GatedModel, MambaCell, RwkvCell
 from constructions.recurrent.model import RecurrentModel
 from constructions.written_files import write_whole
 from verify.counting.tasks import Task
+from verify.tasks.inductive.trained import Course
 
 RATE, STRINGS, BEYOND = 1e-2, 128, -100
 
@@ -71,11 +72,18 @@ LINES = (
     Line("rwkv8_sel", "rwkv", 8, "selective", {"types": 3, "max_count": 2}, length=16, stop=0.02),
 )  # fmt: skip
 
-TABLE_A1 = tuple(
-    Line(f"modular-{kind}-{layers}", kind, 8, "modular", layers=layers, stop=0.1, steps=3000)
-    for kind in ("rnn", "lstm")
-    for layers in (1, 2, 4)
-)
+TABLE_A1 = (
+    *(Line(f"modular-{kind}-{layers}", kind, 8, "modular", layers=layers, stop=0.1, steps=3000)
+      for kind in ("rnn", "lstm") for layers in (1, 2, 4)),
+    *(Line(f"{task}-{kind}-1", kind, 16, task, length=64 if task == "selective-modular" else 50, stop=stop, steps=steps)
+      for task, kind, stop, steps in (
+          ("modular", "s4", 0.1, 1000), ("modular", "mamba", 0.1, 1000), ("modular", "rwkv", 0.1, 1000),
+          ("helper", "rnn", 0.1, 3000), ("helper", "lstm", 0.1, 3000), ("helper-shifted", "lstm", 0.1, 300),
+          ("shifted", "rnn", 0.1, 300), ("shifted", "lstm", 0.1, 1500), ("shifted", "rwkv", 0.1, 300),
+          ("selective", "lstm", 0.02, 200), ("selective", "mamba", 0.02, 200), ("selective", "rwkv", 0.02, 800),
+          ("selective-modular", "lstm", 0.02, 1500), ("selective-modular", "rwkv", 0.02, 200),
+      )),
+)  # fmt: skip
 
 
 def fresh(line: Line) -> RecurrentModel | GatedModel:
@@ -85,20 +93,23 @@ def fresh(line: Line) -> RecurrentModel | GatedModel:
     if line.kind in model.KINDS:
         return RecurrentModel(line.kind, hidden=H, classes=task.classes, inputs=task.vocabulary, layers=line.layers)
     K = task.vocabulary
-    cell = (
-        MambaCell(torch.randn(H) / 4, torch.randn(K, H), torch.randn(K, H), torch.randn(K, H))
-        if line.kind == "mamba"
-        else RwkvCell(*(torch.randn(K, H) - shift for shift in (1, 0, 0, 0)))
-    )
+    cell: Cell
+    if line.kind == "mamba":
+        cell = MambaCell(torch.randn(H) / 4, torch.randn(K, H), torch.randn(K, H), torch.randn(K, H))
+    elif line.kind == "s4":
+        cell = DiagonalCell(1 - torch.rand(H) / 4, torch.randn(K, H), torch.randn(H))
+    else:
+        cell = RwkvCell(*(torch.randn(K, H) - shift for shift in (1, 0, 0, 0)))
     readout = torch.nn.Linear(H, task.classes)
     return GatedModel(cell, readout.weight.data, readout.bias.data)
 
 
 def shown(line: Line, g: torch.Generator, step: int) -> tuple[Tensor, Tensor]:
-    """What a step of training sees, and the right classes."""
+    """What a step of training sees, and the right classes; as in C, helper tokens come twice as often as others."""
     task = line.asked
+    longest = line.length * (2 if task.has_helper else 1)
     if task.is_homogeneous:
-        tokens = [one.tokens for one in task.lines(line.length)]
+        tokens = [one.tokens for one in task.lines(longest)]
         longest = max(map(len, tokens))
         tokens = [one + one[-1:] * (longest - len(one)) for one in tokens]
         strings = torch.tensor(tokens)
@@ -106,8 +117,12 @@ def shown(line: Line, g: torch.Generator, step: int) -> tuple[Tensor, Tensor]:
         strings = torch.randint(line.asked.vocabulary, (STRINGS, line.length), generator=g)
         if step % 2:  # long runs of one type among few of the others
             strings = torch.where(torch.rand(strings.shape, generator=g) < 0.7, strings[:, :1], strings)
-    due = [[BEYOND if x is None else x for x in task.answers(tuple(string))] for string in strings.tolist()]
-    return strings, torch.tensor(due)
+    due = torch.tensor(
+        [[BEYOND if x is None else x for x in task.answers(tuple(string))] for string in strings.tolist()]
+    )
+    if task.has_helper:
+        due[strings[:, 1] == Course(task, line.length, longest, 0).main, line.length + 1 :] = BEYOND
+    return strings, due
 
 
 def said(network: RecurrentModel | GatedModel, strings: Tensor, noise: float, g: torch.Generator) -> Tensor:
@@ -131,8 +146,9 @@ def trained(line: Line) -> tuple[RecurrentModel | GatedModel, float]:
     g = torch.Generator().manual_seed(line.seed)
     rate = RATE if line.hidden * line.layers < 64 else RATE / 4
     optimizer, loss = torch.optim.Adam(network.parameters(), lr=rate), torch.tensor(float("inf"))
+    lines = shown(line, g, 0) if line.asked.is_homogeneous else None  # all that there are
     for step in range(line.steps):
-        strings, due = shown(line, g, step)
+        strings, due = lines or shown(line, g, step)
         logits = said(network, strings, line.noise, g)
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), due.flatten(), ignore_index=BEYOND)
         optimizer.zero_grad()

@@ -20,6 +20,7 @@ from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
+from verify.tasks.recurrent import compiled
 from verify.tasks.recurrent.logged import Logged
 from verify.tasks.recurrent.network import BallVector, Later, Network, State, step
 from verify.tasks.recurrent.proof import OrbitQuestion
@@ -82,12 +83,16 @@ class Computed:
         if self._keeps:
             vector = [self._factor(y) for y in vector]
         lost = {i for i, y in enumerate(vector) if not math.isfinite(y)}
-        for row, constant in self._rows[id(W), id(b)]:
+        for row, constant in self.rows_of(W, b):
             total = 0.0 if not lost or lost <= {i for i, _ in row} else math.nan
             for i, w in row:
                 total = to(total + to(w * vector[i]))
             found.append(to(total + constant))
         return found
+
+    def rows_of(self, W: Array, b: Array) -> list[tuple[list[tuple[int, float]], float]]:
+        """Of each row of the network's W the weights that are not 0, with their places, and the bias."""
+        return self._rows[id(W), id(b)]
 
     def known(self, x: BallVector) -> list[float]:
         return self._known[id(x)]
@@ -194,13 +199,22 @@ def run(
     """
     numbers, rule = Computed(net, at.stored, keeps=keeps), KEPT if keeps else ROUNDED
     is_askew = net.sigmoids is not None
-    state, saved, look, t = _start(net), None, 1, 0
+    state, saved, look, t, walk = _start(net), None, 1, 0, None
+    least = max(compiled.FROM, line.settled, len(line.leading))
     while steps is None or t < steps:
         if t % STEPS_AT_A_TIME == 0 and until.is_up():
             return ComputedRun(rule, t)
         if later is not None and t == later.after:
             net, later = later.net, None
             numbers = Computed(net, at.stored, keeps=keeps)
+            least = t + compiled.FROM
+        if walk is not None and saved is not None:
+            walked = walk.along(compiled.Walked(state, t, saved, look), steps)
+            state, t, saved, look = walked.state, walked.t, walked.saved, walked.look
+            if walked.is_again or t == steps:
+                return ComputedRun(rule, t, repeats=walked.is_again)
+            if until.is_up():
+                return ComputedRun(rule, t)
         state = step(net, state, line.at(t), numbers)
         if net.is_beyond(state):
             return ComputedRun(rule, t)
@@ -216,6 +230,8 @@ def run(
             return ComputedRun(rule, t, repeats=True)
         if t >= 2 * look:
             saved, look = state, t
+        if t == least:
+            walk = compiled.Walk.of(net, line, numbers, at.stored, keeps=keeps)
     return ComputedRun(rule, t)
 
 
