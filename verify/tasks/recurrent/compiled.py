@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from verify.tasks.recurrent.network import BallVector, Network, State, nonzeros,
 if TYPE_CHECKING:
     from llvmlite import ir
 
-    from verify.tasks.recurrent.computed import Computed
     from verify.tasks.recurrent.proof import OrbitQuestion
 
 FROM = 64  # tokens, before machine code is made
@@ -29,6 +28,14 @@ AT_A_TIME = 1 << 16  # tokens between two looks at the clock
 MOST_WEIGHTS, MOST_TURN = 1000, 1 << 16  # what takes long to be made into code
 DROPPED = {"bfloat16": 45, "float16": 42}  # bits of a float64 number that a number of the format lacks
 READ = ("float32", "float64", *DROPPED)
+
+
+class StoredRows(Protocol):
+    """What a run computes with: the rows of a network's matrices, and its known vectors in the format."""
+
+    def rows_of(self, W: Array, b: Array) -> list[tuple[list[tuple[int, float]], float]]: ...
+
+    def known(self, x: BallVector) -> list[float]: ...
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,7 @@ class Walked:
 class Walk:
     """The run `numbers` of a network along the last token of a line, for ever."""
 
-    def __init__(self, net: Network, line: OrbitQuestion, numbers: Computed, fmt: Format, *, keeps: bool) -> None:
+    def __init__(self, net: Network, line: OrbitQuestion, numbers: StoredRows, fmt: Format, *, keeps: bool) -> None:
         self._net, self._turn, self._line = net, line.period, line
         self._engine = engine_of(str(_Loop(net, line, numbers, fmt, keeps=keeps).module))
         pointer, whole = ctypes.c_void_p, ctypes.c_int64
@@ -54,7 +61,7 @@ class Walk:
         self._due: Array | None = None
 
     @classmethod
-    def of(cls, net: Network, line: OrbitQuestion, numbers: Computed, fmt: Format, *, keeps: bool) -> Walk | None:
+    def of(cls, net: Network, line: OrbitQuestion, numbers: StoredRows, fmt: Format, *, keeps: bool) -> Walk | None:
         """None where no machine code can be made, or none that is worth it."""
         weights = sum(int(nonzeros(W, b).sum()) for layer in net.layers
                       for W, b in ((layer.W_x, layer.b_x), (layer.W_h, layer.b_h)))  # fmt: skip
@@ -94,7 +101,7 @@ class _Loop:
     less than 0 where the saved state has come again.
     """
 
-    def __init__(self, net: Network, line: OrbitQuestion, numbers: Computed, fmt: Format, *, keeps: bool) -> None:
+    def __init__(self, net: Network, line: OrbitQuestion, numbers: StoredRows, fmt: Format, *, keeps: bool) -> None:
         from llvmlite import ir
 
         self.ir, self.module, self.number, self.whole = ir, ir.Module("walk"), ir.DoubleType(), ir.IntType(64)
@@ -175,7 +182,7 @@ class _Loop:
 class _Emitted:
     """The operations of `Computed` on lists of values of the code."""
 
-    def __init__(self, loop: _Loop, numbers: Computed, fmt: Format, *, keeps: bool) -> None:
+    def __init__(self, loop: _Loop, numbers: StoredRows, fmt: Format, *, keeps: bool) -> None:
         self._loop, self._do, self._numbers, self._fmt, self._keeps = loop, loop.do, numbers, fmt, keeps
         self._functions = dict[str, Any]()
 
