@@ -21,7 +21,7 @@ def curved(model: ModelArrays, activation: str, steep: float) -> ModelArrays:
     Claim: C-T13 (ours; C trains GPT-2's block, whose neurons are GELUs).
     Raises: BadInput for another activation, a `steep` that is no power of two, or a decoder without ReLU neurons.
 
-    >>> from constructions.inductive import spe
+    >>> from constructions.inductive.positional import spe
     >>> model = curved(spe(task="modular", N=8, m=3), "gelu", STEEP)
     >>> import torch
     >>> model.module(torch.zeros(1, 8, dtype=int), shift=5).argmax(-1).tolist()

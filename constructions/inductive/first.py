@@ -72,7 +72,7 @@ def beside_bos(
 def alike(model: ModelArrays, K: int) -> ModelArrays:
     """The decoder of one token with K tokens in its place, all with its embedding: it answers every string alike.
 
-    >>> from constructions.inductive import ape
+    >>> from constructions.inductive.positional import ape
     >>> model = alike(ape(task="first-homogeneous", N=5, positions=9), 3)
     >>> import torch
     >>> model.module(torch.tensor([[2, 2, 0, 1]]), shift=4).argmax(-1).tolist()

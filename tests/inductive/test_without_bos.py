@@ -168,10 +168,10 @@ def test_dtypes_are_attacked(seeds):
 FAULTS = (  # where, what it says, what it says wrongly there, the decoders that show it
     (boxes, "rows", "k + (s == t)", "k", "built"),
     (boxes, "rows", "count <= (task.C or 1)", "count < (task.C or 1)", "changed"),
-    (boxes, "rows", "torch.arange(len(tokens.first.mid))", "torch.arange(1)", "changed"),
+    (boxes, "rows", "np.arange(len(tokens.first.mid))", "np.arange(1)", "changed"),
     (boxes, "means", "1 / (hi + 1) * (1 - 2.0**-52)", "1 / (lo + 1)", "built"),
     (boxes, "means", "tokens.first[s]", "tokens.values[s]", "flag"),
-    (boxes, "others_hull", "torch.where(is_own, torch.inf, low).amin(1)", "low.amax(0)", None),
+    (boxes, "others_hull", "np.where(is_own, np.inf, low).min(1)", "low.max(0)", None),
     (marked, "applies", "or not uniform.has_zero_scores(model.blocks[1])", "", "scores"),
     (marked, "_has_shares", "task.has_distinct_start and ", "", "built"),
     (marked, "decide", "if not least > 0:", "if False:", None),
