@@ -179,7 +179,14 @@ def zero(
     shapes |= {name: (heads, d, d_h) for name in ("W_Q", "W_K", "W_V")}
     shapes |= {"W_out": (d, classes), "b_out": (classes,)} | ({"norm_weight": (d,), "norm_bias": (d,)} if norm else {})
     said = f"d={d}, heads={heads}, d_h={d_h}, skip={skip}, dtype=torch.{dtype}"
-    arguments = {"d": d, "heads": heads, "d_h": d_h, "classes": classes, "skip": skip, "norm": norm}
+    arguments: dict[str, int | float] = {
+        "d": d,
+        "heads": heads,
+        "d_h": d_h,
+        "classes": classes,
+        "skip": skip,
+        "norm": norm,
+    }
     arguments |= {"scale": scale, "norm_eps": norm_eps}
     return ModelArrays.zeros(
         "constructions.count01:Count01Transformer",
