@@ -20,6 +20,7 @@ from verify.arithmetic.evaluation import Evaluation, rounded_model
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import reading_of
 from verify.arithmetic.rounding import add, rounded
+from verify.frame.clock import Deadline
 from verify.frame.decide import Effort, certify
 from verify.tasks.addition import induction, readout
 from verify.tasks.addition.adder.rounded import logits
@@ -200,7 +201,7 @@ def streams_hold():
     for where, K in (("neurons", 100.3), ("values", 40.3), ("uniform", 900.7)):
         fmt, problem = reading_of("p12").format, cancelling(where, K)
         model, sums = rounded_model(problem.model, fmt), problem.sums
-        streams = induction._after_layer_1(model, sums, RoundedArithmetic.of(fmt))
+        streams = induction._after_layer_1(model, sums, RoundedArithmetic.of(fmt), Deadline.never())
         tokens, pairs = problem._written(list(problem.inputs()))[0], list(problem.inputs())
         for order in ORDERS:
             computed = after_layer_1(model, tokens, Evaluation(fmt, None, order))

@@ -128,6 +128,9 @@ JOBS = {
     "train recurrent": "train recurrent --modulus 9",
     "sampled": "histogram --model dot --T 32 --L 30 --method sampled",
     "exhaustive": "modular --P 997 --method exhaustive",
+    "repair recurrent, long": f"repair {DATA}/recurrent/gru_seed2_stop0.5.safetensors --task recurrent --length 400",
+    "language that is built in time": 'language "0*1" --length 20000',
+    "addition two layers in float32": "addition --digits 60 --layers 2 --precision float32",
 }  # fmt: skip
 
 # file: the command line that makes a model, and how much of each number is moved at random

@@ -41,6 +41,7 @@ def test_a_network_is_trained_until_it_is_proved(tmp_path, capsys):
 
 
 def test_what_is_not_proved_is_said_with_its_share(tmp_path, capsys, short, monkeypatch):
+    monkeypatch.setattr(until_proved, "LEAST", 30.0)  # seconds: one verdict is whole on every machine
     monkeypatch.setattr(until_proved, "REPAIRABLE", 0.0)
     folder = tmp_path / "lin"
     code, out, err = run(capsys, *SMALL, "--budget", "0.05", "--save", str(folder), "--json")
@@ -77,6 +78,7 @@ def test_a_cut_run_goes_on_as_if_it_had_not_been_cut(tmp_path, capsys, short, mo
 
 def test_no_file_says_proved(tmp_path, capsys, short, monkeypatch):
     """A certificate and weights that were changed are not believed when a run goes on."""
+    monkeypatch.setattr(until_proved, "LEAST", 30.0)  # seconds: one verdict is whole on every machine
     monkeypatch.setattr(until_proved, "REPAIRABLE", 0.0)
     folder = tmp_path / "lin"
     assert run(capsys, *SMALL, "--save", str(folder))[0] == 0

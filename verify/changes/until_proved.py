@@ -28,6 +28,7 @@ from verify.frame.clock import Deadline
 from verify.frame.decide import Decidable, Effort, decide
 
 REPAIRABLE = 0.003  # share of wrong answers below which a repair is tried
+LEAST = 0.2  # seconds of a verdict, even where no time is left: small models are decided in them
 DECIDING = 0.1  # of the time that is left, for the verdict on a round, and for a repair
 GENTLER = 0.3  # by which the rate is divided more in each round
 
@@ -154,7 +155,7 @@ def until_proved(
 def _for_a_verdict(effort: Effort, deadline: Deadline, until: Deadline) -> Effort:
     """What one verdict may take of the time that is left: a part of it, or all where training is over."""
     seconds = (deadline if until.is_up() else deadline.part(DECIDING)).left()
-    return Effort(effort.limit.of_seconds(max(0.0, seconds)), effort.seed)
+    return Effort(effort.limit.of_seconds(max(LEAST, seconds)), effort.seed)
 
 
 def _repaired(
