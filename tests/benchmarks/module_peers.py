@@ -109,6 +109,7 @@ all inputs of the domain, radius and tables included. On the same inputs the cou
 
 
 def write(page, folder):
-    """Writes the section at the end of the page."""
-    before = page.read_text(encoding="utf-8").partition(HEAD)[0].rstrip("\n")
-    page.write_text(f"{before}\n\n{section(Path(folder))}", encoding="utf-8")
+    """Writes the section anew where it stands, else at the end of the page."""
+    before, _, old = page.read_text(encoding="utf-8").partition(HEAD)
+    after = "".join(old.partition("\n## ")[1:])
+    page.write_text(f"{before.rstrip()}\n\n{section(Path(folder))}{after}", encoding="utf-8")

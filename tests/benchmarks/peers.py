@@ -1,6 +1,6 @@
 """Writes docs/benchmarks.md: proofs beside enumeration, a MILP solver and the products of the weights, all in one run.
 
-python -m tests.benchmarks.peers [--write [--lirpa PYTHON] | --modules DIR]
+python -m tests.benchmarks.peers [--quick | --write] [--lirpa PYTHON] [--modules DIR]
 
 z3-solver and cvc5 must be installed; auto_LiRPA in an environment of its own (solvers.py), else its rows are left out.
 """
@@ -333,15 +333,24 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     parser.add_argument("--lirpa", metavar="PYTHON", help="an interpreter that imports auto_LiRPA")
-    parser.add_argument("--modules", metavar="DIR", help="write the section on any module alone; DIR keeps its models")
+    parser.add_argument(
+        "--modules",
+        metavar="DIR",
+        help="write the section on any module, too, and without --write it alone; DIR keeps its models",
+    )
+    parser.add_argument("--quick", action="store_true", help="5 s for each model of a solver, small trained ones alone")
     torch.set_num_threads(1)
-    if parser.parse_args().modules:
+    args = parser.parse_args()
+    if args.quick:
+        solvers.TIMEOUT = 5.0
+        TRAINED = dict(list(TRAINED.items())[:2])
+    if args.write or not args.modules:
+        found = page(args.lirpa)
+        if args.write:
+            _, head, rest = PAGE.read_text(encoding="utf-8").partition(MODULES)
+            PAGE.write_text(f"{found}\n{head}{rest}" if head else found, encoding="utf-8")
+        print(json.dumps({"written": PAGE.name}) if args.write else found)
+    if args.modules:
         from tests.benchmarks import module_peers
 
-        module_peers.write(PAGE, parser.parse_args().modules)
-        sys.exit()
-    found = page(parser.parse_args().lirpa)
-    if parser.parse_args().write:
-        _, head, rest = PAGE.read_text(encoding="utf-8").partition(MODULES)
-        PAGE.write_text(f"{found}\n{head}{rest}" if head else found, encoding="utf-8")
-    print(found if len(sys.argv) < 2 else json.dumps({"written": PAGE.name}))
+        module_peers.write(PAGE, args.modules)
