@@ -130,7 +130,7 @@ FAULTS = [
     (nearly_equal, "_sides", "behind.off <= behind.on", "behind.off > behind.on"),
     (nearly_equal, "_sides", "Fraction(float(x))", "Fraction(0)"),
     (CountedCell, "shares", "+ high * (1", "+ 0 * high * (1"),
-    (CountedCell, "shares", "+ low * (1", "+ 2 * low * (1"),
+    (CountedCell, "shares", "+ low * (1", "+ 9 * low * (1"),
     (Orders, "judge", "is_near & ~is_ahead", "is_near & is_ahead"),
     (Orders, "judge", "multiple * sums[0] > apart", "multiple * sums[0] > -9"),
     (Orders, "judge", "lane), shares[0]", "lane), 0 * shares[0]"),
