@@ -26,6 +26,7 @@ FOR_COUNTING = 0.97  # of the time that is left, for cells that are yet to be co
 CLOSER = 1.6  # times as long as counting a cell takes, where all that is near a tie is looked at closer
 NOT_CLOSER = 0.6  # times as long, where nothing is
 FEWEST_WHEN_LATE = 3  # of LANES multisets that are near a tie, to be looked at closer where time runs short
+WHEN_LATE = 1.2  # times as long, where so many are
 LEFT_OUT = 0.005, 0.01, 0.02  # on what shares rivals may be ahead that are not counted: the first that time allows
 
 
@@ -107,7 +108,7 @@ class ShareBounds:
             rest, left = seconds[:, i:] @ pace[own[i:]], FOR_COUNTING * (deadline.at - now)
             chosen = int(np.argmax(np.append(CLOSER * rest[:-1] < left, True)))
             fewest, times = how_close(float(rest[chosen]), float(pace[k] * seconds[chosen, i]), left)
-            cell = CountedCell.of(table, k, behind, LEFT_OUT[chosen])
+            cell = CountedCell.of(table, k, behind, LEFT_OUT[chosen], by_effect=fewest > 1)
             if cell is not None:
                 self._narrow(table, k, cell.shares(deadline, fewest))
             planned[k] += seconds[chosen, i] * times
@@ -149,13 +150,14 @@ class ShareBounds:
 def how_close(rest: float, cell: float, left: float) -> tuple[int, float]:
     """The fewest of LANES multisets near a tie that are looked at closer in a cell, and how much longer that takes.
 
-    What a closer look narrows most comes first, so it is taken as long as there is time for the rest without one.
+    All that is near a tie is looked at only where there is time for all cells: a look at many at once narrows more in
+    the same time. What that narrows most comes first, so it is taken as long as there is time for the rest without one.
     Units: all in seconds: for the rest of the cells, for this one, and that are left.
     """
-    if rest + (CLOSER - 1) * cell <= left:
+    if CLOSER * rest <= left:
         return 1, CLOSER
     others = NOT_CLOSER * (rest - cell)
-    return (FEWEST_WHEN_LATE, 1.0) if cell + others <= left else (LANES + 1, NOT_CLOSER)
+    return (FEWEST_WHEN_LATE, WHEN_LATE) if WHEN_LATE * cell + others <= left else (LANES + 1, NOT_CLOSER)
 
 
 def as_one_row(cells: list[tuple[Row, int, list[int]]], reduction: Reduction) -> list[tuple[Row, int, list[int]]]:

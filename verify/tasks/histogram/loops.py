@@ -249,6 +249,7 @@ class LoopSource:
             f"declare {DOUBLE} @llvm.fmuladd.v{LANES}f64({DOUBLE}, {DOUBLE}, {DOUBLE})",
             "declare i32 @llvm.cttz.i32(i32, i1)",
             "declare float @llvm.fabs.f32(float)",
+            f"declare {V} @llvm.fabs.v{LANES}f32({V})",
             f"define i64 @judge({', '.join([*arguments, *given])}) {{",
             "entry:",
             f"  %u = alloca [{self.r} x float], align 64",
@@ -555,13 +556,18 @@ class LoopSource:
             x = self.new(f"fadd {V} {x}, {self.new(f'fmul {V} {drift_each}, {S}')}")
             most = self.new(f"fmul {V} {less}, {variance}")
             g, at = self.new(f"fadd {V} {f}, {x}"), self._vector(lane, w, shape.positions)
+            size = self.new(f"call {V} @llvm.fabs.v{LANES}f32({V} {g})")
+            share = self._cantelli(self.new(f"fsub {V} {size}, {bent}"), variance, most)
+            is_right = self.new(f"fcmp ogt {V} {g}, zeroinitializer")
+            of_behind, of_ahead = (
+                self.new(f"select {MASK} {is_right}, {V} {x}, {V} {y}")
+                for x, y in ((share, _all_of(1.0)), (_all_of(1.0), share))
+            )
             behind, ahead = (self.at(f"%{name}", "float", at) for name in ENDS)
-            share = self._cantelli(self.new(f"fsub {V} {g}, {bent}"), variance, most)
             before = self.new(f"load {V}, ptr {behind}, align 4")
-            self.do(f"store {V} {self.new(f'fadd {V} {before}, {share}')}, ptr {behind}, align 4")
-            share = self._cantelli(self.new(f"fsub {V} {self.new(f'fneg {V} {g}')}, {bent}"), variance, most)
+            self.do(f"store {V} {self.new(f'fadd {V} {before}, {of_behind}')}, ptr {behind}, align 4")
             before = self.new(f"load {V}, ptr {ahead}, align 4")
-            self.do(f"store {V} {self.lesser(share, before)}, ptr {ahead}, align 4")
+            self.do(f"store {V} {self.lesser(of_ahead, before)}, ptr {ahead}, align 4")
         self._end_of_lanes(f"lane{v}")
 
     def _cantelli(self, m: str, variance: str, most: str) -> str:

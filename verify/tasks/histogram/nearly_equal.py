@@ -46,16 +46,21 @@ class CountedCell:
     odd: Fraction
 
     @classmethod
-    def of(cls, table: Table, k: int, behind: Behind, left_out: float) -> CountedCell | None:
+    def of(
+        cls, table: Table, k: int, behind: Behind, left_out: float, *, by_effect: bool = False
+    ) -> CountedCell | None:
         """The cell with as few rivals and neurons as may be; None where float32 does not suffice, or moments take long.
 
-        Rivals that are left out are ahead on at most the share `left_out` of the inputs.
+        Rivals that are left out are ahead on at most the share `left_out` of the inputs. With tokens in order of their
+        effect, fewer vectors hold more of the multisets that are near a tie, and of more neurons either side.
         """
         readout = CountReadout.of(table, k)
         if table.slots.away[0].size * k * len(readout.d) > MOST_PRODUCTS or max(table.values.shape) > MOST_TERMS:
             return None
         rivals, multiple, others = _rivals(behind, left_out)
         is_on, is_bent, crossing = _sides(behind)
+        if by_effect:
+            table = _by_effect(table, readout.d[rivals[0]] * np.where(is_bent, 0.5, is_on))
         narrow = Narrow.in_parts(table, k, readout.d.T[:, rivals], is_on, is_bent)
         if narrow is None:
             return None
@@ -113,6 +118,11 @@ class CountedCell:
             )
             for low, high in zip(*of_orders, strict=True)
         ]
+
+
+def _by_effect(table: Table, linear: Array) -> Table:
+    """The table with tokens in order of what they add to a linear form (r,), those that add most first."""
+    return table.in_order(np.argsort(-table.slots.a[0] * (table.values[:-1] @ linear), kind="stable"))
 
 
 def seconds_to_count(table: Table, k: int, behind: Behind, left_out: float) -> float:

@@ -9,6 +9,7 @@ the terms of different neurons cancel before absolute values are taken.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
@@ -169,6 +170,13 @@ class Table:
         is_apart = any(x.any() for x in self.slots.apart) or self.slots.drift.any()
         result: Array = found * ENLARGE * (1 + gamma(self.stored.L)) + (UNDERFLOW[np.float64] if is_apart else 0.0)
         return result
+
+    def in_order(self, order: np.ndarray) -> Table:
+        """The same with the other tokens in another order."""
+        found, (base, own, others) = copy(self), self.exact
+        found.tokens, found.exact, found._kept = self.tokens[order], (base, own, others[order]), {}
+        found.values = np.vstack([self.values[:-1][order], self.values[-1:]])
+        return found
 
     def decide(self, k: int, found: Tabulated, smallest: Smallest) -> None:
         """Decides every multiset with own count k."""

@@ -6,9 +6,11 @@ half of e_i up to half of |e_i| for one that may be either. So a difference with
 the tokens, its mean over all inputs and what varies, and by at most 1/2 sum |d_i| |e_i| over those that may be either,
 where |e_i| is at most the absolute value of its mean and that of what varies.
 
-Tokens are independent but for which slots hold the query token, and all choices of these are equally likely. So the
-eighth moment of a sum over slots is known exactly, roots of eighth moments add up at most, and by Markov's inequality a
-number is, in absolute terms, above TIMES such a root on at most RARELY of the inputs.
+Tokens are independent but for which slots hold the query token, and all choices of these are equally likely. So even
+moments of a sum over slots are known exactly, roots of the same moment add up at most, and by Markov's inequality a
+number is, in absolute terms, above a multiple of such a root, TIMES, on at most RARELY of the inputs. The less of two
+multiples holds as well: that of the sixteenth moment is less for most laws, that of the eighth where rounding, of which
+the root is taken too, is not far less than the moment.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from verify.arithmetic.slack import FAINT, INFLATION, gamma
 from verify.tasks.histogram.stored import Array
 from verify.tasks.histogram.tabulating import UNDERFLOW, CountReadout, Table
 
-MOMENT = 8
-TIMES = Fraction(3)
-RARELY = TIMES**-MOMENT  # 0.00015
+TIMES = {8: Fraction(3), 16: Fraction(7, 4)}  # roots of which moment
+MOMENT = max(TIMES)
+RARELY = max(times**-moment for moment, times in TIMES.items())  # 0.00015
 
 
 def usual_radius(table: Table, readout: CountReadout, is_on: np.ndarray, is_bent: np.ndarray) -> Array:
@@ -41,8 +43,9 @@ def usual_radius(table: Table, readout: CountReadout, is_on: np.ndarray, is_bent
     drift = x.sum(1, keepdims=True)  # (positions, 1)
     away = np.abs(shifts @ linear.T + drift * of_q)  # (positions, C - 1)
     away += np.abs(shifts[:, is_bent] + drift * of_bent) @ d_bent.T
-    varies = root_of_moment(q - of_q, x, own) + root_of_moment(bent - of_bent, x, own) @ d_bent.T
-    found = (away + float(TIMES) * varies).max(0)
+    of_linear, of_sizes = roots_of_moments(q - of_q, x, own), roots_of_moments(bent - of_bent, x, own)
+    varies = [float(times) * (of_linear[moment] + of_sizes[moment] @ d_bent.T) for moment, times in TIMES.items()]
+    found = (away + np.minimum.reduce(varies)).max(0)
     size = np.abs(shifts).max(0) + np.abs(x).sum(1).max() * 8 * (np.abs(values).max(0) + np.abs(mean))
     rounding = 8 * gamma(4 * len(x[0]) + 4 * len(size) + len(values) + 40) * (np.abs(readout.d) @ size)
     lost = UNDERFLOW[np.float64] * (len(size) + np.abs(readout.d).sum(1) + size.sum()) * (1 + np.abs(x).sum())
@@ -56,8 +59,8 @@ def _mean(values: Array, own: int, n: int) -> Array:
     return result
 
 
-def root_of_moment(values: Array, x: Array, own: int) -> Array:
-    """Bounds the roots (positions, m) of the eighth moments of sums of x (positions, slots) times values (S + 1, m).
+def roots_of_moments(values: Array, x: Array, own: int) -> dict[int, Array]:
+    """Bounds the roots (positions, m) of even moments of sums of x (positions, slots) times values (S + 1, m).
 
     `own` of the slots, any of them, hold the last value, and each other one any of the rest. Numbers are divided by
     their largest, so that all sums are at most 1, and rounding is absolute. Moments are kept divided by factorials.
@@ -76,13 +79,15 @@ def root_of_moment(values: Array, x: Array, own: int) -> Array:
         powers = np.array([slot**j for j in orders])[:, :, None]
         by_others, by_own = powers * others[:, None], powers * of_own[:, None]
         before, found = found, np.zeros_like(found)
-        for j in orders:
-            for i in range(j + 1):
-                found[:, j] += before[:, j - i] * by_others[i]
-                found[1:, j] += before[:-1, j - i] * by_own[i]
+        for i in orders:
+            found[:, i:] += before[:, : MOMENT + 1 - i] * by_others[i]
+            found[1:, i:] += before[:-1, : MOMENT + 1 - i] * by_own[i]
     slots = x.shape[1]
-    moment = found[own, MOMENT] / comb(slots, own) * factorial(MOMENT)
-    rounding = gamma(slots * (len(values) + 64) + 200)
-    root = np.sqrt(np.sqrt(np.sqrt(np.maximum(moment, 0.0) + rounding)))
-    result: Array = (root * (size * largest) + FAINT) * INFLATION
+    rounding = gamma(slots * (len(values) + 8 * MOMENT) + 200)
+    result = {}
+    for moment in TIMES:
+        most = np.maximum(found[own, moment] / comb(slots, own) * factorial(moment), 0.0) + rounding
+        for _ in range(moment.bit_length() - 1):
+            most = np.sqrt(most)
+        result[moment] = (most * (size * largest) + FAINT) * INFLATION
     return result
