@@ -29,7 +29,7 @@ from verify.arithmetic.readings import Rounded, reading_of
 from verify.arithmetic.rounding import rounded
 from verify.frame.decide import Effort, certify, exhaustive
 from verify.tasks.addition.adder.rounded import ORDERS
-from verify.tasks.addition.modular import best, impossible
+from verify.tasks.addition.modular import best, impossible, lines
 from verify.tasks.addition.modular import proof as proofs
 from verify.tasks.addition.modular.rounding import margins
 from verify.tasks.addition.modular.task import ModularAddition
@@ -173,11 +173,93 @@ def test_one_pair_for_each_sum(monkeypatch):
             due = proofs.pair_by_pair(model, P)
         assert (found.right, found.wrong, found.wrong_count) == (due.right, due.wrong, due.wrong_count)
         assert (
-            found.margin == pytest.approx(due.margin, rel=1e-12)
+            found.margin == pytest.approx(due.margin, rel=1e-10, abs=1e-10)
             and found.wrong_count == enumerated(model.double(), P)[0]
         )
         verdicts.add(found.wrong_count > 0)
     assert verdicts == {False, True}
+
+
+def on_a_line(seed):
+    """A random model whose logits depend on the sum, of few bits, so that neurons and answers often meet at a tie."""
+    g, rng = np.random.default_rng(seed), random.Random(seed)
+    P, d, p = rng.randint(1, 6), rng.randint(1, 3), rng.randint(0, 5)
+    model = AdderTransformer(tokens=P + 1, length=3, classes=P, d=d, d_v=2, p=(p,), skip=rng.random() < 0.5)
+    scale = rng.choice([1, 2.0**-540, 2.0**480])
+    with torch.no_grad():
+        for W in model.parameters():
+            W.copy_(torch.from_numpy(g.integers(-2, 3, tuple(W.shape)).astype(float)))
+        model.blocks[0].W_Q.zero_()
+        model.E[:P] = model.E[0] + torch.arange(P)[:, None] * torch.from_numpy(g.integers(-2, 3, d))
+        model.W_out *= scale
+        model.b_out *= scale
+    return model, P
+
+
+def exact_stream(model, P, a, b):
+    """Every operation in fractions, as the module is written."""
+    frac = lambda W: [[Fraction(float(x)) for x in row] for row in W.reshape(-1, W.shape[-1])]  # noqa: E731
+    times = lambda x, W: [sum(u * row[j] for u, row in zip(x, W, strict=True)) for j in range(len(W[0]))]  # noqa: E731
+    layer, E, X = model.blocks[0], frac(model.E), frac(model.positions)
+    tokens = [[u + v for u, v in zip(E[t], X[i], strict=True)] for i, t in enumerate((a, b, P))]
+    mean = [sum(column) / 3 for column in zip(*tokens, strict=True)]
+    x = times(times(mean, frac(layer.W_V[0])), frac(layer.W_O[0]))
+    x = [u + v for u, v in zip(x, tokens[2], strict=True)] if model.has_skip else x
+    hidden = [max(u + v, 0) for u, v in zip(times(x, frac(layer.W_1)), frac(layer.b_1)[:1][0], strict=True)] if (
+        layer.W_1.numel()
+    ) else []  # fmt: skip
+    written = times(hidden, frac(layer.W_2)) if hidden else [Fraction(0)] * len(x)
+    return [u + v for u, v in zip(x, written, strict=True)] if model.has_skip else written
+
+
+def lines_are_wrong(seed):
+    """Whether a stream differs from its exact value, or a bound is above the margin or far below it."""
+    model, P = on_a_line(seed)
+    assert proofs.depends_on_sum(model, P)
+    streams, bounds_of = lines.streams(model, P), lines.margins_by_sum(model, P)
+    W, bias = model.W_out.T.tolist(), model.b_out.tolist()
+    for a, b in itertools.product(range(P), repeat=2):
+        stream = exact_stream(model, P, a, b)
+        if [Fraction(int(y.p), int(y.q)) for y in streams[a + b]] != stream:
+            return True
+        logits = [
+            sum(Fraction(w) * y for w, y in zip(row, stream, strict=True)) + Fraction(c)
+            for row, c in zip(W, bias, strict=True)
+        ]
+        due = logits.pop((a + b) % P)
+        low = bounds_of[a + b]
+        if logits and not low <= due - max(logits):
+            return True
+        size = sum(abs(Fraction(w) * y) for row in W for w, y in zip(row, stream, strict=True)) + sum(map(abs, bias))
+        if (
+            logits
+            and not due - max(logits) - Fraction(low) <= Fraction(2) ** -40 * Fraction(size) + Fraction(2) ** -1060
+        ):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(60), range(60, 1000)]))
+def test_streams_of_a_line_are_exact_and_bounds_below_margins(seeds):
+    assert not any(map(lines_are_wrong, seeds))
+
+
+@pytest.mark.parametrize(
+    "name, right, wrong",
+    [
+        ("_sums_above_zero", "floor()) + 1", "floor())"),
+        ("_sums_above_zero", "ceil())", "ceil()) + 1"),
+        ("_sums_above_zero", "if at > 0", "if at > 1"),
+        ("_line", "own if model.has_skip", "own - own if model.has_skip"),
+        ("streams", "height + z * slope", "height + slope"),
+        ("streams", "sign * w * (at + bias)", "sign * w * at"),
+        ("margins_by_sum", "% P", "% (P + 1) % P"),
+        ("margins_by_sum", "gap - (", "gap + ("),
+    ],
+)
+def test_planted_faults_of_lines_are_caught(name, right, wrong):
+    with planted(lines, name, right, wrong):
+        assert any(map(lines_are_wrong, range(60)))
 
 
 def test_numbers_off_the_line_are_decided_pair_by_pair():
@@ -340,9 +422,9 @@ def test_bounds_of_drawn_models_hold_in_every_order(seed):
 @pytest.mark.parametrize(
     "owner, name, right, wrong",
     [
-        (proofs, "_line", "step * gain / 3", "step * gain / 4"),
+        (lines, "_line", "fmpq(1, 3)", "fmpq(1, 4)"),
         (proofs, "margins_of_pairs", "right, pair = (a + b) % P", "right, pair = (a + b + 1) % P"),
-        (proofs, "_stream", "if reading > 0", "if reading > 1"),
+        (lines, "_sums_above_zero", "floor()) + 1", "floor()) + 2"),
     ],
 )
 def test_planted_faults_are_caught(owner, name, right, wrong):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +22,7 @@ from verify.frame.clock import Deadline
 from verify.frame.decide import silent
 from verify.tasks.addition.adder import exact
 from verify.tasks.addition.adder.pairs import Pair
+from verify.tasks.addition.modular.lines import depends_on_sum, margins_by_sum, streams
 
 if TYPE_CHECKING:
     from verify.tasks.addition.adder.model import Adder
@@ -72,22 +72,19 @@ def by_sums(model: Adder, P: int) -> DecidedPairs | None:
     too, the lines are an upper envelope in their order: the right one is highest, by its margin over all others, iff
     it is above its neighbours.
     """
-    layer = model.blocks[0]
-    if len(model.blocks) != 1 or model.W_out.shape[0] != 1 or numbers(layer.W_Q).any() or numbers(layer.W_K).any():
+    if len(model.blocks) != 1 or model.W_out.shape[0] != 1 or not depends_on_sum(model, P):
         return None
-    line = _line(model, P)
     slopes, heights = ([rational(w) for w in W.flatten()] for W in (numbers(model.W_out), numbers(model.b_out)))
     steps = [b - a for a, b in zip(slopes, slopes[1:], strict=False)]
-    if line is None or not steps or not all(step > 0 for step in steps):
+    if not steps or not all(step > 0 for step in steps):
         return None  # a single class has no neighbours
     meets = [(a - b) / step for a, b, step in zip(heights, heights[1:], steps, strict=False)]
     if any(b < a for a, b in zip(meets, meets[1:], strict=False)):
         return None
     decided = DecidedPairs()
-    start, slope = line
     least: fmpq | None = None
-    for z in range(2 * P - 1):
-        y, c = _stream(model, start + slope * z), z % P
+    for z, (y,) in enumerate(streams(model, P)):
+        c = z % P
         margins = [(y - meets[c - 1]) * steps[c - 1]] if c else []
         margins += [(meets[c] - y) * steps[c]] if c < P - 1 else []
         margin = min(margins)
@@ -104,33 +101,6 @@ def by_sums(model: Adder, P: int) -> DecidedPairs | None:
     decided.margin = float_at_most(least)
     decided.wrong = sorted(decided.wrong)[:MOST_LISTED]
     return decided
-
-
-def _line(model: Adder, P: int) -> tuple[fmpq, fmpq] | None:
-    """Writes what attention leaves in the stream as start + slope (a + b), if it is such a line."""
-    layer = model.blocks[0]
-    E, X = numbers(model.E)[:, 0], numbers(model.positions)[:, 0]
-    gain = sum(
-        (rational(v) * rational(o) for W_V, W_O in zip(numbers(layer.W_V), numbers(layer.W_O), strict=True)
-         for v, o in zip(W_V[0], W_O[:, 0], strict=True)), fmpq(0)
-    )  # fmt: skip
-    first, step = rational(E[0]), rational(E[1]) - rational(E[0])
-    if any(rational(e) != first + step * a for a, e in enumerate(E[:P])):
-        return None
-    own = rational(E[P]) + rational(X[2])
-    start = (2 * first + rational(X[0]) + rational(X[1]) + own) * gain / 3
-    return start + own if model.has_skip else start, step * gain / 3
-
-
-def _stream(model: Adder, z: fmpq) -> fmpq:
-    layer = model.blocks[0]
-    y = z if model.has_skip else fmpq(0)
-    parts = (numbers(layer.W_1)[0], numbers(layer.b_1), numbers(layer.W_2)[:, 0])
-    for w, b, out in zip(*parts, strict=True):
-        reading = rational(w) * z + rational(b)
-        if reading > 0:
-            y += rational(out) * reading
-    return y
 
 
 # Pair by pair
@@ -150,7 +120,7 @@ def pair_by_pair(
     """Decides every pair from the stored numbers, in time; where logits depend on a + b alone, one for each sum."""
     until = until or Deadline.never()
     decided, heads, is_by_sum = DecidedPairs(), tables(model, P), depends_on_sum(model, P)
-    blocks = list(pairs_by_sum(P) if is_by_sum else every_pair(P))
+    blocks = list(pairs_by_sum(_still_open(model, P, decided), P) if is_by_sum else every_pair(P))
     for i, (a, b) in enumerate(blocks):
         if until.is_up():
             decided.is_whole = False
@@ -160,7 +130,7 @@ def pair_by_pair(
         worst = margins.lower.min(1)
         is_right, is_wrong = np.asarray(sure.all(1)), np.asarray(never.any(1))
         z = a + b
-        number = np.minimum(z, P - 1) - np.maximum(0, z - P + 1) + 1 if is_by_sum else np.ones_like(z)
+        number = how_many(z, P) if is_by_sum else np.ones_like(z)
         decided.right += int(number[is_right].sum())
         decided.wrong_count += int(number[is_wrong].sum())
 
@@ -180,31 +150,35 @@ def pair_by_pair(
     return decided
 
 
-def depends_on_sum(model: Adder, P: int) -> bool:
-    """Whether the logits of a pair are a function of a + b: every token weighs alike, and numbers lie on a line.
-
-    Then attention reads E_a + E_b and what is the same for all pairs, with E_a = E_0 + a (E_1 - E_0): that is tested on
-    the stored numbers in rational arithmetic.
-    """
-    layer, E = model.blocks[0], numbers(model.E)[:P]
-    if numbers(layer.W_Q).any() and numbers(layer.W_K).any():
-        return False
-    read = (numbers(layer.W_V) != 0).any((0, 2))
-    lanes = ([rational(x) for x in lane] for lane in E.T[read])
-    return all(len({y - x for x, y in pairwise(lane)}) <= 1 for lane in lanes)
-
-
 def every_pair(P: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """All pairs, P at a time."""
     b = np.arange(P)
     return ((np.full(P, a), b) for a in range(P))
 
 
-def pairs_by_sum(P: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The first pair of each sum, P at a time."""
-    z = np.arange(2 * P - 1)
+def pairs_by_sum(z: np.ndarray, P: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The first pair of each of some sums, P at a time."""
     a = np.maximum(0, z - P + 1)
-    return ((a[i : i + P], (z - a)[i : i + P]) for i in range(0, 2 * P - 1, P))
+    return ((a[i : i + P], (z - a)[i : i + P]) for i in range(0, len(z), P))
+
+
+def how_many(z: np.ndarray, P: int) -> np.ndarray:
+    """How many pairs below P have each of some sums."""
+    return np.minimum(z, P - 1) - np.maximum(0, z - P + 1) + 1
+
+
+def _still_open(model: Adder, P: int, decided: DecidedPairs) -> np.ndarray:
+    """The sums whose margin is not above 0 for sure; the pairs of the others are counted as right."""
+    z = np.arange(2 * P - 1)
+    margins = margins_by_sum(model, P)
+    is_right = margins > 0
+    decided.right += int(how_many(z[is_right], P).sum())
+    if is_right.any():
+        least = int(np.where(is_right, margins, np.inf).argmin())
+        first = max(0, least - P + 1)
+        decided.narrow((first, least - first), float(margins[least]))
+    still_open: np.ndarray = z[~is_right]
+    return still_open
 
 
 def of_sum(z: int, P: int) -> list[Pair]:
