@@ -164,7 +164,8 @@ def pairs_by_sum(z: np.ndarray, P: int) -> Iterator[tuple[np.ndarray, np.ndarray
 
 def how_many(z: np.ndarray, P: int) -> np.ndarray:
     """How many pairs below P have each of some sums."""
-    return np.minimum(z, P - 1) - np.maximum(0, z - P + 1) + 1
+    number: np.ndarray = np.minimum(z, P - 1) - np.maximum(0, z - P + 1) + 1
+    return number
 
 
 def _still_open(model: Adder, P: int, decided: DecidedPairs) -> np.ndarray:
