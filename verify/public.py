@@ -184,7 +184,7 @@ def _as_given(changed: nn.Module | None, module: nn.Module) -> nn.Module | None:
     return own
 
 
-def _changeable(module: nn.Module, options: Mapping[str, Any]) -> Changeable:
+def _changeable(module: nn.Module, options: Mapping[str, object]) -> Changeable:
     """The model with what its task says of changing it; any module by `inputs` and `expected`.
 
     Raises: BadInput for a model of a task that says nothing, or an option that it does not have.
@@ -206,7 +206,7 @@ def _changeable(module: nn.Module, options: Mapping[str, Any]) -> Changeable:
     return found
 
 
-def _with_known(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+def _with_known(function: Callable[..., Any], options: Mapping[str, object]) -> Any:
     """What a function returns with these options; BadInput for one that it does not take, or lacks."""
     from inspect import signature
 

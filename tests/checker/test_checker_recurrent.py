@@ -22,6 +22,7 @@ from tests.clocks import looks
 from tests.planted import planted
 from verify.arithmetic.readings import Real, reading_of
 from verify.checker import formats, recurrent, rounded
+from verify.checker import gated as checked_gates
 from verify.checker.inductive import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
 from verify.counting.tasks import Task
@@ -43,6 +44,13 @@ def counted(model, C=2, length=None):
     return Selective(model, Task.of("selective", types=2, max_count=C), length)
 
 
+def diagonal_cell(a=(1.0, 0.5)):
+    """Two states, one of which fades; logits are lines through 1, 2 and 3 of the other."""
+    cell = gated.DiagonalCell(*(torch.tensor(x, dtype=torch.float64) for x in (a, [[1.0, 0.25]], [1.0, 0.25])))
+    V = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]], dtype=torch.float64)
+    return gated.GatedModel(cell, V, torch.tensor([-0.5, -2.0, -4.5], dtype=torch.float64))
+
+
 CASES = {
     "ssm": lambda: (modular(counters.cyclotomic(m=10)), "real"),
     "relu": lambda: (modular(counters.ring(m=4), 4), "real"),
@@ -60,6 +68,8 @@ CASES = {
     "held": lambda: (counted(holding.counters(types=2, max_count=2, dtype=torch.float32), 2, 100), "real"),
     "held, wrong": lambda: (counted(holding.counters(types=2, max_count=10, dtype=torch.float32), 10), "real"),
     "mamba": lambda: (modular(gated.decays(kind="mamba", m=3, s=2, N=4), 3, 4), "real"),
+    "s4": lambda: (modular(diagonal_cell(), 3, 3), "real"),
+    "s4, wrong": lambda: (modular(diagonal_cell(), 3, 9), "real"),
     "rwkv, held": lambda: (counted(gated.counters(kind="rwkv", types=2, max_count=2), 2, 100), "real"),
     "rwkv, wrong": lambda: (
         counted(gated.counters(kind="rwkv", types=2, max_count=10, dtype=torch.float32), 10),
@@ -96,6 +106,22 @@ def test_honest_certificates_hold(name):
     weights, certificate = saved(name)
     assert certificate["verdict"] == ("REFUTED" if "wrong" in name else "PROVED")
     assert outcome(weights, certificate) == certificate["verdict"]
+
+
+def test_an_s4_file_is_of_decays_or_of_an_angle():
+    """A certificate of a diagonal cell was refused for want of an angle; a forged one, of what it keeps, is caught."""
+    for name in ("s4", "s4, wrong", "rotation"):
+        weights, certificate = saved(name)
+        assert outcome(weights, certificate) == certificate["verdict"]
+    weights, certificate = saved("s4")
+    weights = bytes_of(diagonal_cell(a=(0.5, 0.5)))  # which is wrong
+    forged = certificate | {"weights_sha256": hashlib.sha256(weights).hexdigest()}
+    assert outcome(weights, forged) == FAILS
+    with planted(checked_gates, "_tables", 'for name in ("a", "c")', 'for name in ("u", "c")'):
+        assert outcome(weights, forged) == "PROVED"
+    in_format = certify(modular(diagonal_cell(), 3, 3), reading_of("float32"), Effort(budget=30))
+    weights = bytes_of(diagonal_cell())
+    assert outcome(weights, json.loads(in_format.about(weights).to_json())) == NOT_CHECKABLE
 
 
 def at(*places, value):
@@ -145,6 +171,9 @@ TAMPERED = [
     ("adders", lambda c: (c.update(length=7, inputs_covered="128"), c["parameters"].update(length=7))),
     ("rings", at("parameters", "modulus", value=3)),
     ("held", lambda c: (c.update(length=10**12, inputs_covered=str(2**10**4)), c["parameters"].update(length=10**12))),
+    ("s4", lambda c: (c.update(length=4, inputs_covered="4"), c["parameters"].update(length=4))),
+    ("s4, wrong", at("right_to", value=2)),
+    ("s4, wrong", at("counterexample", "length", value=5)),
     ("rwkv, wrong", at("right_to", value=lambda n: 2 * n)),
     ("held, wrong", at("right_to", value=lambda n: n + 3)),
     ("held, wrong", at("counterexample", "length", value=lambda n: n - 1)),

@@ -48,7 +48,7 @@ def walked(net, name, keeps, look=TOKENS):
     fmt, line = FORMATS[name], OrbitQuestion((), 0, lambda t: 0)
     numbers = computed.Computed(net, fmt, keeps=keeps)
     first = in_python(net, numbers, computed._start(net), 1)
-    walk = compiled.Walk.of(net, line, numbers, fmt, keeps=keeps)
+    walk = compiled.CompiledWalk.of(net, line, numbers, fmt, keeps=keeps)
     found = walk.along(compiled.Walked(first, 1, [[np.nan] * len(x) for x in first], look), TOKENS)
     return found, in_python(net, numbers, first, found.t - 1)
 

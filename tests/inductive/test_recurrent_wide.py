@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 
-from constructions.recurrent.model import RecurrentModel
-from tests.clocks import endless
+from constructions.recurrent.model import RecurrentModel, load
+from tests.clocks import endless, looks
+from tests.planted import planted
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
@@ -98,3 +100,17 @@ def test_the_ring_that_is_entered_first_is_tried_first():
     ordered = proof._first_entered(iter(rings), line, cycle, states)
     entries = [proof._float_entry(ring, states, cycle.start, 1) for ring in ordered]
     assert entries == sorted(entries) and {id(x) for x in ordered} <= {id(x) for x in rings} and len(ordered) > 3
+
+
+def test_lengths_that_a_short_run_shows_are_kept_when_time_is_up():
+    """Four trained layers: before their rings are looked for, 128 tokens are followed in balls."""
+    model = load(Path(__file__).parents[1] / "data" / "table_a1" / "modular-lstm-4.safetensors")
+
+    def right_to():
+        found = certify(Homogeneous(model, Task.of("modular"), None), effort=Effort(budget=looks(150)))
+        assert found.verdict is Verdict.UNKNOWN
+        return found.extra["right_to"]
+
+    assert right_to() >= 70
+    with planted(proof, "_further", "return other", "return found"):
+        assert right_to() < 70

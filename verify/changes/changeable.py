@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -63,7 +63,7 @@ class Sampling:
 
     drawn: Callable[[int, int], Questions]
     near: Callable[[Questions], Questions]
-    of: Callable[[Mapping[str, Any]], Questions]
+    of: Callable[[Mapping[str, object]], Questions]
 
 
 @dataclass(frozen=True)

@@ -207,7 +207,7 @@ class SoftReLU(TorchFunctionMode):
         self.width = width
 
     def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, object] | None = None
     ) -> Any:
         if self.width > 0 and function in (torch.relu, torch.Tensor.relu, nn.functional.relu):
             return nn.functional.softplus(args[0], 1 / self.width)

@@ -95,18 +95,18 @@ def radius(
     """
     effort = effort or Effort()
     chosen, deadline = changeable.chosen(tensors), effort.deadline()
-    return DecidedModel.of(changeable, effort).radius(chosen, is_relative, effort, deadline)
+    return ModelWithVerdict.of(changeable, effort).radius(chosen, is_relative, effort, deadline)
 
 
 @dataclass(frozen=True)
-class DecidedModel:
+class ModelWithVerdict:
     """A model and the verifier's word on it, which serve the radius of all its tensors together and of each."""
 
     changeable: Changeable
     certificate: Certificate
 
     @classmethod
-    def of(cls, changeable: Changeable, effort: Effort) -> DecidedModel:
+    def of(cls, changeable: Changeable, effort: Effort) -> ModelWithVerdict:
         """The model, decided."""
         return cls(changeable, changeable.decide(changeable.module, Real(), effort))
 

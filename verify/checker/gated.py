@@ -1,4 +1,4 @@
-"""Mamba-like and RWKV-like cells, re-checked in balls: h' = keep(x) h + add(x), logits = W (read(x) h) + b."""
+"""Cells like Mamba, RWKV and diagonal S4, in balls again: h' = keep(x) h + add(x), logits = W (read(x) h) + b."""
 
 from typing import Any
 
@@ -9,7 +9,8 @@ from verify.checker.linear import first_wrong
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tensors, require, tables_of
 from verify.checker.recurrent import due_of, positive_margin, predicts
 
-KINDS = {"mamba": ("A", "delta", "B", "C"), "rwkv": ("w", "k", "v", "r")}
+KINDS = {"mamba": ("A", "delta", "B", "C"), "rwkv": ("w", "k", "v", "r"), "s4": ("a", "u", "c")}
+OF_ALL_TOKENS = ("cell.A", "cell.a", "cell.c")  # that have no row a token
 BITS, MOST_STEPS = 400, 20_000
 
 
@@ -20,16 +21,21 @@ def of_file(weights: bytes, said: dict[str, Any]) -> dict[str, list[list[float]]
     names = [*(f"cell.{name}" for name in KINDS[kind]), "readout.weight", "readout.bias"]
     require(about == {"model": kind}, f"the metadata name another network: {about}")
     require({*tensors} == {*names}, f"the file must hold {', '.join(names)}", UNREADABLE)
-    tables = tables_of(tensors, ("cell.A",))
+    tables = tables_of(tensors, OF_ALL_TOKENS)
     rows = {name.rpartition(".")[2] if "cell" in name else name: tables[name] for name in names}
     V, b = rows["readout.weight"], rows["readout.bias"][0]
     widths = {len(row) for name, table in rows.items() if name != "readout.bias" for row in table}
-    heights = {len(rows[name]) for name in KINDS[kind] if name != "A"}
+    heights = {len(rows[name]) for name in KINDS[kind] if f"cell.{name}" not in OF_ALL_TOKENS}
     require(len(widths) == len(heights) == 1 and len(V) == len(b), "shapes do not fit", UNREADABLE)
     shape = {"units": len(V[0]), "layers": 1, "dtype": WORDS[tensors["readout.weight"][0]][0]}
     for name, value in shape.items():
         require(said.get(name) == value, f"parameters: {name} is {said.get(name)!r}, and the file has {value!r}")
     return rows
+
+
+def is_of_decays(weights: bytes, said: dict[str, Any]) -> bool:
+    """Whether a file's states fade by shares; those of an S4 that holds an angle turn."""
+    return said.get("model") in KINDS and (said["model"] != "s4" or "cell.omega" not in read_tensors(weights)[0])
 
 
 def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
@@ -59,6 +65,10 @@ def _tables(kind: str, rows: dict[str, list[list[float]]]) -> tuple[held.Table, 
         keep = [[(-s * a).exp() for s, a in zip(row, rates, strict=True)] for row in steps]
         add = [[s * arb(x) for s, x in zip(row, B, strict=True)] for row, B in zip(steps, rows["B"], strict=True)]
         return keep, add, [[arb(x) for x in row] for row in rows["C"]]
+    if kind == "s4":
+        add = [[arb(x) for x in row] for row in rows["u"]]
+        every_keep, every_read = ([[arb(x) for x in rows[name][0]]] * len(add) for name in ("a", "c"))
+        return every_keep, add, every_read
     keep = [[(-arb(x).exp()).exp() for x in row] for row in rows["w"]]
     add = [[arb(x) * arb(y) for x, y in zip(k, v, strict=True)] for k, v in zip(rows["k"], rows["v"], strict=True)]
     return keep, add, [[arb(x) for x in row] for row in rows["r"]]

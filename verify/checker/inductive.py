@@ -40,7 +40,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     require(length == "all" or type(length) is int and length > 0, f"length: {length!r} is none")
     require(as_text(said.get("length")) == as_text(length), "parameters: another length")
     try:
-        kind, decide = _route(c, said)
+        kind, decide = _route(c, said, gated.is_of_decays(weights, said))
         trusted = walk(c, kind)
         _check_parameters(said, c["reading"])
         decide(weights, c, said)
@@ -58,7 +58,7 @@ def _check_parameters(said: dict[str, Any], reading: str) -> None:
     require({*said} == due, f"parameters: must be {', '.join(sorted(due))}")
 
 
-def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
+def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple[str, Decide]:
     """The kind of a certificate, whose fields table.py has, and what decides its statement again."""
     reading, method, model, task = c.get("reading"), c.get("method"), said.get("model"), said.get("task")
     if (reading, method) == ("bit-exact", "exhaustive"):
@@ -69,12 +69,14 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
     require("accumulate" not in said, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
     require("neurons" not in said, "neurons after a recurrence are not checked", NOT_CHECKABLE)
     wrong = ", wrong" * (c["verdict"] == "REFUTED")
-    if model in gated.KINDS or model == "s4":
+    if model in gated.KINDS:
         require("invariant" not in c, "invariants of such cells are not checked", NOT_CHECKABLE)
         if reading != "real":
+            is_checked = model != "s4" or not is_of_decays
+            require(is_checked, "diagonal state spaces in a format are not checked", NOT_CHECKABLE)
             return _in_format(c, task in SELECTIVE, wrong), computed_gates.decide
     require("sets_found" not in c, "proofs by sets of states are not checked", NOT_CHECKABLE)
-    if model in gated.KINDS:
+    if is_of_decays:
         return ("strings" if task in SELECTIVE else "line") + wrong, gated.decide
     if task in SELECTIVE and wrong and reading == "real" and c["argument"] == one_string.ARGUMENT:
         require(model in recurrent.GATES, f"strings of {model!r} are not run", NOT_CHECKABLE)

@@ -394,7 +394,7 @@ def is_line(shown: Any, n: int) -> bool:
     return bool(shown == f"token 0, {n} times")
 
 
-def predicts(gaps: dict[int, arb], j: int, rows: Sequence[Any]) -> None:
+def predicts(gaps: dict[int, arb], j: int, rows: Sequence[object]) -> None:
     """No class surely has a larger logit than j, or may have one: where `rows` are alike, logits are the same."""
     for k, gap in gaps.items():
         require(not gap < gaps[j], f"counterexample: class {k} is predicted rather than {j}")

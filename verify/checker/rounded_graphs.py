@@ -116,7 +116,7 @@ class RoundedFollower(Follower):
     def unread(self, x: Any) -> MovedArray:
         return x if isinstance(x, MovedArray) else self.at.number(x)
 
-    def chosen(self, base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def chosen(self, base: str, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:
         """What chooses among numbers, which rounding does not reorder, or says how they compare, as they are read."""
         taken = self.at.read if base in TRUTHS else self.unread
         alone = base in ("amax", "amin", "any", "all")

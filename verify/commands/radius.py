@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from verify.changes.radius import DecidedModel, Radius
+    from verify.changes.radius import ModelWithVerdict, Radius
 
     asked = ChangeAsked.of(args, RECORD)
     changeable = asked.changeable()
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     with progress_bar("bounding", quiet=asked.is_json) as progress:
         for (row, tensors), effort in zip(rows.items(), asked.effort(progress).shares(len(rows)), strict=True):
             deadline = effort.deadline()
-            model = model or DecidedModel.of(changeable, effort)
+            model = model or ModelWithVerdict.of(changeable, effort)
             found[row] = model.radius(tensors, not args.absolute, effort, deadline)
     whole = next(iter(found.values()))
     weights = None if whole.wrong is None else changeable.file(whole.wrong)

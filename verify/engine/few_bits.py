@@ -473,7 +473,7 @@ def _is_exact(x: Ball) -> bool:
     return x.rad is None and not x.infinite
 
 
-def _is_sum(name: str, args: tuple[Any, ...], kwargs: Mapping[str, object]) -> bool:
+def _is_sum(name: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> bool:
     """Whether it is a sum or product of tensors alone, without a number of Python's as a factor or term."""
     return name in SUMS and not kwargs and (".Tensor" not in name or all(isinstance(x, Ball) for x in args))
 

@@ -65,7 +65,7 @@ class StoredPrompts:
         return max((self.format.denominator_bits(word) for word in found), default=0)
 
 
-def read_prompts(folder: str, data: bytes, about: Mapping[str, Any]) -> StoredPrompts:
+def read_prompts(folder: str, data: bytes, about: Mapping[str, object]) -> StoredPrompts:
     """Reads what `verify count01 --save` wrote, of a plain model with one head.
 
     Raises: BadInput for several heads, layer norm, a region that the theorem does not know, or a certificate that says
@@ -135,7 +135,7 @@ def _limit(folder: str, name: str, value: object) -> int | None:
     return value
 
 
-def _margin(folder: str, about: Mapping[str, Any]) -> tuple[float, bool]:
+def _margin(folder: str, about: Mapping[str, object]) -> tuple[float, bool]:
     """The margin, and whether it is one of leads times the softmax's sum."""
     margin, of_sum = about.get("margin"), about.get("margin_scaled")
     found: Any = of_sum if margin is None else margin

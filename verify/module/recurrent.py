@@ -57,7 +57,7 @@ class RecurrentProblem:
         length: int | None = None,
         *,
         task: str = "module",
-        said: Mapping[str, Any] | None = None,
+        said: Mapping[str, object] | None = None,
         assumed: tuple[str, ...] = (),
     ) -> None:
         if length is not None:

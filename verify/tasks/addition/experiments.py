@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
 
@@ -45,7 +45,7 @@ class AdditionTrial:
         return f"n{self.digits}_B{self.base}_s{self.seed}"
 
     @property
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         return {**asdict(self), "width": list(WIDTH[self.grid]), "recipe": str(recipe(self.grid))}
 
     @property

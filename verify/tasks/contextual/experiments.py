@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
 from verify.frame.certificate import Verdict
@@ -45,7 +45,7 @@ class PositionTrial:
         return f"{self.pe}{f'_m{self.slope:g}' if self.slope else ''}_s{self.seed}"
 
     @property
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         return {**asdict(self), "recipe": str(self.how)}
 
     @property
@@ -171,7 +171,7 @@ def verdict(found: PromptShares) -> Verdict:
     return Verdict.PROVED if found.whole.right == 1 else Verdict.UNKNOWN
 
 
-def wrong_string(module: PositionalContextualTransformer, found: PromptShares) -> Mapping[str, Any] | None:
+def wrong_string(module: PositionalContextualTransformer, found: PromptShares) -> Mapping[str, object] | None:
     """The first string that is answered wrongly, the prompt, and what the module says as it runs."""
     if found.wrong is None:
         return None

@@ -123,11 +123,10 @@ class TrainedFile:
 
 
 def said_of_a_file(found: Certificate) -> str:
-    """A verdict in a few words; of a line that starts with a number word, others may be wrong earlier."""
+    """A verdict in a few words."""
     case, right = found.counterexample, found.extra.get("right_to")
     if case is not None:
-        is_first = case.get("is_first") and "start" not in case
-        return f"wrong {'first ' if is_first else ''}at length {case['length']}"
+        return f"wrong {'first ' if case.get('is_first') else ''}at length {case['length']}"
     if found.verdict is Verdict.UNKNOWN:
         return "open" if right is None else f"open, right to length {right}"
     return "right at every length"

@@ -49,7 +49,7 @@ class Walked:
     is_again: bool = False
 
 
-class Walk:
+class CompiledWalk:
     """The run `numbers` of a network along the last token of a line, for ever."""
 
     def __init__(self, net: Network, line: OrbitQuestion, numbers: StoredRows, fmt: Format, *, keeps: bool) -> None:
@@ -61,7 +61,9 @@ class Walk:
         self._due: Array | None = None
 
     @classmethod
-    def of(cls, net: Network, line: OrbitQuestion, numbers: StoredRows, fmt: Format, *, keeps: bool) -> Walk | None:
+    def of(
+        cls, net: Network, line: OrbitQuestion, numbers: StoredRows, fmt: Format, *, keeps: bool
+    ) -> CompiledWalk | None:
         """None where no machine code can be made, or none that is worth it."""
         weights = sum(int(nonzeros(W, b).sum()) for layer in net.layers
                       for W, b in ((layer.W_x, layer.b_x), (layer.W_h, layer.b_h)))  # fmt: skip

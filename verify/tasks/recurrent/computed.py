@@ -231,7 +231,7 @@ def run(
         if t >= 2 * look:
             saved, look = state, t
         if t == least:
-            walk = compiled.Walk.of(net, line, numbers, at.stored, keeps=keeps)
+            walk = compiled.CompiledWalk.of(net, line, numbers, at.stored, keeps=keeps)
     return ComputedRun(rule, t)
 
 

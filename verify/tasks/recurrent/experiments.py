@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
 
@@ -42,7 +42,7 @@ class CounterTrial:
         return f"{self.kind}_h{self.hidden}_loss{self.stop:g}_s{self.seed}"
 
     @property
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         return {**asdict(self), "recipe": str(recipe(self.grid, self.stop))}
 
     @property

@@ -218,7 +218,7 @@ class CellNumbers(Protocol):
 State = list[Any]  # the vectors of all layers: h, and for an LSTM h and c
 
 
-def step(net: Network, state: Sequence[Any], token: int, on: CellNumbers) -> State:
+def step(net: Network, state: Sequence[object], token: int, on: CellNumbers) -> State:
     """The state after one more token."""
     if net.kind == "gated":
         keep, add, read = map(on.known, net.tables[token])
@@ -253,7 +253,7 @@ def _parts(layer: RecurrentLayer, x: Any, h: Any, on: CellNumbers) -> tuple[Any,
     return on.linear(layer.W_x, x, layer.b_x, n), on.linear(layer.W_h, h, layer.b_h, n)
 
 
-def _rnn(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: CellNumbers) -> State:
+def _rnn(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[object], on: CellNumbers) -> State:
     a = on.whole(*_parts(layer, x, own[0], on))
     if net.activation == "none":
         return [a]
@@ -264,7 +264,7 @@ def _sigmoid(net: Network, x: Any, on: CellNumbers) -> Any:
     return on.sigmoid(x) if net.sigmoids is None else on.multiply(on.known(net.sigmoids), on.sigmoid(x))
 
 
-def _lstm(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: CellNumbers) -> State:
+def _lstm(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[object], on: CellNumbers) -> State:
     """i, f, g, o = gates; c' = f c + i g; h' = o tanh(c')."""
     H = net.hidden
     a = on.whole(*_parts(layer, x, own[0], on))
@@ -274,7 +274,7 @@ def _lstm(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: C
     return [on.multiply(o, on.tanh(c)), c]
 
 
-def _gru(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: CellNumbers) -> State:
+def _gru(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[object], on: CellNumbers) -> State:
     """r, z = gates; n = tanh(W x + b + r (W h + b)); h' = (1 - z) n + z h."""
     H, (h,) = net.hidden, own
     a, u = _parts(layer, x, h, on)

@@ -42,6 +42,7 @@ MOST_DOUBLINGS = 60
 BEYOND = 2  # times as far as where a float64 run is first wrong: its rounding may have brought that about too early
 ARGUMENT_FOR_EVER = "a cycle, ellipsoids round it that each step maps into the next, and the steps until it is entered"
 WIDE = 64  # numbers of a state, from which on all rings are made before the first is entered
+SHORT = 128  # tokens, which even a wide network is followed for in a tenth of a second
 PATIENCE = 12  # turns of the cycle for which entering it is tried again
 
 Expected = Callable[[int], int]  # the right class after so many tokens
@@ -273,6 +274,7 @@ def for_ever(net: Network, line: OrbitQuestion, rules: Rules, budget: float | Bu
     until, half = Budget.of(budget).deadline(), Budget.of(budget).deadline(1 / 2)
     looked, states, crept = 0, np.zeros((1, net.size)), None
     reason = "the state settles into no attracting cycle"
+    short = follow(net, line, SHORT, half) if net.size >= WIDE and rules.at is None else Followed()
     for look in _looks(line):
         states = np.concatenate([states, orbit(net, line.tokens(looked, look), states[-1], half)[1:]])
         wrong = _first_wrong(net, line, states, looked)
@@ -288,13 +290,18 @@ def for_ever(net: Network, line: OrbitQuestion, rules: Rules, budget: float | Bu
         if crept is None and rules.at is None:
             crept = crept_along(net, line, states, None, until)
             if crept is not None and (crept.stuck is None or until.is_up()):
-                return outcome(crept, reason)
+                return outcome(_further(crept, short), reason)
         if half.is_up():
             break
     found = followed(net, line, looked, rules, until)
-    if crept is not None and crept.right_to > found.right_to:
-        found = crept
-    return outcome(found, f"{reason}, and it is right as far as it was followed")
+    if crept is not None:
+        found = _further(found, crept)
+    return outcome(_further(found, short), f"{reason}, and it is right as far as it was followed")
+
+
+def _further(found: Followed, other: Followed) -> Followed:
+    """The one of which more is known."""
+    return other if other.right_to > found.right_to and found.entered is None and found.wrong_at is None else found
 
 
 def _looks(line: OrbitQuestion) -> Iterator[int]:

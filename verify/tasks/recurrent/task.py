@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.counting.lengths import as_json as as_counts
 from verify.counting.lengths import counted
-from verify.counting.tasks import LARGEST, Task
+from verify.counting.tasks import LARGEST, STARTED, Task
 from verify.frame.certificate import Verdict
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
@@ -168,7 +169,7 @@ class Homogeneous:
         found = []
         for tokens in self.lines:
             right = answers(net, self._line(tokens), len(tokens), until)
-            found.append((len(tokens) - self._length(tokens, len(tokens)), right))
+            found.append((len(tokens) - self._length(len(tokens)), right))
         return as_counts(counted(found))
 
     def _decided(self, reading: Reading, effort: Effort) -> Finding:
@@ -199,9 +200,7 @@ class Homogeneous:
                 raise BadInput(
                     f"precision={reading.format.name}: a rotation is judged in one format of 8 to 25 bits, or float64."
                 )
-            return self._over_lines(
-                lambda _, length, own: turned.decided(model, line, length, at, own.budget), reading, effort
-            )
+            return self._over_lines(lambda _, length, own: turned.decided(model, line, length, at, own.budget), effort)
 
         def decided(line: OrbitQuestion, length: int | None, effort: Effort) -> OrbitOutcome:
             found = rotation.count(model, m, length)
@@ -212,7 +211,7 @@ class Homogeneous:
             wrong = found.right_to + 1
             return OrbitOutcome(found.right_to, found.margin, found.tightest, wrong, found.wrong_by, found.predicted)
 
-        return self._over_lines(decided, reading, effort)
+        return self._over_lines(decided, effort)
 
     def _gated(self, model: AnyModel, reading: Reading, effort: Effort) -> Finding:
         """In balls, token by token, and as an orbit where that is long."""
@@ -221,9 +220,7 @@ class Homogeneous:
 
             at = RoundedArithmetic.of(reading.format, reading.accumulate)
             net, run = gated.network(model, at), gated.network(gated.stored_in(model, at.stored))
-            return self._over_lines(
-                lambda line, n, own: rounded.decided(net, run, line, n, at, own.budget), reading, effort
-            )
+            return self._over_lines(lambda line, n, own: rounded.decided(net, run, line, n, at, own.budget), effort)
 
         known = gated.GatedBalls.of(model)
 
@@ -234,13 +231,13 @@ class Homogeneous:
                 return found
             return in_time(gated.network(model), line, length, effort.left(until))
 
-        return self._over_lines(decided, reading, effort)
+        return self._over_lines(decided, effort)
 
     def _worst(self, reading: Reading, effort: Effort, is_exact: bool) -> Finding:
         """Decides every line, in fractions or by ellipsoids, and returns the first wrong one, or the worst."""
         model = self.model
         if is_exact:
-            return self._over_lines(lambda line, n, own: exact.run(model, line, n, own.budget), reading, effort)
+            return self._over_lines(lambda line, n, own: exact.run(model, line, n, own.budget), effort)
         net = network_of(model)
         if isinstance(reading, Rounded):
             from verify.tasks.recurrent import rounded
@@ -256,23 +253,40 @@ class Homogeneous:
                 is_stored = at.operand is at.stored and net.is_same(near)
                 return rounded.in_fractions(model, line, n, at, own.left(until).budget, found) if is_stored else found
 
-            return self._over_lines(decided, reading, effort)
-        return self._over_lines(lambda line, n, own: in_time(net, line, n, own), reading, effort)
+            return self._over_lines(decided, effort)
+        return self._over_lines(lambda line, n, own: in_time(net, line, n, own), effort)
 
-    def _over_lines(self, decided: Decided, reading: Reading, effort: Effort) -> Finding:
-        """The first wrong line, or the worst; each has an equal part of what is left of the budget."""
-        worst: Finding | None = None
-        until = effort.deadline()
-        for number, tokens in enumerate(self.lines):
+    def _over_lines(self, decided: Decided, effort: Effort) -> Finding:
+        """The shortest wrong input of all lines, or the line of which least is known.
+
+        Each has an equal part of what is left of the budget, and after a wrong input only shorter ones are asked for.
+        """
+        until, shorter = effort.deadline(), math.inf
+        found = list[tuple[tuple[int, ...], OrbitOutcome]]()
+        for number, line in enumerate(self.lines):
             own = effort if len(self.lines) == 1 else effort.left(until).share(1 / (len(self.lines) - number))
-            outcome = decided(self._line(tokens), None if self.longest is None else len(tokens), own)
-            found = self._finding(outcome, tokens)
+            tokens = line if len(line) < shorter else line[: int(shorter) - 1]
+            if tokens:
+                outcome = decided(self._line(tokens), None if self.longest is None else len(tokens), own)
+                found.append((tokens, outcome))
+                shorter = min(shorter, outcome.wrong_at or shorter)
             effort.progress((number + 1) / len(self.lines))
-            if outcome.wrong_at is not None:
-                return found
-            worst = found if worst is None or _rank(found) < _rank(worst) else worst
-        assert worst is not None
-        return worst
+        known = [self._known(*one) for one in found]
+        for tokens, outcome in found:
+            if outcome.wrong_at == shorter:
+                return self._finding(replace(outcome, right_to=int(min(shorter - 1, *known))), tokens)
+        if min(known) < math.inf:
+            tokens, least = found[int(np.argmin(known))]
+            return self._finding(least, tokens)
+        tokens, tight = min(found, key=lambda one: one[1].margin)
+        return self._finding(tight, tokens)
+
+    def _known(self, tokens: tuple[int, ...], outcome: OrbitOutcome) -> float:
+        """After how many tokens every prefix is known to be right; infinity for a line that is right as a whole."""
+        is_up_to_length = self.longest is not None and (outcome.right_to or 0) >= len(tokens)
+        if outcome.wrong_at is None and (outcome.right_to is None or is_up_to_length):
+            return math.inf
+        return float(outcome.right_to or 0)
 
     def _line(self, tokens: tuple[int, ...]) -> OrbitQuestion:
         """The line that starts so, its last token for ever."""
@@ -312,7 +326,7 @@ class Homogeneous:
         if outcome.wrong_at is not None:
             case = self._case(tokens, outcome.wrong_at, outcome.predicted)
             if outcome.right_to == outcome.wrong_at - 1 or outcome.evaluation is not None:
-                extra["right_to"] = outcome.right_to
+                extra |= self._right_to(outcome.right_to or 0)
                 case["is_first"] = outcome.right_to == outcome.wrong_at - 1
             if outcome.evaluation is not None:
                 case["evaluation"] = outcome.evaluation
@@ -321,29 +335,34 @@ class Homogeneous:
         extra |= outcome.facts or {}
         if outcome.invariant is not None:
             extra["invariant"] = as_json(outcome.invariant)
-        is_whole = outcome.right_to is None or (self.longest is not None and outcome.right_to >= len(tokens))
-        if is_whole:
-            tightest = {"length": self._length(tokens, outcome.tightest), "margin": outcome.margin}
+        if self._known(tokens, outcome) == math.inf:
+            tightest = {"length": self._length(outcome.tightest), "margin": outcome.margin}
             can_run = 0 < outcome.tightest <= LONGEST_SHOWN
             telling = ((self._extended(tokens, outcome.tightest), outcome.tightest - 1),) if can_run else ()
-            return Finding.proved(argument, outcome.margin, tightest=tightest, telling=telling, extra=extra)
-        extra["right_to"] = outcome.right_to
-        return Finding.open(argument, f"right up to length {outcome.right_to}; {outcome.reason}", extra=extra)
+            named = tightest if outcome.tightest else None
+            return Finding.proved(argument, outcome.margin, tightest=named, telling=telling, extra=extra)
+        extra |= self._right_to(outcome.right_to or 0)
+        known = f"right up to length {extra['right_to']}" if "right_to" in extra else "right up to no length"
+        return Finding.open(argument, f"{known}; {outcome.reason}", extra=extra)
 
-    def _length(self, tokens: tuple[int, ...], t: int) -> int:
+    def _right_to(self, t: int) -> dict[str, object]:
+        """The length up to which every input is right, of one that is right after t tokens; nothing where none is."""
+        return {"right_to": self._length(t)} if self._length(t) >= 0 else {}
+
+    def _length(self, t: int) -> int:
         """n of a prefix of t tokens: a leading number word does not count."""
-        return t - int(self.which.name in ("shifted", "helper", "helper-shifted"))
+        return t - int(self.which.name in STARTED)
 
     def _case(self, tokens: tuple[int, ...], t: int, predicted: int | None) -> dict[str, object]:
         """A wrong input, replayed in float64 beside it."""
         whole = self._extended(tokens, min(t, LONGEST_SHOWN))
         expected = self._expected(tokens, t)
         shown: object = list(whole) if t <= LONGEST_SHOWN else f"token {whole[-1]}, {t} times"
-        start = {"start": whole[0]} if self.which.name in ("shifted", "helper", "helper-shifted") else {}
+        start = {"start": whole[0]} if self.which.name in STARTED else {}
         said = logits_at_end(self.model, self._read(whole)).argmax() if t <= LONGEST_SHOWN else None
         return {
             "input": shown,
-            "length": self._length(tokens, t),
+            "length": self._length(t),
             **start,
             "expected": self.which.said(expected),
             "predicted": None if predicted is None else self.which.said(predicted),
@@ -365,35 +384,23 @@ class Homogeneous:
 
     def _repeated(self, effort: Effort) -> Finding:
         """torch's runs, one token at a time, of every line, or until the state and what is due come again."""
-        worst: Finding | None = None
-        until = effort.deadline()
-        for tokens in self.lines:
-            found = self._ran(tokens, effort.left(until))
-            if found.verdict is Verdict.REFUTED:
-                return found
-            worst = found if worst is None or _rank(found) < _rank(worst) else worst
-        assert worst is not None
-        return worst
+        return self._over_lines(self._ran, effort)
 
-    def _ran(self, tokens: tuple[int, ...], effort: Effort) -> Finding:
+    def _ran(self, line: OrbitQuestion, steps: int | None, effort: Effort) -> OrbitOutcome:
         """One line."""
         from verify.tasks.recurrent.repeated import run_for_ever  # loads torch, which runs
 
-        steps = None if self.longest is None else len(tokens)
-        ran = run_for_ever(module_of(self.model), self._line(tokens), effort.budget, steps)
+        ran = run_for_ever(module_of(self.model), line, effort.budget, steps)
+        found = OrbitOutcome(ran.steps, ran.margin, 0, argument=ARGUMENT_REPEATED)
         if ran.wrong_at is not None:
-            case = self._case(tokens, ran.wrong_at, ran.predicted) | {"is_first": True}
-            failure = Failure(case, ran.margin if np.isfinite(ran.margin) else None)
-            return Finding.refuted(ARGUMENT_REPEATED, failure, extra={"right_to": ran.wrong_at - 1})
+            wrong_by = ran.margin if np.isfinite(ran.margin) else None
+            return replace(found, wrong_at=ran.wrong_at, wrong_by=wrong_by, predicted=ran.predicted)
         if ran.steps == steps:
-            return Finding.proved(ARGUMENT_RAN, ran.margin)
+            return replace(found, right_to=None, argument=ARGUMENT_RAN)
         if ran.repeats is None:
-            why = "no state has come again" if steps is None else "time is up"
-            reason = f"right up to length {ran.steps}, and {why}"
-            return Finding.open(ARGUMENT_REPEATED, reason, extra={"right_to": ran.steps})
-        extra: dict[str, object] = {"repeats": {"state_after": ran.repeats[0], "comes_again_after": ran.repeats[1]}}
-        extra |= {} if ran.states is None else {"states": ran.states}
-        return Finding.proved(ARGUMENT_REPEATED, ran.margin, extra=extra)
+            return replace(found, reason="no state has come again" if steps is None else "time is up")
+        facts: dict[str, object] = {"repeats": {"state_after": ran.repeats[0], "comes_again_after": ran.repeats[1]}}
+        return replace(found, right_to=None, facts=facts | ({} if ran.states is None else {"states": ran.states}))
 
     def batches(self) -> Iterator[Batch]:
         if self.longest is None:
@@ -467,8 +474,3 @@ def in_time(net: Network, line: OrbitQuestion, length: int | None, effort: Effor
     if length is None:
         return for_ever(net, line, Rules(), effort.budget)
     return finite(net, line, length, Rules(), effort.budget)
-
-
-def _rank(found: Finding) -> tuple[int, float]:
-    """What one line contributes to the verdict: an open one first, then the least margin."""
-    return (0, 0.0) if found.reason is not None else (1, found.margin or 0.0)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
 
@@ -39,7 +39,7 @@ class ModularTrial:
         return f"P{P[self.grid]}_share{self.share}_s{self.seed}"
 
     @property
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         return {**asdict(self), "P": P[self.grid], "width": list(WIDTH[self.grid]), "recipe": str(recipe(self))}
 
     @property

@@ -37,7 +37,7 @@ class Constraint:
         return self.is_more_ones and self.is_strict
 
 
-def determinant(rows: Sequence[Sequence[Any]]) -> Any:
+def determinant(rows: Sequence[Sequence[object]]) -> Any:
     """The determinant of a square matrix over any ring, by the first column's cofactors."""
     if len(rows) == 1:
         return rows[0][0]
@@ -49,7 +49,7 @@ def determinant(rows: Sequence[Sequence[Any]]) -> Any:
     return out
 
 
-def crossed(rows: Sequence[Sequence[Any]], size: int) -> list[Any]:
+def crossed(rows: Sequence[Sequence[object]], size: int) -> list[Any]:
     """The vector x of `size` entries with x . z = det(z, rows...), zero at every row."""
     if not rows:
         return [1] * size  # one dimension: the form itself

@@ -129,7 +129,7 @@ class PrecisionWish:
 
 
 @dataclass(frozen=True)
-class TableRow(workers.TimedJob):
+class PrecisionRow(workers.TimedJob):
     """One row of a table: a construction, or the one at this d, in several formats that share its seconds."""
 
     wish: PrecisionWish
@@ -162,13 +162,13 @@ class TableRow(workers.TimedJob):
 
 
 def _verdicts(
-    rows: list[TableRow], helpers: workers.Workers, folder: str | None, progress: Advance
+    rows: list[PrecisionRow], helpers: workers.Workers, folder: str | None, progress: Advance
 ) -> Iterator[list[str | None]]:
     """The verdicts of every row."""
     kept = KeptResults.of(folder, lambda row: repr(replace(row, seconds=None)), _if_whole, _verdicts_read)
     found: dict[Construction | int, list[str | None]] = {}
     progress(0.0)
-    for row, verdicts in workers.results_within(rows[0].wish.effort(), TableRow.run, rows, helpers, kept):
+    for row, verdicts in workers.results_within(rows[0].wish.effort(), PrecisionRow.run, rows, helpers, kept):
         found[row.construction] = verdicts
         progress(len(found) / len(rows))
     return (found.get(row.construction, [NOT_REACHED] * len(row.formats)) for row in rows)
@@ -178,7 +178,7 @@ def _if_whole(verdicts: list[str | None]) -> list[str | None] | None:
     return None if NOT_REACHED in verdicts else verdicts
 
 
-def _verdicts_read(row: TableRow, said: list[str | None]) -> list[str | None]:
+def _verdicts_read(row: PrecisionRow, said: list[str | None]) -> list[str | None]:
     """Raises: ValueError where they are not as many as the row's formats."""
     if len(said) != len(row.formats):
         raise ValueError("not a verdict for each format")
@@ -328,7 +328,7 @@ def _table(wish: PrecisionWish, helpers: workers.Workers, folder: str | None, pr
     from verify.tasks.histogram.precision.search import constructions
 
     todo, formats = list(constructions(wish.T, wish.L)), tuple(FORMATS.values())
-    found = _verdicts([TableRow(None, wish, made, formats) for made in todo], helpers, folder, progress)
+    found = _verdicts([PrecisionRow(None, wish, made, formats) for made in todo], helpers, folder, progress)
     rows: list[list[Any]] = [
         [made.model, made.construction, made.d, *verdicts] for made, verdicts in zip(todo, found, strict=True)
     ]
@@ -342,7 +342,7 @@ def _swept(
     from verify.arithmetic.formats import format_of_bits
 
     bits, formats = sweep.bits, tuple(format_of_bits(p) for p in sweep.bits)
-    found = _verdicts([TableRow(None, wish, d, formats) for d in sweep.dimensions], helpers, folder, progress)
+    found = _verdicts([PrecisionRow(None, wish, d, formats) for d in sweep.dimensions], helpers, folder, progress)
     rows: list[list[Any]] = [[d, *verdicts] for d, verdicts in zip(sweep.dimensions, found, strict=True)]
     if sweep.figure is not None:
         _draw(f"{wish.model}, T = {wish.T}, L = {wish.L}: every operation rounded, any order", sweep, rows)
