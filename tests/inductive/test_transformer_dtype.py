@@ -2,13 +2,14 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from command import as_json
 from models.selection import every
 from oracles.inductive import right
 
-from constructions.decoder_arrays import DecoderArrays
+from constructions.decoder_arrays import DecoderArrays, blank, filled
 from constructions.inductive import beside_bos, positioned, selective, started, unmarked, unmixed
 from verify.arithmetic.readings import reading_of
 from verify.counting.tasks import Task
@@ -111,6 +112,18 @@ def test_shares_in_float16_stay_above_subnormal_numbers():
         loud = started(task="shifted", M=M, layernorm=False, dtype=torch.float16)
         said = loud(torch.tensor([(M, M + 1), (M // 2, M + 1)]))
         assert bool(torch.isfinite(said).all())
+
+
+def test_a_score_of_the_only_key_that_overflows_in_one_order_is_not_proved():
+    """2e38 + 2e38 - 2e38: finite as torch sums it with the difference first, infinite otherwise, and NaN in softmax."""
+    shape = {"vocabulary": 1, "d": 4, "d_head": 4, "d_mlp": 0, "classes": 2, "positions": 1, "pe": "ape"}
+    verdicts = {}
+    for size in (2e37, 2e38):
+        weights = {"W_pos": [[1]], "W_Q": [[size, size, size, 0]], "W_K": [[1, -1, 1, 0]], "W_U": [[0, 1]]}
+        model = filled(blank(**shape, dtype="float32", layernorm=False), {n: np.array(W) for n, W in weights.items()})
+        assert model.module(torch.zeros((1, 1), dtype=torch.long))[0, 0].tolist() == [0, 1]
+        verdicts[size] = certify(Counting(model, Task.of("vanilla", vocabulary=1), 1), reading_of("float32")).verdict
+    assert verdicts == {2e37: Verdict.PROVED, 2e38: Verdict.UNKNOWN}
 
 
 def test_a_gate_that_closes_too_little_is_not_proved_beyond_its_length():
