@@ -197,3 +197,18 @@ def test_inputs_at_all_shifts_are_counted_without_a_sum():
             assert task.number_at_shifts(n, n + more) == summed
     million = Task.of("selective", types=2).number_at_shifts(1_000_000, 1_000_000)
     assert million % 1_000_003 == (4 * pow(2, 1_000_000, 1_000_003) - 2 * 1_000_000 - 4) % 1_000_003
+
+
+@pytest.mark.parametrize("eps", [0.0, -0.001])
+def test_layernorms_without_an_eps_above_0_are_judged(eps):
+    """Division by a root that has no least value but the row's: proved where eps is 0, and open where it is negative."""
+    cases = (
+        (positioned, {"pe": "ape"}, Task.of("selective", types=2, max_count=2)),
+        (unmarked, {"pe": "ape", "m": None, "N": 3}, Task.of("selective", types=2, max_count=2)),
+    )
+    for builder, sizes, task in cases:
+        model = builder(K=2, C=2, positions=5, dtype=torch.float32, **sizes)
+        for norm in (part for part in model.modules() if isinstance(part, torch.nn.LayerNorm)):
+            norm.eps = eps
+        verdict = certify(Counting(model, task, 3), reading_of("float32"), Effort(budget=5.0)).verdict
+        assert verdict is (Verdict.PROVED if eps == 0 else Verdict.UNKNOWN)
