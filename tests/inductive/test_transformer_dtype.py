@@ -201,13 +201,13 @@ def test_inputs_at_all_shifts_are_counted_without_a_sum():
 
 @pytest.mark.parametrize("eps", [0.0, -0.001])
 def test_layernorms_without_an_eps_above_0_are_judged(eps):
-    """Division by a root that has no least value but the row's: proved where eps is 0, and open where it is negative."""
+    """Division by what may be any number above 0: proved where eps is 0, and left open where it is negative."""
     cases = (
         (positioned, {"pe": "ape"}, Task.of("selective", types=2, max_count=2)),
         (unmarked, {"pe": "ape", "m": None, "N": 3}, Task.of("selective", types=2, max_count=2)),
     )
     for builder, sizes, task in cases:
-        model = builder(K=2, C=2, positions=5, dtype=torch.float32, **sizes)
+        model = builder(K=2, C=2, positions=5, layernorm=True, dtype=torch.float32, **sizes)
         for norm in (part for part in model.modules() if isinstance(part, torch.nn.LayerNorm)):
             norm.eps = eps
         verdict = certify(Counting(model, task, 3), reading_of("float32"), Effort(budget=5.0)).verdict
