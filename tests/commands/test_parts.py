@@ -18,8 +18,11 @@ import pytest
 from command import run
 from models.selection import first
 
+from constructions.errors import BadInput
 from verify.claims.running import CommandRun
 from verify.commands import batch, workers
+from verify.commands.resumed import KeptResults
+from verify.tasks.histogram.bounds import command as bounds
 from verify.tasks.histogram.bounds.command import BoundsJob
 from verify.tasks.inductive import table
 from verify.tasks.recurrent import experiments as recurrent
@@ -326,3 +329,12 @@ def test_a_folder_for_nothing_is_one_line(capsys, tmp_path, monkeypatch, line):
     monkeypatch.chdir(tmp_path)
     code, out, err = run(capsys, *line.split())
     assert (code, out) == (2, "") and "--resume" in err and err.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("rows", [5, "abc", [1], [[1, 2]]])
+def test_what_is_no_table_is_damaged(rows, tmp_path):
+    kept = KeptResults.of(str(tmp_path), repr, list, bounds._rows_read)
+    job = bounds.BoundsJob("sizes", 3, 4, 0)
+    kept.place(job).write_text(json.dumps({"job": repr(job), "result": rows}))
+    with pytest.raises(BadInput, match="damaged"):
+        kept.read(job)

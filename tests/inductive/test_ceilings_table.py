@@ -95,12 +95,22 @@ def test_a_table_goes_on_from_what_a_folder_keeps(monkeypatch, capsys, tmp_path)
     code, whole, _ = run(capsys, *asked)
     assert code == 0 and len(rest) == 70 and not set(rest) & set(proved) and whole.count(",10,") and whole.count(",70,")
     assert run(capsys, *asked)[1] == whole and len(rest) == 70
-    (first, *_) = sorted((tmp_path / "kept").iterdir())
-    first.write_text('{"length": "7"')
-    code, out, err = run(capsys, *asked)
-    assert (code, out) == (2, "") and err.count("\n") == 1 and first.name in err and "delete it" in err
+    first, second, *_ = sorted((tmp_path / "kept").iterdir())
+    for damaged in ('{"length": "7"', '{"job": 1, "result": 1}', "[" * 100_000, second.read_text()):  # another job's
+        first.write_text(damaged)
+        code, out, err = run(capsys, *asked)
+        assert (code, out) == (2, "") and err.count("\n") == 1 and first.name in err and "delete it" in err
     for wrong in (("--task", "vanilla", "--resume", "x"), ("--table", "--resume", str(first / "below"))):
         assert run(capsys, "inductive", *wrong)[0] == 2
+
+
+def test_what_is_open_is_not_kept(monkeypatch, capsys, tmp_path):
+    """The seconds may have ended its proof, so that the same command tries it again."""
+    asked, tried = ("inductive", "--table", "--format", "csv", "--resume", str(tmp_path / "kept")), []
+    monkeypatch.setattr(module.TableJob, "run", lambda job: tried.append(job) or module.Entry(None, 0, module.NOTHING))
+    assert [run(capsys, *asked)[0], run(capsys, *asked)[0]] == [3, 3] and len(tried) == 160
+    assert [module.if_decided(said) for said in ("open", "open, right to length 7")] == [None, None]
+    assert module.if_decided("wrong at length 3") == "wrong at length 3"
 
 
 @pytest.mark.deep

@@ -454,3 +454,21 @@ def test_short_strings_prove_nothing_of_longer_ones(monkeypatch):
     assert found.verdict is Verdict.UNKNOWN and found.to_dict()["length"] == 3
     with planted(Counting, "_short", "if done == self.longest", "if done + 1 == self.longest"):
         assert certify(problem).verdict is Verdict.PROVED
+
+
+def test_margins_of_decoders_that_lack_some_of_their_layernorms():
+    """Each of the three divides, or not, by a number above 1: the bound is below the least margin of all strings."""
+    task, eye = Task.of("selective", types=2, max_count=2), torch.nn.Identity()
+    for drops in itertools.product((False, True), repeat=3):
+        model = selective(K=2, C=2, dtype=torch.float64).requires_grad_(False)
+        model.W_E *= 64
+        block = model.blocks[0]
+        block.norm_1, block.norm_2, model.norm = (
+            eye if is_dropped else norm
+            for is_dropped, norm in zip(drops, (block.norm_1, block.norm_2, model.norm), strict=True)
+        )
+        found = certify(Counting(model.eval(), task, 3)).to_dict()
+        strings = [string for n in (1, 2, 3) for string in task.strings(n)]
+        said = [model(torch.tensor([string]))[0].tolist() for string in strings]
+        least = min(min(oracle.margins(*pair)) for pair in zip(said, map(task.answers, strings), strict=True))
+        assert found["verdict"] == "PROVED" and 0 < found["margin"] <= least * (1 + 1e-9), drops

@@ -2,13 +2,14 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from command import as_json
 from models.selection import every
 from oracles.inductive import right
 
-from constructions.decoder_arrays import DecoderArrays
+from constructions.decoder_arrays import DecoderArrays, blank, filled
 from constructions.inductive import beside_bos, positioned, selective, started, unmarked, unmixed
 from verify.arithmetic.readings import reading_of
 from verify.counting.tasks import Task
@@ -113,6 +114,18 @@ def test_shares_in_float16_stay_above_subnormal_numbers():
         assert bool(torch.isfinite(said).all())
 
 
+def test_a_score_of_the_only_key_that_overflows_in_one_order_is_not_proved():
+    """2e38 + 2e38 - 2e38: finite as torch sums it with the difference first, infinite otherwise, and NaN in softmax."""
+    shape = {"vocabulary": 1, "d": 4, "d_head": 4, "d_mlp": 0, "classes": 2, "positions": 1, "pe": "ape"}
+    verdicts = {}
+    for size in (2e37, 2e38):
+        weights = {"W_pos": [[1]], "W_Q": [[size, size, size, 0]], "W_K": [[1, -1, 1, 0]], "W_U": [[0, 1]]}
+        model = filled(blank(**shape, dtype="float32", layernorm=False), {n: np.array(W) for n, W in weights.items()})
+        assert model.module(torch.zeros((1, 1), dtype=torch.long))[0, 0].tolist() == [0, 1]
+        verdicts[size] = certify(Counting(model, Task.of("vanilla", vocabulary=1), 1), reading_of("float32")).verdict
+    assert verdicts == {2e37: Verdict.PROVED, 2e38: Verdict.UNKNOWN}
+
+
 def test_a_gate_that_closes_too_little_is_not_proved_beyond_its_length():
     """Eleven tokens of another type open the gate by half a count: length 11 is proved, and 12 is wrong."""
     task = Task.of("selective", types=2, max_count=3)
@@ -184,3 +197,21 @@ def test_inputs_at_all_shifts_are_counted_without_a_sum():
             assert task.number_at_shifts(n, n + more) == summed
     million = Task.of("selective", types=2).number_at_shifts(1_000_000, 1_000_000)
     assert million % 1_000_003 == (4 * pow(2, 1_000_000, 1_000_003) - 2 * 1_000_000 - 4) % 1_000_003
+
+
+@pytest.mark.parametrize(
+    ("builder", "sizes", "eps"),
+    [
+        (positioned, {}, 0.0),
+        (positioned, {}, -0.001),
+        pytest.param(unmarked, {"m": None, "N": 2}, -0.001, marks=pytest.mark.deep),  # traces a graph
+    ],
+)
+def test_layernorms_without_an_eps_above_0_are_judged(builder, sizes, eps):
+    """Division by what may be any number above 0: proved where eps is 0, and left open where it is negative."""
+    model = builder(K=2, C=2, pe="ape", positions=2, layernorm=True, dtype=torch.float32, **sizes)
+    for norm in (part for part in model.modules() if isinstance(part, torch.nn.LayerNorm)):
+        norm.eps = eps
+    problem = Counting(model, Task.of("selective", types=2, max_count=2), 2)
+    verdict = certify(problem, reading_of("float32"), Effort(budget=2.0)).verdict
+    assert verdict is (Verdict.PROVED if eps == 0 else Verdict.UNKNOWN)

@@ -51,14 +51,17 @@ class KeptResults(Generic[Job, Result]):
     def read(self, job: Job) -> list[Result]:
         """The result of a job, alone in a list, which is empty where it is not there.
 
-        Raises: BadInput for a file that is damaged.
+        Raises: BadInput for a file that is damaged, or that says the result of another job.
         """
         place = self.place(job)
         if not place.exists():
             return []
         try:
-            return [self.from_json(job, json.loads(place.read_text("utf-8"))["result"])]
-        except (OSError, ValueError, TypeError, KeyError) as error:
+            said = json.loads(place.read_text("utf-8"))
+            if said["job"] != self.named(job):
+                raise ValueError("of another job")
+            return [self.from_json(job, said["result"])]
+        except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise BadInput(f"resume: {str(place)!r} is damaged ({error}); delete it to start again") from None
 
     def write(self, job: Job, result: Result) -> None:

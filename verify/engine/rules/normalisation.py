@@ -274,6 +274,7 @@ def layer_norm(
     c_error = gamma(k + 4) * size + U * c.abs() + 4 * LEAST
     variance = average(c.square())
     v_error = (2 * c.abs() * c_error + c_error.square()).mean(-1, keepdim=True) + gamma(k + 8) * variance + 8 * LEAST
+    eps = eps if eps >= 0 else math.nan  # of a negative one s may change faster than its row does
     s = (variance + eps).sqrt()
     low = ((variance + eps - v_error - 4 * U * (variance + eps)).clamp(min=0)).sqrt() * (1 - 4 * U)
     y = c / s
@@ -341,7 +342,7 @@ def least_deviation(x: Ball, eps: float) -> Tensor:
     """Less than s = sqrt(var + eps) of every row: of d numbers, two that are `apart` have var >= apart^2 / (2 d)."""
     low, high = x.ends
     apart = (low.amax(-1, keepdim=True) - high.amin(-1, keepdim=True)).clamp(min=0)
-    return (apart / math.sqrt(2 * x.mid.shape[-1])).clamp(min=math.sqrt(eps)) * (1 - 8 * U)
+    return (apart / math.sqrt(2 * x.mid.shape[-1])).clamp(min=math.sqrt(eps) if eps >= 0 else math.nan) * (1 - 8 * U)
 
 
 def normal_slopes(slope: Ball, normal: Ball, s: Tensor, least: Tensor, width: Tensor) -> Ball:

@@ -260,20 +260,20 @@ def _readers(model: DecoderArrays, x: Numbers) -> tuple[Reader, Reader]:
 
 def _largest_divisors(model: DecoderArrays, x: Numbers, shared_of: Reader) -> tuple[float, float]:
     """Upper bounds on what the LayerNorm before the MLP and the last one divide by, 1 where there is none."""
-    block = model.blocks[0]
-    if (model.norm if block.mlp is None else block.norm_2) is None:
-        return 1.0, 1.0
-    assert model.norm is not None
+    block, second, last = model.blocks[0], 1.0, 1.0
+    if block.norm_2 is None and model.norm is None:
+        return second, last
     d = x.shape[-1]
     identity = np.array([[Fraction(int(i == j)) for j in range(d)] for i in range(d)], dtype=object)
     entries = Interval.of(x).size.max((0, 1)) + shared_of(identity).size.max(0)
     across = float(scaled_length(entries)) / np.sqrt(d) * ENLARGE_LONG
-    if block.mlp is None:
-        return 1.0, float((across + np.sqrt(model.norm.eps)) * ENLARGE_LONG + 2 * LEAST)
-    assert block.norm_2 is not None
-    second = float(scaled_length(np.array([across, np.sqrt(block.norm_2.eps) * ENLARGE_LONG])))
-    # a normalised row has length sqrt(d), so the MLP adds at most sqrt(d) |W_in| |W_out| in the Frobenius norms
-    weight = float(np.abs(block.norm_2.weight).max())
-    W_in, W_out = (float(scaled_length(W.ravel())) for W in (block.mlp.W_in, block.mlp.W_out))
-    last = float((across + weight * W_in * W_out + np.sqrt(model.norm.eps)) * ENLARGE_LONG + 2 * LEAST)
+    after = across
+    if block.norm_2 is not None:
+        second = float(scaled_length(np.array([across, np.sqrt(block.norm_2.eps) * ENLARGE_LONG])))
+    if block.mlp is not None:  # it adds at most |row| |W_in| |W_out| in the Frobenius norms
+        read = across if block.norm_2 is None else float(np.abs(block.norm_2.weight).max())
+        W_in, W_out = (float(scaled_length(W.ravel())) for W in (block.mlp.W_in, block.mlp.W_out))
+        after += read * W_in * W_out
+    if model.norm is not None:
+        last = float((after + np.sqrt(model.norm.eps)) * ENLARGE_LONG + 2 * LEAST)
     return second, last

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -254,9 +254,9 @@ def _print_table(seed: int, form: str, helpers: workers.Workers, resume: str | N
     module = import_module("verify.tasks.inductive.table")
     jobs = module.jobs(seed)
     files = None if trained is None else module.trained_files(trained, seed)
-    kept_words = KeptResults.of(resume, attrgetter("named"), str, module.TrainedFile.kept)
+    kept_words = KeptResults.of(resume, attrgetter("named"), module.if_decided, module.TrainedFile.kept)
     decided = None if files is None else dict(workers.results(module.TrainedFile.run, files, helpers, kept_words))
-    kept = KeptResults.of(resume, repr, asdict, module.TableJob.kept)
+    kept = KeptResults.of(resume, repr, module.Entry.to_json, module.TableJob.kept)
     table = module.table(dict(workers.results(module.TableJob.run, jobs, helpers, kept)), seed, decided)
     print(render(table.columns, table.rows, form), end="")
     return 0 if table.is_complete else 3

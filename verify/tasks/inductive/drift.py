@@ -183,7 +183,8 @@ def centred(at: Allowed, x: Drift, eps: float) -> Centred:
     reach = (size + x.centre + of_mean) * ENLARGE
     middle = x.exact.mid - x.exact.mid.mean(-1, keepdims=True)
     r, error = noisy.inverse_deviation(REAL, middle, x.exact.noise, x.exact.size, eps)
-    steep = np.minimum(np.nan_to_num(r * (1 + error), nan=np.inf), 1 / math.sqrt(eps)) * ENLARGE
+    steepest = 1 / math.sqrt(eps) if eps > 0 else math.inf  # r is NaN where eps is negative
+    steep = np.minimum(np.nan_to_num(r * (1 + error), nan=np.inf), steepest) * ENLARGE
     moved = noisy.root_mean_square(off)[1] * steep * ENLARGE
     is_some = moved <= 0.25
     low = (1 - np.where(is_some, moved, 0.0)) / steep * (1 - 2.0**-40)  # of s of the computed row

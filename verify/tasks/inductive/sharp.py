@@ -72,7 +72,7 @@ class Heard(NamedTuple):
     others are behind it.
 
     `behind` (..., n, n) bounds each score less the best key's from above; -inf for masked keys, and for the best
-    itself.
+    itself unless its score may overflow.
     """
 
     values: Noisy
@@ -97,7 +97,8 @@ def heard(at: Allowed, model: DecoderArrays, x: Noisy) -> Heard:
     best = mid.argmax(-1)[..., None]
     behind = (mid - np.take_along_axis(mid, best, -1) + off + np.take_along_axis(off, best, -1)) * (1 - 4 * U)
     behind = np.where(behind < 0, behind * (1 - 2 * at.u), np.inf)  # a difference is rounded
-    np.put_along_axis(behind, best, -np.inf, -1)
+    is_known = np.isfinite(np.take_along_axis(mid + off, best, -1))  # else it may be NaN, as is then its weight
+    np.put_along_axis(behind, best, np.where(is_known, -np.inf, np.inf), -1)
     own = v.each(lambda a: np.take_along_axis(a, best, -2))
     return Heard(v, own, np.where(is_future, -np.inf, behind))
 

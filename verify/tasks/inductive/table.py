@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cache
 from hashlib import sha256
@@ -41,6 +41,7 @@ BUDGET = 300.0  # seconds of a cell; most take less than ten
 BUDGET_OF_A_FILE = 30.0
 SHALLOW = {("selective", pe) for pe in ("sine", "ape", "spe")}  # without BOS one layer does what two do, C-T10
 NOTHING = "-"
+OPEN = "open"
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,10 @@ class Entry:
     layers: int
     claim: str
     is_impossible: bool = False
+
+    def to_json(self) -> dict[str, Any] | None:
+        """Its fields, or None where nothing is known, which more time may change."""
+        return None if self.claim == NOTHING else asdict(self)
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,7 @@ class TrainedFile:
         try:
             problem = judge_of(asked.model)(asked).problem
         except NotKnown:
-            return "open"
+            return OPEN
         found: Certificate = decide(problem, Real(), "certified", Effort(BUDGET_OF_A_FILE, self.seed))
         layers = found.parameters.get("layers", 1)
         if layers != self.layers:
@@ -118,8 +123,18 @@ class TrainedFile:
         return f"{self} {sha256(Path(self.path).read_bytes()).hexdigest()}"
 
     def kept(self, said: str) -> str:
-        """What was decided, as a folder keeps it."""
+        """What was decided, as a folder keeps it.
+
+        Raises: ValueError where it is no answer in words.
+        """
+        if not isinstance(said, str):
+            raise ValueError("not a verdict in words")
         return said
+
+
+def if_decided(said: str) -> str | None:
+    """What is said of a file, or None where it is open, which more time may change."""
+    return None if said.startswith(OPEN) else said
 
 
 def said_of_a_file(found: Certificate) -> str:
@@ -128,7 +143,7 @@ def said_of_a_file(found: Certificate) -> str:
     if case is not None:
         return f"wrong {'first ' if case.get('is_first') else ''}at length {case['length']}"
     if found.verdict is Verdict.UNKNOWN:
-        return "open" if right is None else f"open, right to length {right}"
+        return OPEN if right is None else f"{OPEN}, right to length {right}"
     return "right at every length"
 
 

@@ -78,7 +78,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _rows_read(job: BoundsJob, said: list[list[object]]) -> list[list[object]]:
+def _rows_read(job: BoundsJob, said: object) -> list[list[object]]:
+    """Raises: ValueError where they are no rows of the job's table."""
+    columns = len(COLUMNS_OF[job.kind])
+    if not isinstance(said, list) or not all(isinstance(row, list) and len(row) == columns for row in said):
+        raise ValueError("not rows of a table")
     return said
 
 
