@@ -45,14 +45,25 @@ DEFAULT_MARKS = "not deep and not benchmark"  # pyproject.toml's
 LOOKS = 100  # at its clock, that a search's second holds
 
 
+def leaves_deep_out(config) -> bool:
+    """Whether deep tests are left out by default, and not one test asked for, which is said to be deselected then."""
+    return config.option.markexpr == DEFAULT_MARKS and not any("::" in each for each in config.args)
+
+
 def pytest_pycollect_makeitem(collector, name, obj):
     """Makes no cases of tests that are marked deep where the marks that are asked for leave all of them out."""
-    config = collector.config
-    asks_for_one = any("::" in each for each in config.args)  # which is said to be deselected then
-    if config.option.markexpr == DEFAULT_MARKS and callable(obj) and not isinstance(obj, type) and not asks_for_one:
+    if leaves_deep_out(collector.config) and callable(obj) and not isinstance(obj, type):
         marks = [*getattr(obj, "pytestmark", ()), *collector.iter_markers()]
         return [] if any(mark.name == "deep" for mark in marks) else None
     return None
+
+
+@pytest.hookimpl(trylast=True)  # when the cases have their names, which are the same under all marks
+def pytest_generate_tests(metafunc):
+    """Makes no deep cases of a test that has others, either."""
+    if leaves_deep_out(metafunc.config):
+        others = [each for each in metafunc._calls if not any(mark.name == "deep" for mark in each.marks)]
+        metafunc._calls = others or metafunc._calls
 
 
 def pytest_collection_finish():

@@ -112,12 +112,12 @@ def unembedding(module):
 
 
 CASES = {
+    "selective": lambda: (of_inductive.changeable(wrong_decoder(SELECTIVE), SELECTIVE, length=5), unembedding,
+                          selective_rows),
     "contextual": lambda: (of_contextual.changeable(wrong_contextual()), stacked, contextual_rows),
     "addition": lambda: (of_addition.changeable(wrong_adder()), stacked, addition_rows),
     "one head": lambda: (of_addition.changeable(wrong_adder(one_head, 2, 4)), stacked, addition_rows),
     "shifted": lambda: (of_inductive.changeable(wrong_decoder(SHIFTED), SHIFTED), unembedding, shifted_rows),
-    "selective": lambda: (of_inductive.changeable(wrong_decoder(SELECTIVE), SELECTIVE, length=5), unembedding,
-                          selective_rows),
 }  # fmt: skip
 
 

@@ -39,7 +39,7 @@ def histogram(name):
     return weights, certify(module).about(weights).to_json()
 
 
-NAN_TO_LEAST = "low = torch.where(torch.isnan(found.low), -torch.inf, found.low)"
+NAN_TO_LEAST = "low = np.where(np.isnan(found.low), -np.inf, found.low)"
 FAULTS = {  # what is saved, and the fault: each takes the size of a margin for the margin
     "histogram": (
         lambda: histogram("bos, wrong"),
@@ -52,7 +52,7 @@ FAULTS = {  # what is saved, and the fault: each takes the size of a margin for 
     ),
     "a decoder in float32": (
         lambda: in_dtype("float32", "transformer, wrong"),
-        (Counting, "_lines", NAN_TO_LEAST, "low = found.low.abs()"),
+        (Counting, "_lines", NAN_TO_LEAST, "low = np.abs(found.low)"),
     ),
     "Count01 in 6 bits": (
         lambda: in_bits(6, "count01, from 1, wrong"),
@@ -60,7 +60,7 @@ FAULTS = {  # what is saved, and the fault: each takes the size of a margin for 
     ),
     "a drawn decoder in float64": (
         lambda: in_dtype("float64", "transformer, drawn, wrong"),
-        (Counting, "_lines", NAN_TO_LEAST, "low = found.low.abs()"),
+        (Counting, "_lines", NAN_TO_LEAST, "low = np.abs(found.low)"),
     ),
 }  # fmt: skip
 

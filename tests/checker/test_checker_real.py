@@ -113,7 +113,7 @@ def file_of(problem):
     return (as_bytes if isinstance(problem, Parity) else count01.as_bytes)(problem.module)
 
 
-@pytest.mark.parametrize("seeds", first(1, [range(2), *(range(i, i + 60) for i in range(0, 600, 60))]), ids=str)
+@pytest.mark.parametrize("seeds", first(1, [range(1), *(range(i, i + 60) for i in range(0, 600, 60))]), ids=str)
 @pytest.mark.parametrize("name", every(2, MUTATED))
 def test_mutated_models_against_enumeration(name, seeds):
     """An honest certificate holds or is beyond the checker; a forged proof holds only where enumeration agrees."""

@@ -51,11 +51,16 @@ STATED = {
 
 
 @cache
+def parser_of(name):
+    return build_parser([name])
+
+
+@cache
 def typed(command):
     """The options of a command line, which is in today's words."""
     program, *arguments = shlex.split(command)
     assert program == "verify" and not in_new_words(arguments).told, command
-    return parsed(build_parser(arguments[:1]), arguments)
+    return parsed(parser_of(arguments[0]), arguments)
 
 
 def groups(claim):
@@ -124,10 +129,10 @@ def test_a_changed_size_of_a_whole_claim_is_found(name):
 
 
 PLANTED = {  # of each kind a wrong size, or the command of another sentence, and how it then ends
-    Kind.BUILT: ("E-4", "--lookahead 5", "--lookahead 4", Ending("REFUTED", 1)),
-    Kind.SEARCHED: ("W-8", "--d 2", "--d 1", Ending("no verdict", 2)),
     Kind.IMPOSSIBLE: ("W-9", "--impossible W-9", "--construction uniform", Ending("PROVED", 0)),
+    Kind.SEARCHED: ("W-8", "--d 2", "--d 1", Ending("no verdict", 2)),
     Kind.SAMPLED: ("A-D", "--model dot", "--model bos --as-printed", Ending("REFUTED", 1)),
+    Kind.BUILT: ("E-4", "--lookahead 5", "--lookahead 4", Ending("REFUTED", 1)),
     Kind.THEOREM: ("K-W-10", "uniform_solves", "staircase_adds", Ending("PROVED", 0)),
 }
 

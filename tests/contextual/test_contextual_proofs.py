@@ -24,7 +24,7 @@ def worst_margin(model, N, regions):
     return min(float(float_margins(model, list(texts)).min()) for _, texts in groups)
 
 
-@pytest.mark.parametrize("seeds", first(1, [range(24), *(range(i, i + 60) for i in range(0, 240, 60))]))
+@pytest.mark.parametrize("seeds", first(1, [range(12), *(range(i, i + 60) for i in range(0, 240, 60))]))
 def test_verdicts_agree_with_enumeration(seeds):
     """With and without the fallback on enumeration, PROVED never contradicts a wrong string, nor REFUTED none."""
     seen = set()
@@ -70,8 +70,9 @@ def test_every_cell_bounds_its_strings():
                         assert not c.wrong[k] or row[c.r - 1] <= 1e-9, (seed, text)
 
 
-def test_single_strings_against_long_arithmetic():
-    for seed in range(24):
+@pytest.mark.parametrize("seeds", first(1, [range(8), range(8, 24)]), ids=str)
+def test_single_strings_against_long_arithmetic(seeds):
+    for seed in seeds:
         model = random_model(seed, 6)
         stored = StoredContextual.of(model)
         readout = CellProof(stored, domain_of(model, 6, regions=2)).readout
@@ -160,10 +161,10 @@ def test_ties_and_bad_numbers_prove_nothing():
         with pytest.raises(BadInput, match="NaN or infinity"):
             certify(broken, domain_of(broken, 8))
     for name, value in (("E", 1e200), ("W_K", 1e300), ("U_K", -1e308), ("b_out", 1e300)):
-        huge = build(40, 2, dtype=torch.float64)
+        huge = build(16, 2, dtype=torch.float64)
         with torch.no_grad():
             getattr(huge, name).view(-1)[0] = value
-        assert certify(huge, domain_of(huge, 40)).verdict is not Verdict.PROVED or name in ("W_K", "U_K")
+        assert certify(huge, domain_of(huge, 16)).verdict is not Verdict.PROVED or name in ("W_K", "U_K")
 
 
 def test_a_rounded_half_leak_is_not_proved(monkeypatch):

@@ -172,7 +172,7 @@ def test_runs_in_float64_are_within_the_radius(kind):
     answers = torch.zeros(len(ALL), 1, dtype=torch.long)
     low, high = found(ALL, answers)
     with mpmath.workdps(60):
-        for row, a, b in list(zip(ALL.tolist(), low.tolist(), high.tolist(), strict=True))[::3]:
+        for row, a, b in list(zip(ALL.tolist(), low.tolist(), high.tolist(), strict=True))[::6]:
             own, *others = exact(model, row)
             assert math.isnan(a) or a <= own - max(others) <= b
     assert float((~low.isnan()).double().mean()) > 0.8

@@ -198,7 +198,7 @@ def test_small_matrices_keep_the_error_of_what_they_multiply():
     assert verdict(module) == "REFUTED"
 
 
-@pytest.mark.parametrize("eps", [0.0, 5e-324, 1e-323, 1e-310])
+@pytest.mark.parametrize("eps", every(2, [0.0, 1e-310, 5e-324, 1e-323]))
 def test_layer_norms_with_any_eps(eps):
     """The first number of LayerNorm of (a, -a) is a / sqrt(a^2 + eps), rationally bounded from both sides."""
 

@@ -90,7 +90,7 @@ def is_exceeded(seed, kind, how):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_enumeration(kind):
-    assert not any(is_exceeded(seed, kind, how) for seed, how in product(SEEDS, CHANGES))
+    assert not any(is_exceeded(seed, kind, how) for seed, how in product(SEEDS[:2], CHANGES))
 
 
 @pytest.mark.deep

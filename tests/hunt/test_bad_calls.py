@@ -428,7 +428,7 @@ def limited():
 
 
 CALLS = [
-    pytest.param(arguments, named, id=f"{number} {name}", marks=pytest.mark.deep if number % 3 else ())
+    pytest.param(arguments, named, id=f"{number} {name}", marks=pytest.mark.deep if number % 5 else ())
     for number, (name, arguments, named) in enumerate(calls())
 ]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from models.recurrent import random_network
+from models.selection import first
 from oracles.recurrent_digits import margins
 
 from constructions.errors import BadInput
@@ -41,9 +42,10 @@ def shares(certificate):
     return found
 
 
-def test_a_line_is_right_where_120_digits_are():
+@pytest.mark.parametrize("models", first(1, [8, 16]))
+def test_a_line_is_right_where_120_digits_are(models):
     again = 0
-    for seed in range(16):
+    for seed in range(models):
         model, modulus = random_network(seed)
         found = decided(model, Task.of("modular", modulus=modulus), 40)
         true = [margin > 0 for margin in margins(model, modulus, 40)]

@@ -65,7 +65,7 @@ def test_equal_rows_of_the_readout_are_a_tie_and_wrong():
     assert found.wrong_at == next(t for t, margin in enumerate(margins(model, modulus, STEPS), 1) if margin <= 0)
 
 
-@pytest.mark.parametrize("seeds", [range(16), pytest.param(range(16, 500), marks=DEEP)], ids=["few", "many"])
+@pytest.mark.parametrize("seeds", [range(9), pytest.param(range(9, 500), marks=DEEP)], ids=["few", "many"])
 def test_a_line_is_what_120_digits_say(seeds):
     compare(seeds)
 

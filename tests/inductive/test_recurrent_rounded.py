@@ -160,7 +160,7 @@ def test_boxes_hold_the_states_and_margins_of_all_orders(name):
         if not boxes.can_run:
             continue
         runs, state = [Line(case.model, fmt), Line(case.model, fmt, rng), Line(case.model, fmt, rng)], boxes.start()
-        for t in range(12):
+        for t in range(6):
             state = boxes.step(state, t)
             low, high = ends(state)
             least, most, _ = boxes.margin(state, t + 1)
@@ -170,7 +170,7 @@ def test_boxes_hold_the_states_and_margins_of_all_orders(name):
                 assert all(a <= x <= b for a, x, b in zip(low, numbers_of, high, strict=True)), (seed, t)
                 assert least <= run.margin(line.expected(t + 1)) <= most, (seed, t)
                 held += 1
-    assert held > 12 * 3 * 15
+    assert held > 6 * 3 * 15
 
 
 @pytest.mark.parametrize("name", first(1, ["bfloat16", "float32"]))
@@ -248,9 +248,9 @@ def outside(name, draws):
     return found
 
 
-@pytest.mark.parametrize("name", first(1, ["bfloat16", "float32"]))
-def test_sums_of_wide_boxes_hold_those_of_all_factors_in_all_orders(name):
-    assert outside(name, 400) == 0
+@pytest.mark.parametrize(("name", "sums"), first(1, [("bfloat16", 150), ("bfloat16", 400), ("float32", 400)]))
+def test_sums_of_wide_boxes_hold_those_of_all_factors_in_all_orders(name, sums):
+    assert outside(name, sums) == 0
 
 
 def test_sums_of_weights_as_they_stand_are_of_one_format():
@@ -262,7 +262,7 @@ def test_sums_of_weights_as_they_stand_are_of_one_format():
 
 def test_bounds_from_the_corners_without_their_rounding_are_found():
     with planted(RoundedArithmetic, "_between_corners", "replace(of, size=size)", "replace(of, size=0 * size)"):
-        assert outside("bfloat16", 400) > 0
+        assert outside("bfloat16", 150) > 0
 
 
 def test_a_creeping_ring_is_proved_where_only_bounds_from_both_ends_close():

@@ -75,7 +75,7 @@ def test_strategies_draw_inputs_that_are_judged_everywhere(name):
         **{k: v for size, given in sizes.items() if getattr(Task.of(name), size) for k, v in given.items()},
     )
 
-    @settings(max_examples=25, deadline=None, database=None)
+    @settings(max_examples=10, deadline=None, database=None)
     @given(st.data(), st.integers(1, 9), st.one_of(st.none(), st.integers(2, 9)))
     def check(data, length, positions):
         shift, tokens = data.draw(counting_inputs(task, length=length, positions=positions))

@@ -199,6 +199,7 @@ def test_selective(pe, m):
         assert not wrong_strings(model, task, 9)
 
 
+@pytest.mark.deep
 def test_all_strings_of_three_types_up_to_length_9():
     task = Task.of("selective", types=3, max_count=9)
     model = selective(K=3, C=9)
