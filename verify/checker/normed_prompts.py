@@ -1,10 +1,11 @@
-"""Prompts of Count01 models whose attention reads a layer norm: every one of a bounded region is run in balls.
+"""Prompts of Count01 models whose attention reads a layer norm: all of a bounded region, or a wrong one, are run in balls.
 
 A token's layer norm is the same wherever it stands, so that scores and values are tables of numbers by token, here of
 balls; each head's mean is a quotient of two sums over the prompt's tokens (docs/checker.md).
 """
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from itertools import islice
 from typing import Any
 
@@ -12,8 +13,9 @@ from flint import arb, arb_mat, ctx, fmpq_mat
 
 from verify.checker.exponentials import BITS
 from verify.checker.prompts import EQUALS, SHAPES, Domain, PromptRegion
-from verify.checker.reading import NOT_CHECKABLE, require
-from verify.checker.statement import compare
+from verify.checker.reading import NOT_CHECKABLE, Refusal, require
+from verify.checker.statement import compare, is_close
+from verify.checker.wrong_prompts import counted
 
 MOST = 1 << 16  # prompts
 
@@ -104,3 +106,27 @@ def prove(
 def _holds(on: NormedPrompts, cell: PromptRegion, domain: Domain, margin: arb) -> bool:
     """A comparison of balls is true only of all their numbers."""
     return all(x >= margin for row in on.gaps(cell, triples(domain, cell.is_more)) for x in row)
+
+
+def refute(
+    numbers: dict[str, list[fmpq_mat]],
+    norm: Sequence[fmpq_mat],
+    skip: bool,
+    cell: PromptRegion,
+    prompts: int | None,
+    c: dict[str, Any],
+) -> None:
+    """One prompt decides: a difference of its logits is below zero, and the least is the margin. Raises: Refusal."""
+    case = c["counterexample"]
+    compare(c, {"margin_exact": None})
+    counted(c, prompts)
+    for bits in BITS:
+        n = case["n0"], case["n1"], case["n2"]
+        (row,) = NormedPrompts(numbers, norm, skip, bits).gaps(cell, iter([n]))
+        require(not all(x > 0 for x in row), f"counterexample: {case['input']} is answered rightly")
+        with ctx.workprec(bits):
+            gap = reduce(arb.min, row)
+            if any(x < 0 for x in row) and is_close(c["margin"], gap):
+                return
+    require(any(x < 0 for x in row), "counterexample: too near to a tie, or no number", NOT_CHECKABLE)
+    raise Refusal(f"margin: is {c['margin']}, must be {gap}")
