@@ -7,13 +7,19 @@ from itertools import product
 
 import pytest
 import torch
+from flint import fmpq, fmpq_mat
 from models.selection import first
 from test_checker_real import outcome
 
 from constructions import count01
 from tests.planted import planted
+from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.readings import Rounded
+from verify.checker.formats import format_of
+from verify.checker.layer_norm import NormedRows
 from verify.checker.normed_prompts import NormedPrompts, triples
 from verify.checker.reading import NOT_CHECKABLE
+from verify.checker.roundoff import Roundoff
 from verify.frame.decide import certify
 from verify.tasks.count01.layer_norm import counting, numbers
 from verify.tasks.count01.task import PromptDomain
@@ -23,11 +29,11 @@ DIGITS, NOISE = 3, 2
 PARAMETERS = ("E", "W_Q", "W_K", "W_V", "W_O", "W_out", "b_out", "norm_weight", "norm_bias")
 
 
-def saved(model):
+def saved(model, reading=None):
     """The file of a model and its certificate."""
     problem = Count01.of(model, "majority-ones", PromptDomain(DIGITS, NOISE))
     weights = count01.as_bytes(model)
-    return weights, json.loads(certify(problem).about(weights).to_json())
+    return weights, json.loads(certify(problem, reading).about(weights).to_json())
 
 
 def least_gap(model):
@@ -196,3 +202,62 @@ def test_prompts_are_those_of_the_region(domain):
             if (n1 > n0) == is_more
         ]
         assert [*triples(domain, is_more)] == due
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_proofs_in_a_dtype_hold_and_no_larger_margin_does(name, seed):
+    """Built and drawn models; weights of a model that is wrong somewhere, and a margin above the least, are refused."""
+    model = count01.normed() if seed is None else changed(seed)
+    weights, proof = saved(model, Rounded(FORMATS[name]))
+    assert outcome(weights, json.dumps(proof)) == (0, "PROVED")
+    least = least_gap(model)
+    for said in ({"margin": least * 1.001}, {"assumptions": proof["assumptions"][:-1]}, {"inputs_covered": "143"}):
+        assert outcome(weights, json.dumps(proof | said))[0] == 1, said
+    assert outcome(weights, json.dumps(proof | {"verdict": "REFUTED"}))[0] != 0
+    for other in WRONG:
+        forged = count01.as_bytes(changed(other))
+        said = proof | {"weights_sha256": hashlib.sha256(forged).hexdigest()}
+        assert outcome(forged, json.dumps(said))[0] != 0
+
+
+def computed(x, gain, bias, eps, draw):
+    """LayerNorm in float32: a random order, in one pass or two, its gain and bias folded or not."""
+    order = torch.tensor(draw.sample(range(x.shape[-1]), x.shape[-1]))
+    mean = sum(x[:, i] for i in order)[:, None] / x.shape[-1]
+    two = sum((x[:, i] - mean[:, 0]) ** 2 for i in order)[:, None] / x.shape[-1]
+    one = sum(x[:, i] ** 2 for i in order)[:, None] / x.shape[-1] - mean * mean
+    inverse = 1 / (draw.choice([one, two]) + eps).sqrt()
+    return draw.choice([(x - mean) * inverse * gain + bias, x * (inverse * gain) + (bias - mean * (inverse * gain))])
+
+
+def outside(seeds):
+    """How many numbers of float32 runs are further off than the bound says."""
+    found = 0
+    for seed in seeds:
+        draw, g = random.Random(seed), torch.Generator().manual_seed(seed)
+        x, gain, bias = (torch.randn(n, 6, generator=g) for n in (8, 1, 1))
+        x += draw.choice([0.0, 3.0, 100.0])
+        norm = [fmpq_mat(1, n, [fmpq(*v.as_integer_ratio()) for v in part.flatten().tolist()])
+                for part, n in ((gain, 6), (bias, 6), (torch.tensor([1e-5], dtype=torch.float64), 1))]  # fmt: skip
+        E = fmpq_mat(8, 6, [fmpq(*v.as_integer_ratio()) for v in x.flatten().tolist()])
+        bound = NormedRows(Roundoff(format_of("float32")), norm).reach(E)
+        exact = torch.nn.functional.layer_norm(x.double(), (6,), gain[0].double(), bias[0].double(), 1e-5)
+        off = (computed(x, gain, bias, 1e-5, draw).double() - exact).abs().flatten().tolist()
+        found += sum(not e >= o - 1e-12 for e, o in zip(map(float, bound.error.entries()), off, strict=True))
+    return found
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ("reach", "2 * y.rad() + e", "e - e"),
+        ("_spread", "arb(0, (gamma(4 * d + 16, self.fmt.u) * squares + 8 * (d + 2) * tiny).upper())", "0"),
+    ],
+    ids=lambda fault: fault[0],
+)
+def test_no_float32_layer_norm_is_further_off_than_its_bound(fault):
+    """And where the bound forgets something, some are."""
+    assert outside(range(40)) == 0
+    with planted(NormedRows, *fault):
+        assert outside(range(40))

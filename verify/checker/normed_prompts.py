@@ -1,4 +1,4 @@
-"""Prompts of Count01 models whose attention reads a layer norm: all of a bounded region, or a wrong one, are run in balls.
+"""Prompts of Count01 models whose attention reads a layer norm: all of a region, or a wrong one, are run in balls.
 
 A token's layer norm is the same wherever it stands, so that scores and values are tables of numbers by token, here of
 balls; each head's mean is a quotient of two sums over the prompt's tokens (docs/checker.md).
@@ -11,6 +11,7 @@ from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq_mat
 
+from verify.checker.any_order import still_due
 from verify.checker.exponentials import BITS
 from verify.checker.prompts import EQUALS, SHAPES, Domain, PromptRegion
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
@@ -89,8 +90,9 @@ def prove(
     cells: Sequence[PromptRegion],
     domain: Domain,
     c: dict[str, Any],
+    off: float,
 ) -> None:
-    """Every prompt has the margin in balls of 128 or 1024 bits. Raises: Refusal."""
+    """Every prompt has the margin, less what roundings may do, in balls of 128 or 1024 bits. Raises: Refusal."""
     require(c["margin"] is not None and "margin_scaled" not in c, "margin_scaled: is not checked", NOT_CHECKABLE)
     require(c["margin"] > 0, "margin: must be above zero")
     _, hi, _, M, total = domain
@@ -98,9 +100,10 @@ def prove(
     number = sum(1 for _ in islice((n for cell in cells for n in triples(domain, cell.is_more)), MOST + 1))
     require(number <= MOST, f"layer norm is checked on up to {MOST} prompts", NOT_CHECKABLE)
     compare(c, {"inputs_covered": str(number)})
+    due = arb(still_due(c["margin"], off))
     models = [NormedPrompts(numbers, norm, skip, bits) for bits in BITS[:2]]
     for cell in cells:
-        require(any(_holds(on, cell, domain, arb(c["margin"])) for on in models), "margin: is not shown on all prompts")
+        require(any(_holds(on, cell, domain, due) for on in models), "margin: is not shown on all prompts")
 
 
 def _holds(on: NormedPrompts, cell: PromptRegion, domain: Domain, margin: arb) -> bool:
