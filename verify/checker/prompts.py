@@ -44,8 +44,9 @@ def read_count01(data: bytes) -> tuple[dict[str, list[fmpq_mat]], dict[str, Any]
         parts = rows_of(name, dtype, [rows * columns], tensors[name][2])
         found[name] = [fmpq_mat(rows, columns, [fmpq(*x.as_integer_ratio()) for x in part]) for part in parts]
     if norm:
+        of_eps = dtype if norm.get("norm_eps", ("",))[0] == dtype else "F64"
         is_right = {name: x[:2] for name, x in norm.items()} == dict(
-            zip(NORM, [(dtype, [d]), (dtype, [d]), ("F64", [])], strict=True)
+            zip(NORM, [(dtype, [d]), (dtype, [d]), (of_eps, [])], strict=True)
         )
         require(is_right, "weights: the layer norm's shapes do not fit, or its epsilon is missing", NOT_CHECKABLE)
         parts = [rows_of(name, x[0], [len(x[1]) and d or 1], x[2])[0] for name, x in norm.items()]
