@@ -4,17 +4,25 @@ import hashlib
 import json
 import random
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
+from flint import fmpq, fmpq_mat
 from models.selection import first
 from test_checker_real import outcome
 
 from constructions import count01
 from tests.planted import planted
+from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.readings import Rounded
+from verify.checker.formats import format_of
+from verify.checker.layer_norm import NormedRows
 from verify.checker.normed_prompts import NormedPrompts, triples
 from verify.checker.reading import NOT_CHECKABLE
+from verify.checker.roundoff import Roundoff
 from verify.frame.decide import certify
+from verify.tasks.count01.layer_norm import counting, numbers
 from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import Count01
 
@@ -22,28 +30,31 @@ DIGITS, NOISE = 3, 2
 PARAMETERS = ("E", "W_Q", "W_K", "W_V", "W_O", "W_out", "b_out", "norm_weight", "norm_bias")
 
 
-def saved(model):
+def saved(model, reading=None):
     """The file of a model and its certificate."""
     problem = Count01.of(model, "majority-ones", PromptDomain(DIGITS, NOISE))
     weights = count01.as_bytes(model)
-    return weights, json.loads(certify(problem).about(weights).to_json())
+    return weights, json.loads(certify(problem, reading).about(weights).to_json())
 
 
 def least_gap(model):
-    """The least (due logit) - (largest other) of all prompts, as torch computes it in float64."""
-    found = []
+    """The least (due logit) - (largest other) of all prompts."""
+    return min(gap for *_, gap in gaps(model))
+
+
+def gaps(model):
+    """Each prompt, its last and its due token, and (due logit) - (largest other), as torch computes it in float64."""
     for n0, n1, n2 in product(range(DIGITS + 1), range(DIGITS + 1), range(NOISE + 1)):
         string = [0, *[1] * n0, *[2] * n1, *[3] * n2, 4]
         for last in (None, 5, 6):
             due = 7 if last else 5 if n1 > n0 else 6
             logits = model.next_logits(torch.tensor([*string, *([last] if last else [])])).tolist()
-            found.append(logits[due] - max(x for j, x in enumerate(logits) if j != due))
-    return min(found)
+            yield (n0, n1, n2), last or 4, due, logits[due] - max(x for j, x in enumerate(logits) if j != due)
 
 
-def changed(seed):
+def changed(seed, dtype=torch.float64):
     """The built model with one number moved, and often its gain, bias and epsilon."""
-    draw, model = random.Random(seed), count01.normed()
+    draw, model = random.Random(seed), count01.normed(dtype=dtype)
     with torch.no_grad():
         for name in draw.sample(PARAMETERS, draw.randint(1, 2)):
             W = getattr(model, name).view(-1)
@@ -70,6 +81,90 @@ def test_what_holds_is_what_enumeration_says(seeds):
     assert right
 
 
+WRONG = (5, 7, 8, 25)  # drawn models with wrong prompts, the ones with one root for all tokens or several
+NAMES = {4: "=", 5: "4", 6: "5", 7: "EOS"}
+
+
+def refuted(proof, digest, n, last, due, margin):
+    """The certificate that says this prompt is the wrong one."""
+    tokens = ["BOS", *"0" * n[0], *"1" * n[1], *"2" * n[2], "=", *[NAMES[last]] * (last > 4)]
+    named = {"input": [*n, NAMES[last]], "last": NAMES[last], "tokens": tokens, "expected": NAMES[due]}
+    case = proof["counterexample"] | named | dict(zip(("n0", "n1", "n2"), n, strict=True)) | {"margin": margin}
+    return json.dumps(proof | {"weights_sha256": digest, "counterexample": case, "margin": margin})
+
+
+@pytest.mark.parametrize("seeds", first(1, [[WRONG[0]], range(40)]), ids=str)
+def test_wrong_prompts_are_what_enumeration_says(seeds):
+    """Of any drawn model any prompt that is said to be wrong is one exactly if it is, with its margin and no other."""
+    _, proof = saved(changed(WRONG[0]))
+    wrong = right = 0
+    for seed in seeds:
+        model = changed(seed)
+        weights = count01.as_bytes(model)
+        digest = hashlib.sha256(weights).hexdigest()
+        for n, last, due, gap in random.Random(seed).sample([*gaps(model)], 48):
+            code, why = outcome(weights, refuted(proof, digest, n, last, due, -abs(gap)))
+            assert code == (0 if gap < -1e-12 else 1 if gap > 1e-12 else code), (seed, n, last, gap, why)
+            wrong, right = wrong + (code == 0), right + (code == 1)
+            for margin in (gap * (1 + 1e-7), 0.0, None) if code == 0 else ():
+                assert outcome(weights, refuted(proof, digest, n, last, due, margin))[0] != 0
+    assert wrong and right
+
+
+@pytest.mark.parametrize("seed", WRONG)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_refutations_hold_in_either_dtype(seed, dtype):
+    """Their margins are of real arithmetic, whatever torch's run of the stored dtype shows."""
+    weights, found = saved(changed(seed, dtype))
+    assert outcome(weights, json.dumps(found)) == (0, "REFUTED")
+
+
+def test_each_field_of_a_refutation_is_refused_when_changed():
+    weights, found = saved(changed(WRONG[0]))
+    case = found["counterexample"]
+    changes = {"margin": -1.0, "margin_exact": "0", "region": "n0, n1 <= 4, n2 <= 2", "inputs_covered": "2"}
+    changes |= {"counts": {"right": "1", "wrong": "2"}, "wrong_share": "1/2", "assumptions": ["none"]}
+    for name, value in changes.items():
+        assert outcome(weights, json.dumps(found | {name: value}))[0] == 1, name
+    for name, value in {
+        "n0": 1, "n1": 9, "n2": -1, "last": "4", "expected": "4", "tokens": ["BOS", "0", "="], "margin": -1.0,
+        "input": [0, 0, 1, "="],
+    }.items():  # fmt: skip
+        assert outcome(weights, json.dumps(found | {"counterexample": case | {name: value}}))[0] == 1, name
+    infinite = found | {"parameters": found["parameters"] | {"max_digits": None}, "region": "all n0, n1, n2 <= 2"}
+    assert outcome(weights, json.dumps(infinite))[0] == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        (counting, "sorted_out", "triples, ~rights", "triples, rights"),
+        (numbers, "attention_input", "weight[i] * part", "-weight[i] * part"),
+    ],
+    ids=lambda fault: fault[1],
+)
+def test_a_prover_that_refutes_what_is_right_is_found(fault):
+    """A right model, whose tokens have several roots, and a fault that makes the prover name a wrong prompt."""
+    model = changed(0)
+    assert saved(model)[1]["verdict"] == "PROVED"
+    with planted(*fault):
+        weights, found = saved(model)
+    assert found["verdict"] == "REFUTED"
+    assert outcome(weights, json.dumps(found))[0] == 1
+
+
+def test_a_tie_is_not_decided():
+    """All logits but one are the same number, which balls do not show."""
+    model = changed(WRONG[0])
+    _, proof = saved(model)
+    with torch.no_grad():
+        model.W_out[:, :7], model.b_out[:7] = model.W_out[:, :1], 0.0
+        model.b_out[7] = -50.0
+    weights = count01.as_bytes(model)
+    digest = hashlib.sha256(weights).hexdigest()
+    assert outcome(weights, refuted(proof, digest, (0, 0, 0), 4, 6, 0.0))[0] == NOT_CHECKABLE
+
+
 def test_fields_of_another_statement_are_refused():
     weights, proof = saved(count01.normed())
     for name, value in (
@@ -79,8 +174,8 @@ def test_fields_of_another_statement_are_refused():
         ("margin", 0.0),
     ):
         assert outcome(weights, json.dumps(proof | {name: value}))[0] == 1, name
-    for change in ({"verdict": "REFUTED"}, {"reading": "dtype, any order"}):
-        assert outcome(weights, json.dumps(proof | change))[0] == NOT_CHECKABLE
+    assert outcome(weights, json.dumps(proof | {"reading": "dtype, any order"}))[0] == NOT_CHECKABLE
+    assert outcome(weights, json.dumps(proof | {"verdict": "REFUTED"}))[0] != 0
     endless = proof | {"parameters": proof["parameters"] | {"max_digits": None}, "region": "all n0, n1, n2 <= 2"}
     assert outcome(weights, json.dumps(endless))[0] == NOT_CHECKABLE
 
@@ -88,8 +183,10 @@ def test_fields_of_another_statement_are_refused():
 @pytest.mark.parametrize(
     "fault", [("_lines", "(0, EQUALS,", "(EQUALS,"), ("gaps", "zip(line, row,", "zip(line, (1, *row[:3]),")], ids=str
 )
-def test_a_checker_that_forgets_something_is_found(fault):
-    weights, proof = saved(count01.normed())
+@pytest.mark.parametrize("model", [count01.normed, lambda: changed(8)], ids=["proved", "refuted"])
+def test_a_checker_that_forgets_something_is_found(fault, model):
+    weights, proof = saved(model())
+    assert outcome(weights, json.dumps(proof))[0] == 0
     with planted(NormedPrompts, *fault):
         assert outcome(weights, json.dumps(proof))[0] == 1
 
@@ -106,3 +203,73 @@ def test_prompts_are_those_of_the_region(domain):
             if (n1 > n0) == is_more
         ]
         assert [*triples(domain, is_more)] == due
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_proofs_in_a_dtype_hold_and_no_larger_margin_does(name, seed):
+    """Built and drawn models; weights of a model that is wrong somewhere, and a margin above the least, are refused."""
+    model = count01.normed() if seed is None else changed(seed)
+    weights, proof = saved(model, Rounded(FORMATS[name]))
+    assert outcome(weights, json.dumps(proof)) == (0, "PROVED")
+    least = least_gap(model)
+    for said in ({"margin": least * 1.001}, {"assumptions": proof["assumptions"][:-1]}, {"inputs_covered": "143"}):
+        assert outcome(weights, json.dumps(proof | said))[0] == 1, said
+    assert outcome(weights, json.dumps(proof | {"verdict": "REFUTED"}))[0] != 0
+    for other in WRONG:
+        forged = count01.as_bytes(changed(other))
+        said = proof | {"weights_sha256": hashlib.sha256(forged).hexdigest()}
+        assert outcome(forged, json.dumps(said))[0] != 0
+
+
+def computed(x, gain, bias, eps, draw):
+    """LayerNorm in float32: a random order, in one pass or two, its gain and bias folded or not."""
+    order = torch.tensor(draw.sample(range(x.shape[-1]), x.shape[-1]))
+    mean = sum(x[:, i] for i in order)[:, None] / x.shape[-1]
+    two = sum((x[:, i] - mean[:, 0]) ** 2 for i in order)[:, None] / x.shape[-1]
+    one = sum(x[:, i] ** 2 for i in order)[:, None] / x.shape[-1] - mean * mean
+    inverse = 1 / (draw.choice([one, two]) + eps).sqrt()
+    return draw.choice([(x - mean) * inverse * gain + bias, x * (inverse * gain) + (bias - mean * (inverse * gain))])
+
+
+def outside(seeds):
+    """How many numbers of float32 runs are further off than the bound says."""
+    found = 0
+    for seed in seeds:
+        draw, g = random.Random(seed), torch.Generator().manual_seed(seed)
+        x, gain, bias = (torch.randn(n, 6, generator=g) for n in (8, 1, 1))
+        x += draw.choice([0.0, 3.0, 100.0])
+        norm = [fmpq_mat(1, n, [fmpq(*v.as_integer_ratio()) for v in part.flatten().tolist()])
+                for part, n in ((gain, 6), (bias, 6), (torch.tensor([1e-5], dtype=torch.float64), 1))]  # fmt: skip
+        E = fmpq_mat(8, 6, [fmpq(*v.as_integer_ratio()) for v in x.flatten().tolist()])
+        bound = NormedRows(Roundoff(format_of("float32")), norm).reach(E)
+        exact = torch.nn.functional.layer_norm(x.double(), (6,), gain[0].double(), bias[0].double(), 1e-5)
+        off = (computed(x, gain, bias, 1e-5, draw).double() - exact).abs().flatten().tolist()
+        found += sum(not e >= o - 1e-12 for e, o in zip(map(float, bound.error.entries()), off, strict=True))
+    return found
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ("reach", "2 * y.rad() + e", "e - e"),
+        ("_spread", "arb(0, (gamma(4 * d + 16, self.fmt.u) * squares + 8 * (d + 2) * tiny).upper())", "0"),
+    ],
+    ids=lambda fault: fault[0],
+)
+def test_no_float32_layer_norm_is_further_off_than_its_bound(fault):
+    """And where the bound forgets something, some are."""
+    assert outside(range(40)) == 0
+    with planted(NormedRows, *fault):
+        assert outside(range(40))
+
+
+@pytest.mark.parametrize("reading", [None, Rounded(FORMATS["float64"])], ids=["real", "float64"])
+def test_certificates_of_a_trained_model_hold(reading):
+    """After "=" it is right on these prompts; after 4 and 5 it is not always."""
+    model = count01.load(str(Path(__file__).parents[1] / "data/count01/norm_s0.safetensors"))
+    weights = count01.as_bytes(model)
+    for is_semantic, verdict in ((True, "PROVED"), (False, "REFUTED"))[: 2 - (reading is not None)]:
+        domain = PromptDomain(DIGITS, NOISE, is_semantic=is_semantic)
+        proof = certify(Count01.of(model, "majority-ones", domain), reading).about(weights).to_json()
+        assert outcome(weights, proof) == (0, verdict)

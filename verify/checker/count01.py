@@ -20,6 +20,7 @@ from verify.checker.wrong_prompts import refute, run_again, wrong_prompt
 
 FOUR, FIVE, EOS = 5, 6, 7
 LONGEST = 1 << 16  # digits, where their number is bounded
+NORMED = "LayerNorm in one pass, two or by running means, its weight and bias folded into one product and sum or not"
 INPUTS_ARE = "triples (n0, n1, n2) {}; each triple stands for every order of its digits"
 
 
@@ -27,13 +28,12 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     c = certificate_of("count01", weights, certificate)
     s, (numbers, sizes), fmt = bits_of(c), read_count01(weights), None
-    norm = numbers.pop("norm", None)
-    is_checked = norm is None or (c.get("reading"), c.get("verdict")) == ("real", "PROVED")
-    require(is_checked, "layer norm is checked in proofs in real arithmetic", NOT_CHECKABLE)
     if s is None:
         verdict, fmt, trusted = opened("count01", c)
     else:
         verdict, trusted = opened_in_bits("count01", c, s, "token")
+    is_run = "norm" not in numbers or s is None and not (fmt and verdict == "REFUTED")
+    require(is_run, "layer norm is not run again in a dtype", NOT_CHECKABLE)
     p, domain = c["parameters"], _domain(c["parameters"])
     if fmt and verdict == "REFUTED":
         numbers, off = {name: [*map(Roundoff(fmt).rounded, x)] for name, x in numbers.items()}, 0.0
@@ -46,15 +46,20 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     read = "after =" if p.get("semantic_only") else "times the last tokens =, 4, 5"
     strings = f"strings of digits, each read after ={', 4 and 5' * (len(lasts) > 1)}"
     compare(c, {"region": _region(domain), "inputs_are": INPUTS_ARE.format(read) if s is None else strings})
+    norm = numbers.pop("norm", None)
+    norms = [] if norm is None else [NORMED]
     alike = "the same product of two numbers is computed alike at every position"
-    of_format = [*contract(p, softmax=", normalises, then weighs the values"), alike] if fmt else []
+    of_format = [*contract(p, softmax=", normalises, then weighs the values"), *norms, alike] if fmt else []
     compare(c, {} if s is not None else {"assumptions": of_format})
     cells = [
         PromptRegion(last, is_more, _due(last, is_more, p["labels"])) for last in lasts for is_more in (True, False)
     ]
     size = domain_size(domain)
-    if norm is not None:
-        normed_prompts.prove(numbers, norm, sizes["skip"], cells, domain, c)
+    prompts = None if size is None else size * len(lasts)
+    if norm is not None and verdict == "PROVED":
+        normed_prompts.prove(numbers, norm, sizes["skip"], cells, domain, c, off)
+    elif norm is not None:
+        normed_prompts.refute(numbers, norm, sizes["skip"], wrong_prompt(cells, domain, c)[0], prompts, c)
     elif s is not None:
         in_bits = count01_in_bits.PromptsInBits(numbers, sizes["skip"], s)
         if verdict == "PROVED":
@@ -66,9 +71,9 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         if fmt:
             run_again(replay_of(c, fmt), numbers, sizes["skip"], cell, tokens, c)
         else:
-            refute(model, cell, None if size is None else size * len(lasts), c)
+            refute(model, cell, prompts, c)
     else:
-        compare(c, {"inputs_covered": "infinite" if size is None else str(size * len(lasts))})
+        compare(c, {"inputs_covered": "infinite" if prompts is None else str(prompts)})
         _prove(model, cells, domain, c | {"margin": still_due(c["margin"], off)} if fmt else c)
     return verdict, trusted
 

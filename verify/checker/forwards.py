@@ -61,13 +61,16 @@ def _read(on: Roundoff, x: Reach, W: Numbers) -> float:
     return slack(on.total([(hidden, W["W_2"])], [exact(W["b_2"])]))
 
 
-def attended(on: Roundoff, x: Reach, heads: Sequence[Head], slots: int, skip: bool) -> Reach:
-    """The stream after attention over at most so many positions, each of them one of the rows."""
+def attended(
+    on: Roundoff, x: Reach, heads: Sequence[Head], slots: int, skip: bool, stream: Reach | None = None
+) -> Reach:
+    """The stream after attention over at most so many positions, each of them one of the rows. A norm may have made
+    these from the stream before."""
     parts = []
     for W_Q, W_K, W_V, W_O in heads:
         q, k, v = (on.total([(x, W)], []) for W in (W_Q, W_K, W_V))
         parts.append((on.softmax(on.scores(q, k), v, slots), W_O))
-    return on.total(parts, [x] * skip)
+    return on.total(parts, [stream or x] * skip)
 
 
 def of_layers(

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from flint import arb
+from flint import arb, arb_mat, fmpq, fmpq_mat
 
 from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.roundoff import Reach, Roundoff
 
 ULPS = 8  # unit round-offs by which a computed function may be off, GELU and SiLU in |x|
 
@@ -30,7 +31,7 @@ class LayerNormRoundings:
 
     fmt: BinaryFormat
     growth: Callable[[int], arb]
-    eps: float
+    eps: float | fmpq
 
     def _hold(self, size: arb) -> None:
         require(self.fmt.holds(size.upper()), "a number may overflow in the format", NOT_CHECKABLE)
@@ -61,3 +62,26 @@ class LayerNormRoundings:
         off += 16 * self.fmt.tiny * (1 + r) * (1 + w) * (1 + size)
         self._hold(4 * (1 + size) * (1 + r) * (1 + w) + b + off)
         return off.upper()
+
+
+class NormedRows(LayerNormRoundings):
+    """Exact rows behind a LayerNorm that a format computes. `norm` are its gain, its bias and its epsilon."""
+
+    def __init__(self, on: Roundoff, norm: Sequence[fmpq_mat]) -> None:
+        self.fmt, self.growth = on.fmt, on.fmt.growth
+        self.gain, self.bias = (part.entries() for part in norm[:2])
+        self.eps = norm[2][0, 0]
+
+    def reach(self, E: fmpq_mat) -> Reach:
+        """The exact number and the computed one, but for its last roundings, are in one ball."""
+        sizes, errors = list[list[arb]](), list[list[arb]]()
+        for row in E.tolist():
+            of = self._spread([arb(x) for x in row])
+            parts = zip(row, of.sizes, map(arb, self.gain), map(arb, self.bias), strict=True)
+            found = [
+                ((x - of.centre + arb(0, of.off)) * of.inverse * a + b, self._rounded(of, size, a, b))
+                for x, size, a, b in parts
+            ]
+            sizes.append([(abs(y) + e).upper() for y, e in found])
+            errors.append([(2 * y.rad() + e).upper() for y, e in found])
+        return Reach(arb_mat(sizes), arb_mat(errors))

@@ -1,19 +1,22 @@
-"""Prompts of Count01 models whose attention reads a layer norm: every one of a bounded region is run in balls.
+"""Prompts of Count01 models whose attention reads a layer norm: all of a region, or a wrong one, are run in balls.
 
 A token's layer norm is the same wherever it stands, so that scores and values are tables of numbers by token, here of
 balls; each head's mean is a quotient of two sums over the prompt's tokens (docs/checker.md).
 """
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from itertools import islice
 from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq_mat
 
+from verify.checker.any_order import still_due
 from verify.checker.exponentials import BITS
 from verify.checker.prompts import EQUALS, SHAPES, Domain, PromptRegion
-from verify.checker.reading import NOT_CHECKABLE, require
-from verify.checker.statement import compare
+from verify.checker.reading import NOT_CHECKABLE, Refusal, require
+from verify.checker.statement import compare, is_close
+from verify.checker.wrong_prompts import counted
 
 MOST = 1 << 16  # prompts
 
@@ -87,8 +90,9 @@ def prove(
     cells: Sequence[PromptRegion],
     domain: Domain,
     c: dict[str, Any],
+    off: float,
 ) -> None:
-    """Every prompt has the margin in balls of 128 or 1024 bits. Raises: Refusal."""
+    """Every prompt has the margin, less what roundings may do, in balls of 128 or 1024 bits. Raises: Refusal."""
     require(c["margin"] is not None and "margin_scaled" not in c, "margin_scaled: is not checked", NOT_CHECKABLE)
     require(c["margin"] > 0, "margin: must be above zero")
     _, hi, _, M, total = domain
@@ -96,11 +100,36 @@ def prove(
     number = sum(1 for _ in islice((n for cell in cells for n in triples(domain, cell.is_more)), MOST + 1))
     require(number <= MOST, f"layer norm is checked on up to {MOST} prompts", NOT_CHECKABLE)
     compare(c, {"inputs_covered": str(number)})
+    due = arb(still_due(c["margin"], off))
     models = [NormedPrompts(numbers, norm, skip, bits) for bits in BITS[:2]]
     for cell in cells:
-        require(any(_holds(on, cell, domain, arb(c["margin"])) for on in models), "margin: is not shown on all prompts")
+        require(any(_holds(on, cell, domain, due) for on in models), "margin: is not shown on all prompts")
 
 
 def _holds(on: NormedPrompts, cell: PromptRegion, domain: Domain, margin: arb) -> bool:
     """A comparison of balls is true only of all their numbers."""
     return all(x >= margin for row in on.gaps(cell, triples(domain, cell.is_more)) for x in row)
+
+
+def refute(
+    numbers: dict[str, list[fmpq_mat]],
+    norm: Sequence[fmpq_mat],
+    skip: bool,
+    cell: PromptRegion,
+    prompts: int | None,
+    c: dict[str, Any],
+) -> None:
+    """One prompt decides: a difference of its logits is below zero, and the least is the margin. Raises: Refusal."""
+    case = c["counterexample"]
+    compare(c, {"margin_exact": None})
+    counted(c, prompts)
+    for bits in BITS:
+        n = case["n0"], case["n1"], case["n2"]
+        (row,) = NormedPrompts(numbers, norm, skip, bits).gaps(cell, iter([n]))
+        require(not all(x > 0 for x in row), f"counterexample: {case['input']} is answered rightly")
+        with ctx.workprec(bits):
+            gap = reduce(arb.min, row)
+            if any(x < 0 for x in row) and is_close(c["margin"], gap):
+                return
+    require(any(x < 0 for x in row), "counterexample: too near to a tie, or no number", NOT_CHECKABLE)
+    raise Refusal(f"margin: is {c['margin']}, must be {gap}")

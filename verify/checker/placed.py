@@ -156,9 +156,8 @@ class Placed:
                 for m, box in self.attended(row).items():
                     points = arb_mat([[arb(x) / arb(2) ** BITS for x in corner] for corner in product(*box)])
                     kinds.append((row[0], m))
-                    ends.append(
-                        [(a - e, b + e) for (a, b), e in zip(self.decoder.ranges(own, points), off, strict=True)]
-                    )
+                    ranges = zip(self.decoder.ranges(own, points), off, strict=True)
+                    ends.append([(a - e, b + e) for (a, b), e in ranges])
         return kinds, ends
 
     def proves(self, margin: fmpq) -> bool:

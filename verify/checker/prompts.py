@@ -9,6 +9,7 @@ from verify.checker.boxes import Quotient
 from verify.checker.exponentials import Sum, ball, scaled, sign_of, summed, times
 from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import attended, of_layers
+from verify.checker.layer_norm import NormedRows
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tiles, require, rows_of
 from verify.checker.roundoff import Roundoff, exact
 
@@ -43,8 +44,9 @@ def read_count01(data: bytes) -> tuple[dict[str, list[fmpq_mat]], dict[str, Any]
         parts = rows_of(name, dtype, [rows * columns], tensors[name][2])
         found[name] = [fmpq_mat(rows, columns, [fmpq(*x.as_integer_ratio()) for x in part]) for part in parts]
     if norm:
+        of_eps = dtype if norm.get("norm_eps", ("",))[0] == dtype else "F64"
         is_right = {name: x[:2] for name, x in norm.items()} == dict(
-            zip(NORM, [(dtype, [d]), (dtype, [d]), ("F64", [])], strict=True)
+            zip(NORM, [(dtype, [d]), (dtype, [d]), (of_eps, [])], strict=True)
         )
         require(is_right, "weights: the layer norm's shapes do not fit, or its epsilon is missing", NOT_CHECKABLE)
         parts = [rows_of(name, x[0], [len(x[1]) and d or 1], x[2])[0] for name, x in norm.items()]
@@ -63,9 +65,12 @@ def in_dtype(
     require(longest is not None, "region: must be bounded", NOT_CHECKABLE)
     on, slots = Roundoff(fmt), (longest or 0) + 3
     found = {name: [*map(on.rounded, parts)] for name, parts in numbers.items()}
+    if "norm" in numbers:
+        found["norm"][2] = numbers["norm"][2]
     (E,), (W_out,), (b_out,) = (found[name] for name in ("E", "W_out", "b_out"))
     heads = [*zip(*(found[name] for name in SHAPES[1:5]), strict=True)]
-    x = attended(on, exact(E), heads, slots, skip)
+    x = NormedRows(on, found["norm"]).reach(E) if "norm" in found else exact(E)
+    x = attended(on, x, heads, slots, skip, exact(E))
     return found, of_layers(on, x, [], slots, skip, W_out, b_out)
 
 

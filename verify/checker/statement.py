@@ -51,9 +51,9 @@ def stands_for(x: float, exact: Fraction) -> bool:
     return is_near and str(x) != "-0.0"
 
 
-def is_close(x: float, ball: arb) -> bool:
+def is_close(x: float | None, ball: arb) -> bool:
     """Whether a margin that is not above zero is a number's, of which the ball holds all, to nine digits."""
-    return x <= 0 and bool(abs(ball - arb(x)) <= arb(abs(x)) * arb(2) ** -29 + arb(2) ** -1000)
+    return x is not None and x <= 0 and bool(abs(ball - arb(x)) <= arb(abs(x)) * arb(2) ** -29 + arb(2) ** -1000)
 
 
 def check_counts(c: dict[str, Any], total: int) -> int:

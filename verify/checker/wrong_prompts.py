@@ -62,7 +62,7 @@ def refute(model: PromptModel, cell: PromptRegion, prompts: int | None, c: dict[
     sign = min(sign_at(model, cell, j, row) for j in rivals)
     require(sign <= 0, f"counterexample: {case['input']} is answered rightly")
     compare(c, {"margin_exact": None if sign else "0"})
-    _counted(c, prompts)
+    counted(c, prompts)
     for bits in BITS:
         gap = reduce(arb.min, (difference_at(model, cell, j, row, bits) for j in rivals))
         with ctx.workprec(bits):
@@ -71,7 +71,7 @@ def refute(model: PromptModel, cell: PromptRegion, prompts: int | None, c: dict[
     raise Refusal(f"margin: is {c['margin']}, must be {gap}")
 
 
-def _counted(c: dict[str, Any], prompts: int | None) -> None:
+def counted(c: dict[str, Any], prompts: int | None) -> None:
     """How many prompts are wrong is trusted; that the numbers fit is not."""
     require(("counts" in c) == ("wrong_share" in c), "counts: come with wrong_share")
     if "counts" in c:

@@ -15,7 +15,7 @@ from verify.frame.decide import Failure, Finding
 from verify.tasks.count01.boxes import decide_boxes
 from verify.tasks.count01.layer_norm import common_root
 from verify.tasks.count01.layer_norm.counting import LARGEST, wrong_inputs
-from verify.tasks.count01.layer_norm.margins import least_margin
+from verify.tasks.count01.layer_norm.margins import lead_at, least_margin
 from verify.tasks.count01.layer_norm.numbers import model_numbers
 from verify.tasks.count01.real import (
     Decision,
@@ -30,7 +30,7 @@ from verify.tasks.count01.real import (
     logit_differences,
     margin_at,
 )
-from verify.tasks.count01.runs import margin_of, name, replay
+from verify.tasks.count01.runs import name, replay
 from verify.tasks.count01.task import EQUALS, DecidablePrompts, PromptDomain, answer
 
 if TYPE_CHECKING:
@@ -74,9 +74,10 @@ def listed(problem: DecidablePrompts) -> Finding:
         telling = problem.telling([(least.n, least.last)])
         return Finding.proved(BY_LISTING, least.margin, tightest=least.described(), telling=telling)
     n, last, due = found.first
-    run = replay(problem.module, n, last, due)
+    lead, rival = lead_at(numbers, domain, problem.labels, n, last)
+    run = replayed(problem.module, ExactFailure(n, last, due, rival, lead))
     extra = wrong_share(problem.module, domain, problem.labels)
-    return Finding.refuted(BY_LISTING, Failure(run, margin_of(run)), extra=extra)
+    return Finding.refuted(BY_LISTING, Failure(run, lead), extra=extra)
 
 
 def wrong_share(model: Count01Model, domain: PromptDomain, labels: str) -> dict[str, object]:

@@ -9,7 +9,7 @@ import numpy as np
 from flint import arb, ctx
 from numpy.typing import NDArray
 
-from verify.arithmetic.exact_reals import Undecided, float_below
+from verify.arithmetic.exact_reals import Undecided, float_below, float_of
 from verify.arithmetic.slack import Array
 from verify.tasks.count01.layer_norm.accuracy import lowest
 from verify.tasks.count01.layer_norm.counting import blocks
@@ -69,6 +69,14 @@ def least_margin(model: ModelNumbers, domain: PromptDomain, labels: str) -> Leas
                 best = found if best is None or found.margin < best.margin else best
     assert best is not None  # a domain has at least one prompt, and a model at least two classes
     return best
+
+
+def lead_at(model: ModelNumbers, domain: PromptDomain, labels: str, n: Triple, last: int) -> tuple[float, int]:
+    """(due logit) - (largest other one) of an input that is answered wrongly, and which other one that is."""
+    of_one = differences(model, np.array([n]), domain, labels)
+    found = [(d.ball(n, MOST_BITS).mid(), d.rival) for d in of_one if d.last == last]
+    lead, rival = min(found)
+    return min(0.0, float_of(lead)), rival
 
 
 def _rank(bound: float) -> float:
