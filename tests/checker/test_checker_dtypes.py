@@ -427,7 +427,8 @@ PROVER_FAULTS = [
     ("addition, two layers, wrong", DigitAddition, "_prove_rounded_layers",
      "found = induction.margins(stored, self.sums, arithmetic, effort.deadline())",
      "found = {cell: abs(x) for cell, x in induction.margins(stored, self.sums, arithmetic).items()}"),
-    ("parity, wrong", Parity, "_prove_rounded", "margins = proof.margins(proof.Stored.of(model), L, at)",
+    ("parity, wrong", Parity, "_prove_rounded",
+     "margins = proof.margins(proof.Stored.of(model), L, at, effort.limit.building())",
      "margins = abs(proof.margins(proof.Stored.of(model), L, at))"),
 ]  # fmt: skip
 

@@ -8,14 +8,18 @@ from functools import cache
 
 import pytest
 import torch
+from clocks import looks
 from command import as_json, run
 from models.selection import first
 from planted import planted
 
 from constructions.errors import BadInput
 from constructions.parity import ParityTransformer, load, sawtooth
+from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.readings import Rounded
 from verify.frame.certificate import Verdict
-from verify.frame.decide import certify, exhaustive, sampled
+from verify.frame.clock import Budget
+from verify.frame.decide import Effort, certify, exhaustive, sampled
 from verify.reduction.domains import Counts
 from verify.tasks.parity import proof
 from verify.tasks.parity.task import Parity
@@ -187,3 +191,22 @@ def test_layers_scaled_by_powers_of_two_are_judged_as_fractions_say():
         assert verdict is not (Verdict.REFUTED if right_everywhere(module) else Verdict.PROVED), seed
         seen.append(verdict)
     assert Verdict.PROVED in seen and Verdict.REFUTED in seen
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+@pytest.mark.parametrize("reading", [None, "float32"])
+def test_a_budget_ends_between_tokens(number, reading):
+    problem, asked = Parity(sawtooth(T=4, L=4)), None if reading is None else Rounded(FORMATS[reading])
+    cut = certify(problem, asked, Effort(looks(number)))
+    proved = f"{4 * (number - 1)} of 16 pairs of a token and its count proved"
+    assert cut.verdict is (Verdict.PROVED if number > 4 else Verdict.UNKNOWN)
+    assert cut.reason == (None if number > 4 else f"the budget of 30 s ended with {proved}; raise it")
+    assert certify(problem, asked, Effort(Budget.counting(1))).verdict is Verdict.PROVED  # steps do not end it
+
+
+def test_a_budget_that_ends_at_open_cells_refutes_nothing():
+    wrong = mutated(3, 3, 1)
+    whole = certify(Parity(wrong))
+    ends = [certify(Parity(wrong), None, Effort(looks(number))) for number in range(1, 40)]
+    assert whole.verdict is not Verdict.PROVED and ends[-1].verdict is whole.verdict
+    assert {of.verdict for of in ends} <= {Verdict.UNKNOWN, whole.verdict}

@@ -18,8 +18,9 @@ from verify.changes.boxes import hidden_of
 from verify.changes.changeable import Changeable, ChangeableReadout, Questions, check_listed
 from verify.engine import exact
 from verify.engine.balls import Arithmetic
-from verify.engine.capture import Graph, capture
+from verify.engine.capture import Graph, capture, load_tracer
 from verify.engine.run import enclose
+from verify.frame import clock
 from verify.frame.certificate import Certificate
 from verify.frame.decide import Effort
 
@@ -42,12 +43,17 @@ def changeable(
     questions: Callable[[], Iterable[Questions]],
     decide: Decide,
     file: Callable[[nn.Module], bytes],
+    shortest: int | None = None,
 ) -> Changeable:
     """The module on questions of one length; `decide` is a verdict on a module of the same type.
 
+    A module whose readout is the same at all lengths is traced at the `shortest`, and at its own where it has to be.
     Raises: BadInput for a module that cannot be captured, or whose last operation is no linear layer of its own.
     """
-    graph = capture(module, length)
+    load_tracer()
+    began = clock.wall()
+    graph = capture(module, shortest or length)
+    trace_takes = (clock.wall() - began) * length / graph.length if graph.length < length else 0.0
     readout, read = readout_of(graph)
     known = {name for name, _ in module.named_parameters()}
     for name in (readout.weight, readout.bias):
@@ -56,7 +62,7 @@ def changeable(
 
     @lru_cache(maxsize=1)  # positions of one sequence are asked for one after the other
     def rows(tokens: tuple[int, ...], bits: int) -> exact.Array | None:
-        asked = (found.hidden_graph, None) if read is None else (graph, read)
+        asked = (found.hidden_graph, None) if read is None or graph.length < length else (graph, read)
         return exact_rows(asked[0], torch.tensor(tokens), bits, asked[1])
 
     def enclosed(tokens: Tensor, position: int, bits: int) -> list[arb]:
@@ -73,9 +79,9 @@ def changeable(
         return listed(questions(), len(readout.of(module)))
 
     def posed(changed: nn.Module) -> Changeable:
-        return changeable(changed, length, questions, decide, file)
+        return changeable(changed, length, questions, decide, file, shortest)
 
-    found = Changeable(module, readout, length, every, decide, file, enclosed, terms, posed)
+    found = Changeable(module, readout, length, every, decide, file, enclosed, terms, posed, trace_takes=trace_takes)
     return found
 
 

@@ -133,6 +133,7 @@ class Changeable:
     loose: Mapping[str, float] = field(default_factory=dict)
     sampling: Sampling | None = None
     root: int = 1
+    trace_takes: float = 0.0
 
     def chosen(self, tensors: Collection[str] | None) -> tuple[str, ...]:
         """The names of tensors, all by default.
@@ -166,6 +167,12 @@ class Changeable:
         from verify.engine.capture import capture
 
         return capture(deepcopy(self.module).double().eval().requires_grad_(False), self.length)
+
+    def is_traced(self, until: Deadline | None) -> bool:
+        """Whether it is traced at its own length, or can be by then."""
+        if until is None or not self.trace_takes or "hidden_graph" in vars(self):
+            return True
+        return self.trace_takes < until.left()
 
     def hidden(self, questions: Questions, until: Deadline | None = None) -> Array:
         """The hidden numbers in float64, and 1 as the last one for the bias: (n, p + 1).

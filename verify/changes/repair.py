@@ -125,10 +125,13 @@ def repair(changeable: Changeable, reading: Reading | None = None, effort: Effor
 
 def begun(changeable: Changeable, reading: Reading, effort: Effort) -> RepairSearch | Repair:
     """The search of a model, or an open end where running its questions takes longer than the search may."""
+    over = -effort.deadline().left() if effort.limit.since is not None else -1.0
     try:
         return RepairSearch.of(changeable, reading, effort)
     except TimeIsUp:
         reason = f"the {effort.limit} ended before every question was run"
+        if over > 0:
+            reason = f"the {effort.limit} ended; tracing alone took {effort.seconds + over:.1f} s"
         return Repair(RepairOutcome.UNKNOWN, reason=reason, tensors=changeable.readout.names)
 
 
@@ -255,7 +258,8 @@ class RepairSearch:
                 continue
             questions = self.questions[index[chosen]]
             rival = np.where(questions.right.numpy() == y, c, y)
-            found = shown(self.changeable, questions, rival, weights)
+            is_in_time = self.changeable.is_traced(self.until)
+            found = shown(self.changeable, questions, rival, weights) if is_in_time else None
             if found is not None:
                 return found
         return None
@@ -346,6 +350,8 @@ class RepairSearch:
         """Where no readout has the room that rounding takes: none at all, or one that is not known."""
         if self.deadline.is_up():
             return self.unknown(reason)
+        if not self.changeable.is_traced(self.until):
+            return self.unknown(f"{reason}; {self.too_long}")
         weights = proposed(self.cuts.rows(self.X.shape[1]))
         if weights is not None:
             found = shown(self.changeable, self.questions[self.cuts.question], self.cuts.rival, weights)
@@ -361,10 +367,20 @@ class RepairSearch:
         change = max(abs(Fraction(float(a)) - Fraction(float(b)))
                      for a, b in zip(new.flat, self.X.flat, strict=True))  # fmt: skip
         room = programs.needed(self.H, self.right, np.abs(self.X) + relaxed.t, unit)
+        is_traced = self.changeable.is_traced(self.until)
         return self._result(
-            RepairOutcome.PROVED, module=module, certificate=certificate, change=change, at_least=self.at_least(),
-            delta=float(room.max()),
+            RepairOutcome.PROVED, module=module, certificate=certificate, change=change,
+            at_least=self.at_least() if is_traced else 0.0, delta=float(room.max()),
+            reason=None if is_traced else f"no bound on every repair: {self.too_long}",
         )  # fmt: skip
+
+    @property
+    def too_long(self) -> str:
+        """Why the exact hidden numbers are not looked at."""
+        return (
+            f"the {self.effort.limit} ends before the model is traced at {self.changeable.length} tokens, which takes "
+            f"about {self.changeable.trace_takes:.0f} s"
+        )
 
     def at_least(self) -> float:
         """A bound on every repair, by the multipliers of the least change for the cuts taken so far, in balls.

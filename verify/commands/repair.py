@@ -68,7 +68,7 @@ def lines(found: Repair) -> list[str]:
             f"{found.cuts} cuts in {found.rounds} rounds"
         )
     if found.certificate is not None:
-        said.append(str(found.certificate))
+        said += [*([found.reason] if found.reason else []), str(found.certificate)]
         return said
     return [*said, f"{found.outcome}: {found.reason}"]
 

@@ -27,6 +27,7 @@ from verify.reduction.leaf import leaf
 if TYPE_CHECKING:
     from constructions.model_arrays import ModelArrays
     from constructions.parity import ParityTransformer
+    from verify.frame.clock import Deadline
 
     Model = ParityTransformer | ModelArrays
 
@@ -64,8 +65,8 @@ def unfit(module: Model, at: RoundedArithmetic) -> str | None:
     return None
 
 
-def margins(stored: Stored, L: int, at: RoundedArithmetic = REAL) -> np.ndarray:
-    """A lower bound on the margin of every token t at every own count k: shape (T, L).
+def margins(stored: Stored, L: int, at: RoundedArithmetic = REAL, until: Deadline | None = None) -> np.ndarray:
+    """A lower bound on the margin of every token t at every own count k: shape (T, L), the tokens begun by `until`.
 
     A pre-activation is e_t W_1 + b_1 plus k times the term of t itself plus one term for each other slot: a form in the
     counts of the other tokens, whose sum is L - k.
@@ -78,6 +79,8 @@ def margins(stored: Stored, L: int, at: RoundedArithmetic = REAL) -> np.ndarray:
     bias = stored.b_2[1:2] - stored.b_2[0:1]
     out = np.empty((T, L))
     for t in range(T):
+        if until is not None and until.is_up():
+            return out[:t]
         reading = Reading.of(stored, scores[t], t, L, at)
         terms = wider(scores[t][:, None] * features, reading.of_slots)  # (T, p)
         alone = wider(features[t][None] + stored.b_1[None], reading.of_own)
@@ -253,7 +256,7 @@ def exact_margin(module: Model, tokens: tuple[int, ...], position: int) -> Fract
     """(logit of the right class) - (the other) at one position, in rational arithmetic."""
     E, W_Q, W_K, W_1, b_1, W_2, b_2 = (fractions(getattr(module, name)) for name in NAMES)
     x = E[list(tokens)]
-    mixed = x[position] + ((x[position] @ W_Q) @ (x @ W_K).T) @ x
+    mixed = x[position] + (x @ (W_K @ (x[position] @ W_Q))) @ x
     hidden = [max(z, Fraction(0)) for z in mixed @ W_1 + b_1]
     logits = np.array(hidden, dtype=object) @ W_2 + b_2
     difference: Fraction = logits[1] - logits[0]

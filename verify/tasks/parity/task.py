@@ -17,6 +17,7 @@ from verify.arithmetic.contract import STORED, Contract, constant_bits
 from verify.arithmetic.evaluation import ORDERS, rounded_model
 from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.frame.clock import Deadline
 from verify.frame.decide import Batch, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, no_reading
 from verify.frame.unmade import check_judged
 from verify.tasks.parity import MODEL, proof, rounded
@@ -80,18 +81,28 @@ class Parity:
         if not isinstance(reading, Real):
             raise no_reading(reading, self.task, "real, or a float format; sN goes with --method exhaustive")
         T, L = self.module.T, self.module.L
-        margins = proof.margins(proof.Stored.of(self.module), L)
+        until = effort.limit.building()
+        margins = proof.margins(proof.Stored.of(self.module), L, until=until)
+        if len(margins) < T:
+            return self._cut(ARGUMENT, margins, effort)
         open_ = [(t, k + 1) for t, k in np.argwhere(~(margins > 0)).tolist()]
         are_few = sum(proof.number_of_bags(T, L, k) for _, k in open_) <= MOST_BAGS
         for t, k in open_:
-            least, wrong = self._least(proof.bags(T, L, t, k) if are_few else proof.vertices(T, L, t, k))
+            least, wrong = self._least(proof.bags(T, L, t, k) if are_few else proof.vertices(T, L, t, k), until)
             if wrong is not None:
                 return Finding.refuted(ARGUMENT, self.replay(wrong, 0, reading))
+            if least is None:
+                return self._cut(ARGUMENT, margins, effort)
             if are_few:
                 margins[t, k - 1] = float_at_most(least)
         if (margins > 0).all():
             return self._proved(ARGUMENT, margins)
         return Finding.open(ARGUMENT, f"{len(open_)} of {margins.size} pairs of a token and its count stay open")
+
+    def _cut(self, argument: str, margins: np.ndarray, effort: Effort) -> Finding:
+        """Open, as the time ended with these margins of the first tokens."""
+        cells = f"{int((margins > 0).sum())} of {self.module.T * self.module.L} pairs of a token and its count"
+        return Finding.open(argument, f"the {effort.limit} ended with {cells} proved; raise it")
 
     def _proved(self, argument: str, margins: np.ndarray) -> Finding:
         t, k = (int(i) for i in np.unravel_index(int(margins.argmin()), margins.shape))
@@ -105,7 +116,9 @@ class Parity:
         model = rounded_model(self.module, reading.format)
         if reason := proof.unfit(model, at):
             return Finding.open(ROUNDED_ARGUMENT, reason)
-        margins = proof.margins(proof.Stored.of(model), L, at)
+        margins = proof.margins(proof.Stored.of(model), L, at, effort.limit.building())
+        if len(margins) < T:
+            return self._cut(ROUNDED_ARGUMENT, margins, effort)
         open_ = sorted((k + 1, t) for t, k in np.argwhere(~(margins > 0)).tolist())
         if not open_:
             return self._proved(ROUNDED_ARGUMENT, margins)
@@ -130,10 +143,12 @@ class Parity:
                 return Failure(found, run.margin if run.margin == run.margin else None)
         return None
 
-    def _least(self, inputs: Iterator[Tokens]) -> tuple[Fraction, Tokens | None]:
-        """The least exact margin at the first position, or an input that is wrong there."""
+    def _least(self, inputs: Iterator[Tokens], until: Deadline) -> tuple[Fraction | None, Tokens | None]:
+        """The least exact margin at the first position, or an input that is wrong there; neither once time is up."""
         found = []
         for tokens in inputs:
+            if until.is_up():
+                return None, None
             found.append(proof.exact_margin(self.module, tokens, 0))
             if found[-1] <= 0:
                 return found[-1], tokens

@@ -23,6 +23,7 @@ from verify.frame.decide import Effort
 from verify.frame.judged import check_whole_number
 from verify.tasks.recurrent.task import Homogeneous
 
+TRACED = 16  # tokens of the trace that shows which tensors the readout is, and how long a longer one takes
 LOOKED_AT = 128  # tokens, where all lengths are decided
 MODULUS, LONGEST = 10, 4096
 
@@ -65,5 +66,5 @@ def changeable(module: RecurrentModel, *, modulus: int | None = None, length: in
         place = min(int(counterexample["length"]), steps) - 1
         return every[slice(place, place + 1)]
 
-    found = captured.changeable(deepcopy(module).eval(), steps, questions, verdict, file)
+    found = captured.changeable(deepcopy(module).eval(), steps, questions, verdict, file, min(steps, TRACED))
     return replace(found, sampling=Sampling(lambda seed, number: every, lambda questions: questions, of))
