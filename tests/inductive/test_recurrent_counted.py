@@ -248,7 +248,7 @@ def test_the_longest_length_is_the_one_that_enumeration_finds():
     task = Task.of("selective", types=2, max_count=3)
     model = gated.layered(kind="s4", types=2, length=4, max_count=3)
     first_wrong = next(n for n in range(1, 9) if least(model, task, n) <= 0)
-    found = certify(Selective(model, task, 8), effort=Effort(budget=2))
+    found = certify(Selective(model, task, 8), effort=Effort(budget=6))
     assert found.verdict.value == "REFUTED" and found.counterexample["length"] == first_wrong == 6
     assert CountedStrings.of(model, task, None).longest(8, ENDLESS) == first_wrong - 1
 
