@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import random
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
+from flint import arb
 
 from bounds.recurrent import decays
 from constructions.errors import BadInput
@@ -18,7 +21,7 @@ from tests.planted import planted
 from verify.counting.tasks import Task
 from verify.frame.decide import certify
 from verify.tasks.recurrent import gated as proofs
-from verify.tasks.recurrent import held
+from verify.tasks.recurrent import held, precise
 from verify.tasks.recurrent.selective import Selective
 from verify.tasks.recurrent.task import Homogeneous
 
@@ -196,3 +199,55 @@ def test_a_unit_that_may_overflow_is_open():
     model.register_forward_hook(lambda module, given, said: -said)
     with pytest.raises(ValueError, match="hook"):
         certify(Selective(model, Task.of("selective", types=2, max_count=2), None))
+
+
+def readouts(seed):
+    """A readout of random rows, some of them equal or of extreme sizes, and balls that it reads, some of them wide."""
+    rng = np.random.default_rng(seed)
+    V, b = rng.normal(size=(9, 3)) * 10.0 ** rng.choice([-320, -9, 0, 0, 0, 40], (9, 1)), rng.normal(size=9)
+    V[5], b[5] = V[6], b[6]
+    known = proofs.GatedBalls(([], [], []), V, b, None, [])
+    rads = rng.choice([0.0, 1e-12, 0.3], (4, 1)) * rng.random((4, 3))
+    mids = rng.normal(size=(4, 3))
+    reads = [
+        [arb(mid, rad) for mid, rad in zip(*row, strict=True)] for row in zip(mids.tolist(), rads.tolist(), strict=True)
+    ]
+    return known, reads
+
+
+def leaves_out():
+    """How many classes are left out after all, and whether one is with which the least difference would be less."""
+    number = 0
+    for seed in range(30):
+        known, reads = readouts(seed)
+        right = [seed % 9] * len(reads)
+        for y, rivals in zip(reads, known.rivals(reads, right), strict=True):
+            others = [j for j in range(9) if j != right[0]]
+            some, every = (precise.bounds(known.gaps(y, right[0], few)) for few in (rivals, others))
+            number += len(others) - len(rivals)
+            if some[:2] != every[:2]:
+                return number, True
+    return number, False
+
+
+def test_classes_that_float64_leaves_out_never_have_the_least_difference():
+    number, is_less = leaves_out()
+    assert number > 300 and not is_less
+    known, reads = readouts(0)
+    unknown = replace(known, b=known.b * np.inf)
+    assert unknown.rivals(reads, [2] * 4) == [[j for j in range(9) if j != 2]] * 4
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("~(upper <", "~(lower <"),
+        ("lower.max(1", "upper.max(1"),
+        ("lower[steps, right] = -np.inf", "pass"),
+        ("for end in (float_below, float_above)", "for end in (float_above, float_above)"),
+        ("+ Ball.exact(self.b)", "+ Ball.exact(0 * self.b)"),
+    ],
+)
+def test_a_class_that_is_wrongly_left_out_is_found(right, wrong):
+    with planted(proofs.GatedBalls, "rivals", right, wrong):
+        assert leaves_out()[1]

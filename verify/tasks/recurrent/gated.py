@@ -12,6 +12,8 @@ from constructions.errors import BadInput
 from constructions.model_arrays import ModelArrays
 from constructions.recurrent.arrays import of_gated
 from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.formats import Format
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.softmax import ULPS
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from verify.tasks.recurrent.kinds import AnyModel
 
 BITS = 400
+AT_ONCE = 64  # steps whose logits are first told apart in float64
 LONG = 1000  # tokens; longer lines are taken as orbits, where no neurons come after the decays
 MOST_STEPS = 200_000
 LINEAR = 19  # below it torch's softplus is that of the formula
@@ -156,12 +159,12 @@ def network(model: AnyModel, at: RoundedArithmetic | None = None) -> Network:
 class GatedBalls:
     """The numbers of a network in balls: what each token keeps, adds and reads, and the matrices after that.
 
-    Shapes: V (classes, d or p), b (classes, 1); with neurons W (p, d) and for each token U (p, 1).
+    Shapes: V (classes, d or p), b (classes,); with neurons W (p, d) and for each token U (p, 1).
     """
 
     tables: Tables
-    V: arb_mat
-    b: arb_mat
+    V: np.ndarray
+    b: np.ndarray
     W: arb_mat | None
     U: list[arb_mat]
 
@@ -175,29 +178,58 @@ class GatedBalls:
         with ctx.workprec(BITS):
             tables = in_balls(model)
         given = None if W is None else arb_mat(W.tolist())
-        return cls(tables, arb_mat(V.tolist()), arb_mat(b[:, None].tolist()), given, U)
+        return cls(tables, V, b, given, U)
 
     def step(self, h: list[arb], token: int) -> tuple[list[arb], list[arb]]:
-        """The state after one more token, and the logits there."""
+        """The state after one more token, and what V reads there."""
         keep, add, read = (table[token] for table in self.tables)
         h = [f * c + a for f, c, a in zip(keep, h, add, strict=True)]
-        y = arb_mat([[r * c] for r, c in zip(read, h, strict=True)])
+        y = [r * c for r, c in zip(read, h, strict=True)]
         if self.W is not None:
-            y = arb_mat([[_relu(z)] for z in (self.W * y + self.U[token]).entries()])
-        return h, (self.V * y + self.b).entries()
+            products = self.W * arb_mat([[z] for z in y])
+            y = [_relu(z) for z in (products + self.U[token]).entries()]
+        return h, y
+
+    def gaps(self, y: list[arb], right: int, rivals: list[int]) -> list[tuple[arb, int]]:
+        """The differences (right - other, other) to the largest logit of rivals, as `closest` has them."""
+        rows = [right, *rivals]
+        products = arb_mat(self.V[rows].tolist()) * arb_mat([[z] for z in y])
+        logits = [x + c for x, c in zip(products.entries(), self.b[rows].tolist(), strict=True)]
+        return [(gap, rows[j]) for gap, j in closest(logits, 0)]
+
+    def rivals(self, reads: list[list[arb]], right: list[int]) -> list[list[int]]:
+        """The classes but the right one whose logits may be the largest of those, after each of some steps.
+
+        The one whose lower bound is the largest is among them, and every class that is left out is below it. What is
+        no number leaves none out.
+        """
+        low, high = ([[end(z) for z in y] for y in reads] for end in (float_below, float_above))
+        steps = np.arange(len(reads))
+        with np.errstate(all="ignore"):
+            logits = Ball.between(np.array(low), np.array(high)) @ Ball.exact(self.V.T) + Ball.exact(self.b)
+            lower, upper = logits.lower, logits.upper
+        lower[steps, right] = -np.inf
+        may_be = ~(upper < lower.max(1, keepdims=True))
+        may_be[steps, right] = False
+        return [np.flatnonzero(row).tolist() for row in may_be]
 
 
 def run(known: GatedBalls, line: OrbitQuestion, length: int | None, budget: float | Budget) -> OrbitOutcome | None:
     """Right after each of 1..length tokens? None where the first LONG do not tell, and there are no neurons."""
     until, most = Budget.of(budget).deadline(), LONG if known.W is None else MOST_STEPS
     with ctx.workprec(BITS):
-        h, found = [arb(0)] * len(known.tables[0][0]), Followed()
-        for t in range(1, min(length or most, most) + 1):
-            h, logits = known.step(h, line.at(t - 1))
-            if not found.take(t, *bounds(closest(logits, line.expected(t)))):
-                return outcome(found)
-            if until.is_up():
-                return outcome(found, f"time is up after {t} tokens")
+        h, found, end = [arb(0)] * len(known.tables[0][0]), Followed(), min(length or most, most)
+        for first in range(1, end + 1, AT_ONCE):
+            times, reads = range(first, min(first + AT_ONCE, end + 1)), []
+            for t in times:
+                h, y = known.step(h, line.at(t - 1))
+                reads.append(y)
+            expected = [line.expected(t) for t in times]
+            for t, y, right, others in zip(times, reads, expected, known.rivals(reads, expected), strict=True):
+                if not found.take(t, *bounds(known.gaps(y, right, others))):
+                    return outcome(found)
+                if until.is_up():
+                    return outcome(found, f"time is up after {t} tokens")
         if length is not None and length <= most:
             return replace(outcome(found), right_to=None)
         return None if known.W is None else outcome(found, "it is right as far as it was followed")
