@@ -67,7 +67,7 @@ def test_one_token_for_ever_agrees_with_sixty_digits(start, models):
     for seed in range(start, start + models):
         cell = Elman(seed).eval()
         own = [label for label, _ in answers(cell.numbers, [0] * 40)]
-        task = {"start": START, "budget": 8}
+        task = {"start": START, "budget": 30}
         right = certify_recurrence(cell, expected=listed(own), **task)
         longer = answers(cell.numbers, [0] * 120)
         if right.verdict == "REFUTED":  # a cell whose answers go on changing
