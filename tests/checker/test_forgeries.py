@@ -38,7 +38,6 @@ from verify.checker import (
     recurrent,
     selective,
     table,
-    wrong_prompts,
 )  # fmt: skip
 from verify.checker.reading import FAILS, UNREADABLE, Refusal
 
@@ -110,7 +109,7 @@ FAULTS = [
     (modular.Pairs, "wrong", "found += [[a, b]] * is_wrong", "pass"),
     (modular, "_refute", "any(y > row[said] for y in row)", "False"),
     (count01, "_prove", "is_shown = all(", "is_shown = any("),
-    (wrong_prompts, "wrong_prompt", "compare(case, due |", "compare(case, "),
+    (count01, "wrong_prompt", "compare(case, due |", "compare(case, "),
     (boxes, "_bound", "reduce(arb.min, values)", "reduce(arb.max, values)"),
     (columns.DigitColumn, "prove", "is_shown, both = found >= margin,", "is_shown, both = found > 0,"),
     (addition, "_refute", "require(not is_beaten", "require(True"),

@@ -592,11 +592,12 @@ def _placed(kind: Table) -> Table:
 
 
 GATES, INDUCTION = "by netlists.Gates", "by languages.check_language"
+OF_FILE = "that the program is the file's circuit"  # what is trusted of it; that the transformer runs it is shown
 AUTOMATON = "the statement that is decided, by languages.check_language"
 NODES = "which nodes are the states, a witness, by languages.check_language"
 CIRCUIT: Table = _real("circuits", **dict.fromkeys(["s", "n", "T", "k", "d"], "whole")) | {
     "task": Field("text", "equals circuit or language"),
-    "parameters.circuit": _trusted("text", "that the program is the file's circuit", "which file was read"),
+    "parameters.circuit": _trusted("text", OF_FILE, "which file was read"),
     "parameters.precision?": Field("text", "the statement that is decided, by circuits.check"),
     "reading": Field("text", "the statement that is decided, by circuits.check"),
     "margin": Field("number | null", "a bound, shown by circuits.check"),
@@ -607,14 +608,14 @@ CIRCUIT: Table = _real("circuits", **dict.fromkeys(["s", "n", "T", "k", "d"], "w
     "smaller_bits?": _trusted("anything", "smallest_bits", "that fewer bits do not do"),
     "chain?": _trusted("anything", "chain", "a chain of thought that was asked for"),
     "outputs?": _trusted("anything", "chain", "a chain of thought that was asked for"),
-    "program": Field("object", GATES),
-    "program.inputs": Field("whole", GATES),
+    "program": Field("object", GATES, OF_FILE),
+    "program.inputs": Field("whole", GATES, OF_FILE),
     **{
-        f"program.{name}": Field("list", GATES)
+        f"program.{name}": Field("list", GATES, OF_FILE)
         for name in ("gates", "outputs", "steps", "node_of", "gates[]", "steps[]")
     },
-    **{f"program.{name}[]": Field("whole", GATES) for name in ("outputs", "steps[]", "node_of")},
-    "program.gates[][]": Field("text | whole", GATES),
+    **{f"program.{name}[]": Field("whole", GATES, OF_FILE) for name in ("outputs", "steps[]", "node_of")},
+    "program.gates[][]": Field("text | whole", GATES, OF_FILE),
 }
 WRONG_STEP = ", a wrong step"
 STEP = "run by wrong_steps.refute"
