@@ -158,6 +158,15 @@ def test_a_verdict_that_is_false_is_gainsaid(family):
 
 
 @pytest.mark.deep
+def test_a_ring_that_is_entered_late_is_not_checkable():
+    """A true proof: the checker follows no run for so long, and must not say that it does not hold."""
+    case = crafted(472)
+    found = decided(case, "float32")
+    assert found.verdict is Verdict.PROVED and found.extra["invariant"]["entry"] > 2000
+    assert verdict_of(472, "float32") is Verdict.PROVED
+
+
+@pytest.mark.deep
 @pytest.mark.parametrize("family", ["lstm swings", "lstm first", "disturbed cycle"])
 def test_roundings_that_are_not_counted_are_found(family):
     case = crafted(FAMILIES.index(family))

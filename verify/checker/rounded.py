@@ -209,7 +209,8 @@ def for_ever(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     require({*ring} == names, f"invariant: its fields must be {', '.join(sorted(names))}")
     entry, place, k, rate, own = ring["entry"], ring["place"], len(ring["centres"]), ring["rate"], ring["margin"]
     is_entry = type(entry) is int and (0 if period > 1 else 1) < entry
-    require(is_entry and entry <= MOST_ENTRY, f"invariant: enters after {entry!r} tokens")
+    require(is_entry, f"invariant: enters after {entry!r} tokens")
+    require(entry <= MOST_ENTRY, f"a ring entered after more than {MOST_ENTRY} tokens", NOT_CHECKABLE)
     require(type(place) is int and 0 <= place < k and k % period == 0, f"invariant: {k} states and a period {period}")
     require(type(rate) is float and 0 <= rate <= 1, f"invariant: a rate of {rate!r}")
     require(type(own) is float and own >= c["margin"], "invariant: its margin is less than that of the certificate")
