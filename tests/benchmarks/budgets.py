@@ -90,7 +90,7 @@ JOBS = {
     "packing": "histogram --model dot --T 32 --L 3 --d 12 --construction coherent",
     "sphere": "histogram --model bos+sftm --T 200 --L 10 --d 5",
     "plane": "histogram --model bos+sftm --T 20 --L 10 --d 2",
-    "modular clock": "modular --P 4001 --construction clock --K 4",
+    "modular clock": "modular --P 1999 --construction clock --frequencies 1,38,46",
     "modular pizza": "modular --P 1009 --construction pizza --K 5",
     "modular best": "modular --P 211 --best 4",
     "modular trained in float32": f"modular --P 13 --weights {DATA}/modular/p13.safetensors --precision bfloat16",

@@ -56,7 +56,7 @@ class ModularWish:
             raise BadInput(f"--P {args.P}: must be from 2 to {LARGEST}")
         if kind != "staircase" and args.P > LARGEST_PAIRWISE:
             raise BadInput(
-                f"--P {args.P}: {kind} is decided pair by pair, up to P={LARGEST_PAIRWISE}; use the staircase"
+                f"--P {args.P}: {kind} is decided up to P={LARGEST_PAIRWISE}, by pairs in a dtype; use the staircase"
             )
         return cls(
             args.P, kind, None if args.frequencies is None else parse(args.frequencies), args.K,

@@ -17,7 +17,7 @@ from flint import fmpq, fmpq_mat
 from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.outward import float_neighbours
 from verify.arithmetic.slack import ENLARGE, LEAST, Array, gamma
-from verify.arithmetic.stored import numbers
+from verify.arithmetic.stored import matrix, numbers
 
 if TYPE_CHECKING:
     from verify.tasks.addition.adder.model import Adder
@@ -43,16 +43,16 @@ def streams(model: Adder, P: int) -> list[list[fmpq]]:
     """What the readout reads for each sum, 0 to 2P - 2, of a model of one layer whose logits depend on the sum."""
     layer, sums, d = model.blocks[0], range(2 * P - 1), model.E.shape[1]
     start, step = _line(model, P)
-    W_1, written = _exact(numbers(layer.W_1)), _exact(numbers(layer.W_2)).tolist()
+    W_1, written = matrix(numbers(layer.W_1)), matrix(numbers(layer.W_2)).tolist()
     biases = [rational(b) for b in numbers(layer.b_1)]
     heights, slopes = ([[fmpq(0)] * d for _ in range(len(sums) + 1)] for _ in range(2))  # what changes
-    for at, bias, by, out in zip(_entries(start * W_1), biases, _entries(step * W_1), written, strict=True):
+    for at, bias, by, out in zip((start * W_1).entries(), biases, (step * W_1).entries(), written, strict=True):
         on = _sums_above_zero(at + bias, by, len(sums))
         for place, sign in ((on.start, 1), (on.stop, -1)) if on else ():
             for lane, w in enumerate(out):
                 heights[place][lane] += sign * w * (at + bias)
                 slopes[place][lane] += sign * w * by
-    found = [_entries(start + step * fmpq(z)) if model.has_skip else [fmpq(0)] * d for z in sums]
+    found = [(start + step * fmpq(z)).entries() if model.has_skip else [fmpq(0)] * d for z in sums]
     for lane in range(d):
         heights_so_far = accumulate(change[lane] for change in heights)
         slopes_so_far = accumulate(change[lane] for change in slopes)
@@ -64,12 +64,12 @@ def streams(model: Adder, P: int) -> list[list[fmpq]]:
 def _line(model: Adder, P: int) -> tuple[fmpq_mat, fmpq_mat]:
     """What attention leaves in the stream is start + (a + b) step: a third of what the three tokens bring together."""
     layer, E, X = model.blocks[0], numbers(model.E), numbers(model.positions)
-    own = _exact(E[P:]) + _exact(X[2:])
-    together = _exact(E[:1]) * fmpq(2) + _exact(X[:1]) + _exact(X[1:2]) + own
+    own = matrix(E[P:]) + matrix(X[2:])
+    together = matrix(E[:1]) * fmpq(2) + matrix(X[:1]) + matrix(X[1:2]) + own
     start, step = (fmpq_mat(1, E.shape[1]) for _ in range(2))
     for W_V, W_O in zip(numbers(layer.W_V), numbers(layer.W_O), strict=True):
-        head = _exact(W_V) * _exact(W_O) * fmpq(1, 3)
-        start, step = start + together * head, step + (_exact(E[1:2]) - _exact(E[:1])) * head
+        head = matrix(W_V) * matrix(W_O) * fmpq(1, 3)
+        start, step = start + together * head, step + (matrix(E[1:2]) - matrix(E[:1])) * head
     return (start + own if model.has_skip else start), step
 
 
@@ -85,14 +85,6 @@ def _sums_above_zero(at: fmpq, by: fmpq, sums: int) -> range:
     if by > 0:
         return range(max(0, int(meets.floor()) + 1), sums)
     return range(min(sums, max(0, int(meets.ceil()))))
-
-
-def _exact(W: Array) -> fmpq_mat:
-    return fmpq_mat(W.shape[0], W.shape[1], [rational(w) for w in W.flatten().tolist()])
-
-
-def _entries(row: fmpq_mat) -> list[fmpq]:
-    return list(row.entries())
 
 
 def margins_by_sum(model: Adder, P: int) -> Array:
