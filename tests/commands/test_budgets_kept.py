@@ -24,6 +24,7 @@ from verify.frame.certificate import Verdict
 from verify.frame.clock import NOT_REACHED, Budget, Deadline, TimeIsUp
 from verify.frame.decide import Effort, silent
 from verify.tasks.histogram.frontier.search import smallest_d
+from verify.tasks.histogram.precision import command as precision
 from verify.tasks.histogram.precision.search import BitsFrontier
 
 SEARCHED = {
@@ -227,3 +228,12 @@ def test_the_fewest_bits_are_those_below_which_all_were_decided(verdicts, second
 
 def test_steps_do_not_end_what_several_searches_share():
     assert Effort(Budget.counting(1)).end() == Deadline.never() != Effort(3.0).end()
+
+
+@pytest.mark.parametrize(("limit", "kept"), [("--budget", {"PROVED"}), ("--effort", {"PROVED", "UNKNOWN"})])
+def test_a_row_that_more_seconds_may_change_is_not_kept(limit, kept, tmp_path, capsys, monkeypatch):
+    said = iter(["PROVED", "UNKNOWN", NOT_REACHED])
+    monkeypatch.setattr(precision.PrecisionRow, "run", lambda row: [next(said)] * len(row.formats))
+    argv = ("precision", "histogram", "--model", "bos", "--T", "3", "--L", "2", "--sweep", "d=3:5", "--bits", "8:9")
+    run(capsys, *argv, limit, "100", "--resume", str(tmp_path))
+    assert {json.loads(part.read_text())["result"][0] for part in tmp_path.iterdir()} == kept

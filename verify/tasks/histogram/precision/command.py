@@ -110,6 +110,11 @@ class PrecisionWish:
 
         return Effort(self.budget)
 
+    def if_final(self, verdicts: list[str | None]) -> list[str | None] | None:
+        """A row's verdicts, None where more seconds could change one."""
+        open_ones = {NOT_REACHED} if self.budget is None else {NOT_REACHED, Verdict.UNKNOWN.value}
+        return None if open_ones & {*verdicts} else verdicts
+
     def chosen(self, d: int | None) -> Construction:
         """The construction of the one model that is asked about, with embeddings of size d."""
         from verify.tasks.histogram.precision.search import Construction
@@ -165,17 +170,13 @@ def _verdicts(
     rows: list[PrecisionRow], helpers: workers.Workers, folder: str | None, progress: Advance
 ) -> Iterator[list[str | None]]:
     """The verdicts of every row."""
-    kept = KeptResults.of(folder, lambda row: repr(replace(row, seconds=None)), _if_whole, _verdicts_read)
+    kept = KeptResults.of(folder, lambda row: repr(replace(row, seconds=None)), rows[0].wish.if_final, _verdicts_read)
     found: dict[Construction | int, list[str | None]] = {}
     progress(0.0)
     for row, verdicts in workers.results_within(rows[0].wish.effort(), PrecisionRow.run, rows, helpers, kept):
         found[row.construction] = verdicts
         progress(len(found) / len(rows))
     return (found.get(row.construction, [NOT_REACHED] * len(row.formats)) for row in rows)
-
-
-def _if_whole(verdicts: list[str | None]) -> list[str | None] | None:
-    return None if NOT_REACHED in verdicts else verdicts
 
 
 def _verdicts_read(row: PrecisionRow, said: list[str | None]) -> list[str | None]:
