@@ -274,14 +274,18 @@ class Verdicts(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """That of an open verdict where one was not reached."""
-        return Verdict.UNKNOWN.exit_code if any(NOT_REACHED in row for row in self.rows) else 0
+        """That of an open verdict where one is open, or was not reached."""
+        is_open = self._says(Verdict.UNKNOWN.value) or self._says(NOT_REACHED)
+        return Verdict.UNKNOWN.exit_code if is_open else 0
+
+    def _says(self, word: str) -> bool:
+        return any(word in row for row in self.rows)
 
     def in_letters(self) -> Verdicts:
         """A letter a verdict, so that a terminal holds all of them."""
         if self.first is None:
             return self
-        cut = f", {NOT_REACHED[0]} {NOT_REACHED}" if self.exit_code else ""
+        cut = f", {NOT_REACHED[0]} {NOT_REACHED}" if self._says(NOT_REACHED) else ""
         title = f"{self.what}: P proved, R refuted, U unknown, - no weights known{cut}"
         letters = ["".join("-" if cell is None else str(cell)[0] for cell in row[self.first :]) for row in self.rows]
         rows = [[*row[: self.first], line] for row, line in zip(self.rows, letters, strict=True)]
