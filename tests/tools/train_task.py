@@ -1,4 +1,4 @@
-"""Trains a transformer and writes it as a stranger's task: python tests/tools/train_task.py DIR largest.
+"""Trains a transformer and writes it as a stranger's task: python tests/tools/train_task.py largest DIR.
 
 The folder has model.pt and task.py, a plain nn.Module that imports nothing of ours but the task's words:
 verify module DIR/task.py --weights DIR/model.pt. Sizes are options; `--hidden 0` leaves the MLPs out.
