@@ -63,7 +63,7 @@ class Enumeration:
     def __call__(self, tokens: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
         """Lower and upper bounds on each margin (N,), NaN where LayerNorm divides by less than was allowed for."""
         output, deviations = self.plain(tokens)
-        logits = torch.vmap(lambda one: self.question.logits(Ball(one)).mid)(output)
+        logits = torch.vmap(self.question.chosen)(output)
         low, high = margins_within(logits, self.radius, answers)
         is_covered = (deviations >= self.thresholds).all(1)
         nothing = torch.full_like(low, math.nan)
@@ -87,14 +87,17 @@ def margins_within(logits: Tensor, radius: Tensor, answers: Tensor) -> tuple[Ten
     one is made in each sum with it, and one more is its share of a difference, which is up to twice that size.
     Shapes: logits (N, positions, classes), radius (positions, classes), answers (N, positions).
     """
-    largest = logits.abs().amax((1, 2))
+    largest = torch.maximum(logits.amax((1, 2)), -logits.amin((1, 2)))
     is_finite = torch.isfinite(largest)
     most = torch.where(is_finite, largest, torch.zeros_like(largest)).amax()
     wide = (radius + 4 * U * (most + radius)) * ENLARGE + LOST
     own = answers.unsqueeze(-1)
-    up, down = logits + wide, logits - wide
-    own_up, own_down = (x.gather(-1, own).squeeze(-1) for x in (up, down))
-    rival_up, rival_down = (x.scatter(-1, own, -math.inf).amax(-1) for x in (up, down))
+    ends = logits + wide
+    own_up = ends.gather(-1, own).squeeze(-1)
+    rival_up = ends.scatter_(-1, own, -math.inf).amax(-1)
+    torch.sub(logits, wide, out=ends)
+    own_down = ends.gather(-1, own).squeeze(-1)
+    rival_down = ends.scatter_(-1, own, -math.inf).amax(-1)
     low, high = (own_down - rival_up).amin(1), (own_up - rival_down).amin(1)
     nothing = torch.full_like(low, math.nan)
     return torch.where(is_finite, low, nothing), torch.where(is_finite, high, nothing)

@@ -20,16 +20,18 @@ class Question:
 
     def logits(self, output: Ball) -> Ball:
         """The logits (positions, classes) of one output (1, n, all) or (1, all)."""
-        mid, rad = output.mid[0], output.radius[0]
-        if self.positions is None or mid.ndim == 1:
-            mid, rad = mid.reshape(1, -1), rad.reshape(1, -1)
+        return Ball(self.chosen(output.mid), self.chosen(output.radius))
+
+    def chosen(self, output: Tensor) -> Tensor:
+        """The same of plain numbers."""
+        rows = output[0]
+        if self.positions is None or rows.ndim == 1:
+            rows = rows.reshape(1, -1)
         else:
-            rows = torch.tensor(self.positions, device=mid.device)
-            mid, rad = mid[rows], rad[rows]
+            rows = rows[torch.tensor(self.positions, device=rows.device)]
         if self.classes is not None:
-            columns = torch.tensor(self.classes, device=mid.device)
-            mid, rad = mid[:, columns], rad[:, columns]
-        return Ball(mid, rad)
+            rows = rows[:, torch.tensor(self.classes, device=rows.device)]
+        return rows
 
     def __call__(self, output: Ball, tokens: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
         """Lower and upper bounds on the margin, the least over the positions; `answers` are columns, (positions,)."""
