@@ -1,8 +1,10 @@
 """Shared by all tests, so that they mean the same everywhere: one thread, fixed examples, and no machine's seconds."""
 
+import doctest
 import gc
 import os
 import sys
+import typing
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -36,6 +38,8 @@ if hasattr(utils, "_collect_all_valid_cia_ops"):  # a third of a capture's time,
     operations = cache(utils._collect_all_valid_cia_ops)
     for part in (utils, decomp_utils, exported_program):
         part._collect_all_valid_cia_ops = operations
+torch._ops.Callable = typing.Callable  # of annotations that a capture makes ten thousand times: this one is cached
+doctest._OutputRedirectingPdb.reset = lambda self: None  # of a debugger that no doctest calls: it looks at all files
 for finder in sys.meta_path:
     if isinstance(finder, AssertionRewritingHook):  # of our tests, not of the 500 modules beside our plugin for pytest
         finder._must_rewrite.discard("verify")

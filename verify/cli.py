@@ -48,7 +48,10 @@ def one_line_warnings() -> Iterator[None]:
 
 
 def build_parser(named: Collection[str] | None = None) -> argparse.ArgumentParser:
-    """The parser that knows the arguments of these commands, or of all; building it imports neither torch nor numpy."""
+    """The parser that knows the arguments of these commands, or of all; building it imports neither torch nor numpy.
+
+    Where none of the names is a command's, it lists all commands and knows the arguments of none.
+    """
     parser = OneLineParser(
         prog="verify",
         description="Builds hand-constructed transformer weights and proves them right on every input.",
@@ -59,10 +62,12 @@ def build_parser(named: Collection[str] | None = None) -> argparse.ArgumentParse
     parser.add_argument("--version", action="version", version=f"weightproof {__version__}")
     add_debug(parser)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, command in registry.commands().items():
+    commands = registry.commands()
+    asked = commands if named is None else {name: commands[name] for name in named if name in commands}
+    for name, command in (asked or commands).items():
         does = command.summary
         subparser = subparsers.add_parser(name, help=does, description=does, allow_abbrev=False)
-        if named is not None and name not in named:
+        if name not in asked:
             continue
         module = command.module()
         module.add_arguments(subparser)

@@ -42,6 +42,8 @@ from verify.checker import (
 from verify.checker.reading import FAILS, UNREADABLE, Refusal
 
 SLOWLY_MADE = {
+    "dot, 4 bits",
+    "drawn",
     "parity, wrong by its order, p2",
     "transformer, drawn, wrong",
     "transformer, drawn, wrong, float64",

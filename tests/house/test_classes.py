@@ -28,9 +28,15 @@ def classes():
     return {
         (path, node.name): node
         for path, module in trees().items()
-        for node in below(module)
+        for node in walked(module)
         if isinstance(node, ast.ClassDef)
     }
+
+
+@cache
+def walked(module):
+    """A module and all below it: each rule reads them."""
+    return below(module)
 
 
 def place(path):
@@ -81,7 +87,7 @@ def test_no_class_overrides_a_concrete_method():
 
 def casts(module):
     """What a file casts, and into what."""
-    for call in below(module):
+    for call in walked(module):
         if isinstance(call, ast.Call) and getattr(call.func, "id", getattr(call.func, "attr", "")) == "cast":
             yield call.lineno, ast.unparse(call.args[1])
 
@@ -107,7 +113,7 @@ def words(annotation):
 def given_a_namespace():
     """The functions of ours that take a Namespace, with their files."""
     for path, module in trees().items():
-        for function in below(module):
+        for function in walked(module):
             if isinstance(function, ast.FunctionDef) and takes_a_namespace(function):
                 yield path, function
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from command import as_json, run
 from models.kernel import answered, needs_coqc
 
 from constructions.count01 import Count01Transformer, as_bytes, documents, uniform
+from verify.cli import main
 from verify.kernel.compiler import ALLOWED_AXIOMS, library
 from verify.kernel.prompts import PREAMBLE, check_of, read_prompts
 from verify.kernel.stored import read_folder
@@ -22,9 +24,17 @@ def saved_by(capsys, folder, *options):
     return folder
 
 
+@pytest.fixture(scope="module")
+def proof(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kernel") / "proof"
+    assert main(["count01", *BOUNDED, "--save", str(folder)]) == 0
+    return folder
+
+
 @pytest.fixture
-def saved(tmp_path, capsys):
-    return saved_by(capsys, tmp_path / "proof", *BOUNDED)
+def saved(proof, tmp_path):
+    """A copy for each test, which may write into it."""
+    return shutil.copytree(proof, tmp_path / "proof")
 
 
 def read(folder):

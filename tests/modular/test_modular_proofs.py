@@ -45,7 +45,7 @@ def enumerated(model, P):
     return int((~(margins > 0)).sum()), float(margins.min())
 
 
-@pytest.mark.parametrize("P", [2, 3, 5, 8, 13, 113, 127])
+@pytest.mark.parametrize("P", [2, 3, 5, 8, 13, pytest.param(113, marks=pytest.mark.deep), 127])
 def test_staircase(P):
     found = verdict(modular.staircase(P=P), P)
     assert found.verdict == "PROVED" and found.margin == 0.5 and found.inputs_covered == P * P

@@ -113,7 +113,7 @@ def test_planted_faults_are_caught(owner, name, right, wrong):
     with planted(owner, name, right, wrong):
         if certify(Parity(sawtooth(T=3, L=3))).verdict is not Verdict.PROVED:
             return
-        for seed in range(120):
+        for seed in (46, *range(120)):  # 46 shows what few do
             certificate = certify(Parity(mutated(3, 3, seed)))
             if certificate.verdict is not Verdict.PROVED:
                 continue

@@ -154,6 +154,7 @@ def load_tracer() -> None:
 
 def _export(module: nn.Module, length: int, arguments: dict[str, object]) -> Any:
     from torch.export import default_decompositions, export
+    from torch.fx._lazy_graph_module import _use_lazy_graph_module as written_when_run  # the code of graphs between
 
     table = default_decompositions()
     for name in KEPT_WHOLE:
@@ -165,7 +166,8 @@ def _export(module: nn.Module, length: int, arguments: dict[str, object]) -> Any
     before = logging.root.manager.disable
     try:
         logging.disable(logging.CRITICAL)  # what matters is one line of ours
-        with warnings.catch_warnings(), torch.no_grad(), StoredNumbers(module), redirect_stderr(StringIO()):
+        quiet, numbers = redirect_stderr(StringIO()), StoredNumbers(module)
+        with warnings.catch_warnings(), torch.no_grad(), numbers, quiet, written_when_run(True):
             warnings.simplefilter("ignore")  # what matters is refused below
             return export(module, (example,), arguments or None, strict=False).run_decompositions(table)
     except BadInput:
