@@ -26,7 +26,7 @@ from verify.engine.dtypes import ANY, FLOATS, is_float, is_whole, widens
 from verify.engine.rules import RULES, cover_of
 from verify.engine.rules.activations import known_factors
 from verify.engine.rules.pointwise import known_power
-from verify.engine.uncollected import uncollected
+from verify.frame.uncollected import uncollected
 
 KEPT_WHOLE = ("scaled_dot_product_attention", "linear", "silu", "baddbmm", "softplus", "elu", "_fused_rms_norm")
 CREATING = (

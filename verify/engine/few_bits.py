@@ -30,13 +30,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from verify.arithmetic.elementary import power_of_two
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LOST, OF_MANY, OF_SUMS, U, gamma
 from verify.engine.balls import Arithmetic, Ball, Norm, Step, Unsure, Whole, length
 from verify.engine.capture import CREATING, Graph, computed_in
 from verify.engine.dtypes import as_float, is_float
-from verify.engine.elementary import power_of_two
 from verify.engine.margins import Question
 from verify.engine.mean_value import difference
 from verify.engine.one_layer.dependence import LAYER_NORM, SOFTMAXES

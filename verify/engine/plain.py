@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verify.engine import elementary
+from verify.arithmetic import elementary
 from verify.engine.capture import CREATING, Graph, constant, is_exact_constant
 from verify.engine.rules.pointwise import CUBE, ROOT_2_OVER_PI, logistic
 from verify.engine.run import ENTRIES_AT_ONCE

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from verify.arithmetic import elementary
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, OF_SUMS, U, gamma
-from verify.engine import elementary
 from verify.engine.balls import Arithmetic, Ball, Computed, Norm, Unsure, length
 from verify.engine.dtypes import as_float
 from verify.engine.rules.linear import (

@@ -9,7 +9,7 @@ from constructions.errors import BadInput
 from verify.commands import request
 from verify.commands.parsing import add_weights
 from verify.commands.vocabulary import HOW, group, option
-from verify.engine.uncollected import uncollected
+from verify.frame.uncollected import uncollected
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
