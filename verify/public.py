@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from constructions.errors import BadInput
-from verify import registry
 from verify.arithmetic.readings import Reading, reading_of
+from verify.frame import registry
 from verify.frame.certificate import CERTIFIED, Certificate, in_words
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, How, decide

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from verify import registry
 from verify.claims.claim import Claim, Ending, Kind
+from verify.frame import registry
 
 if TYPE_CHECKING:
     CLAIMS: tuple[Claim, ...]

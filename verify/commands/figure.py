@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from verify import registry
 from verify.commands.vocabulary import OUTPUT, group, option, renamed
+from verify.frame import registry
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
