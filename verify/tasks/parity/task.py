@@ -220,9 +220,7 @@ class Parity:
         tokens = torch.as_tensor(batch)
         run: Callable[[Tensor], Tensor] = module_of(self.module)
         if isinstance(reading, ConstantBits):
-            from constructions.constant_bits.run import constant_bit
-
-            run = constant_bit(module_of(self.module), reading.s)
+            run = reading.forward(module_of(self.module))
         with torch.no_grad():
             logits = run(tokens).double().numpy()
         odd = (tokens[:, :, None] == tokens[:, None, :]).sum(-1).numpy() % 2 == 1
