@@ -37,7 +37,7 @@ def one_line_warnings() -> Iterator[None]:
     """Shows what a certificate does not speak of in one line on stderr, other warnings as Python does."""
     shown_by_python = warnings.showwarning
 
-    def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, UserWarning) and category.__module__.startswith(("verify.", "constructions.")):
             print(f"warning: {one_line(message)}", file=sys.stderr)
         else:

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +24,7 @@ PLAIN = (int, float, str, bool, type(None), torch.dtype)
 
 
 def keep(
-    folder: str | os.PathLike[str], module: nn.Module, options: dict[str, Any], certify: Callable[[], Certificate]
+    folder: str | os.PathLike[str], module: nn.Module, options: dict[str, object], certify: Callable[[], Certificate]
 ) -> tuple[Certificate, bool]:
     """The certificate kept in the folder for this module and these options, else a new one, which is then kept.
 

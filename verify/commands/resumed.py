@@ -26,7 +26,7 @@ class KeptResults(Generic[Job, Result]):
     folder: Path
     named: Callable[[Job], str]
     to_json: Callable[[Result], object]
-    from_json: Callable[[Job, Any], Result]
+    from_json: Callable[[Job, object], Result]
 
     @classmethod
     def of(

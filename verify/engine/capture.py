@@ -48,6 +48,9 @@ CREATING = (
 )
 
 
+Named = dict[str, object]  # arguments by their names
+
+
 @dataclass(frozen=True)
 class Graph:
     """The operations of a module on one input of `length` tokens, and the tensors that they read.
@@ -119,7 +122,7 @@ def longest_sum(graph: Graph) -> int:
     return max((int(x.meta["val"].shape[-1]) for x in factors if isinstance(x, torch.fx.Node)), default=0)
 
 
-def capture(module: nn.Module, length: int, *, is_real: bool = True, arguments: dict[str, Any] | None = None) -> Graph:
+def capture(module: nn.Module, length: int, *, is_real: bool = True, arguments: Named | None = None) -> Graph:
     """Traces module(tokens) on one input of `length` tokens, shape (1, length).
 
     Raises: BadInput, with every reason and the source line of each, for what no rule covers.
@@ -152,7 +155,7 @@ def load_tracer() -> None:
     capture(nn.Embedding(2, 2).eval(), 1)
 
 
-def _export(module: nn.Module, length: int, arguments: dict[str, object]) -> Any:
+def _export(module: nn.Module, length: int, arguments: Named) -> Any:
     from torch.export import default_decompositions, export
 
     table = default_decompositions()
@@ -195,7 +198,7 @@ class StoredNumbers(TorchFunctionMode):
         self.module = module
         self.stored = {name: value.item() for name, value in module.named_buffers() if value.numel() == 1}
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         if function in self.READS:
             for name, number in self.stored.items():
                 if self.module.get_buffer(name) is args[0]:  # while it is traced, a stand-in for the number

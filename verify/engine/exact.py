@@ -129,7 +129,7 @@ def evaluate(graph: Graph, tokens: Tensor, at: torch.fx.Node | None = None) -> A
     raise AssertionError("a graph without an output")
 
 
-def balls(x: Any) -> Any:
+def balls(x: object) -> Any:
     """A tensor of floats as exact balls; whole numbers and truth values stay as they are."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         return x

@@ -139,7 +139,7 @@ class Plain:
     sqrt(variance + eps) of each input (N, norms).
     """
 
-    def __init__(self, graph: Graph, tables: Tables, found: list[Any], device: str = "cpu") -> None:
+    def __init__(self, graph: Graph, tables: Tables, found: list[object], device: str = "cpu") -> None:
         self.graph, self.tables, self.device = graph, tables, torch.device(device)
         self.rows, self.at_once = Rows(tables, found, device), max(1, min(AT_ONCE, ENTRIES_AT_ONCE // graph.widest))
         self.norms = tables.norms
@@ -158,7 +158,7 @@ class Plain:
         outputs, deviations = zip(*found, strict=True)
         return torch.cat(outputs), torch.cat(deviations)
 
-    def _one(self, tokens: Tensor, rows: list[Any]) -> tuple[Tensor, Tensor]:
+    def _one(self, tokens: Tensor, rows: list[object]) -> tuple[Tensor, Tensor]:
         values: dict[torch.fx.Node, Any] = dict(zip(self.tables.frontier, rows, strict=True))
         deviations = []
         for node in self.graph.program.nodes:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constructions.circuits.circuit import Circuit
-from constructions.circuits.machine import UNDEFINED, ConstantBitMachine, attend
+from constructions.circuits.machine import UNDEFINED, ConstantBitMachine, MachineLayer, attend
 from constructions.constant_bits.arithmetic import Ints
 from verify.tasks.circuit.retrieval import Indices, PlacedVectors, surviving_pairs
 
@@ -220,7 +220,7 @@ class Steps:
             return "a softmax is 0/0"
         return f"the feed-forward layer is not {gate.kind.upper()}"
 
-    def _distance(self, p: Indices, is_and: Indices, a_wanted: Indices, b_wanted: Indices) -> Any:
+    def _distance(self, p: Indices, is_and: Indices, a_wanted: Indices, b_wanted: Indices) -> NDArray[np.float64]:
         """The least distance of g to 1/2, times 2^s, over all cases of the (up to four) tokens of these positions.
 
         Negative where a case is not the gate's, or the heads are not clear.
@@ -307,7 +307,9 @@ class _Variants:
         return PlacedVectors(np.concatenate(kept), position[position >= first])
 
 
-def _attend(machine: ConstantBitMachine, layer: Any, x: Ints, sources: list[Ints]) -> tuple[Ints, NDArray[np.bool_]]:
+def _attend(
+    machine: ConstantBitMachine, layer: MachineLayer, x: Ints, sources: list[Ints]
+) -> tuple[Ints, NDArray[np.bool_]]:
     """One head from the streams x (A, d) to the streams of its reach, in the order of their positions."""
     if not sources:
         return np.zeros(len(x), machine.bits.dtype), np.ones(len(x), bool)
