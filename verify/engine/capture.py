@@ -7,7 +7,7 @@ import logging
 import operator
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -458,6 +458,11 @@ def is_exact_constant(node: torch.fx.Node) -> bool:
     is_whole = value is not None and not value.is_floating_point
     moves = is_whole or EXACT.match(name) is not None or name in ("aten._to_copy.default", "aten.where.self")
     return moves and all(is_exact_constant(before) for before in node.all_input_nodes)
+
+
+def given(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
+    """An operation's arguments, and those by name, with the values of the nodes that they name."""
+    return torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
 
 
 def constant(node: torch.fx.Node) -> Tensor:

@@ -35,7 +35,7 @@ from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LOST, OF_MANY, OF_SUMS, U, gamma
 from verify.engine.balls import Arithmetic, Ball, Norm, Step, Unsure, Whole, length
-from verify.engine.capture import CREATING, Graph, computed_in
+from verify.engine.capture import CREATING, Graph, computed_in, given
 from verify.engine.dtypes import as_float, is_float
 from verify.engine.margins import Question
 from verify.engine.mean_value import difference
@@ -389,8 +389,7 @@ class FewBits:
         if name in CURVED or (name in PRODUCTS and len(moving) > 1):
             for x in moving:
                 values[x] = tightened(at, values[x])
-        arguments: Any = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
-        args, kwargs = arguments
+        args, kwargs = given(node, values)
         if name == LAYER_NORM:
             x, _, weight, bias, eps = args
             return self._result(at, layer_norm(at, tightened(at, x), weight, bias, eps)), None, None

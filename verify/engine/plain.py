@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from verify.arithmetic import elementary
-from verify.engine.capture import CREATING, Graph, constant, is_exact_constant
+from verify.engine.capture import CREATING, Graph, constant, given, is_exact_constant
 from verify.engine.rules.pointwise import CUBE, ROOT_2_OVER_PI, logistic
 from verify.engine.run import ENTRIES_AT_ONCE
 from verify.engine.tables import NoRadius, Rows, Tables
@@ -110,8 +110,7 @@ def is_foreign(node: torch.fx.Node) -> bool:
 
 def computed(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], device: torch.device) -> Any:
     """One operation on numbers in float64 and whole numbers in their own dtypes."""
-    arguments: Any = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
-    args, kwargs = arguments
+    args, kwargs = given(node, values)
     if node.target is operator.getitem:
         return args[0][args[1]]
     name, dtype = str(node.target), kwargs.get("dtype")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE
 from verify.engine.balls import Arithmetic, Ball, Unsure, Whole
-from verify.engine.capture import CREATING, Graph, computed_in, constant, is_exact_constant
+from verify.engine.capture import CREATING, Graph, computed_in, constant, given, is_exact_constant
 from verify.engine.dtypes import ANY, cast, is_float, truth
 from verify.engine.rules import RULES, cover_of
 from verify.engine.rules.movement import MOVES, record_move
@@ -77,8 +77,7 @@ def where_all_hold(at: Arithmetic, x: Ball, conditions: list[Tensor]) -> Ball:
 
 def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], at: Arithmetic, device: torch.device) -> Any:
     """One operation on the values before it."""
-    arguments: Any = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
-    args, kwargs = arguments
+    args, kwargs = given(node, values)
     if node.target is operator.getitem:
         return args[0][args[1]]
     name = str(node.target)
@@ -86,8 +85,8 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], at: Arithmeti
         return None
     if name in CREATING:
         return created(node, args, kwargs, at, device)
-    dtype, given = computed_in(node), node.meta["val"]
-    if isinstance(given, Tensor) and not is_float(given.dtype) and is_exact_constant(node):
+    dtype, value = computed_in(node), node.meta["val"]
+    if isinstance(value, Tensor) and not is_float(value.dtype) and is_exact_constant(node):
         return constant(node).to(device)
     inputs = [values[n] for n in node.all_input_nodes]
     if not is_float(dtype) and all(isinstance(value, Tensor) for value in inputs):
