@@ -42,7 +42,7 @@ from verify.engine.mean_value import difference
 from verify.engine.one_layer.dependence import LAYER_NORM, SOFTMAXES
 from verify.engine.rules import RULES, cover_of
 from verify.engine.rules import normalisation as rules
-from verify.engine.rules.linear import SLOPES, plus, product, times, turned, unbroadcast, widened
+from verify.engine.rules.linear import SLOPES, product, times, turned, unbroadcast, widened
 from verify.engine.rules.movement import MOVES
 from verify.engine.rules.registry import as_ball
 from verify.engine.run import ENTRIES_AT_ONCE, call, condition, enclosed_weights, holds, is_assertion, where_all_hold
@@ -342,11 +342,7 @@ def layer_norm(at: Arithmetic, x: Ball, weight: Ball | None, bias: Ball | None, 
         return (Ball(centred / s - c * share * b, (known + spread) * ENLARGE, Norm(whole * ENLARGE)),)
 
     out = at.record(Ball(found.mid, found.rad, found.norm), (x,), local, pull)
-    out = tightened(at, out)
-    if weight is not None:
-        out = times(at, out, weight)
-    if bias is not None:
-        out = plus(at, out, bias)
+    out = rules.scaled(at, tightened(at, out), weight, bias)
     return rules.reordered(at, out, x, eps, weight, bias)
 
 
