@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from constructions.errors import BadInput
+from constructions.uncollected import uncollected
 from verify.engine.complex_numbers import as_pairs
 from verify.engine.complex_numbers import stored as as_stored
 from verify.engine.decompositions import DECOMPOSITIONS
@@ -26,7 +27,6 @@ from verify.engine.dtypes import ANY, FLOATS, is_float, is_whole, widens
 from verify.engine.rules import RULES, cover_of
 from verify.engine.rules.activations import known_factors
 from verify.engine.rules.pointwise import known_power
-from verify.frame.uncollected import uncollected
 
 KEPT_WHOLE = ("scaled_dot_product_attention", "linear", "silu", "baddbmm", "softplus", "elu", "_fused_rms_norm")
 CREATING = (

@@ -59,8 +59,8 @@ class LanguageStrings:
 
 def run(args: argparse.Namespace) -> int:
     from constructions.circuits.circuit import decompose
+    from constructions.uncollected import uncollected
     from verify.frame.clock import Budget, TimeIsUp
-    from verify.frame.uncollected import uncollected
     from verify.tasks.circuit.language.task import for_strings
 
     asked = Request.of(args).begun()
