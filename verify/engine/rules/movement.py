@@ -189,7 +189,7 @@ def stack(at: Arithmetic, xs: list[Any], dim: int = 0) -> Ball:
 def register_move(name: str, operation: Callable[..., Tensor], says: str, aside: tuple[int, ...]) -> None:
     """Registers an operation that only moves numbers, and makes no others but zeros."""
 
-    def move(at: Arithmetic, x: Ball, *arguments: Any, **options: Any) -> Ball:
+    def move(at: Arithmetic, x: Ball, *arguments: object, **options: object) -> Ball:
         return moved(x, lambda values: operation(values, *arguments, **options))
 
     move.__doc__ = says

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -194,7 +194,7 @@ class Parity:
 
     def replay(self, wrong: Tokens, answer: int, reading: Reading) -> Failure:
         exact = isinstance(reading, Real)
-        margins: list[Any] = (
+        margins: Sequence[Fraction | float] = (
             [proof.exact_margin(self.module, wrong, i) for i in range(len(wrong))]
             if exact
             else self._margins([wrong], reading)[0].tolist()
