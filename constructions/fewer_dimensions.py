@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 
 from constructions import fewer_dimensions_arrays
-from constructions.codes.code import Progress
 from constructions.histogram import HistogramTransformer, named
+from constructions.progress import Progress
 
 
 def code(

@@ -19,12 +19,12 @@ from constructions.coded_relation import (
 )
 from constructions.codes import library as code_library
 from constructions.codes import tokens as token_codes
-from constructions.codes.code import Progress
 from constructions.errors import BadInput
 from constructions.frames.choice import low_coherence
 from constructions.histogram_arrays import HistogramArrays
 from constructions.histogram_sizes import check_memory, check_sizes
 from constructions.model_arrays import UNITS, Array
+from constructions.progress import Progress
 
 INVENTORY, RELATION, SOFTMAX = tuple(CARRIER), ("dot", "bos"), ("bos+sftm",)
 FRAMED = ("lin", "lin+sftm", *RELATION)

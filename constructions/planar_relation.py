@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from constructions.coded_relation import read_one_neuron
-from constructions.codes.code import Progress
 from constructions.errors import BadInput, NotKnown
 from constructions.histogram_arrays import HistogramArrays
+from constructions.progress import Progress
 from constructions.seeds import generator
 from constructions.threads import one_thread
 

@@ -12,13 +12,14 @@ from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_st
 from typing import Any, TextIO, cast
 
 from constructions.errors import BadInput, ProvedImpossible
-from verify import __version__, registry
+from verify import __version__
 from verify.commands.interruption import INTERRUPTED_EXIT_CODE
 from verify.commands.options import check_verdict_is_asked
 from verify.commands.outcome import CRASH_EXIT_CODE, Outcome
 from verify.commands.parsing import OneLineParser, Stopped, one_line, parsed
 from verify.commands.process import Interrupts, abandon_unwritten, interrupts, open_missing_streams
 from verify.commands.vocabulary import Translated, translated
+from verify.frame import registry
 from verify.frame.certificate import BAD_INPUT_EXIT_CODE, ExitCode
 from verify.report.console import Guarded, ReaderGone
 
@@ -36,7 +37,7 @@ def one_line_warnings() -> Iterator[None]:
     """Shows what a certificate does not speak of in one line on stderr, other warnings as Python does."""
     shown_by_python = warnings.showwarning
 
-    def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, UserWarning) and category.__module__.startswith(("verify.", "constructions.")):
             print(f"warning: {one_line(message)}", file=sys.stderr)
         else:

@@ -5,14 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import cache
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,15 +16,15 @@ from constructions.written_files import made_folder, write_whole
 from verify.arithmetic.readings import Reading
 from verify.frame.certificate import CERTIFIED, Certificate, Verdict
 from verify.frame.judged import check_judged
+from verify.frame.program import code
 
 HOME = "constructions."
-PACKAGES = ("constructions", "bounds", "verify")
 OWN = frozenset(vars(nn.Module()))  # what every module has beside its class's attributes
 PLAIN = (int, float, str, bool, type(None), torch.dtype)
 
 
 def keep(
-    folder: str | os.PathLike[str], module: nn.Module, options: dict[str, Any], certify: Callable[[], Certificate]
+    folder: str | os.PathLike[str], module: nn.Module, options: dict[str, object], certify: Callable[[], Certificate]
 ) -> tuple[Certificate, bool]:
     """The certificate kept in the folder for this module and these options, else a new one, which is then kept.
 
@@ -112,17 +107,3 @@ def digest(tensor: Tensor) -> str:
     """
     plain = tensor.detach().cpu().contiguous().flatten()
     return hashlib.sha256(plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b"").hexdigest()
-
-
-@cache
-def code() -> str:
-    """A digest of this program and of the libraries that it computes with."""
-    import flint
-
-    versions = (platform.python_version(), platform.machine(), torch.__version__, np.__version__, flint.__version__)
-    found = hashlib.sha256(repr(versions).encode())
-    root = Path(__file__).parents[1]
-    for package in PACKAGES:
-        for path in sorted((root / package).rglob("*.py")):
-            found.update(f"{path.relative_to(root)} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode())
-    return found.hexdigest()

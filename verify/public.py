@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from constructions.errors import BadInput
-from verify import registry
 from verify.arithmetic.readings import Reading, reading_of
+from verify.frame import registry
 from verify.frame.certificate import CERTIFIED, Certificate, in_words
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, How, decide
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 ANY_MODULE = {"inputs", "expected"}  # what says that a module of any type is to be judged
 
 
-def certify(module: nn.Module, **options: Any) -> Certificate:
+def certify(module: nn.Module, **options: object) -> Certificate:
     """Decides a model on its whole domain: by the task of its type, or any module by `inputs` and `expected`.
 
     Options for every task: `reading` ("real", "bfloat16", "s6", ..., or `verify.reading_of("bfloat16", "float32")`),
@@ -60,14 +60,14 @@ def _decided(
     method: str = CERTIFIED,
     budget: float | Budget = 30.0,
     seed: int = 0,
-    **options: Any,
+    **options: object,
 ) -> Certificate:
     """Decides a model of one of the tasks, whose own options are `options`."""
     problem, how = _door(module).posed(module, How(reading, method), **options)
     return decide(problem, how.reading, how.method, Effort(budget, seed))
 
 
-def assert_proved(module: nn.Module, *, judge: Callable[..., Certificate] = certify, **options: Any) -> Certificate:
+def assert_proved(module: nn.Module, *, judge: Callable[..., Certificate] = certify, **options: object) -> Certificate:
     """Asserts that a model is proved right, and returns the certificate; options as `certify` takes them.
 
     `judge` decides in place of `certify`, as the fixture of the pytest plugin does, which reads kept certificates. On
@@ -98,7 +98,7 @@ def repair(
     layers: Collection[str] | None = (),
     reading: str = "real",
     budget: float | Budget = 30.0,
-    **options: Any,
+    **options: object,
 ) -> Repair:
     """The least change of a model's readout with which it is proved, or why no readout can be right.
 
@@ -206,7 +206,7 @@ def _changeable(module: nn.Module, options: Mapping[str, object]) -> Changeable:
     return found
 
 
-def _with_known(function: Callable[..., Any], options: Mapping[str, object]) -> Any:
+def _with_known(function: Callable[..., object], options: Mapping[str, object]) -> Any:
     """What a function returns with these options; BadInput for one that it does not take, or lacks."""
     from inspect import signature
 

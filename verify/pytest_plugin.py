@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def assert_proved(request: pytest.FixtureRequest) -> Iterator[Any]:
+def assert_proved(request: pytest.FixtureRequest) -> Iterator[object]:
     """Asserts that a model is proved right: `assert_proved(model, reading="bfloat16")`; returns the certificate.
 
     Options are those of verify.certify. A certificate for the same weights, options and version is read back instead
@@ -56,13 +56,13 @@ def assert_proved(request: pytest.FixtureRequest) -> Iterator[Any]:
     if config.getoption("--weightproof-fresh"):
         folder = None
 
-    def proved(module: nn.Module, **options: Any) -> Certificate:
+    def proved(module: nn.Module, **options: object) -> Certificate:
         __tracebackhide__ = True
         from verify.kept import keep
 
         is_read = False
 
-        def judge(judged: nn.Module, **asked: Any) -> Certificate:
+        def judge(judged: nn.Module, **asked: object) -> Certificate:
             nonlocal is_read
             if folder is None:
                 return certify(judged, **asked)
@@ -87,7 +87,7 @@ def assert_proved(request: pytest.FixtureRequest) -> Iterator[Any]:
     yield proved
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     tally = config.stash[TALLY]
     if tally.read or tally.computed:
         said = f"weightproof: {tally.computed} certificates computed, {tally.read} read that still hold"

@@ -14,7 +14,6 @@ maximised, together with the condition that the neurons of all other tokens stay
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     Numbers = TypeVar("Numbers", Tensor, Array)
 
-Progress = Callable[[float], None]  # told the share that is done, at each step; what it raises ends a search
 FAR = 1e9
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from constructions.codes.code import Progress
 from constructions.model_arrays import Array
+from constructions.progress import Progress
 from constructions.seeds import generator
 from constructions.threads import one_thread
 

@@ -15,8 +15,9 @@ from functools import partial
 import numpy as np
 import torch
 
-from constructions.codes.code import Code, Progress, log_readings
+from constructions.codes.code import Code, log_readings
 from constructions.model_arrays import Array
+from constructions.progress import Progress
 from constructions.seeds import generator
 
 PENALTY = 0.3  # of a weight above 1/(2L), against the equations

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from constructions.codes.code import Code, Progress
+from constructions.codes.code import Code
 from constructions.codes.kept import FOLDER, kept_sizes, path_of
 from constructions.errors import BadInput
+from constructions.progress import Progress
 
 FEW_TOKENS = 9  # up to which the equations of even shares are tried first
 

@@ -11,7 +11,8 @@ import math
 import torch
 from torch import Tensor
 
-from constructions.codes.code import FAR, Code, Progress, log_readings, others_upper
+from constructions.codes.code import FAR, Code, log_readings, others_upper
+from constructions.progress import Progress
 from constructions.seeds import generator
 from constructions.threads import one_thread
 

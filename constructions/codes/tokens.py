@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from constructions.codes.code import Progress
 from constructions.errors import BadInput, NotKnown
 from constructions.frames.finite_fields import hadamard_matrix
 from constructions.frames.line_systems import normalized
 from constructions.model_arrays import Array
+from constructions.progress import Progress
 
 
 def binary(T: int) -> Array:

@@ -10,12 +10,12 @@ from math import cos, pi
 
 import numpy as np
 
-from constructions.codes.code import Progress
 from constructions.errors import BadInput, NotKnown
 from constructions.frames import equiangular, orthogonal_bases
 from constructions.frames.finite_fields import is_paley_order
 from constructions.frames.line_systems import LineSystem, coherence
 from constructions.model_arrays import Array
+from constructions.progress import Progress
 
 
 @dataclass(frozen=True)

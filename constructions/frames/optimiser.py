@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from constructions.codes.code import Progress
 from constructions.errors import BadInput
 from constructions.frames.line_systems import coherence
 from constructions.frames.polish import polished
 from constructions.frames.symmetries import KINDS, random_group
 from constructions.model_arrays import Array
+from constructions.progress import Progress
 from constructions.seeds import generator as seeded
 from constructions.threads import one_thread
 

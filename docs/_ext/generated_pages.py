@@ -15,7 +15,7 @@ from formulas import markdown
 from sphinx.util.display import status_iterator
 
 from verify.claims import CLAIMS, Claim
-from verify.kept import code
+from verify.frame.program import code
 
 ORPHAN = "---\norphan: true\n---\n\n"  # in no toctree: the table of the index lists them all
 

@@ -11,8 +11,8 @@ from inspect import isfunction, ismodule
 
 from formulas import places
 
-from verify import registry
 from verify.claims import CLAIMS
+from verify.frame import registry
 
 BESIDE = {"heads": "count01", "bidirectional": "contextual", "language": "circuit", "kernel": "histogram"}
 SHARED = "shared"

@@ -14,7 +14,7 @@ from command import run
 from models import bad_files
 from models.selection import every
 
-from verify import registry
+from verify.frame import registry
 
 CALLS = Path(__file__).parents[1] / "data" / "mistyped.txt"
 COMMANDS = registry.commands()

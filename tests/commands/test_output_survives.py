@@ -17,7 +17,7 @@ from models.selection import every
 
 from constructions.count01 import save, uniform
 from verify.cli import main
-from verify.registry import commands
+from verify.frame.registry import commands
 from verify.report.console import Guarded, encodable
 from verify.report.tables import render
 

@@ -7,9 +7,9 @@ import pytest
 from models.selection import every
 
 from tests.command import run
-from verify import registry
 from verify.cli import build_parser, kinds_of
 from verify.commands.vocabulary import OPTIONS, translated
+from verify.frame import registry
 
 XOR = "INPUT(a)\nINPUT(b)\nOUTPUT(y)\ny = XOR(a, b)\n"
 HEADS = str(Path(__file__).parents[1] / "data/count01/a4_s0.safetensors")

@@ -5,8 +5,8 @@ import io
 import tempfile
 from pathlib import Path
 
-from verify import registry
 from verify.cli import main
+from verify.frame import registry
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/trust.md"

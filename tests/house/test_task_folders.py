@@ -13,8 +13,8 @@ from command import as_json, run
 import verify.tasks
 from tests.some import some
 from tests.tools.house import files, imports, module_of, nodes, tree
-from verify import registry
 from verify.claims import CLAIMS
+from verify.frame import registry
 from verify.public import certify
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from command import run
 from safetensors.torch import save_file
 
 from constructions import relation_counting
-from verify.registry import commands
+from verify.frame.registry import commands
 
 SECONDS = 10
 GROWTH = 2 << 30

@@ -64,7 +64,7 @@ def test_states_of_all_lines_are_held():
         for fault in (
             (
                 "onto",
-                "excess(self.net, token, here, after.at(places), self.rules, is_joint=True, image=image)",
+                "excess(self.net, token, here, after[places], self.rules, is_joint=True, image=image)",
                 "np.zeros(len(here))",
             ),
             ("closed", "if not (is_in | (over <= 1)).all():", "if False:"),

@@ -70,7 +70,6 @@ def pieces_of_work(decide, place, name, few):
     with (
         mock.patch.object(place, name, counted),
         mock.patch.object(steps, "BLOCK", 1),
-        mock.patch.object(rounding, "BLOCK", 1),
         suppress(Overrun),
     ):
         decide(Budget(30.0, clock))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,7 +148,7 @@ class Evaluation:
             nodes[i : i + 2] = [self._joined(nodes[i : i + 2])]
         return self._value(nodes[0])
 
-    def _places(self, products: Array) -> Any:
+    def _places(self, products: Array) -> NDArray[np.intp]:
         if self.order == "right to left":
             return np.broadcast_to(np.arange(products.shape[-1])[::-1], products.shape)
         key = products if "cending" in self.order else np.abs(products)

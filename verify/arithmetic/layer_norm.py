@@ -21,7 +21,7 @@ def centred(x: Sequence[Any]) -> list[Any]:
     return [entry - mean for entry in x]
 
 
-def squared_deviation(x: Sequence[Any], eps: Any) -> Any:
+def squared_deviation(x: Sequence[object], eps: object) -> Any:
     """The variance of the entries plus eps, the square of what a LayerNorm divides by.
 
     >>> from fractions import Fraction

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from constructions.constant_bits.arithmetic import FixedPoint
 from constructions.errors import BadInput
 from verify.arithmetic.formats import FORMATS, Format, precision_named
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,12 @@ class ConstantBits:
 
     s: int
     name = "bit-exact"
+
+    def forward(self, module: nn.Module) -> Callable[[Tensor], Tensor]:
+        """The module's forward pass in this arithmetic."""
+        from constructions.constant_bits.run import constant_bit  # loads torch
+
+        return constant_bit(module, self.s)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from verify.arithmetic.formats import Format
@@ -52,7 +53,7 @@ def warn_if_lowered(fmt: Format) -> None:
 
 def lowered(fmt: Format) -> list[str]:
     """The settings that break the format's reading here, as Python shows them; none where torch is not loaded."""
-    torch: Any = sys.modules.get("torch")
+    torch = sys.modules.get("torch")
     if torch is None or fmt.name not in ALLOWED:
         return []
     allowed = ALLOWED[fmt.name]
@@ -60,7 +61,7 @@ def lowered(fmt: Format) -> list[str]:
     return found + [f"torch.autocast is on for {device}" for device in ("cpu", "cuda") if _is_autocast(torch, device)]
 
 
-def _settings(torch: Any) -> Iterator[tuple[str, str]]:
+def _settings(torch: ModuleType) -> Iterator[tuple[str, str]]:
     """The one setting of old, and since torch 2.9 what holds for each kind of matrix product."""
     with suppress(RuntimeError):  # old and newer settings were mixed: the newer ones are what holds
         yield "torch.get_float32_matmul_precision()", torch.get_float32_matmul_precision()
@@ -69,5 +70,5 @@ def _settings(torch: Any) -> Iterator[tuple[str, str]]:
         yield f"torch.backends.{backend}.matmul.fp32_precision", getattr(products, "fp32_precision", "none")
 
 
-def _is_autocast(torch: Any, device: str) -> bool:
+def _is_autocast(torch: ModuleType, device: str) -> bool:
     return bool(torch.is_autocast_enabled(device))

@@ -207,8 +207,8 @@ class SoftReLU(TorchFunctionMode):
         self.width = width
 
     def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, object] | None = None
-    ) -> Any:
+        self, function: Callable[..., Any], types: object, args: Any = (), kwargs: Mapping[str, object] | None = None
+    ) -> object:
         if self.width > 0 and function in (torch.relu, torch.Tensor.relu, nn.functional.relu):
             return nn.functional.softplus(args[0], 1 / self.width)
         return function(*args, **(kwargs or {}))

@@ -138,7 +138,7 @@ MANY = 2000  # rows from which interior points come first: the simplex stalls wh
 OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
-def solved(cost: Array, A: Any, b: Array, bounds: Any, until: Deadline | None = None) -> Any:
+def solved(cost: Array, A: object, b: Array, bounds: object, until: Deadline | None = None) -> Any:
     """What HiGHS finds for min cost . x, A x <= b; None where it finds none, or not in time."""
     for method in METHODS[::-1] if len(b) >= MANY else METHODS:
         limit = {} if until is None else {"time_limit": max(0.0, until.left())}

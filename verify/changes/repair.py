@@ -217,7 +217,7 @@ class RepairSearch:
         """How many questions a readout gets wrong in float64."""
         return int((programs.gaps(self.H, self.right, X).min(1) <= 0).sum())
 
-    def _result(self, outcome: RepairOutcome, **found: Any) -> Repair:
+    def _result(self, outcome: RepairOutcome, **found: object) -> Repair:
         about: dict[str, Any] = {"cuts": len(self.cuts), "rounds": self.rounds, "questions": len(self.questions)}
         about["is_listed"] = self.is_listed
         about["tensors"] = self.changeable.readout.names
@@ -237,7 +237,7 @@ class RepairSearch:
             return self.unknown(f"no readout is right in real arithmetic: {reason}", combination=found)
         return self._result(RepairOutcome.IMPOSSIBLE, combination=found, reason=reason)
 
-    def unknown(self, reason: str, **found: Any) -> Repair:
+    def unknown(self, reason: str, **found: object) -> Repair:
         """Neither, with what is left at the last readout."""
         left = self.wrong(self.last)
         return self._result(

@@ -27,7 +27,7 @@ def still_due(margin: float, off: float, is_stepwise: bool = False) -> float:
     return max(off, margin / 2 if is_stepwise else margin - off)
 
 
-def opened(task: str, c: dict[str, Any]) -> tuple[str, BinaryFormat | None, list[str]]:
+def opened(task: str, c: dict[str, object]) -> tuple[str, BinaryFormat | None, list[str]]:
     """The verdict, the format of one in a dtype, and the fields taken on trust. Raises: Refusal."""
     verdict, fmt = reading_of(c, may_round_factors=task == "histogram")
     kind = f"{task}, {verdict.lower()}{IN_DTYPE * (fmt is not None)}"
@@ -40,7 +40,7 @@ def opened(task: str, c: dict[str, Any]) -> tuple[str, BinaryFormat | None, list
     return verdict, fmt, walk(c, kind)
 
 
-def reading_of(c: dict[str, Any], may_round_factors: bool = False) -> tuple[str, BinaryFormat | None]:
+def reading_of(c: dict[str, object], may_round_factors: bool = False) -> tuple[str, BinaryFormat | None]:
     """The verdict, and the format of one in a dtype; None in real arithmetic."""
     if as_text(c.get("reading")) != as_text(READING):
         return header(c), None

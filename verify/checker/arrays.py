@@ -39,7 +39,7 @@ class Array(NamedTuple):
         return Array(FLOAT, self.shape, [[arb(int(x)) for x in row] for row in self.rows])
 
 
-def of_numbers(value: Any) -> Array:
+def of_numbers(value: object) -> Array:
     """A number of Python's: the double that it is, a whole number or a truth value."""
     if type(value) is float:
         return Array(FLOAT, (), [[arb(value)]])
@@ -47,7 +47,7 @@ def of_numbers(value: Any) -> Array:
     return Array(TRUTH if type(value) is bool else WHOLE, (), [[value]])
 
 
-def array(x: Any) -> Array:
+def array(x: object) -> Array:
     return x if isinstance(x, Array) else of_numbers(x)
 
 

@@ -5,7 +5,6 @@ Each operation is taken of balls, and its result widened by what rounding it can
 
 from collections.abc import Sequence
 from functools import cache, reduce
-from typing import Any
 
 from flint import arb, arb_mat, fmpq_mat
 
@@ -20,7 +19,7 @@ from verify.checker.roundoff import FLUSHED, Roundoff
 class ComputedDecoder(LayerNormRoundings, Decoder):
     """The decoder in a format. Raises: Refusal where a number may overflow."""
 
-    def __init__(self, data: bytes, fmt: BinaryFormat, tables: Any = None) -> None:
+    def __init__(self, data: bytes, fmt: BinaryFormat, tables: object = None) -> None:
         super().__init__(data, tables)
         self.fmt, self.exact = fmt, {name: Roundoff(fmt).rounded(x) for name, x in self.exact.items()}
         self.sizes, self.marks = ({name: of(x) for name, x in self.exact.items()} for of in (_magnitudes, _marks))

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from verify.checker.chains import Bits
 from verify.checker.reading import NOT_CHECKABLE, require
@@ -95,7 +95,7 @@ class LeftToRight(Bits):
             yield from (self.times(share, y) for y in row)
 
 
-def bits_of(c: dict[str, Any]) -> int | None:
+def bits_of(c: dict[str, object]) -> int | None:
     """The s of a certificate in s-bit arithmetic; None for one in another reading."""
     p = c.get("parameters")
     found = re.fullmatch("s([1-9][0-9]?)", str(p.get("precision"))) if isinstance(p, dict) else None
@@ -103,7 +103,7 @@ def bits_of(c: dict[str, Any]) -> int | None:
     return int(found[1]) if is_so and found else None
 
 
-def opened_in_bits(task: str, c: dict[str, Any], s: int, what: str) -> tuple[str, list[str]]:
+def opened_in_bits(task: str, c: dict[str, object], s: int, what: str) -> tuple[str, list[str]]:
     """The verdict of a certificate in s-bit arithmetic, and the fields taken on trust."""
     require(c.get("method") in ("certified", "exhaustive"), "method: is not checked", NOT_CHECKABLE)
     verdict = verdict_of(c)

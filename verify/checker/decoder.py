@@ -4,7 +4,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 from flint import arb, arb_mat, ctx
 
@@ -25,7 +24,7 @@ class Decoder(ABC):
     `tables` are those that it makes itself, as the certificate has them.
     """
 
-    def __init__(self, data: bytes, tables: Any = None) -> None:
+    def __init__(self, data: bytes, tables: object = None) -> None:
         tensors, metadata = read_tiles(data, {})
         said = metadata.get("decoder") if isinstance(metadata, dict) else None
         require(type(said) is str, "the metadata name no decoder", UNREADABLE)

@@ -1,7 +1,6 @@
 """Sums of exponentials of rationals: their balls, and their signs, which are never left open by a tie."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from flint import arb, ctx, fmpq
 
@@ -11,7 +10,7 @@ BITS = (128, 1024, 8192)
 Sum = dict[fmpq, fmpq]  # exponent -> coefficient: the sum of c e^x
 
 
-def summed(terms: Any) -> Sum:
+def summed(terms: Iterable[tuple[fmpq, fmpq]]) -> Sum:
     """Equal exponents joined, zeros dropped."""
     out: Sum = {}
     for x, c in terms:

@@ -131,7 +131,7 @@ def _refuted(w: Weights, c: Any) -> dict[str, Any]:
     return expected | ({"wrong_pairs": wrong} if "wrong_pairs" in c else {})
 
 
-def _replay(model: Model, c: Any, name: str) -> tuple[dict[str, Any], str | None, list[int]]:
+def _replay(model: Model, c: Any, name: str) -> tuple[dict[str, object], str | None, list[int]]:
     """Runs an input of the certificate exactly: what must be said of it, its exact margin, the counts that win."""
     case: Any = c[name] if isinstance(c.get(name), dict) else {}
     tokens, position, margin = case.get("tokens"), case.get("position"), case.get("margin", c.get("margin"))

@@ -3,7 +3,6 @@
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from flint import arb
 
@@ -99,7 +98,7 @@ def scaled(x: float) -> tuple[int, int]:
     return n, d.bit_length() - 1
 
 
-def format_of(name: Any) -> BinaryFormat | None:
+def format_of(name: object) -> BinaryFormat | None:
     """A format by its name: "p12" and "12-bit significand" have so many bits and the exponents of float32."""
     if not isinstance(name, str) or name in NAMED:
         return BinaryFormat(*NAMED[name]) if isinstance(name, str) else None
@@ -113,7 +112,7 @@ def in_words(name: str) -> str:
     return f"{name[1:]}-bit significand" if re.fullmatch("p[0-9]+", name) else name
 
 
-def named(said: dict[str, Any]) -> BinaryFormat:
+def named(said: dict[str, object]) -> BinaryFormat:
     """The format of a certificate in the reading "dtype, any order". Raises: Refusal for one that is not checked."""
     name = said.get("precision")
     require("accumulate" not in said, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)

@@ -120,12 +120,12 @@ class Follower:
 
     def __init__(self, graph: TracedGraph, bits: int) -> None:
         self.graph, self.bits = graph, bits
-        self.fixed: dict[int, Any] = {}
+        self.fixed: dict[int, object] = {}
         self.call, self.finish = self._called, self.last
-        self.show: Callable[[Any], Any] = lambda found: found  # what has the shape of a value
+        self.show: Callable[[object], object] = lambda found: found  # what has the shape of a value
         self.most_at_once = AT_ONCE
         self.instead: dict[
-            int, Callable[[Mapping[int, Any]], Any]
+            int, Callable[[Mapping[int, object]], object]
         ] = {}  # of some nodes, what is followed in their place
         self.uses = [[*uses_of(node.get("args")), *uses_of(node.get("kwargs"))] for node in graph.nodes]
         self.ranges = self._ranges()
@@ -181,13 +181,13 @@ class Follower:
                         values.pop(j, None)
             return self.finish(values)
 
-    def last(self, values: Mapping[int, Any]) -> Array:
+    def last(self, values: Mapping[int, object]) -> Array:
         found = values[self.graph.output]
         require(isinstance(found, Array) and found.kind == FLOAT, "program: the output is no tensor of floats")
         assert isinstance(found, Array)
         return found
 
-    def _value(self, i: int, node: Node, values: dict[int, Any], tokens: Sequence[Sequence[int]]) -> Any:
+    def _value(self, i: int, node: Node, values: dict[int, object], tokens: Sequence[Sequence[int]]) -> Any:
         try:
             found = self.call(i, node, values, tokens)
         except UNFIT as error:
@@ -211,7 +211,7 @@ class Follower:
             is_within = all(low <= min(row, default=0) and max(row, default=0) <= high for row in found.rows)
             require(is_within, f"program: whole numbers of node {i} wrap", NOT_CHECKABLE)
 
-    def _called(self, i: int, node: Node, values: dict[int, Any], tokens: Sequence[Sequence[int]]) -> Any:
+    def _called(self, i: int, node: Node, values: dict[int, object], tokens: Sequence[Sequence[int]]) -> Any:
         if i in self.instead:
             return self.instead[i](values)
         if node["op"] == "tokens":
@@ -255,17 +255,17 @@ def base_of(node: Node) -> str:
     return str(node["op"]).partition(".")[2].partition(".")[0]
 
 
-def _is_wider(found: Any, dtype: Any) -> bool:
+def _is_wider(found: object, dtype: object) -> bool:
     """Whether an operation is asked for floats of whole numbers, or whole numbers of truths."""
     order = [TRUTH, WHOLE, FLOAT]
     return isinstance(found, Array) and isinstance(dtype, str) and order.index(kind_in(dtype)) > order.index(found.kind)
 
 
-def _without_dtype(kwargs: dict[str, Any]) -> dict[str, Any]:
+def _without_dtype(kwargs: dict[str, object]) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if name != "dtype"}
 
 
-def uses_of(given: Any) -> list[int]:
+def uses_of(given: object) -> list[int]:
     """The nodes that arguments name."""
     if isinstance(given, dict):
         is_node = {*given} == {"node"} and type(given["node"]) is int
@@ -273,7 +273,7 @@ def uses_of(given: Any) -> list[int]:
     return [j for x in given for j in uses_of(x)] if isinstance(given, list) else []
 
 
-def filled(given: Any, values: dict[int, Any]) -> Any:
+def filled(given: object, values: dict[int, object]) -> Any:
     """Arguments with the values of the nodes that they name."""
     if isinstance(given, dict):
         if {*given} == {"node"}:

@@ -149,7 +149,7 @@ def _is_constraint(row: Any, is_more: Any, law: Any) -> bool:
     return bool(one == 1 and lo <= a <= hi and lo <= b <= hi and 0 <= n2 <= M and (b > a) == is_more)
 
 
-def _separates(head: RationalHead, law: Any, c: Any) -> bool:
+def _separates(head: RationalHead, law: object, c: Any) -> bool:
     """A separator in numbers: the form's sign at every corner, exactly."""
     x = [_rational(v) for v in (*c["w"], c["b"])]
     require(len(x) == head.size, "separator: has another dimension")
@@ -188,7 +188,7 @@ def _touches(head: RationalHead, law: Any, c: Any) -> bool:
     return not missing
 
 
-def _excludes(head: RationalHead, law: Any, c: Any) -> bool:
+def _excludes(head: RationalHead, law: object, c: Any) -> bool:
     """A nonnegative combination of constraints that is zero, with a positive part at one that asks strictly."""
     columns, rows, more = c["columns"], c["rows"], c["more_ones"]
     Z = _turned(head, columns, rows, more, law)
@@ -211,7 +211,7 @@ def _require_spanning(head: RationalHead, columns: Sequence[int], rows: Any) -> 
     require(spans, "columns: that the others depend on them takes more than their rank to see", NOT_CHECKABLE)
 
 
-def _all_excluded(heads: list[RationalHead], named: tuple[int, ...], law: Any, c: Any) -> bool:
+def _all_excluded(heads: list[RationalHead], named: tuple[int, ...], law: object, c: Any) -> bool:
     """d + 2 triples whose turned outputs (r, 1) have a positive combination that is zero: signs of determinants."""
     rows, more = c["rows"], c["more_ones"]
     size = sum(heads[h].size - 1 for h in named) + 1
@@ -229,7 +229,7 @@ def _all_excluded(heads: list[RationalHead], named: tuple[int, ...], law: Any, c
     return False
 
 
-def _all_touch(heads: list[RationalHead], law: Any, c: Any) -> bool:
+def _all_touch(heads: list[RationalHead], law: object, c: Any) -> bool:
     """On N^3: a separator each of whose rays is zero at d coefficients of the polynomials of both sides.
 
     With the smaller count and the difference as variables no coefficient has the wrong sign, and the constant one of
@@ -327,14 +327,14 @@ def _determinant(rows: list[list[Sum]]) -> Sum:
     return out
 
 
-def _rational(text: Any) -> fmpq:
+def _rational(text: object) -> fmpq:
     found = re.fullmatch(FRACTION, text) if isinstance(text, str) and len(text) <= 2 * MOST_DIGITS else None
     require(found is not None, "a number of a separator is no fraction")
     sign, numerator, denominator = found.groups()  # type: ignore[union-attr]
     return fmpq(int(sign + numerator), int(denominator or 1))
 
 
-def _heads(data: bytes) -> tuple[list[RationalHead], dict[str, Any]]:
+def _heads(data: bytes) -> tuple[list[RationalHead], dict[str, object]]:
     """The heads of a file, and what its certificate says of them."""
     numbers, sizes = read_count01(data)
     require("norm" not in numbers, "weights: layer norm is beyond plain Count01 models", NOT_CHECKABLE)

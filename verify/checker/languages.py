@@ -58,6 +58,6 @@ def _one_hot(pairs: Any, states: list[int]) -> dict[int, int]:
     return {node: sum((q == state) << i for i, q in enumerate(states)) for state, node in pairs}
 
 
-def _is_one_hot(pairs: Any, states: list[int], circuit: Gates, known: dict[int, int], mask: int) -> bool:
+def _is_one_hot(pairs: object, states: list[int], circuit: Gates, known: dict[int, int], mask: int) -> bool:
     due = _one_hot(pairs, states)
     return all(circuit.value(node, known, mask) == word for node, word in due.items())

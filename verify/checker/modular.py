@@ -75,9 +75,9 @@ class Pairs:
         query = head[1] * (self.own * head[0]).transpose()
         return [score for x in self.places for score in (x * query).entries()]
 
-    def _table(self, head: Head) -> list[Any]:
+    def _table(self, head: Head) -> list[object]:
         """For each place: what each token weighs, and what it writes."""
-        scores, out = self._scores(head), list[Any]()
+        scores, out = self._scores(head), list[object]()
         top = max(scores)
         for i, x in enumerate(self.places):
             written, here = (x * (head[2] * head[3])).tolist(), scores[i * self.P :][: x.nrows()]

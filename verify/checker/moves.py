@@ -61,7 +61,7 @@ def created(number: Any, dtype: str) -> Any:
     return arb(value)
 
 
-def full(shape: Sequence[int], number: Any, dtype: str) -> Array:
+def full(shape: Sequence[int], number: object, dtype: str) -> Array:
     sizes = tuple(shape)
     check_size(sizes)
     return Array(kind_in(dtype), sizes, [[created(number, dtype)] * math.prod(sizes)])
@@ -192,7 +192,7 @@ def triangle(keeps: Callable[[int, int, int], bool]) -> Callable[..., Array]:
     return of_array
 
 
-def embedded(W: Array, places: Array, *_: Any) -> Array:
+def embedded(W: Array, places: Array, *_: object) -> Array:
     """The rows of a table that whole numbers choose: none below 0, as torch fails there."""
     require(len(W.shape) == 2 and places.kind == WHOLE, "graph: no embedding")
     return chosen_by(W, [places], negative=False)
@@ -221,7 +221,7 @@ def chosen_by(x: Array, places: Sequence[Array | None], negative: bool = True) -
     return Array(x.kind, (*x.shape[:first], *shape, *after), rows)
 
 
-def gathered(x: Array, dim: int, places: Array, *_: Any) -> Array:
+def gathered(x: Array, dim: int, places: Array, *_: object) -> Array:
     axis, rows = axis_of(dim, len(x.shape)), []
     require(places.kind == WHOLE and len(places.shape) == len(x.shape), "graph: places of another shape")
     for numbers, at in zip(*together(x, places), strict=True):
@@ -232,7 +232,7 @@ def gathered(x: Array, dim: int, places: Array, *_: Any) -> Array:
     return Array(x.kind, places.shape, rows)
 
 
-def padded(x: Array, pad: Sequence[int], value: Any = 0.0) -> Array:
+def padded(x: Array, pad: Sequence[int], value: object = 0.0) -> Array:
     """Numbers before and after the last axes; axis by axis from the last."""
     require(len(pad) % 2 == 0 and len(pad) // 2 <= len(x.shape) and min(pad, default=0) >= 0, "graph: such padding")
     for k in range(len(pad) // 2):
@@ -248,7 +248,7 @@ def stacked(arrays: Sequence[Array], dim: int = 0) -> Array:
     return joined([unsqueezed(x, axis_of(dim, len(x.shape) + 1)) for x in arrays], dim)
 
 
-def same(x: Array, *_: Any) -> Array:
+def same(x: Array, *_: object) -> Array:
     return x
 
 

@@ -36,7 +36,7 @@ def with_token(sets: Sets, place: int, token: int) -> Sets:
     return (*sets[:place], (token,), *sets[place + 1 :])
 
 
-def of_each(rows: Sequence[Any], i: int) -> Any:
+def of_each(rows: Sequence[object], i: int) -> Any:
     """The row of one input, where there may be one for all."""
     return rows[i if len(rows) > 1 else 0]
 
@@ -93,7 +93,7 @@ class OneLayerGraph(Follower):
             at = self.uses[at][0]
         return at == softmax
 
-    def _needed(self, wanted: Sequence[int], given: Mapping[int, Any]) -> set[int]:
+    def _needed(self, wanted: Sequence[int], given: Mapping[int, object]) -> set[int]:
         found, left = set[int](), [*wanted]
         while left:
             i = left.pop()

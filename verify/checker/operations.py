@@ -37,7 +37,7 @@ OfArrays = Callable[..., Array]
 ZERO, ONE = arb(0), arb(1)
 
 
-def kind_of(*given: Any) -> str:
+def kind_of(*given: object) -> str:
     """The kind of what comes of several: floats where one has them, then whole numbers, then truth values."""
     kinds = [array(x).kind for x in given]
     return next(kind for kind in KINDS if kind in kinds)
@@ -46,7 +46,7 @@ def kind_of(*given: Any) -> str:
 def arithmetic(function: Callable[..., Any]) -> OfArrays:
     """An operation on single numbers, exact on whole ones."""
 
-    def of_arrays(*given: Any) -> Array:
+    def of_arrays(*given: object) -> Array:
         kind = kind_of(*given)
         if kind == TRUTH:
             return each(lambda *numbers: bool(function(*map(int, numbers))), *given, kind=TRUTH)
@@ -64,7 +64,7 @@ def periodic(function: Callable[[arb], arb]) -> OfArrays:
     return floats(lambda v: function(v) if v.is_finite() else arb("nan"))
 
 
-def plus(x: Any, y: Any, alpha: Any = 1) -> Array:
+def plus(x: object, y: object, alpha: object = 1) -> Array:
     require(alpha == 1 or kind_of(x, y) != TRUTH, "graph: a multiple of truth values")
     return ADDED(x, y if alpha == 1 else TIMES(y, alpha))
 
@@ -74,7 +74,7 @@ def minus(x: Any, y: Any, alpha: Any = 1) -> Array:
     return ADDED(x, TIMES(y, -alpha))
 
 
-def compared(name: str, x: Any, y: Any) -> Array:
+def compared(name: str, x: object, y: object) -> Array:
     """A comparison: of balls, it must be the same for all their numbers."""
     holds, opposite = getattr(operator, name), getattr(operator, OPPOSITE[name])
     if kind_of(x, y) != FLOAT:
@@ -86,7 +86,7 @@ def compared(name: str, x: Any, y: Any) -> Array:
 OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 
 
-def truths(x: Any) -> Array:
+def truths(x: object) -> Array:
     x = array(x)
     return x if x.kind == TRUTH else compared("ne", x, 0)
 
@@ -105,7 +105,7 @@ def bitwise(function: Callable[..., Any]) -> OfArrays:
     return of_arrays
 
 
-def where(condition: Array, x: Any = None, y: Any = None) -> Array:
+def where(condition: Array, x: object = None, y: object = None) -> Array:
     kind = kind_of(x, y)
     x, y = (array(v).as_floats() if kind == FLOAT else array(v) for v in (x, y))
     found = each(lambda c, a, b: a if c else b, truths(condition), x, y, kind=TRUTH)  # the numbers as they are
@@ -139,14 +139,14 @@ def logistic(v: arb) -> arb:
     return e / (1 + e)
 
 
-def gelu(x: Any, approximate: str = "none") -> Array:
+def gelu(x: object, approximate: str = "none") -> Array:
     if approximate == "tanh":
         return floats(lambda v: v * (1 + ((2 / arb.pi()).sqrt() * (v + arb("0.044715") * v * v * v)).tanh()) / 2)(x)
     require(approximate == "none", "graph: GELU is of no known kind")
     return floats(lambda v: v * (1 + (v / arb(2).sqrt()).erf()) / 2)(x)
 
 
-def softplus(x: Any, beta: Any = 1, threshold: Any = 20) -> Array:
+def softplus(x: object, beta: Any = 1, threshold: Any = 20) -> Array:
     """log(1 + e^(beta x)) / beta, and x itself where beta x is above the threshold, as torch says."""
 
     def one(v: arb) -> arb:
@@ -167,24 +167,24 @@ def by_sign(right: Callable[[arb], arb], left: Callable[[arb], arb]) -> OfArrays
     return floats(one)
 
 
-def elu(x: Any, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Array:
+def elu(x: object, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Array:
     a, s, i = arb(alpha), arb(scale), arb(input_scale)
     return by_sign(lambda v: s * v, lambda v: s * a * (v * i).expm1())(x)
 
 
-def clamp(x: Any, least: Any = None, most: Any = None) -> Array:
+def clamp(x: Any, least: object = None, most: Any = None) -> Array:
     x = x if least is None else LARGER(x, least)
     return x if most is None else SMALLER(x, most)
 
 
-def hardtanh(x: Array, least: Any = -1, most: Any = 1) -> Array:
+def hardtanh(x: Array, least: object = -1, most: object = 1) -> Array:
     return clamp(x, least, most) if x.kind == FLOAT else refuse("hardtanh of whole numbers")
 
 
 # ---- sums, extremes and norms over axes
 
 
-def total(numbers: Sequence[Any]) -> Any:
+def total(numbers: Sequence[object]) -> Any:
     return reduce(operator.add, numbers)
 
 
@@ -206,7 +206,7 @@ def over(function: Callable[[Sequence[Any]], Any], x: Array, dims: Any, keepdim:
     )
 
 
-def summed(x: Array, dims: Any = None, keepdim: bool = False) -> Array:
+def summed(x: Array, dims: object = None, keepdim: bool = False) -> Array:
     kind = WHOLE if x.kind == TRUTH else x.kind
     return over(total, x, dims, keepdim, kind)
 
@@ -220,7 +220,7 @@ def holding(function: Callable[[Sequence[bool]], bool]) -> OfArrays:
     return of_array
 
 
-def mean(x: Array, dims: Any = None, keepdim: bool = False) -> Array:
+def mean(x: Array, dims: object = None, keepdim: bool = False) -> Array:
     return over(lambda row: total(row) / len(row), x.as_floats(), dims, keepdim, FLOAT)
 
 
@@ -241,7 +241,7 @@ def variance(x: Array, dims: Any = None, correction: Any = 1, keepdim: bool = Fa
 
 
 def extreme(pick: str) -> OfArrays:
-    def of_array(x: Array, dims: Any = None, keepdim: bool = False) -> Array:
+    def of_array(x: Array, dims: object = None, keepdim: bool = False) -> Array:
         function = (lambda a, b: getattr(a, pick)(b)) if x.kind == FLOAT else {"max": max, "min": min}[pick]
         return over(lambda row: reduce(function, row), x, dims, keepdim, x.kind)
 
@@ -266,7 +266,7 @@ def weights_of(scores: Sequence[arb]) -> list[arb]:
     return [p / whole for p in powers]
 
 
-def softmax(x: Array, dim: int, _: Any = None) -> Array:
+def softmax(x: Array, dim: int, _: object = None) -> Array:
     return along(weights_of, x.as_floats(), dim)
 
 
@@ -286,7 +286,7 @@ def log_weights(scores: Sequence[arb]) -> list[arb]:
     return [s - top - whole for s in scores]
 
 
-def scaled(x: Array, weight: Any, bias: Any) -> Array:
+def scaled(x: Array, weight: object, bias: object) -> Array:
     x = x if weight is None else TIMES(x, weight)
     return x if bias is None else ADDED(x, bias)
 
@@ -340,7 +340,7 @@ def matmul(x: Array, y: Array) -> Array:
     return reshaped(out, shape)
 
 
-def addmm(bias: Array, x: Array, y: Array, *, beta: Any = 1, alpha: Any = 1) -> Array:
+def addmm(bias: Array, x: Array, y: Array, *, beta: object = 1, alpha: object = 1) -> Array:
     return ADDED(TIMES(bias, beta), TIMES(product_of(x, y), alpha))
 
 

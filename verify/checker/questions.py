@@ -164,11 +164,11 @@ class Statement:
         return [{c: start + c for c in columns} for start in starts]
 
 
-def _are_whole(x: Any) -> bool:
+def _are_whole(x: object) -> bool:
     return isinstance(x, list) and all(type(n) is int and 0 <= n < 2**31 for n in x)
 
 
-def _rule(name: Any) -> Any:
+def _rule(name: object) -> Any:
     """The function of tokens that a rule names, None where it is not known."""
     words = str(name).split(" modulo ")
     if words[0] == "sum of the tokens" and len(words) == 2:

@@ -55,7 +55,7 @@ def read_certificate(data: bytes) -> Any:
 def read_json(data: bytes, what: str) -> Any:
     """A JSON object without duplicate keys, NaN and infinity (which a float beyond the largest one is, too)."""
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, Any]:
         require(len(dict(pairs)) == len(pairs), f"{what}: a key occurs twice", UNREADABLE)
         return dict(pairs)
 
@@ -145,6 +145,6 @@ def whole(text: str, what: str) -> int:
     return int(text)
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """Equal only for values of the very same types: true is not 1, and 1 is not 1.0."""
     return json.dumps(value, sort_keys=True, allow_nan=False)

@@ -52,7 +52,7 @@ class RoundedFollower(Follower):
             **{name: partial(self.function, name) for name in FUNCTIONS},
         }  # fmt: skip
 
-    def hulls(self, values: Mapping[int, Any]) -> Array:
+    def hulls(self, values: Mapping[int, object]) -> Array:
         found = values[self.graph.output]
         require(isinstance(found, MovedArray), "program: the output is no tensor of floats")
         self.found = self.at.read(found)
@@ -113,7 +113,7 @@ class RoundedFollower(Follower):
             return tuple(linear(lambda a, k=k: move(a, *rest, **options)[k], x) for k in parts)
         return linear(lambda a: move(a, *rest, **options), x)
 
-    def unread(self, x: Any) -> MovedArray:
+    def unread(self, x: object) -> MovedArray:
         return x if isinstance(x, MovedArray) else self.at.number(x)
 
     def chosen(self, base: str, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:
@@ -136,18 +136,18 @@ class RoundedFollower(Follower):
 
     # ---- sums and products
 
-    def plus(self, x: Any, y: Any, alpha: Any = 1) -> MovedArray:
+    def plus(self, x: object, y: object, alpha: Any = 1) -> MovedArray:
         x, y, at = self.at.read(x), self.at.read(y), self.at
         if abs(alpha) != 1:
             return at.plus(x, at.read(at.times(TIMES, y, at.number(alpha))))
         return at.plus(x, y if alpha == 1 else at.errors.linear(OPERATIONS["neg"], y))
 
-    def leaky_relu(self, x: Any, slope: Any = 0.01) -> MovedArray:
+    def leaky_relu(self, x: object, slope: object = 0.01) -> MovedArray:
         x, steep = self.at.read(x), self.at.number(slope).mid.rows[0][0]
         found = self.at.errors.of_balls(OPERATIONS["leaky_relu"](x.hull, steep))
         return self.at.left(found, ADDED(x.size, found.size), 1)
 
-    def power(self, x: Any, n: Any) -> MovedArray:
+    def power(self, x: object, n: Any) -> MovedArray:
         names = {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
         if n in names:
             return self.function(names[n], x)
@@ -157,10 +157,10 @@ class RoundedFollower(Follower):
             found = self.at.read(self.at.times(TIMES, found, self.at.read(x) if k else one))
         return self.at.left(found, found.size, 0, ULPS)
 
-    def linear(self, x: Any, W: Any, bias: Any = None) -> MovedArray:
+    def linear(self, x: object, W: object, bias: object = None) -> MovedArray:
         return self.at.matrices(x, W, lambda a, b: matmul(a, transposed(b, 0, 1)), bias=bias)
 
-    def added(self, bias: Any, x: Any, y: Any, *, beta: Any = 1, alpha: Any = 1) -> MovedArray:
+    def added(self, bias: object, x: object, y: object, *, beta: object = 1, alpha: object = 1) -> MovedArray:
         require(beta == alpha == 1, "program: a multiple in a matrix product", NOT_CHECKABLE)
         return self.at.matrices(x, y, bias=bias)
 
@@ -170,6 +170,6 @@ class RoundedFollower(Follower):
         found = self.at.left(found, op(x.size, *where_), n, stored)
         return self.at.within(found, summed(x.size, *where_), n) if op is mean else found
 
-    def function(self, name: str, x: Any, approximate: str = "none") -> MovedArray:
+    def function(self, name: str, x: object, approximate: str = "none") -> MovedArray:
         require(approximate == "none", "program: an approximate GELU", NOT_CHECKABLE)
         return self.at.function(name, self.at.read(x), {"rsqrt": 4, "reciprocal": 3}.get(name, 0))

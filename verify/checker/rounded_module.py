@@ -1,7 +1,5 @@
 """Certificates about any module in a format of floats: every evaluation of the contract, in balls (docs/checker.md)."""
 
-from typing import Any
-
 from flint import arb, ctx
 
 from verify.checker import module
@@ -51,7 +49,7 @@ ASSUMED = {
 class RoundedStatement(Statement):
     """What a certificate says is run in a format; errors that are kept move two logits together."""
 
-    def __init__(self, found: Any, tensors: Tensors, fmt: BinaryFormat, inner: BinaryFormat) -> None:
+    def __init__(self, found: object, tensors: Tensors, fmt: BinaryFormat, inner: BinaryFormat) -> None:
         super().__init__(found, tensors)
         self.fmt, self.inner, self.are_kept = fmt, inner, False
         self.follow, self.answer = self.rounded, self.answered

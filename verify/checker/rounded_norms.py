@@ -24,7 +24,7 @@ class RoundedKernels(RoundedResults):
         super().__init__(fmt, inner, are_kept)
         self.is_one_norm = is_one_norm  # LayerNorm is one operation in the inner format
 
-    def softmax(self, x: Any, dim: int, empty: arb) -> MovedArray:
+    def softmax(self, x: object, dim: int, empty: arb) -> MovedArray:
         """Each exponential is of a score less the largest so far, and is rescaled at most n times by later ones.
 
         All arguments together are the score's distance from the largest, of which each is off by a rounding; then come
@@ -46,7 +46,7 @@ class RoundedKernels(RoundedResults):
         return self.left(found, found.size, 0, 2, each(lambda p: lost * (1 + n * p), found.size))
 
     def attention(
-        self, q: Any, k: Any, v: Any, mask: Any = None, dropout: Any = 0.0, is_causal: bool = False, *,
+        self, q: object, k: object, v: object, mask: Any = None, dropout: Any = 0.0, is_causal: bool = False, *,
         scale: Any = None, enable_gqa: bool = False,
     ) -> MovedArray:  # fmt: skip
         """Softmax of q k^T scale + mask, times v. Queries and keys may each be scaled, and weights divided last."""
@@ -73,7 +73,7 @@ class RoundedKernels(RoundedResults):
         found = self.matrices(weights, v, product_of, 3, 2)
         return self.within(found, product_of(undivided, v.size), (ULPS + 3) * (n + 1))
 
-    def layer_norm(self, x: Any, sizes: list[int], weight: Any, bias: Any, eps: float) -> tuple[MovedArray]:
+    def layer_norm(self, x: object, sizes: list[int], weight: object, bias: object, eps: float) -> tuple[MovedArray]:
         """(x - mean) / s w + b, or x (w / s) + (b - mean w / s), with s^2 = variance + eps.
 
         The mean is within gamma_(d+2) of the mean of |x|, the variance within gamma_(4d+16) of the mean of x^2, and
@@ -116,7 +116,7 @@ class RoundedKernels(RoundedResults):
 
         return (errors.widened(found, each(off, x.size, average, inverse.size, scale.size, shift.size)),)
 
-    def rms_norm(self, x: Any, sizes: list[int], weight: Any = None, eps: Any = None) -> tuple[MovedArray]:
+    def rms_norm(self, x: object, sizes: list[int], weight: object = None, eps: object = None) -> tuple[MovedArray]:
         """Each step in turn, which need not read x alike; the weight multiplied by the scale or by x first."""
         again, x, d = x, self.read(x), sizes[-1]
         if [*x.mid.shape[-1:]] != sizes or eps is None:

@@ -92,13 +92,13 @@ class RoundedResults:
         off = half + size * arb(2) ** (3 - 2 * self.fmt.p - 2) + self.fmt.tiny
         return off.upper() if size + off <= self.fmt.largest else NO_NUMBER
 
-    def read(self, x: Any) -> MovedArray:
+    def read(self, x: object) -> MovedArray:
         """Numbers as an operation reads them, which no other one need read alike."""
         if not isinstance(x, MovedArray):
             return self.number(x)
         return x if x.is_stored else self.errors.widened(x, each(self.off, x.mid, x.size))
 
-    def left(self, x: MovedArray, size: Array, roundings: int, stored: int = 0, lost: Any = 0) -> MovedArray:
+    def left(self, x: MovedArray, size: Array, roundings: int, stored: int = 0, lost: object = 0) -> MovedArray:
         """What terms that add up to `size` leave: off by so many roundings in a sum, and so many that are stored."""
         share = (1 + self.v) ** roundings * (1 + self.u) ** stored - 1
         tiny = 2 * roundings * self.inner.tiny + 2 * stored * self.fmt.tiny
@@ -122,12 +122,12 @@ class RoundedResults:
         return self.left(self.errors.linear(ADDED, x, y), ADDED(x.size, y.size), roundings, stored)
 
     def times(
-        self, op: OfArrays, x: MovedArray, y: MovedArray, roundings: int = 1, stored: int = 0, lost: Any = 0
+        self, op: OfArrays, x: MovedArray, y: MovedArray, roundings: int = 1, stored: int = 0, lost: object = 0
     ) -> MovedArray:
         return self.left(self.errors.product(op, x, y), op(x.size, y.size), roundings, stored, lost)
 
     def matrices(
-        self, x: Any, y: Any, op: OfArrays = matmul, more: int = 0, stored: int = 0, bias: Any = None
+        self, x: object, y: object, op: OfArrays = matmul, more: int = 0, stored: int = 0, bias: object = None
     ) -> MovedArray:
         """Sums of k products in any order, each rounded as a product and in k - 1 sums, and one more with a bias."""
         x, y = self.read(x), self.read(y)
@@ -135,7 +135,7 @@ class RoundedResults:
         found = self.times(op, x, y, terms + 1 + more, stored)
         return found if bias is None else self.with_bias(found, bias, op(x.size, y.size), terms)
 
-    def with_bias(self, x: MovedArray, bias: Any, size: Array, terms: int) -> MovedArray:
+    def with_bias(self, x: MovedArray, bias: object, size: Array, terms: int) -> MovedArray:
         """A bias is added to a sum that may have been stored, or is its first term, of which all roundings are."""
         bias = self.read(bias)
         found = self.left(self.plus(self.read(x), bias), bias.size, terms + 1)

@@ -196,7 +196,7 @@ class _Thermometer:
                 require(bool(low >= margin), f"{where}: class {right} does not win over {j} by {margin}")
 
 
-def _rings(net: StoredSelective, margin: arb, found: dict[str, Any], length: Any) -> None:
+def _rings(net: StoredSelective, margin: arb, found: dict[str, object], length: Any) -> None:
     """ReLU units in K blocks that do not see each other, all numbers integers: every state of each block.
 
     Modulo m all counts are judged, in strings of all lengths; else those up to C, in strings up to a length.

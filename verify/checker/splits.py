@@ -145,7 +145,7 @@ def _each(leaf: Leaf, listed: list[Region], work: Work) -> int:
     return wrong
 
 
-def _key(region: Region) -> Any:
+def _key(region: Region) -> object:
     return tuple(tuple(sorted(group.counts.items())) for group in region.groups)
 
 
@@ -161,7 +161,7 @@ def _unshown(leaf: Leaf, region: Region, code: int) -> tuple[str, int]:
     return f"{where}: a leaf is not shown to be {('right', 'wrong')[code]} throughout", NOT_CHECKABLE
 
 
-def decide(model: Model, tree: Any) -> SplitPairs:
+def decide(model: Model, tree: object) -> SplitPairs:
     """What a tree holds, after its leaves have been decided again, and all else that its vertices do not show."""
     held, covered = SplitPairs(), set[tuple[int, int, int]]()
     if tree is not None and tree not in NOT_KEPT:

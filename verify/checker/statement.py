@@ -20,7 +20,7 @@ def certificate_of(task: str, weights: bytes, certificate: bytes) -> dict[str, A
     return c
 
 
-def verdict_of(c: dict[str, Any]) -> str:
+def verdict_of(c: dict[str, object]) -> str:
     """What the certificate claims."""
     verdict = c.get("verdict")
     require(verdict != "UNKNOWN", "the certificate itself says UNKNOWN, which claims nothing", NOT_CHECKABLE)
@@ -28,7 +28,7 @@ def verdict_of(c: dict[str, Any]) -> str:
     return str(verdict)
 
 
-def header(c: dict[str, Any]) -> str:
+def header(c: dict[str, object]) -> str:
     """The verdict of a proof, or of a wrong input, in real arithmetic."""
     reading, method = c.get("reading"), c.get("method")
     is_checked = (as_text(reading), as_text(method)) == ('"real"', '"certified"')
@@ -39,7 +39,7 @@ def header(c: dict[str, Any]) -> str:
     return verdict
 
 
-def compare(found: dict[str, Any], expected: dict[str, Any]) -> None:
+def compare(found: dict[str, object], expected: dict[str, object]) -> None:
     for name, value in expected.items():
         said, due = as_text(found.get(name)), as_text(value)
         require(said == due, f"{name}: is {said[:80]}, must be {due[:300]}")

@@ -71,7 +71,7 @@ def refute(model: PromptModel, cell: PromptRegion, prompts: int | None, c: dict[
     raise Refusal(f"margin: is {c['margin']}, must be {gap}")
 
 
-def counted(c: dict[str, Any], prompts: int | None) -> None:
+def counted(c: dict[str, object], prompts: int | None) -> None:
     """How many prompts are wrong is trusted; that the numbers fit is not."""
     require(("counts" in c) == ("wrong_share" in c), "counts: come with wrong_share")
     if "counts" in c:

@@ -1,9 +1,9 @@
 """Every claim that has a builder, a bound and a verifier: the tasks' own, from their folders, and the kernel's."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from verify import registry
 from verify.claims.claim import Claim, Ending, Kind
+from verify.frame import registry
 
 if TYPE_CHECKING:
     CLAIMS: tuple[Claim, ...]
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["CLAIMS", "Claim", "Ending", "Kind"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> tuple[Claim, ...]:
     """CLAIMS is looked up when it is asked for: a task's claims are made of what this package defines."""
     if name != "CLAIMS":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from constructions.errors import BadInput, ProvedImpossible
 from constructions.formats import ENDINGS
-from verify import registry
 from verify.commands import workers
 from verify.commands.outcome import Outcome
 from verify.commands.parsing import REST, OneLineParser, with_names
 from verify.commands.request import check_report
 from verify.commands.resumed import KeptResults
 from verify.commands.vocabulary import option, translated
+from verify.frame import registry
 from verify.report.batch import BatchLine, junit, print_annotation, print_line, print_summary, worst
 from verify.report.console import say_written
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
-from verify import registry
 from verify.commands import request
 from verify.commands.options import flag
 from verify.commands.parsing import add_map
 from verify.commands.vocabulary import JUDGED, group, option, options
+from verify.frame import registry
 from verify.frame.schema import as_json
 from verify.report.console import say_written
 

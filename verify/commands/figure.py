@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from verify import registry
 from verify.commands.vocabulary import OUTPUT, group, option, renamed
+from verify.frame import registry
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         part.add_kinds(partial(_add_kind, kinds, part.draw))
 
 
-def _add_kind(kinds: Any, draw: Draw, name: str, help: str) -> argparse.ArgumentParser:
+def _add_kind(
+    kinds: argparse._SubParsersAction[argparse.ArgumentParser], draw: Draw, name: str, help: str
+) -> argparse.ArgumentParser:
     """The parser of one kind, with the options that all kinds have."""
     kind: argparse.ArgumentParser = kinds.add_parser(name, help=help, description=help, allow_abbrev=False)
     option(kind, "out", required=True, help="FILE.svg, FILE.pdf or FILE.png")

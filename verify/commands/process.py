@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 from verify.commands.interruption import leave
 
@@ -37,7 +36,7 @@ def interrupts() -> Iterator[Interrupts]:
             leave(number, frame)
         raise KeyboardInterrupt
 
-    def on_dropped(dropped: Any) -> None:
+    def on_dropped(dropped: sys.UnraisableHookArgs) -> None:
         if issubclass(dropped.exc_type, KeyboardInterrupt):
             signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)
         else:

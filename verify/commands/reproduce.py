@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
-from verify import registry
 from verify.commands import workers
 from verify.commands.options import check_least
 from verify.commands.request import check_report
 from verify.commands.vocabulary import HOW, group, option, table_options
+from verify.frame import registry
 from verify.frame.schema import as_json
 from verify.report.console import say_written
 

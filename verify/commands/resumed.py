@@ -26,7 +26,7 @@ class KeptResults(Generic[Job, Result]):
     folder: Path
     named: Callable[[Job], str]
     to_json: Callable[[Result], object]
-    from_json: Callable[[Job, Any], Result]
+    from_json: Callable[[Job, object], Result]
 
     @classmethod
     def of(
@@ -44,7 +44,7 @@ class KeptResults(Generic[Job, Result]):
 
     def place(self, job: Job) -> Path:
         """The file of a job."""
-        from verify.kept import code  # loads torch
+        from verify.frame.program import code  # loads torch
 
         return self.folder / f"{hashlib.sha256(json.dumps([code(), self.named(job)]).encode()).hexdigest()}.json"
 

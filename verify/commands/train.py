@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
-from verify import registry
 from verify.commands import request
 from verify.commands.parsing import OneLineParser
 from verify.commands.vocabulary import HOW, group, option, options
+from verify.frame import registry
 from verify.frame.schema import as_json
 from verify.report.console import say, say_written
 

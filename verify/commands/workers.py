@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from constructions.errors import BadInput
@@ -249,7 +250,7 @@ def _cluster(address: str) -> Iterator[Pool]:
     from concurrent.futures import CancelledError
 
     try:
-        distributed: Any = import_module("distributed")
+        distributed = import_module("distributed")
     except ImportError:
         raise BadInput(f"--scheduler {address}: needs dask.distributed. Install weightproof[cluster].") from None
     with _unlogged():
@@ -287,7 +288,7 @@ class Drought:
             print(f"no worker for {SECONDS_WITHOUT} s; waiting for one", file=sys.stderr, flush=True)
 
 
-def _client(distributed: Any, address: str) -> Any:
+def _client(distributed: ModuleType, address: str) -> Any:
     """Raises: BadInput where no scheduler answers, or its workers have more than one thread."""
     try:
         client = distributed.Client(address, timeout=SECONDS_TO_ANSWER, set_as_default=False)

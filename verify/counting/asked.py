@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from verify import registry
 from verify.counting.tasks import Task
+from verify.frame import registry
 
 if TYPE_CHECKING:
     from verify.frame.decide import Decidable

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -170,7 +169,7 @@ class Arithmetic(Operations):
 
     has_norms: bool = False
     tape: list[Step] | None = None
-    kept: dict[Any, tuple[Tensor, Tensor]] | None = field(default=None, compare=False)
+    kept: dict[object, tuple[Tensor, Tensor]] | None = field(default=None, compare=False)
     has_forms: bool = True
 
     def record(self, out: Ball, inputs: tuple[Ball, ...], local: Tensor, pull: Pull, is_same: bool = False) -> Ball:

@@ -7,7 +7,7 @@ import logging
 import operator
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from constructions.errors import BadInput
+from constructions.uncollected import uncollected
 from verify.engine.complex_numbers import as_pairs
 from verify.engine.complex_numbers import stored as as_stored
 from verify.engine.decompositions import DECOMPOSITIONS
@@ -26,7 +27,6 @@ from verify.engine.dtypes import ANY, FLOATS, is_float, is_whole, widens
 from verify.engine.rules import RULES, cover_of
 from verify.engine.rules.activations import known_factors
 from verify.engine.rules.pointwise import known_power
-from verify.engine.uncollected import uncollected
 
 KEPT_WHOLE = ("scaled_dot_product_attention", "linear", "silu", "baddbmm", "softplus", "elu", "_fused_rms_norm")
 CREATING = (
@@ -46,6 +46,9 @@ CREATING = (
     "aten.eye.default",
     "aten.empty.memory_format",
 )
+
+
+Named = dict[str, object]  # arguments by their names
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ def longest_sum(graph: Graph) -> int:
     return max((int(x.meta["val"].shape[-1]) for x in factors if isinstance(x, torch.fx.Node)), default=0)
 
 
-def capture(module: nn.Module, length: int, *, is_real: bool = True, arguments: dict[str, Any] | None = None) -> Graph:
+def capture(module: nn.Module, length: int, *, is_real: bool = True, arguments: Named | None = None) -> Graph:
     """Traces module(tokens) on one input of `length` tokens, shape (1, length).
 
     Raises: BadInput, with every reason and the source line of each, for what no rule covers.
@@ -152,7 +155,7 @@ def load_tracer() -> None:
     capture(nn.Embedding(2, 2).eval(), 1)
 
 
-def _export(module: nn.Module, length: int, arguments: dict[str, object]) -> Any:
+def _export(module: nn.Module, length: int, arguments: Named) -> Any:
     from torch.export import default_decompositions, export
     from torch.fx._lazy_graph_module import _use_lazy_graph_module as written_when_run  # the code of graphs between
 
@@ -197,7 +200,7 @@ class StoredNumbers(TorchFunctionMode):
         self.module = module
         self.stored = {name: value.item() for name, value in module.named_buffers() if value.numel() == 1}
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         if function in self.READS:
             for name, number in self.stored.items():
                 if self.module.get_buffer(name) is args[0]:  # while it is traced, a stand-in for the number
@@ -457,6 +460,11 @@ def is_exact_constant(node: torch.fx.Node) -> bool:
     is_whole = value is not None and not value.is_floating_point
     moves = is_whole or EXACT.match(name) is not None or name in ("aten._to_copy.default", "aten.where.self")
     return moves and all(is_exact_constant(before) for before in node.all_input_nodes)
+
+
+def given(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
+    """An operation's arguments, and those by name, with the values of the nodes that they name."""
+    return torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
 
 
 def constant(node: torch.fx.Node) -> Tensor:

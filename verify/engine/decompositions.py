@@ -6,8 +6,7 @@ the contract of a dtype.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -15,7 +14,9 @@ from torch import Tensor
 aten = torch.ops.aten
 
 
-def vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def vector_norm(
+    x: Tensor, ord: float = 2, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, dtype: object = None
+) -> object:
     """The l1, l2 or largest norm, as sums of absolute values, roots of sums of squares, and maxima."""
     axes = list(range(x.ndim)) if dim is None else [dim] if isinstance(dim, int) else list(dim)
     if dtype is not None or not x.is_floating_point() or ord not in (1, 2, float("inf")) or not axes:
@@ -31,20 +32,20 @@ def clamp(x: Tensor, least: Tensor | None = None, most: Tensor | None = None) ->
     return x if most is None else torch.minimum(x, most)
 
 
-def extreme(x: Tensor, dim: int, keepdim: bool = False, *, is_max: bool) -> Any:
+def extreme(x: Tensor, dim: int, keepdim: bool = False, *, is_max: bool) -> tuple[Tensor, Tensor]:
     """The largest or smallest number along an axis, and its first place."""
     if is_max:
         return x.amax(dim, keepdim), x.argmax(dim, keepdim)
     return x.amin(dim, keepdim), x.argmin(dim, keepdim)
 
 
-def overwritten(x: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Any:
+def overwritten(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> object:
     """x[mask] = c: the number c where the mask is true, x elsewhere."""
-    chosen = [i for i, index in enumerate(indices) if index is not None]
-    is_mask = len(chosen) == 1 and indices[chosen[0]].dtype == torch.bool
+    chosen = [(i, index) for i, index in enumerate(indices) if index is not None]
+    is_mask = len(chosen) == 1 and chosen[0][1].dtype == torch.bool
     if not is_mask or accumulate or values.numel() != 1 or values.dtype != x.dtype:
         return NotImplemented
-    mask, first = indices[chosen[0]], chosen[0]
+    first, mask = chosen[0]
     after = x.ndim - first - mask.ndim
     return torch.where(mask.reshape([1] * first + list(mask.shape) + [1] * after), values.reshape(()), x)
 
@@ -53,13 +54,13 @@ def convolution(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
     transposed: bool,
-    output_padding: Any,
+    output_padding: object,
     groups: int,
-) -> Any:
+) -> object:
     """A convolution over one axis, as a linear map of the numbers in each window."""
     if transposed or weight.ndim != 3 or x.ndim != 3:
         return NotImplemented
@@ -78,7 +79,7 @@ def convolution(
     return (parts[0] if groups == 1 else torch.cat(parts, -1)).permute(0, 2, 1)
 
 
-DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+DECOMPOSITIONS: dict[object, Callable[..., object]] = {
     aten.linalg_vector_norm.default: vector_norm,
     aten.clamp.Tensor: clamp,
     aten.max.dim: lambda x, dim, keepdim=False: extreme(x, dim, keepdim, is_max=True),

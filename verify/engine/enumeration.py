@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -105,7 +104,7 @@ def margins_within(logits: Tensor, radius: Tensor, answers: Tensor) -> tuple[Ten
 
 def rounded(graph: Graph, at: Arithmetic) -> Graph:
     """The graph with its stored numbers rounded as a dtype stores them."""
-    found: dict[str, Any] = enclosed_weights(graph, at)
+    found = enclosed_weights(graph, at)
     if any(isinstance(x, Ball) and x.rad is not None for x in found.values()):
         raise NoRadius("a stored number is not exact in the dtype")
     stored = {name: x.mid if isinstance(x, Ball) else x for name, x in found.items()}

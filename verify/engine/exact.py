@@ -20,7 +20,7 @@ from torch import Tensor
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.layer_norm import centred, squared_deviation
 from verify.arithmetic.softmax import precise_weights
-from verify.engine.capture import CREATING, Graph, computed_in, constant, is_exact_constant
+from verify.engine.capture import CREATING, Graph, computed_in, constant, given, is_exact_constant
 from verify.engine.dtypes import is_float
 from verify.engine.margins import Question
 from verify.engine.run import condition, holds, plain
@@ -129,7 +129,7 @@ def evaluate(graph: Graph, tokens: Tensor, at: torch.fx.Node | None = None) -> A
     raise AssertionError("a graph without an output")
 
 
-def balls(x: Any) -> Any:
+def balls(x: object) -> Any:
     """A tensor of floats as exact balls; whole numbers and truth values stay as they are."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         return x
@@ -144,8 +144,7 @@ def filled(flat: Sequence[object], shape: tuple[int, ...]) -> Array:
 
 
 def call(node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
-    arguments: Any = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
-    args, kwargs = arguments
+    args, kwargs = given(node, values)
     if node.target is operator.getitem:
         return args[0][args[1]]
     name = str(node.target)

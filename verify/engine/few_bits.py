@@ -30,19 +30,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from verify.arithmetic.elementary import power_of_two
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LOST, OF_MANY, OF_SUMS, U, gamma
 from verify.engine.balls import Arithmetic, Ball, Norm, Step, Unsure, Whole, length
-from verify.engine.capture import CREATING, Graph, computed_in
+from verify.engine.capture import CREATING, Graph, computed_in, given
 from verify.engine.dtypes import as_float, is_float
-from verify.engine.elementary import power_of_two
 from verify.engine.margins import Question
 from verify.engine.mean_value import difference
 from verify.engine.one_layer.dependence import LAYER_NORM, SOFTMAXES
 from verify.engine.rules import RULES, cover_of
 from verify.engine.rules import normalisation as rules
-from verify.engine.rules.linear import SLOPES, plus, product, times, turned, unbroadcast, widened
+from verify.engine.rules.linear import SLOPES, product, times, turned, unbroadcast, widened
 from verify.engine.rules.movement import MOVES
 from verify.engine.rules.registry import as_ball
 from verify.engine.run import ENTRIES_AT_ONCE, call, condition, enclosed_weights, holds, is_assertion, where_all_hold
@@ -342,11 +342,7 @@ def layer_norm(at: Arithmetic, x: Ball, weight: Ball | None, bias: Ball | None, 
         return (Ball(centred / s - c * share * b, (known + spread) * ENLARGE, Norm(whole * ENLARGE)),)
 
     out = at.record(Ball(found.mid, found.rad, found.norm), (x,), local, pull)
-    out = tightened(at, out)
-    if weight is not None:
-        out = times(at, out, weight)
-    if bias is not None:
-        out = plus(at, out, bias)
+    out = rules.scaled(at, tightened(at, out), weight, bias)
     return rules.reordered(at, out, x, eps, weight, bias)
 
 
@@ -389,8 +385,7 @@ class FewBits:
         if name in CURVED or (name in PRODUCTS and len(moving) > 1):
             for x in moving:
                 values[x] = tightened(at, values[x])
-        arguments: Any = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
-        args, kwargs = arguments
+        args, kwargs = given(node, values)
         if name == LAYER_NORM:
             x, _, weight, bias, eps = args
             return self._result(at, layer_norm(at, tightened(at, x), weight, bias, eps)), None, None

@@ -20,7 +20,7 @@ from verify.arithmetic.formats import FORMATS, Format, format_of
 from verify.arithmetic.margins import margins
 from verify.arithmetic.readings import Real, Rounded
 from verify.engine.balls import Arithmetic, Ball
-from verify.engine.capture import CREATING, Graph, capture
+from verify.engine.capture import CREATING, Graph, capture, given
 from verify.engine.margins import Question
 from verify.engine.run import ENTRIES_AT_ONCE, call, condition, enclose, enclosed_weights, is_assertion
 
@@ -211,8 +211,7 @@ def first_apart(graph: Graph, tokens: Tensor) -> str | None:
 
 def computed(node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
     """One operation as torch computes it in float64."""
-    arguments: Any = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
-    args, kwargs = arguments
+    args, kwargs = given(node, values)
     if node.target is operator.getitem:
         return args[0][args[1]]
     name, dtype = str(node.target), node.kwargs.get("dtype")

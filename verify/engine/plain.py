@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verify.engine import elementary
-from verify.engine.capture import CREATING, Graph, constant, is_exact_constant
+from verify.arithmetic import elementary
+from verify.engine.capture import CREATING, Graph, constant, given, is_exact_constant
 from verify.engine.rules.pointwise import CUBE, ROOT_2_OVER_PI, logistic
 from verify.engine.run import ENTRIES_AT_ONCE
 from verify.engine.tables import NoRadius, Rows, Tables
@@ -110,8 +110,7 @@ def is_foreign(node: torch.fx.Node) -> bool:
 
 def computed(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], device: torch.device) -> Any:
     """One operation on numbers in float64 and whole numbers in their own dtypes."""
-    arguments: Any = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
-    args, kwargs = arguments
+    args, kwargs = given(node, values)
     if node.target is operator.getitem:
         return args[0][args[1]]
     name, dtype = str(node.target), kwargs.get("dtype")
@@ -139,7 +138,7 @@ class Plain:
     sqrt(variance + eps) of each input (N, norms).
     """
 
-    def __init__(self, graph: Graph, tables: Tables, found: list[Any], device: str = "cpu") -> None:
+    def __init__(self, graph: Graph, tables: Tables, found: list[object], device: str = "cpu") -> None:
         self.graph, self.tables, self.device = graph, tables, torch.device(device)
         self.rows, self.at_once = Rows(tables, found, device), max(1, min(AT_ONCE, ENTRIES_AT_ONCE // graph.widest))
         self.norms = tables.norms
@@ -158,7 +157,7 @@ class Plain:
         outputs, deviations = zip(*found, strict=True)
         return torch.cat(outputs), torch.cat(deviations)
 
-    def _one(self, tokens: Tensor, rows: list[Any]) -> tuple[Tensor, Tensor]:
+    def _one(self, tokens: Tensor, rows: list[object]) -> tuple[Tensor, Tensor]:
         values: dict[torch.fx.Node, Any] = dict(zip(self.tables.frontier, rows, strict=True))
         deviations = []
         for node in self.graph.program.nodes:

@@ -42,7 +42,7 @@ def radii(
     fmt: Format,
     accumulate: Format | None,
     floors: Floors,
-    found: list[Any],
+    found: list[object],
 ) -> tuple[Tensor, dict[torch.fx.Node, float]]:
     """Bounds, for each answer position and class, |logit of a run - logit in real arithmetic|.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE
 from verify.engine.balls import Arithmetic, Ball, Unsure, Whole
-from verify.engine.capture import CREATING, Graph, computed_in, constant, is_exact_constant
+from verify.engine.capture import CREATING, Graph, computed_in, constant, given, is_exact_constant
 from verify.engine.dtypes import ANY, cast, is_float, truth
 from verify.engine.rules import RULES, cover_of
 from verify.engine.rules.movement import MOVES, record_move
@@ -77,8 +77,7 @@ def where_all_hold(at: Arithmetic, x: Ball, conditions: list[Tensor]) -> Ball:
 
 def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], at: Arithmetic, device: torch.device) -> Any:
     """One operation on the values before it."""
-    arguments: Any = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
-    args, kwargs = arguments
+    args, kwargs = given(node, values)
     if node.target is operator.getitem:
         return args[0][args[1]]
     name = str(node.target)
@@ -86,8 +85,8 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], at: Arithmeti
         return None
     if name in CREATING:
         return created(node, args, kwargs, at, device)
-    dtype, given = computed_in(node), node.meta["val"]
-    if isinstance(given, Tensor) and not is_float(given.dtype) and is_exact_constant(node):
+    dtype, value = computed_in(node), node.meta["val"]
+    if isinstance(value, Tensor) and not is_float(value.dtype) and is_exact_constant(node):
         return constant(node).to(device)
     inputs = [values[n] for n in node.all_input_nodes]
     if not is_float(dtype) and all(isinstance(value, Tensor) for value in inputs):
@@ -111,14 +110,14 @@ def covered(node: torch.fx.Node, name: str, at: Arithmetic, args: Any, kwargs: A
     return out
 
 
-def cast_all(at: Arithmetic, x: Any, dtype: torch.dtype) -> Any:
+def cast_all(at: Arithmetic, x: object, dtype: torch.dtype) -> Any:
     """An argument cast to a dtype, each tensor of a list; Python's numbers stay as they are."""
     if isinstance(x, list | tuple):
         return [cast_all(at, part, dtype) for part in x]
     return cast(at, x, dtype) if isinstance(x, Ball | Tensor | Unsure | Whole) else x
 
 
-def plain(node: torch.fx.Node, args: Any, kwargs: Any, device: torch.device) -> Any:
+def plain(node: torch.fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any], device: torch.device) -> Any:
     """An operation on whole numbers or truth values, as torch computes it."""
     name = str(node.target)
     if name in ("aten.view.default", "aten._unsafe_view.default"):
@@ -128,7 +127,7 @@ def plain(node: torch.fx.Node, args: Any, kwargs: Any, device: torch.device) -> 
     return node.target(*args, **kwargs)  # type: ignore[operator]
 
 
-def created(node: torch.fx.Node, args: Any, kwargs: Any, at: Arithmetic, device: torch.device) -> Any:
+def created(node: torch.fx.Node, args: Any, kwargs: Any, at: Arithmetic, device: torch.device) -> object:
     """A constant tensor in the module's own dtype: a ball where it holds floats."""
     shaped = [a.meta["val"].shape if isinstance(a, torch.fx.Node) else None for a in node.args]
     args = [a if shape is None else torch.zeros(shape, device=device) for a, shape in zip(args, shaped, strict=True)]
@@ -178,7 +177,7 @@ def moved(stored: Ball, around: Tensor | None) -> Ball:
 
 
 def enclose(
-    graph: Graph, at: Arithmetic, finish: Callable[[Ball, Tensor, Tensor], Any], device: torch.device | str = "cpu"
+    graph: Graph, at: Arithmetic, finish: Callable[[Ball, Tensor, Tensor], object], device: torch.device | str = "cpu"
 ) -> Callable[[Tensor, Tensor], Any]:
     """A function of tokens (N, length) and answers (N, ...) that runs each input and finishes its output.
 
@@ -192,7 +191,7 @@ def enclose(
     many = torch.vmap(one)
     at_once = max(1, min(16384, ENTRIES_AT_ONCE // graph.widest))
 
-    def run(tokens: Tensor, answers: Tensor) -> Any:
+    def run(tokens: Tensor, answers: Tensor) -> tuple[Tensor, ...]:
         with torch.no_grad():
             parts = [
                 many(*part) for part in zip(torch.split(tokens, at_once), torch.split(answers, at_once), strict=True)

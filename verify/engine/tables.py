@@ -141,7 +141,7 @@ def _parts(x: object) -> Any:
 class Rows:
     """The frontier's numbers for given tokens, by their tables."""
 
-    def __init__(self, tables: Tables, found: list[Any], device: str = "cpu") -> None:
+    def __init__(self, tables: Tables, found: list[object], device: str = "cpu") -> None:
         self.tables = tables
         self.ranks = [torch.zeros(max(allowed) + 1, dtype=torch.long) for allowed in tables.sets]
         for rank, allowed in zip(self.ranks, tables.sets, strict=True):

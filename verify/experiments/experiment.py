@@ -110,7 +110,7 @@ class Trial(Protocol):
         """Of its file, without an ending."""
 
     @property
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         """All that the result depends on, as plain values: a kept result of other ones is not taken."""
 
     def run(self) -> DecidedModel:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from constructions.written_files import made_folder, write_whole
 from verify.experiments.experiment import DecidedModel, Result, Trial
+from verify.frame.program import code
 from verify.frame.schema import as_json
-from verify.kept import code
 
 
 def folder_of(out: str, experiment: str) -> Path:

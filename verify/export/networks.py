@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 from torch import Tensor
@@ -18,7 +18,7 @@ IR_VERSION = 8
 Nodes = list[tuple[str, list[str], str, dict[str, int]]]  # operator, inputs, output, attributes
 
 
-def onnx_library() -> Any:
+def onnx_library() -> ModuleType:
     """The package onnx.
 
     Raises: BadInput where it is not installed.

@@ -273,7 +273,7 @@ def _flattened(prefix: str, value: Any) -> Iterator[tuple[str, str | float | int
         yield prefix, value
 
 
-def in_words(counterexample: dict[str, Any]) -> str:
+def in_words(counterexample: dict[str, object]) -> str:
     """The input of a counterexample, what is expected there, and what the model predicts."""
     shown = counterexample.get("input", counterexample.get("tokens"))
     return f"input {shown}, expected {counterexample.get('expected')}, predicted {counterexample.get('predicted')}"
@@ -300,7 +300,7 @@ def _finite(x: float | None) -> float | None:
     return x if x is not None and math.isfinite(x) else None
 
 
-def _plain(value: Any) -> str:
+def _plain(value: object) -> str:
     return ", ".join(f"{k} = {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 

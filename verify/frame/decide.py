@@ -205,7 +205,7 @@ class Finding:
         return cls(Verdict.PROVED, argument, margin=margin, **fields)
 
     @classmethod
-    def refuted(cls, argument: str, failure: Failure, **fields: Any) -> Finding:
+    def refuted(cls, argument: str, failure: Failure, **fields: object) -> Finding:
         """Wrong on an input that was replayed."""
         margins = {"margin": failure.margin, "margin_exact": failure.margin_exact}
         return cls(Verdict.REFUTED, argument, **margins, failure=failure, **fields)  # type: ignore[arg-type]
@@ -395,7 +395,7 @@ def is_wrong_exactly(problem: Decidable, item: Item, answer: int) -> bool:
 
 
 def is_wrong_in_its_ball(
-    module: torch.nn.Module, tokens: Sequence[int], right: int, row: int = -1, **options: Any
+    module: torch.nn.Module, tokens: Sequence[int], right: int, row: int = -1, **options: object
 ) -> bool:
     """Whether the answer is wrong in real arithmetic; or right in every order of rounding, so that the run was not of
     these weights.

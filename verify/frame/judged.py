@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from inspect import getattr_static, isclass
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -370,7 +370,7 @@ FOREIGN = {
 }
 
 
-def _check_as_imported(what: str, named: str, space: Any) -> None:
+def _check_as_imported(what: str, named: str, space: object) -> None:
     """Nothing in a module or class of torch may have been replaced, nor may a member of a class's bases be hidden."""
     before, now, replaced = AS_IMPORTED[space], vars(space), set(FOREIGN[space])
     for name, value in before.items():

@@ -131,7 +131,7 @@ class StoredProof:
         return self.model.endswith("+sftm")
 
 
-def read_folder(folder: str) -> tuple[bytes, dict[str, Any]]:
+def read_folder(folder: str) -> tuple[bytes, dict[str, object]]:
     """The bytes of the weights, and the certificate, of a folder that --save wrote.
 
     Raises: BadInput for a folder without them.
@@ -163,7 +163,7 @@ def read_saved(folder: str) -> StoredProof:
     return read_counting(folder, *read_folder(folder))
 
 
-def read_counting(folder: str, data: bytes, about: Mapping[str, Any]) -> StoredProof:
+def read_counting(folder: str, data: bytes, about: Mapping[str, object]) -> StoredProof:
     """Reads the two files of a folder; the rest as `read_saved`."""
     if about.get("task") not in ("histogram", PARITY):
         found = shown(about.get("task"))
@@ -261,7 +261,7 @@ def _check_shapes(model: str, sizes: Mapping[str, int], tensors: Mapping[str, An
         )
 
 
-def _margins(folder: str, about: Mapping[str, Any]) -> list[float]:
+def _margins(folder: str, about: Mapping[str, object]) -> list[float]:
     """The margin for each count, or the one for all.
 
     Raises: BadInput unless they are positive floats, the least of them the certificate's margin.
@@ -297,7 +297,7 @@ def _said_of(stored: StoredProof, formats: Mapping[str, str]) -> Iterator[tuple[
         yield "claim", stored.claim, "Save both again."
 
 
-def check_says(folder: str, about: Mapping[str, Any], wanted: Iterable[tuple[str, object, str]]) -> None:
+def check_says(folder: str, about: Mapping[str, object], wanted: Iterable[tuple[str, object, str]]) -> None:
     """Raises: BadInput for the first entry of the certificate that says anything else."""
     for key, value, way_out in wanted:
         if key not in about or not _is_same(about[key], value):

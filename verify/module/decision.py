@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -127,7 +126,7 @@ class Bounds:
         """Takes further bounds of some inputs, and returns how many of them that decides."""
         return self.replace(model, rows, torch.fmax(self.low[rows], low), torch.fmin(self.high[rows], high))
 
-    def replace(self, model: str, rows: Tensor, low: Any, high: Any) -> int:
+    def replace(self, model: str, rows: Tensor, low: Tensor | float, high: Tensor | float) -> int:
         """Takes other bounds of some undecided inputs, and returns how many of them that decides."""
         self.low[rows], self.high[rows] = low, high
         decided = int((~undecided(self.low[rows], self.high[rows])).sum())
@@ -313,10 +312,11 @@ def undecided(low: Tensor, high: Tensor) -> Tensor:
 
 
 Progress = Callable[[int], None]
+OfTokens = Callable[[Tensor], Tensor]
 
 
 def climb(
-    margin: Callable[[Tensor], Tensor], start: Tensor, sets: tuple[tuple[int, ...], ...], keep: Any, deadline: Deadline
+    margin: OfTokens, start: Tensor, sets: tuple[tuple[int, ...], ...], keep: OfTokens, deadline: Deadline
 ) -> Tensor | None:
     """An input whose float margin is not positive, reached by changing one token at a time; None if none is found."""
     tokens = start

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import chain
@@ -146,7 +146,7 @@ class ModuleProblem:
         for length in dict.fromkeys(self.given.inputs.lengths):
             places = self.given.positions(length)
             alone = is_judged(self.module, Decoder)
-            arguments = {"position": places[0]} if alone and len(places) == 1 else None
+            arguments = dict[str, object](position=places[0]) if alone and len(places) == 1 else None
             found[length] = capture(self.module, length, arguments=arguments)
             graph = found[length]
             check_read(self.module, {graph.names[name]: value for name, value in graph.stored.items()})
@@ -419,7 +419,7 @@ class ModuleProblem:
                     return found
         return None
 
-    def float_margin(self, length: int) -> Any:
+    def float_margin(self, length: int) -> Callable[[Tensor], Tensor]:
         """The margin in float64 as a function of tokens (N, length): what the hill climb descends."""
         question = self.given.question(length)
 

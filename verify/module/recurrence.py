@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -48,7 +48,7 @@ class Recurrence:
     expected: Automaton
     vocabulary: tuple[int, ...]
 
-    def __init__(self, start: Any, expected: Automaton, vocabulary: int | Iterable[int] = 1) -> None:
+    def __init__(self, start: object, expected: Automaton, vocabulary: int | Iterable[int] = 1) -> None:
         if not isinstance(expected, Automaton) or expected.backwards:
             raise BadInput("expected: must be an Automaton(start, step, answer) that reads forwards")
         is_one = isinstance(start, Tensor)
@@ -70,7 +70,7 @@ class Recurrence:
         copies = tuple(part.clone() for part in state)
         return copies[0] if self.is_one else copies
 
-    def due(self, state: Any, classes: int) -> int | None:
+    def due(self, state: object, classes: int) -> int | None:
         """The right class in a state of the automaton, None where none is judged.
 
         Raises: BadInput for a label that is no class.
@@ -234,7 +234,9 @@ class StepGraph:
         y, G, radius, error = self._batches(one, mid, rad, tokens, seeds)
         return y, G, radius, error
 
-    def _batches(self, one: Any, mid: Array, rad: Array, tokens: Sequence[int], *more: Array) -> list[Array]:
+    def _batches(
+        self, one: Callable[..., tuple[Tensor, ...]], mid: Array, rad: Array, tokens: Sequence[int], *more: Array
+    ) -> list[Array]:
         given = [torch.from_numpy(np.ascontiguousarray(x)) for x in (mid, rad)]
         given += [torch.tensor(tokens, dtype=torch.long)[:, None], *map(torch.from_numpy, more)]
         at_once = max(1, self.at_once // (1 if not more else more[0].shape[1]))
@@ -256,7 +258,7 @@ class StepGraph:
         """The first state in balls."""
         return exact.filled([arb(x) for x in self.first.tolist()], (self.size,))
 
-    def precise(self, state: Precise, token: int) -> tuple[Precise, list[Any]]:
+    def precise(self, state: Precise, token: int) -> tuple[Precise, list[object]]:
         """One step in balls of as many bits as the context has: the next state and the logits.
 
         Raises: Undecidable where a comparison in the cell stays open.

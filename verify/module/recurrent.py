@@ -335,5 +335,5 @@ class RecurrentProblem:
     def runner(self, reading: Kernel | ConstantBits) -> Run:
         return lambda batch: Ran.strictly(np.array([[self._run(tuple(item))[0]] for item in batch]))
 
-    def first(self, batch: Any, is_wrong: NDArray[np.bool_]) -> tuple[Any, Tokens, int]:
+    def first(self, batch: object, is_wrong: NDArray[np.bool_]) -> tuple[Any, Tokens, int]:
         return first_in_order(batch, is_wrong)

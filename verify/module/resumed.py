@@ -20,7 +20,7 @@ from constructions.written_files import made_folder, write_whole
 from verify.engine.capture import Graph
 from verify.engine.margins import Question
 from verify.frame.clock import Clock
-from verify.kept import code
+from verify.frame.program import code
 from verify.module.automaton import Chart, Mask
 from verify.module.cells import Cell, Remembered, Search
 from verify.module.decision import Tally

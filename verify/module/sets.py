@@ -92,10 +92,10 @@ def padded(may: Tensor, axes: int) -> Tensor:
     return may.reshape(len(may), *[1] * (axes - may.ndim + 2), *may.shape[1:])
 
 
-def moved(operation: Callable[..., Tensor], x: Sets, *args: Any, **kwargs: Any) -> Any:
+def moved(operation: Callable[..., Tensor], x: Sets, *args: object, **kwargs: object) -> Any:
     """An operation that moves numbers."""
 
-    def one(part: Tensor) -> Any:
+    def one(part: Tensor) -> Tensor:
         return operation(part, *args, **kwargs)
 
     found = torch.vmap(torch.vmap(one, in_dims=-1, out_dims=-1))(x.may)
@@ -252,7 +252,7 @@ def any_place(x: Sets, dim: int) -> Sets:
     return Sets(torch.arange(n), torch.ones(*x.may.shape[:-1], n, dtype=torch.bool))
 
 
-def place(x: Sets, dim: Any, keepdim: bool, is_max: bool) -> Sets:
+def place(x: Sets, dim: object, keepdim: bool, is_max: bool) -> Sets:
     """The first place of the extreme: i may be it where no number before must reach its, and none after exceed it."""
     if dim is None:
         flat_one = Sets(x.values, x.may.flatten(1, -2))
@@ -296,7 +296,7 @@ def gathered(node: torch.fx.Node, x: object, dim: int, places: object) -> Sets:
     return Sets(x.values, found)
 
 
-def indexed(node: torch.fx.Node, x: object, where: list[Any]) -> Sets:
+def indexed(node: torch.fx.Node, x: object, where: list[object]) -> Sets:
     """A known table at places that may be several, or sets at known places."""
     if isinstance(x, Sets) and not any(isinstance(p, Sets) for p in where):
         return moved(lambda part: torch.ops.aten.index.Tensor(part, where), x)  # type: ignore[no-any-return]
@@ -305,7 +305,7 @@ def indexed(node: torch.fx.Node, x: object, where: list[Any]) -> Sets:
     raise NotTraced("an index")
 
 
-FOLDS: dict[str, Callable[..., Any]] = {
+FOLDS: dict[str, Callable[..., object]] = {
     "amax": lambda node, x, dims=(), keepdim=False: folded(x, list(dims), keepdim, larger),
     "amin": lambda node, x, dims=(), keepdim=False: folded(x, list(dims), keepdim, smaller),
     "max": lambda node, x, *more: extreme(True)(node, x, *more) if more else folded(x, None, False, larger),

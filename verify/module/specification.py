@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from verify.engine.capture import given
 from verify.engine.one_layer.dependence import MOVES
 from verify.module.automaton import Automaton, Chart, Mask, parts_by
 from verify.module.sets import FOLDS, NotTraced, Sets, moved, pointwise
@@ -229,8 +230,7 @@ class Run:
                 result = found[node.args[0]]
                 return Sets.exactly(result) if isinstance(result, Tensor) else result
             else:
-                arguments: Any = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: found[n])
-                found[node] = self._call(node, *arguments)
+                found[node] = self._call(node, *given(node, found))
         raise AssertionError("a graph without an output")
 
     def _call(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:

@@ -37,7 +37,7 @@ class Task:
 
     def __init__(
         self,
-        inputs: Any,
+        inputs: object,
         expected: Callable[[Tensor], Any],
         position: int | Sequence[int] | None = -1,
         classes: Iterable[int] | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,7 +74,7 @@ def encodable(text: str, encoding: str) -> str:
     return text.translate(PLAIN).encode(encoding, "backslashreplace").decode(encoding)
 
 
-def columns(stream: Any) -> int | None:
+def columns(stream: TextIO) -> int | None:
     """Returns how many columns fit: COLUMNS where it is a positive number, else the terminal's. None for a pipe or a
     file.
     """

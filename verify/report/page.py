@@ -201,7 +201,7 @@ def _body(
     return f"{found}<details><summary>All fields</summary>{_table(fields)}</details>"
 
 
-def _case(case: dict[str, Any]) -> str:
+def _case(case: dict[str, object]) -> str:
     """One input: its tokens in boxes, the position that is asked about marked, and what else is known of it."""
     rows = [
         (
@@ -324,7 +324,7 @@ def _bars(certificate: Certificate) -> str:
     return f"<h2>Margins</h2><table><thead>{head}</thead><tbody>{rows}</tbody></table>{more}"
 
 
-def _table(rows: Iterable[tuple[str, Any]]) -> str:
+def _table(rows: Iterable[tuple[str, object]]) -> str:
     return _rows((str(name), escape(_text(value))) for name, value in rows)
 
 

@@ -137,7 +137,7 @@ class Atoms:
         found = x if least is None else add(relu(subtract(x, least)), least)
         return found if over is None else subtract(found, over)
 
-    def _of_two(self, name: str, xs: list[Any], entries: Tensor, shape: list[int]) -> Form:
+    def _of_two(self, name: str, xs: list[object], entries: Tensor, shape: list[int]) -> Form:
         x, y = (expanded(part, shape) for part in xs)
         if name == "aten.maximum.default":
             return add(y, self.of("relu", subtract(x, y), entries, shape))

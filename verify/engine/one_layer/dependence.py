@@ -74,7 +74,7 @@ def move(node: torch.fx.Node, x: Tensor) -> Any:
     return operation(x, *arguments(node)[1:])
 
 
-def moved(node: torch.fx.Node, x: Tensor) -> Any:
+def moved(node: torch.fx.Node, x: Tensor) -> list[Tensor] | Tensor:
     """What an operation of MOVES makes of each of several tensors along the first axis."""
     parts = [move(node, part) for part in x.unbind(0)]
     if isinstance(parts[0], list | tuple):

@@ -6,7 +6,7 @@ that are exactly zero stay so. So the rules of the engine, with their proved rad
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,23 +135,23 @@ def addmm(bias: object, x: object, y: object) -> Form:
     return add(bias, matmul(x, y))
 
 
-def sums(x: Form, dims: Any, keepdim: bool = False, **options: Any) -> Form:
+def sums(x: Form, dims: Sequence[int], keepdim: bool = False, **options: object) -> Form:
     return each_column(lambda column: total(AT, column, dims, keepdim), x)
 
 
-def means(x: Form, dims: Any, keepdim: bool = False, **options: Any) -> Form:
+def means(x: Form, dims: Sequence[int], keepdim: bool = False, **options: object) -> Form:
     return each_column(lambda column: mean(AT, column, dims, keepdim), x)
 
 
-def joined(xs: list[Any], dim: int = 0) -> Form:
+def joined(xs: list[object], dim: int = 0) -> Form:
     return each_column(lambda *columns: cat(AT, list(columns), dim), *map(as_form, xs))
 
 
-def stacked(xs: list[Any], dim: int = 0) -> Form:
+def stacked(xs: list[object], dim: int = 0) -> Form:
     return each_column(lambda *columns: stack(AT, list(columns), dim), *map(as_form, xs))
 
 
-def moved(node: torch.fx.Node, x: Form) -> Any:
+def moved(node: torch.fx.Node, x: Form) -> list[Form] | Form:
     """What an operation that moves numbers makes of a form."""
     mid, rad = (torch.vmap(lambda column: move(node, column))(part) for part in (x.mid, x.rad))
     if isinstance(mid, Tensor):

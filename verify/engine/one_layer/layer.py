@@ -72,7 +72,7 @@ class Affine:
         """The same map where sources have other numbers."""
         return Affine(self.constant, {number[s]: part for s, part in self.parts.items()})
 
-    def __getitem__(self, rows: object) -> Affine:
+    def __getitem__(self, rows: Tensor | int) -> Affine:
         return Affine(row(self.constant, rows), {s: row(part, rows) for s, part in self.parts.items()})
 
 
@@ -81,7 +81,7 @@ def for_heads(x: Tensor, heads: int) -> Tensor:
     return x.repeat_interleave(heads // x.shape[-3], -3)
 
 
-def row(x: Ball, rows: Any) -> Ball:
+def row(x: Ball, rows: Tensor | int) -> Ball:
     return Ball(x.mid[rows], x.radius[rows])
 
 
@@ -366,7 +366,7 @@ class Numbers:
         ]
         names: list[torch.fx.Node] = []
 
-        def one(tokens: Tensor) -> Any:
+        def one(tokens: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
             values: dict[torch.fx.Node, Any] = {}
             found: list[tuple[Tensor, Tensor]] = []
             names.clear()
@@ -392,7 +392,7 @@ class Numbers:
             raise NotOneLayer("the module fails on some tokens")
         return {node: Ball(mid, rad) for node, (mid, rad) in zip(names, found, strict=True)}
 
-    def run(self, node: Any, r: int | None = None) -> Any:
+    def run(self, node: torch.fx.Node, r: int | None = None) -> Any:
         """The value of a plain argument in all runs, or in one."""
         if node.op == "placeholder":
             stored = self.given.stored[node.name]
@@ -490,7 +490,7 @@ class Numbers:
             return self._function(node)
         return LINEAR[name](*(self.argument(x) for x in arguments(node)))
 
-    def _nothing(self, node: torch.fx.Node) -> Any:
+    def _nothing(self, node: torch.fx.Node) -> list[Form] | Form:
         """Zeros in place of numbers that no answer depends on."""
         value = node.meta["val"]
         shapes = [part.shape for part in value] if isinstance(value, list | tuple) else [value.shape]

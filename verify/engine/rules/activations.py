@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from verify.arithmetic import elementary
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LOST, U
-from verify.engine import elementary
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.rules.pointwise import ULPS, bounded_exp, log, logistic, slopes, smooth, steepest
 from verify.engine.rules.registry import rule

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from verify.arithmetic.elementary import power_of_two
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, LOST, U, gamma
 from verify.engine.balls import Arithmetic, Axes, Ball, Norm, Value, length, of_finite, parts
-from verify.engine.elementary import power_of_two
 from verify.engine.rules.registry import as_ball, midpoint, rule
 
 SQUARINGS = 8

@@ -19,7 +19,7 @@ from verify.engine.rules.registry import RULES, as_ball, midpoint, rule
 aten = torch.ops.aten
 
 
-def moved(x: Ball, move: Any) -> Ball:
+def moved(x: Ball, move: Callable[..., Tensor]) -> Ball:
     """The ball after an operation that takes each number of its result from one place, or writes zeros."""
     return Ball(move(x.mid), None if x.rad is None else move(x.rad), None, x.infinite)
 
@@ -64,7 +64,7 @@ def t(at: Arithmetic, x: Ball) -> Ball:
 
 
 @rule("aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.contiguous.default")
-def same(at: Arithmetic, x: Ball, **options: Any) -> Ball:
+def same(at: Arithmetic, x: Ball, **options: object) -> Ball:
     """The same numbers."""
     return x
 
@@ -76,7 +76,7 @@ def lifted(at: Arithmetic, x: Ball) -> Ball:
 
 
 @rule("aten.expand.default")
-def expand(at: Arithmetic, x: Ball, shape: list[int], **options: Any) -> Ball:
+def expand(at: Arithmetic, x: Ball, shape: list[int], **options: object) -> Ball:
     """The same numbers, repeated along new axes and those of size one."""
     out = moved(x, lambda t: t.expand(shape))
     if x.mid.shape == out.mid.shape:
@@ -97,7 +97,7 @@ def unsqueeze(at: Arithmetic, x: Ball, dim: int) -> Ball:
 
 
 @rule("aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze.default")
-def squeeze(at: Arithmetic, x: Ball, *dims: Any) -> Ball:
+def squeeze(at: Arithmetic, x: Ball, *dims: object) -> Ball:
     """The same numbers without axes of size one."""
     out = moved(x, lambda t: t.squeeze(*[tuple(d) if isinstance(d, list) else d for d in dims]))
     return Ball(out.mid, out.rad, norm_after(x.norm, x.mid.shape, out.mid.shape), x.infinite)
@@ -114,7 +114,7 @@ def slice_(
     )
 
 
-def part_of(x: Ball, out: Ball, dim: int, take: Any) -> Norm | None:
+def part_of(x: Ball, out: Ball, dim: int, take: Callable[..., Tensor]) -> Norm | None:
     """The norm of what is left after taking a part along an axis; a part of a vector is no longer than it."""
     if x.norm is None or out.mid.ndim != x.mid.ndim:
         return None
@@ -186,10 +186,10 @@ def stack(at: Arithmetic, xs: list[Any], dim: int = 0) -> Ball:
     return Ball(torch.stack([x.mid for x in balls], dim), rad, None, any(x.infinite for x in balls))
 
 
-def register_move(name: str, operation: Any, says: str, aside: tuple[int, ...]) -> None:
+def register_move(name: str, operation: Callable[..., Tensor], says: str, aside: tuple[int, ...]) -> None:
     """Registers an operation that only moves numbers, and makes no others but zeros."""
 
-    def move(at: Arithmetic, x: Ball, *arguments: Any, **options: Any) -> Ball:
+    def move(at: Arithmetic, x: Ball, *arguments: object, **options: object) -> Ball:
         return moved(x, lambda values: operation(values, *arguments, **options))
 
     move.__doc__ = says
@@ -222,18 +222,18 @@ def pad(at: Arithmetic, x: Ball, widths: list[int], value: float = 0.0) -> Ball:
 
 
 @rule("aten.embedding.default", aside=(1,))
-def embedding(at: Arithmetic, weight: Ball, tokens: Tensor, *options: Any) -> Ball:
+def embedding(at: Arithmetic, weight: Ball, tokens: Tensor, *options: object) -> Ball:
     """The rows of a table that tokens name; where one is negative the module fails, and no logit has a ball."""
     return moved(weight, lambda table: aten.index.Tensor(table, [tokens]))
 
 
 @rule("aten.index.Tensor", aside=(1,))
-def index(at: Arithmetic, x: Ball, places: list[Any]) -> Ball:
+def index(at: Arithmetic, x: Ball, places: list[object]) -> Ball:
     """The numbers at exactly known places."""
     return moved(x, lambda values: aten.index.Tensor(values, places))
 
 
-def register_write(name: str, operation: Any, says: str) -> None:
+def register_write(name: str, operation: Callable[..., Tensor], says: str) -> None:
     """Registers an operation that overwrites a part of a tensor."""
 
     def write(at: Arithmetic, x: Any, part: Any, *place: Any, **options: Any) -> Ball:
@@ -253,7 +253,9 @@ register_write(
 )
 
 
-def slice_scatter(x: Tensor, part: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+def slice_scatter(
+    x: Tensor, part: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
     """torch's, with an end within the axis: beyond it vmap computes a size that overflows where the step is not 1."""
     end = x.shape[dim] if end is None else min(end, x.shape[dim])
     found: Tensor = aten.slice_scatter.default(x, part, dim, start, end, step)
@@ -264,7 +266,7 @@ register_write("aten.slice_scatter.default", slice_scatter, "A tensor with a par
 
 
 @rule("aten.copy.default")
-def copy(at: Arithmetic, x: Any, new: Any, *options: Any) -> Ball:
+def copy(at: Arithmetic, x: Any, new: Any, *options: object) -> Ball:
     """A tensor overwritten by another."""
     ball, shape = as_ball(at, new, midpoint(x, new)), midpoint(x).shape
     return moved(ball, lambda values: values.expand(shape))
@@ -315,7 +317,7 @@ MOVES = {
 }
 
 
-def record_move(at: Arithmetic, move: Any, args: Any, options: Any, out: Any) -> None:
+def record_move(at: Arithmetic, move: object, args: Sequence[Any], options: object, out: object) -> None:
     """Writes an operation that moves numbers on the tape: slopes are moved back, and added where they meet."""
     outs = out if isinstance(out, list) else [out]
     given = args[0] if isinstance(args[0], list) else [args[0]]

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from verify.arithmetic import elementary
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, OF_SUMS, U, gamma
-from verify.engine import elementary
 from verify.engine.balls import Arithmetic, Ball, Computed, Norm, Unsure, length
 from verify.engine.dtypes import as_float
 from verify.engine.rules.linear import (
@@ -307,11 +307,14 @@ def layer_norm(
         width = torch.where(is_safe, width, torch.full_like(width, math.inf))
         local = torch.where(is_bounded, local * ENLARGE, torch.full_like(local, math.inf))
         at.record(out, (x,), local, lambda g: (normal_slopes(g, out, s, s0, width),))
-    if weight is not None:
-        out = times(at, out, weight)
-    if bias is not None:
-        out = plus(at, out, bias)
+    out = scaled(at, out, weight, bias)
     return (out if at.is_real else reordered(at, out, x, eps, weight, bias)), None, None
+
+
+def scaled(at: Arithmetic, x: Ball, weight: Ball | None, bias: Ball | None) -> Ball:
+    """w x + b, of those that there are."""
+    x = x if weight is None else times(at, x, weight)
+    return x if bias is None else plus(at, x, bias)
 
 
 def reordered(at: Arithmetic, out: Ball, x: Ball, eps: float, weight: Ball | None, bias: Ball | None) -> Ball:
@@ -409,10 +412,7 @@ def group_norm(
     out = Ball(out.mid.reshape(shape), out.radius.reshape(shape))
     sides = [c] + [1] * (len(shape) - 2)
     weight, bias = (None if part is None else by_channel(part, sides) for part in (weight, bias))
-    if weight is not None:
-        out = times(at, out, weight)
-    if bias is not None:
-        out = plus(at, out, bias)
+    out = scaled(at, out, weight, bias)
     return (out if at.is_real else reordered(at, out, rows, eps, weight, bias)), None, None
 
 

@@ -9,11 +9,11 @@ import torch
 from flint import arb, ctx
 from torch import Tensor
 
+from verify.arithmetic import elementary
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.operations import ULPS as ULPS
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, LOST, OF_FEW, OF_MANY, OF_SUMS, U
-from verify.engine import elementary
 from verify.engine.balls import Arithmetic, Axes, Ball, Computed, Norm, Unsure, Value, of_finite
 from verify.engine.dtypes import ANY, TRUTHS, truth
 from verify.engine.rules.linear import SLOPES, negated, plus, times, unbroadcast, widened

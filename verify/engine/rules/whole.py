@@ -196,7 +196,7 @@ def moved(name: str) -> Rule:
     """The rule of an operation that moves numbers, or writes some over others: done on both ends alike."""
     rule = RULES[name]
 
-    def move(at: Arithmetic, x: Number, *arguments: Any, dtype: torch.dtype, **options: object) -> Any:
+    def move(at: Arithmetic, x: Number, *arguments: object, dtype: torch.dtype, **options: object) -> Any:
         def end(i: int, value: object) -> Any:
             if isinstance(value, list) and any(isinstance(part, Tensor | Unsure | Whole) for part in value):
                 return [end(i, part) for part in value]

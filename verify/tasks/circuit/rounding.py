@@ -8,7 +8,7 @@ A sum of one large term and small ones is off by few times the small ones: `veri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -24,9 +24,8 @@ from verify.arithmetic.slack import INFLATION, OF_FEW, Array
 from verify.arithmetic.softmax import FORMATS_OF_A_SUM, small_sum
 from verify.tasks.circuit.attention import Attention, BallVectors, UnboundedSteps, attention
 from verify.tasks.circuit.retrieval import Indices
-from verify.tasks.circuit.steps import BLOCK, NONE, Bits, Due, Fault, assignments, cases, gate_arrays
+from verify.tasks.circuit.steps import NONE, Bits, Due, Fault, Progress, assignments, blocks, cases, gate_arrays
 
-Progress = Callable[[int, int], None]
 Mask = np.ndarray
 
 
@@ -210,11 +209,6 @@ class RoundedSteps:
         self.first = self._first_head()
         self.second = self._second_head()
 
-    def _blocks(self, start: int = 0) -> Iterator[Indices]:
-        for begin in range(start, self.N, BLOCK):
-            self.progress(begin, self.N)
-            yield np.arange(begin, min(begin + BLOCK, self.N))
-
     def embed(self, p: Indices) -> Ball:
         """Both tokens at positions p (B,) -> (2, B, d)."""
         tokens = np.repeat([[0], [1]], len(p), 1)
@@ -225,7 +219,7 @@ class RoundedSteps:
 
     def _first_head(self) -> Head:
         layer, collected = self.layers[0], _Collector(2)
-        for p in self._blocks():
+        for p in blocks(self.N, self.progress):
             x = self.embed(p)
             collected.add(p, *(layer.projected(x, name) for name in ("W_Q", "W_K", "W_V")))
         return collected.head(self.at, self.N)
@@ -238,7 +232,7 @@ class RoundedSteps:
 
     def _second_head(self) -> Head:
         layer, collected = self.layers[1], _Collector(4)
-        for p in self._blocks():
+        for p in blocks(self.N, self.progress):
             x_p, x_a = (
                 np.repeat(np.array(bits)[:, None], len(p), 1) for bits in zip(*product((0, 1), repeat=2), strict=True)
             )
@@ -274,7 +268,7 @@ class RoundedSteps:
         """
         is_and, first, second = gate_arrays(circuit)
         margin = np.full(len(circuit.gates), np.inf)
-        for p in self._blocks(self.n - 1):
+        for p in blocks(self.N, self.progress, self.n - 1):
             step = p + 1 - self.n
             for _, wanted, low, high in self._compared(p, is_and[step], first[step], second[step]):
                 margin[step] = np.minimum(margin[step], distance(wanted, low, high))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constructions.circuits.circuit import Circuit
-from constructions.circuits.machine import UNDEFINED, ConstantBitMachine, attend
+from constructions.circuits.machine import UNDEFINED, ConstantBitMachine, MachineLayer, attend
 from constructions.constant_bits.arithmetic import Ints
 from verify.tasks.circuit.retrieval import Indices, PlacedVectors, surviving_pairs
 
@@ -59,6 +59,13 @@ class StepBlock(NamedTuple):
     faults: Iterator[Fault]
 
 
+def blocks(N: int, progress: Progress, start: int = 0) -> Iterator[Indices]:
+    """The positions from `start` on, so many at a time."""
+    for begin in range(start, N, BLOCK):
+        progress(begin, N)
+        yield np.arange(begin, min(begin + BLOCK, N))
+
+
 def retrieve(machine: ConstantBitMachine, queries: PlacedVectors, keys: PlacedVectors, positions: int) -> Retrieval:
     """The reach of every position from the surviving pairs of rows."""
     return reach_of(*surviving_pairs(machine.bits, queries, keys), queries.position, keys.position, positions)
@@ -98,16 +105,11 @@ class Steps:
         self.first, self.values_1 = self._first_head()
         self.second, self.values_2 = self._second_head()
 
-    def _blocks(self, start: int = 0) -> Iterator[Indices]:
-        for begin in range(start, self.N, BLOCK):
-            self.progress(begin, self.N)
-            yield np.arange(begin, min(begin + BLOCK, self.N))
-
     def _first_head(self) -> tuple[Retrieval, Ints]:
         """Tabulates the first head: what it retrieves, and its value of each token at each position."""
         layer = self.machine.layers[0]
         queries, keys, values = _Variants(), _Variants(), []
-        for p in self._blocks():
+        for p in blocks(self.N, self.progress):
             streams = self.machine.embed(np.arange(2)[:, None], p)
             queries.add(p, layer.queries(streams))
             keys.add(p, layer.keys(streams))
@@ -125,7 +127,7 @@ class Steps:
         layer = self.machine.layers[1]
         queries, keys, values = _Variants(), _Variants(), []
         x_p, x_a = (np.array(bits)[:, None] for bits in zip(*product((0, 1), repeat=2), strict=True))
-        for p in self._blocks():
+        for p in blocks(self.N, self.progress):
             a = self.first.clear[p]
             streams = self.stream(p, x_p, np.where(a == p, x_p, x_a))
             is_clear = a != NONE
@@ -176,7 +178,7 @@ class Steps:
             return
         yield StepBlock(np.inf, self._prompt_faults())
         arrays = gate_arrays(circuit)
-        for p in self._blocks(self.n - 1):
+        for p in blocks(self.N, self.progress, self.n - 1):
             distance = self._distance(p, *(array[p + 1 - self.n] for array in arrays))
             suspects = p[distance < 0]
             least = None if len(suspects) else float(distance.min(initial=np.inf)) / self.machine.bits.one
@@ -220,7 +222,7 @@ class Steps:
             return "a softmax is 0/0"
         return f"the feed-forward layer is not {gate.kind.upper()}"
 
-    def _distance(self, p: Indices, is_and: Indices, a_wanted: Indices, b_wanted: Indices) -> Any:
+    def _distance(self, p: Indices, is_and: Indices, a_wanted: Indices, b_wanted: Indices) -> NDArray[np.float64]:
         """The least distance of g to 1/2, times 2^s, over all cases of the (up to four) tokens of these positions.
 
         Negative where a case is not the gate's, or the heads are not clear.
@@ -307,7 +309,9 @@ class _Variants:
         return PlacedVectors(np.concatenate(kept), position[position >= first])
 
 
-def _attend(machine: ConstantBitMachine, layer: Any, x: Ints, sources: list[Ints]) -> tuple[Ints, NDArray[np.bool_]]:
+def _attend(
+    machine: ConstantBitMachine, layer: MachineLayer, x: Ints, sources: list[Ints]
+) -> tuple[Ints, NDArray[np.bool_]]:
     """One head from the streams x (A, d) to the streams of its reach, in the order of their positions."""
     if not sources:
         return np.zeros(len(x), machine.bits.dtype), np.ones(len(x), bool)

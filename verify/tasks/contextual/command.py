@@ -179,14 +179,14 @@ class PositionalWish:
         """The module or its arrays; weights that are built suit the format of the reading."""
         from constructions.contextual_with_positions_arrays import build
         from verify.arithmetic.readings import Rounded
-        from verify.tasks.contextual.bidirectional.task import LONGEST
+        from verify.tasks.contextual.task import MOST_PLACED
 
         if self.weights is not None:
             from constructions.contextual import positional
 
             return positional.load(self.weights)
-        if self.N > LONGEST:
-            raise BadInput(f"--built-for {self.N}: at most {LONGEST} are judged with positions. Use a smaller one.")
+        if self.N > MOST_PLACED:
+            raise BadInput(f"--built-for {self.N}: at most {MOST_PLACED} are judged with positions. Use a smaller one.")
         fmt = reading.format if isinstance(reading, Rounded) else None
         dtype = self.dtype or (fmt.name if fmt is not None and fmt.name in DTYPES else "float64")
         u = None if fmt is None else fmt.u

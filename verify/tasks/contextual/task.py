@@ -10,6 +10,7 @@ from constructions.contextual_counting_arrays import CLOSE, ONE, OPEN, TOKENS, Z
 from constructions.errors import BadInput
 
 SYMBOLS = "01[]"
+MOST_PLACED = 1024  # tokens, where positions differ: a proof holds (5 N)^2 weights
 
 
 def parse(text: str) -> list[int]:

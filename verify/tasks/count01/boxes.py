@@ -211,10 +211,8 @@ IntArray = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 def root(cell: SideCell, domain: PromptDomain) -> tuple[IntArray, IntArray]:
     """The box of a whole side of a domain, or none where the side is empty."""
-    L = domain.max_length
-    A = domain.max_digits if domain.max_digits is not None else L
-    B = domain.max_noise if domain.max_noise is not None else L
-    assert A is not None and B is not None and max(A, B) <= LARGEST_COUNT
+    A, B = domain.largest
+    assert max(A, B) <= LARGEST_COUNT
     return clip(np.zeros((1, 3), dtype=np.int64), np.array([[A, A, B]], dtype=np.int64), cell, domain)
 
 

@@ -89,7 +89,7 @@ def _shortened(number: int) -> str:
     return decimal(number) if digits <= LONGEST_NUMBER else f"(a number of about {digits} digits)"
 
 
-def _failure(found: dict[str, Any]) -> str:
+def _failure(found: dict[str, object]) -> str:
     """A failing input in words."""
     where = f"(n0, n1, n2) = ({found['n0']}, {found['n1']}, {found['n2']}) after {found['last']}"
     seen = "" if found["fails"] else "; its rounding takes the difference away"

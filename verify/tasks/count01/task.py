@@ -51,6 +51,14 @@ class PromptDomain:
         return self.min_digits, self.min_digits, self.min_noise
 
     @property
+    def largest(self) -> tuple[int, int]:
+        """Of a bounded domain: the most digits of each kind, and the most noise."""
+        L = self.max_length
+        A, B = (L if bound is None else bound for bound in (self.max_digits, self.max_noise))
+        assert A is not None and B is not None
+        return A, B
+
+    @property
     def moved(self) -> PromptDomain:
         """The same prompts counted from the origin: n1 > n0 holds for the same ones."""
         digits, noise, length = self.max_digits, self.max_noise, self.max_length
@@ -88,10 +96,7 @@ class PromptDomain:
         """
         if any(self.origin):
             return self.moved.size() if self.is_possible else 0
-        L = self.max_length
-        A = self.max_digits if self.max_digits is not None else L
-        B = self.max_noise if self.max_noise is not None else L
-        assert A is not None and B is not None
+        (A, B), L = self.largest, self.max_length
         if L is None:
             return (A + 1) ** 2 * (B + 1)
         pairs = ((s, max(0, min(s, A) - max(0, s - A) + 1)) for s in range(min(2 * A, L) + 1))
@@ -166,10 +171,7 @@ def string(n: Triple, last: int) -> list[int]:
 
 def triples(domain: PromptDomain) -> Iterator[Triple]:
     """Every triple of a bounded domain."""
-    L = domain.max_length
-    A = domain.max_digits if domain.max_digits is not None else L
-    B = domain.max_noise if domain.max_noise is not None else L
-    assert A is not None and B is not None
+    A, B = domain.largest
     digits = range(domain.min_digits, A + 1)
     for n in product(digits, digits, range(domain.min_noise, B + 1)):
         if n in domain:

@@ -283,9 +283,7 @@ class Count01:
         module = module_of(self.module)
         if isinstance(reading, ConstantBits):
             check_plain(self.module)
-            from constructions.constant_bits.run import constant_bit
-
-            run = constant_bit(module, reading.s)
+            run = reading.forward(module)
             return lambda tokens: run(tokens)[:, -1]
         return lambda tokens: module(tokens)[:, -1] if tokens.shape[1] <= LONGEST_CAUSAL else module.next_logits(tokens)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from verify.arithmetic.outward import decimal
 from verify.arithmetic.readings import Real
@@ -113,7 +113,7 @@ def _proved(
     exact: ExactForward,
     cells: DecidedCells,
     split_margin: dict[int, float],
-    **found: Any,
+    **found: object,
 ) -> Finding:
     stored = reduction.stored
     margins = [

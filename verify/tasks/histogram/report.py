@@ -74,7 +74,7 @@ def _counterexample(found: dict[str, Any]) -> str:
     )
 
 
-def _rounded_failure(found: dict[str, Any]) -> str:
+def _rounded_failure(found: dict[str, object]) -> str:
     """A failure in the reading "dtype, any order"."""
     verb = "ties with" if found["is_tie"] else "loses to"
     outcome = "a logit is NaN" if found["predicted"] is None else f"{found['expected']} {verb} {found['predicted']}"

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from constructions.constant_bits.run import constant_bit
 from constructions.histogram import HistogramTransformer
 from verify.arithmetic.margins import margins
+from verify.arithmetic.readings import ConstantBits
 from verify.frame.judged import unparametrized
 from verify.tasks.histogram.stored import StoredModel
 from verify.tasks.histogram.task import histogram
@@ -23,7 +23,7 @@ Forward = Callable[[Tensor], Tensor]
 def runner(module: HistogramTransformer, s: int | None) -> Forward:
     """The module as torch runs it on its own device, or in s-bit arithmetic."""
     if s is not None:
-        return constant_bit(unparametrized(module), s)
+        return ConstantBits(s).forward(unparametrized(module))
     return lambda tokens: module(tokens.to(module.E.device)).cpu()
 
 

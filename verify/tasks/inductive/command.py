@@ -9,13 +9,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput, NotKnown
-from verify import registry
 from verify.commands import request as shared
 from verify.commands import workers
 from verify.commands.options import check_alone, check_least, flag, stored_dtype
 from verify.commands.parsing import add_weights
 from verify.commands.resumed import KeptResults
 from verify.commands.vocabulary import DTYPES, JUDGED, MODEL, group, option, options, renamed
+from verify.frame import registry
 
 if TYPE_CHECKING:
     from verify.counting.asked import Asked

@@ -95,7 +95,7 @@ class DecoderTrial:
         return f"{self.task}_{self.pe}{'_bos' if self.bos else ''}_l{self.layers}_d{self.d}_s{self.seed}"
 
     @property
-    def described(self) -> Mapping[str, Any]:
+    def described(self) -> Mapping[str, object]:
         sizes, how = asdict(sizes_of(*self.lesson)), str(recipe(*self.lesson))
         return {**asdict(self), "shown": list(self.shown), "sizes": sizes, "recipe": how}
 

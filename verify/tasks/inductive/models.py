@@ -179,13 +179,17 @@ def is_by_position(asked: Asked) -> bool:
     return asked.task.name in BY_POSITION and not asked.has_bos and asked.pe in ("spe", "ape", "sine")
 
 
+def _check_one_head(asked: Asked) -> None:
+    if asked.n_heads not in (None, 1):
+        raise BadInput(f"--heads {asked.n_heads}: this construction has 1; leave it out")
+
+
 def by_position(asked: Asked) -> tuple[ModelArrays, str]:
     """The decoder that counts by positions, with its claim.
 
     Raises: NotKnown for positions that sinusoids of so few dimensions do not tell, BadInput.
     """
-    if asked.n_heads not in (None, 1):
-        raise BadInput(f"--heads {asked.n_heads}: this construction has 1; leave it out")
+    _check_one_head(asked)
     task, dtype = asked.task, asked.dtype
     if task.name == "succession":
         assert task.M is not None
@@ -220,8 +224,7 @@ def among_types(asked: Asked) -> ModelArrays:
 
     Raises: NotKnown without an end of the length, which the weights hold; BadInput for several heads.
     """
-    if asked.n_heads not in (None, 1):
-        raise BadInput(f"--heads {asked.n_heads}: this construction has 1; leave it out")
+    _check_one_head(asked)
     ends = [n for n in (asked.length, asked.room if asked.pe == "rope" else None) if n is not None]
     if not ends:
         raise NotKnown("first-heterogeneous without BOS: weights are known up to a length only. Give --length N.")
@@ -243,8 +246,7 @@ def in_one_layer(asked: Asked) -> ModelArrays:
 
     Raises: NotKnown where sinusoids of so few dimensions do not tell positions; BadInput for several heads.
     """
-    if asked.n_heads not in (None, 1):
-        raise BadInput(f"--heads {asked.n_heads}: this construction has 1; leave it out")
+    _check_one_head(asked)
     task = asked.task
     assert task.K is not None and task.C is not None
     return positioned(
@@ -267,8 +269,7 @@ def without_bos(asked: Asked) -> ModelArrays:
     Raises: NotKnown without an end of the length where the weights hold it; BadInput for several heads.
     """
     task = asked.task
-    if asked.n_heads not in (None, 1):
-        raise BadInput(f"--heads {asked.n_heads}: this construction has 1; leave it out")
+    _check_one_head(asked)
     if asked.pe == "nope" and asked.length is None:
         raise NotKnown(f"{task.name} without BOS and positions: the weights hold the largest length. Give --length N.")
     assert task.K is not None and task.C is not None

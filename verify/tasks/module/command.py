@@ -6,10 +6,10 @@ import argparse
 import gc
 
 from constructions.errors import BadInput
+from constructions.uncollected import uncollected
 from verify.commands import request
 from verify.commands.parsing import add_weights
 from verify.commands.vocabulary import HOW, group, option
-from verify.engine.uncollected import uncollected
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

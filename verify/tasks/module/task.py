@@ -12,7 +12,6 @@ from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -110,7 +109,7 @@ def imported(path: str) -> ModuleType:
     return module
 
 
-def called(path: str, model: Callable[[Any], Any], state: dict[str, Tensor] | None) -> Any:
+def called(path: str, model: Callable[[object], object], state: dict[str, Tensor] | None) -> object:
     try:
         return model(state)
     except BadInput:

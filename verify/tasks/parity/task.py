@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -194,7 +194,7 @@ class Parity:
 
     def replay(self, wrong: Tokens, answer: int, reading: Reading) -> Failure:
         exact = isinstance(reading, Real)
-        margins: list[Any] = (
+        margins: Sequence[Fraction | float] = (
             [proof.exact_margin(self.module, wrong, i) for i in range(len(wrong))]
             if exact
             else self._margins([wrong], reading)[0].tolist()
@@ -220,9 +220,7 @@ class Parity:
         tokens = torch.as_tensor(batch)
         run: Callable[[Tensor], Tensor] = module_of(self.module)
         if isinstance(reading, ConstantBits):
-            from constructions.constant_bits.run import constant_bit
-
-            run = constant_bit(module_of(self.module), reading.s)
+            run = reading.forward(module_of(self.module))
         with torch.no_grad():
             logits = run(tokens).double().numpy()
         odd = (tokens[:, :, None] == tokens[:, None, :]).sum(-1).numpy() % 2 == 1

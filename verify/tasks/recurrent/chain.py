@@ -46,12 +46,9 @@ class Ellipsoids:
     def __len__(self) -> int:
         return len(self.centres)
 
-    def __getitem__(self, where: slice) -> Ellipsoids:
-        return Ellipsoids(self.centres[where], self.shapes[where], self.exponents[where])
-
-    def at(self, places: np.ndarray) -> Ellipsoids:
+    def __getitem__(self, where: slice | np.ndarray) -> Ellipsoids:
         """Those at the places, which may come in any order and several times."""
-        return Ellipsoids(self.centres[places], self.shapes[places], self.exponents[places])
+        return Ellipsoids(self.centres[where], self.shapes[where], self.exponents[where])
 
     @classmethod
     def of(cls, centres: Array, matrices: Array) -> Ellipsoids:
@@ -113,7 +110,7 @@ def excess(
         unsure = np.flatnonzero(is_joint & (beta < 0.5) & (total > 1 - beta) & np.isfinite(length(moved)))
         if len(unsure):
             off = None if delta is None else delta[unsure]
-            there = chain.at(unsure), after.at(unsure), inverse[unsure]
+            there = chain[unsure], after[unsure], inverse[unsure]
             total[unsure] = np.minimum(total[unsure], _together(image[unsure], moved[unsure], off, *there))
         return np.where(beta < 0.5, total / (1 - beta) * ENLARGE, np.inf)
 

@@ -174,9 +174,7 @@ def _neuron_run(rng: np.random.Generator, m: int, s: int, p: int) -> int:
     seen = powers @ rng.normal(size=(s, p))
     seen = seen - seen[rng.integers(0, N, p), np.arange(p)]
     features = np.concatenate([np.ones((N, 1)), powers, np.maximum(seen, 0)], axis=1)
-    length = int(rng.integers(m, N + 1))
-    fitted = np.linalg.lstsq(features[:length], np.eye(m)[np.arange(length) % m], rcond=None)[0]
-    return _right_for(features @ fitted, m)
+    return _fitted_run(rng, features, m)
 
 
 def _built_run(m: int, periods: int) -> int:
@@ -202,7 +200,12 @@ def _decay_run(rng: np.random.Generator, m: int, s: int) -> int:
     """How far random rates count, with the readout that fits the longest possible string best."""
     N = decays(m, s) + m
     features = np.concatenate([np.ones((N, 1)), rng.uniform(0, 1, s) ** np.arange(1, N + 1)[:, None]], axis=1)
-    length = int(rng.integers(m, N + 1))
+    return _fitted_run(rng, features, m)
+
+
+def _fitted_run(rng: np.random.Generator, features: np.ndarray, m: int) -> int:
+    """How far the readout counts that fits the longest possible string best."""
+    length = int(rng.integers(m, len(features) + 1))
     fitted = np.linalg.lstsq(features[:length], np.eye(m)[np.arange(length) % m], rcond=None)[0]
     return _right_for(features @ fitted, m)
 

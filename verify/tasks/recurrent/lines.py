@@ -78,7 +78,7 @@ class TokenLines:
         low = self.trained.margins(after, np.full(len(held), right))
         unsure = np.flatnonzero(~(low > 0))
         if len(unsure):
-            there, over = self.step(held.at(unsure), self.z)
+            there, over = self.step(held[unsure], self.z)
             found = margins(self.net, there, [right] * len(there), self.rules).low
             low[unsure] = np.where(over <= 1, found, -np.inf)
         return float(low.min())
@@ -95,7 +95,7 @@ class TokenLines:
                 is_in |= self.enters(now, after, ring)
             if not (is_in | (over <= 1)).all():
                 return "ellipsoids along its lines of states grow too large"
-            now = after.at(np.flatnonzero(~is_in))
+            now = after[np.flatnonzero(~is_in)]
             number += len(now)
             held.append(now)
             if number > MOST_ELLIPSOIDS:
@@ -138,7 +138,7 @@ class TokenLines:
             Q = hold_images(moved, added, centres - reached[places], room)
             joint = Q[chosen] if len(chosen) == len(here) else [join(list(Q[places == k])) for k in range(len(chosen))]
             after = Ellipsoids.of(reached, _roots(np.asarray(joint)))
-            over = excess(self.net, token, here, after.at(places), self.rules, is_joint=True, image=image)
+            over = excess(self.net, token, here, after[places], self.rules, is_joint=True, image=image)
             if not ((over > 1) & np.isfinite(over)).any():
                 break
             room = np.where(over > 1, room * np.minimum(over, 2.0) * ROOM, room)
@@ -161,7 +161,7 @@ class TokenLines:
         wide = np.linalg.norm(inverse[place] @ after.shapes * after.scales[:, None, None], axis=(1, 2))
         near = np.flatnonzero(far + wide / np.sqrt(self.net.size) < 1)
         if len(near):
-            over = excess(self.net, self.y, now.at(near), ring.at(place[near]), self.rules, is_joint=True)
+            over = excess(self.net, self.y, now[near], ring[place[near]], self.rules, is_joint=True)
             found[near] = over <= 1
         return found
 

@@ -180,7 +180,7 @@ def _excess(trained: Trained, found: MergedStates, chain: Ellipsoids) -> Array:
     edges, rules = np.array(found.edges), Rules(trained.at)
     over = np.full(len(edges), np.inf)
     for x, own in _parts(edges, trained.net.size):
-        here, there = chain.at(edges[own, 0]), chain.at(edges[own, 2])
+        here, there = chain[edges[own, 0]], chain[edges[own, 2]]
         over[own] = excess(trained.net, x, here, there, rules, is_joint=True)
     return np.where(np.isnan(over), np.inf, over)
 
@@ -188,7 +188,7 @@ def _excess(trained: Trained, found: MergedStates, chain: Ellipsoids) -> Array:
 def _margin(trained: Trained, found: MergedStates, chain: Ellipsoids) -> float:
     """The least margin of all nodes whose answer is judged."""
     judged, right = _judged(trained, found)
-    return float(margins(trained.net, chain.at(judged), right, Rules(trained.at)).low.min())
+    return float(margins(trained.net, chain[judged], right, Rules(trained.at)).low.min())
 
 
 def _shapes(trained: Trained, found: MergedStates, L: Array, room: Array, until: Deadline) -> Array | None:

@@ -260,7 +260,7 @@ def shifted(p: arb_poly, at: arb, scale: arb) -> arb_poly:
     return p(arb_poly([at, scale]))
 
 
-def largest(matrix: Any) -> arb_mat:
+def largest(matrix: arb_mat | acb_mat) -> arb_mat:
     """Upper bounds on the absolute values of all entries."""
     return arb_mat([[abs(x).upper() for x in row] for row in matrix.tolist()])
 

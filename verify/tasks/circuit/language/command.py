@@ -59,7 +59,7 @@ class LanguageStrings:
 
 def run(args: argparse.Namespace) -> int:
     from constructions.circuits.circuit import decompose
-    from verify.engine.uncollected import uncollected
+    from constructions.uncollected import uncollected
     from verify.frame.clock import Budget, TimeIsUp
     from verify.tasks.circuit.language.task import for_strings
 

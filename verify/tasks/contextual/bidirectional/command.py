@@ -49,7 +49,7 @@ class BidirectionalWish:
     @classmethod
     def of(cls, args: argparse.Namespace) -> BidirectionalWish:
         """Raises: BadInput for sizes out of range, and for those that a file has of its own."""
-        from verify.tasks.contextual.bidirectional.task import LONGEST
+        from verify.tasks.contextual.task import MOST_PLACED
 
         check_least(args, 1, "built_for", "regions", "coordinates", "length")
         check_least(args, 0, "on_regions")
@@ -59,8 +59,8 @@ class BidirectionalWish:
                 if value is not None:
                     raise BadInput(f"{flag(name)} {value}: is read from the file. Leave it out with --weights.")
         N, R = args.built_for or args.length or LENGTH, args.regions or REGIONS
-        if N > LONGEST:
-            raise BadInput(f"--built-for {N}: at most {LONGEST} are judged. Use a smaller one.")
+        if N > MOST_PLACED:
+            raise BadInput(f"--built-for {N}: at most {MOST_PLACED} are judged. Use a smaller one.")
         return cls(N, R, args.coordinates, args.dtype, args.weights, args.length, args.on_regions)
 
     def problem(self, reading: Reading) -> Bidirectional:

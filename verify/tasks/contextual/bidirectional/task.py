@@ -28,7 +28,7 @@ from verify.tasks.contextual import exact
 from verify.tasks.contextual.bidirectional import MODEL
 from verify.tasks.contextual.bidirectional.proof import PromptCell, Proof, StringProof
 from verify.tasks.contextual.rounding import CONTRACT
-from verify.tasks.contextual.task import StringDomain, answers, written
+from verify.tasks.contextual.task import MOST_PLACED, StringDomain, answers, written
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 Tokens = tuple[int, ...]
 ARGUMENT = "ranges over all strings of what each kind of position computes"
 RUNS, LONGEST_RUN, BATCH, MOST_TELLING = 200, 8, 512, 16
-LONGEST = 1024  # a proof holds (5 N)^2 weights
 
 
 @dataclass(frozen=True)
@@ -89,11 +88,11 @@ class OnStrings(ABC):
         N, R = own.longest if length is None else length, own.R if regions is None else regions
         check_whole_number("length", N)
         check_whole_number("regions", R)
-        most = min(own.longest, LONGEST, len(own.b_out) + 1)
+        most = min(own.longest, MOST_PLACED, len(own.b_out) + 1)
         if not 1 <= N <= most:
             raise BadInput(
                 f"length={N}: must be from 1 to {most}: the model has {own.longest} positions after BOS and counts "
-                f"up to {len(own.b_out) - 1}, and {LONGEST} are judged. Use --length {most}."
+                f"up to {len(own.b_out) - 1}, and {MOST_PLACED} are judged. Use --length {most}."
             )
         return cls(module, StringDomain(N, R), claim, dict(named or {}))
 

@@ -20,12 +20,12 @@ from torch import Tensor
 from constructions.contextual.positional import PositionalContextualTransformer
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ZERO
 from constructions.errors import BadInput
+from verify.arithmetic import elementary
 from verify.arithmetic.balls import Ball, exponential, stack_last
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.margins import margins
 from verify.arithmetic.slack import INFLATION, LOST, Array, U, gamma
 from verify.arithmetic.stored import check_finite
-from verify.engine import elementary
 from verify.tasks.contextual import exact
 from verify.tasks.contextual.accuracy import PairShare, RandomStrings
 from verify.tasks.contextual.bidirectional.spans import product, rounding

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands import request as shared
@@ -20,7 +20,7 @@ from verify.report.console import say_written
 
 if TYPE_CHECKING:
     from constructions.model_arrays import ModelArrays
-    from verify.tasks.count01.heads.dissect import HeadsQuestion
+    from verify.tasks.count01.heads.dissect import HeadsQuestion, Progress
     from verify.tasks.count01.layer_norm.laws import Law
     from verify.tasks.count01.model import Count01Model
 
@@ -269,7 +269,7 @@ def save(request: HeadsRequest, model: Count01Model, data: dict[str, object]) ->
     say_written(*(Path(request.save) / name for name in shared.SAVED))
 
 
-def progress_line() -> Any:
+def progress_line() -> Progress:
     """A line on stderr that says what is being computed, where stderr is a terminal and it takes over two seconds."""
     started = time.perf_counter()
 

@@ -115,7 +115,7 @@ class Dissection:
         data["complete"], data["open"] = not self.open, self.open
         return HeadFindings(data, self.open)
 
-    def _shown(self, items: Iterable[Any], stage: str) -> Iterable[Any]:
+    def _shown(self, items: Iterable[object], stage: str) -> Iterable[Any]:
         listed = list(items)
         for i, item in enumerate(listed):
             self.progress(stage, i / len(listed))

@@ -60,7 +60,7 @@ def _number(found: str | bool | None) -> float:
     return float("nan") if found is None else float(Fraction(found))
 
 
-def _matrix(figure: Figure, axes: Axes, matrix: Any, title: str, least: float) -> None:
+def _matrix(figure: Figure, axes: Axes, matrix: np.ndarray, title: str, least: float) -> None:
     shown = axes.imshow(matrix, vmin=least, vmax=1, cmap="viridis")
     figure.colorbar(shown, ax=axes)
     _label_heads(axes, len(matrix), title)
@@ -71,7 +71,7 @@ def _label_heads(axes: Axes, count: int, title: str) -> None:
     axes.set(xlabel="head", ylabel="head", title=title, xticks=ticks, yticks=ticks)
 
 
-def _separable(axes: Axes, data: dict[str, Any]) -> None:
+def _separable(axes: Axes, data: dict[str, object]) -> None:
     """Which heads and pairs some readout makes right on every triple; dots where neither head does alone."""
     from matplotlib.colors import ListedColormap
 
@@ -136,7 +136,7 @@ def _values(axes: Axes, found: dict[str, Any]) -> None:
     axes.set_title(f"and its values of 0, 1, 2\n($w_{{01}}$ {found['w01']:.3g}, $w_{{02}}$ {found['w02']:.3g})")
 
 
-def _line(axes: Axes, w: list[float], b: float, x: Any, d_h: int) -> None:
+def _line(axes: Axes, w: list[float], b: float, x: np.ndarray, d_h: int) -> None:
     """Draws the line w . r + b = 0 in the first two coordinates. With more coordinates there is no line."""
     limits = axes.get_ylim()
     if d_h == 1 and w[0]:

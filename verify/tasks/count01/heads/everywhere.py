@@ -8,15 +8,15 @@ it has no solution, and no triples rule every separator out, the answer stays op
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from math import comb
 from typing import Any
 
 import numpy as np
-from flint import ctx
+from flint import arb, ctx
 
-from verify.arithmetic.exact_reals import Undecided
+from verify.arithmetic.exact_reals import Combination, Undecided
 from verify.tasks.count01.heads.separability import LINES, Separability, confirmed
 from verify.tasks.count01.layer_norm.cone import Constraint, Constraints, rays_of, whitened
 from verify.tasks.count01.layer_norm.laws import ListedTriples
@@ -30,6 +30,7 @@ SPREAD = (0, 1, 2, 3, 5, 9, 20, 50, 200, 1000, 10_000)
 
 Powers = tuple[int, int, int]
 Polynomial = dict[Powers, Any]
+Weighted = Callable[[HeadNumbers, int, Surd], arb | Combination]  # of a token: weight times value
 
 
 def spread_triples() -> ListedTriples:
@@ -71,7 +72,7 @@ def coefficient_rows(heads: Sequence[HeadNumbers]) -> Constraints:
     order = powers(len(heads))
     is_rational = all(head.is_rational for head in heads)
 
-    def lines(at: Any) -> list[list[Any]]:
+    def lines(at: Weighted) -> list[list[Any]]:
         return [[column[p] for column in side] for side in _sides(heads, at) for p in order]
 
     def balls(bits: int) -> list[list[Any]]:
@@ -96,21 +97,21 @@ def powers(degree: int) -> list[Powers]:
     return [(i, j, k) for i in some for j in some for k in some if i + j + k <= degree]
 
 
-def _balls_at(bits: int) -> Any:
+def _balls_at(bits: int) -> Weighted:
     """Balls of weight times value."""
 
-    def at(head: HeadNumbers, t: int, value: Surd) -> Any:
+    def at(head: HeadNumbers, t: int, value: Surd) -> arb:
         return head.weight(t, EQUALS, bits) * value.ball(bits)
 
     return at
 
 
-def _exact(head: HeadNumbers, t: int, value: Surd) -> Any:
+def _exact(head: HeadNumbers, t: int, value: Surd) -> Combination:
     """Exact combinations of exponentials."""
     return head.exact_weight(t, EQUALS) * value.value
 
 
-def _sides(heads: Sequence[HeadNumbers], at: Any) -> list[list[Polynomial]]:
+def _sides(heads: Sequence[HeadNumbers], at: Weighted) -> list[list[Polynomial]]:
     """For each side, the polynomial of every coordinate of (w, b)."""
     out = []
     for is_more in (True, False):
@@ -125,7 +126,7 @@ def _sides(heads: Sequence[HeadNumbers], at: Any) -> list[list[Polynomial]]:
     return out
 
 
-def _linear(head: HeadNumbers, k: int | None, at: Any, *, is_more: bool) -> Polynomial:
+def _linear(head: HeadNumbers, k: int | None, at: Weighted, *, is_more: bool) -> Polynomial:
     """The normaliser, or coordinate k's numerator, in (smaller count, difference, n2)."""
     constant, n0, n1, n2 = (
         _added([at(head, t, Surd.rational(1) if k is None else head.values[t][k]) for t in line]) for line in LINES

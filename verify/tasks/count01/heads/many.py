@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from flint import arb, ctx
@@ -265,10 +264,10 @@ def separating(forms: HeadForms, law: Law) -> list[bool | None]:
     return found
 
 
-def exact_heads(scores: Any, values: Any) -> list[HeadNumbers]:
+def exact_heads(scores: Array, values: Array) -> list[HeadNumbers]:
     """Heads by their scores (heads, 5) and values (heads, 5, d_h) of BOS, 0, 1, 2 and "=", as floats say exactly."""
 
-    def row(numbers: Any) -> list[Surd]:
+    def row(numbers: Array) -> list[Surd]:
         return [Surd.rational(rational(x)) for x in numbers.tolist()]
 
     return [

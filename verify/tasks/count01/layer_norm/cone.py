@@ -72,8 +72,8 @@ class Constraints:
         exact: Callable[[], list[list[Any]]] | None,
     ) -> None:
         self.constraints, self._at, self._exact = tuple(constraints), at, exact
-        self._balls: dict[int, list[list[Any]]] = {}
-        self._sums: list[list[Any]] | None = None
+        self._balls: dict[int, list[list[object]]] = {}
+        self._sums: list[list[object]] | None = None
 
     def balls(self, bits: int) -> list[list[Any]]:
         if bits not in self._balls:
@@ -116,7 +116,7 @@ class Constraints:
         return len(self.balls(BITS[0])[0])
 
 
-def whitened(rows: Constraints) -> tuple[Array, Any]:
+def whitened(rows: Constraints) -> tuple[Array, object]:
     """The rows in coordinates in which r of them are the unit vectors, as floats, and those coordinates' matrix.
 
     Only a guide: what it suggests is shown by `Constraints.sign`.

@@ -124,10 +124,7 @@ def boxes_after(model: ModelNumbers, labels: str, last: int) -> Callable[[Intege
 
 def whole_box(domain: PromptDomain) -> tuple[Integers, Integers]:
     """The smallest box around a bounded domain."""
-    L = domain.max_length
-    A = domain.max_digits if domain.max_digits is not None else L
-    B = domain.max_noise if domain.max_noise is not None else L
-    assert A is not None and B is not None
+    A, B = domain.largest
     return np.array([domain.origin]), np.array([[A, A, B]])
 
 
@@ -166,10 +163,7 @@ def rights(model: ModelNumbers, listed: ListedTriples, labels: str, last: int) -
 
 def blocks(domain: PromptDomain) -> Iterator[NDArray[np.int64]]:
     """The triples of a domain in lexicographic order, so many at a time."""
-    L = domain.max_length
-    A = domain.max_digits if domain.max_digits is not None else L
-    B = domain.max_noise if domain.max_noise is not None else L
-    assert A is not None and B is not None
+    (A, B), L = domain.largest, domain.max_length
     digits, noise = np.arange(domain.min_digits, A + 1), np.arange(domain.min_noise, B + 1)
     rows = max(1, BLOCK // max(1, len(digits) * len(noise)))
     for start in range(0, len(digits), rows):

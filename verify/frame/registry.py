@@ -43,7 +43,7 @@ class Command(NamedTuple):
     summary: str
     place: str
 
-    def module(self) -> Any:
+    def module(self) -> ModuleType:
         return import_module(self.place)
 
 
@@ -85,7 +85,7 @@ def commands() -> dict[str, Command]:
     return own | {name: Command(does, f"verify.commands.{name}") for name, does in HOUSE.items()}
 
 
-def parts(name: str) -> Iterator[Any]:
+def parts(name: str) -> Iterator[ModuleType]:
     """Loads the modules of a name, such as `claims`, from all folders that have one.
 
     >>> [part.__name__ for part in parts("claims")][0]

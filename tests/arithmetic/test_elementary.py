@@ -5,9 +5,9 @@ import pytest
 import torch
 from flint import arb, ctx
 
+from verify.arithmetic import elementary as el
 from verify.arithmetic import polynomials
 from verify.arithmetic.slack import LOST
-from verify.engine import elementary as el
 
 GENERATOR = torch.Generator().manual_seed(11)
 
