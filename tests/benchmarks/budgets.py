@@ -105,7 +105,7 @@ JOBS = {
     "contextual moved": "contextual --length 300 --weights {contextual}",
     "contextual in float32": "contextual --length 3000 --regions 60 --precision float32",
     "contextual ape": "contextual --length 1024 --regions 60 --pe ape",
-    "bidirectional": "bidirectional --length 1500",
+    "bidirectional": "bidirectional --length 1000",
     "addition long": "addition --digits 400",
     "addition in float32": "addition --digits 30 --precision float32",
     "addition moved": "addition --digits 8 --weights {addition}",

@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from clocks import looks
 from command import as_json, run
 from scipy.optimize import linprog
 
@@ -16,7 +17,9 @@ from constructions.recurrent.model import RecurrentModel
 from tests.planted import planted
 from verify import repair
 from verify.arithmetic.readings import Real
+from verify.changes import changeable as changes
 from verify.changes.repair import repair as mended
+from verify.frame.clock import TimeIsUp
 from verify.frame.decide import Effort
 from verify.tasks.count01 import changing as of_count01
 from verify.tasks.recurrent import changing as of_recurrent
@@ -198,3 +201,30 @@ def test_bad_commands(tmp_path, monkeypatch, capsys):
 def test_bad_calls_from_python():
     with pytest.raises(BadInput, match="is changed on a box of counts"):
         repair(wrong_count01())
+
+
+def test_the_prompts_of_a_box_are_listed_as_they_are_written():
+    questions = of_count01.changeable(count01.documents(10), **BOX).questions()
+    rows = zip(questions.tokens.tolist(), questions.position.tolist(), questions.right.tolist(), strict=True)
+    due = {}
+    for n0, n1, n2 in product(range(DIGITS + 1), range(DIGITS + 1), range(NOISE + 1)):
+        for last in (EQUALS, FOUR, FIVE):
+            written = [BOS, *[1] * n0, *[2] * n1, *[3] * n2, EQUALS, *([] if last == EQUALS else [last])]
+            due[tuple(written)] = (FOUR if n1 > n0 else FIVE) if last == EQUALS else EOS
+    listed = list(rows)
+    assert {tuple(tokens[: place + 1]): right for tokens, place, right in listed} == due and len(listed) == len(due)
+    assert all(set(tokens[place:]) == {tokens[place]} and len(tokens) == 8 for tokens, place, _ in listed)
+
+
+def test_long_questions_are_run_a_few_at_a_time_until_the_time_is_up(monkeypatch):
+    monkeypatch.setattr(changes, "SCORES", 5 * 8**2)  # five prompts of eight tokens
+    found = of_count01.changeable(count01.documents(10), **BOX)
+    number = len(found.questions())
+    whole, ran = found.hidden(found.questions()), []
+    found.hidden_module.register_forward_hook(lambda module, args, out: ran.append(len(args[0])))
+    again = found.hidden(found.questions(), looks(number).deadline())
+    assert np.allclose(whole, again, rtol=0, atol=1e-12) and len(ran) == -(-number // 5) and max(ran) == 5
+    del ran[:]
+    with pytest.raises(TimeIsUp):
+        found.hidden(found.questions(), looks(4).deadline())
+    assert len(ran) == 3

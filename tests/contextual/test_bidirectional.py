@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from fractions import Fraction
+from itertools import count
 
 import numpy as np
 import pytest
@@ -13,13 +15,21 @@ from models.selection import every
 
 from constructions.contextual.bidirectional import SHAPES, as_bytes, from_state_dict
 from constructions.contextual_positions import block_length, build
+from constructions.contextual_with_positions_arrays import build as with_positions
 from constructions.errors import BadInput
+from constructions.model_arrays import module_of
 from verify import certify
 from verify.arithmetic.formats import FORMATS, format_named
+from verify.arithmetic.readings import Real
+from verify.frame import decide
 from verify.frame.certificate import Verdict
+from verify.frame.clock import Budget
+from verify.frame.decide import Effort
+from verify.tasks.contextual.bidirectional import proof as proofs
 from verify.tasks.contextual.bidirectional.proof import Proof
 from verify.tasks.contextual.bidirectional.task import Bidirectional
 from verify.tasks.contextual.exact import margins as exact_margins
+from verify.tasks.contextual.positional.task import Positional
 from verify.tasks.contextual.task import StringDomain
 
 
@@ -103,6 +113,52 @@ def test_ranges_hold_what_strings_compute():
             assert low[i] - 1e-12 <= float(y[place, 0]) <= high[i] + 1e-12
     spread = (high - low)[[i for (r, _), i in where.items() if r // 21 == 1]]
     assert 0 < spread.max() < 2e-3
+
+
+@pytest.mark.parametrize("N", [1, 2, 5])
+@pytest.mark.parametrize("R", [0, 1, 2])
+def test_the_kinds_are_those_that_strings_have(N, R):
+    proof = Proof(weights(build(5, 2)), N, R, None)
+    seen = {(4 * (N + 1), 0)}
+    for tokens in StringDomain(N, R).enumerate():
+        m = np.cumsum(np.isin(tokens, (2, 3))).tolist()
+        seen |= {(token * (N + 1) + place, m[place - 1]) for place, token in enumerate(tokens, 1)}
+    assert list(zip(*(part.tolist() for part in proof.kinds), strict=True)) == sorted(seen)
+
+
+def test_some_rows_at_a_time_have_the_ranges_of_all(monkeypatch):
+    whole = Proof(weights(build(8, 2)), 8, 2, None)
+    monkeypatch.setattr(proofs, "STEPS", 3000)
+    monkeypatch.setattr(proofs, "KINDS", 7)
+    parts = Proof(weights(build(8, 2)), 8, 2, None)
+    for a, b in ((whole.attended, parts.attended), *zip(whole.seen, parts.seen, strict=True)):
+        assert np.allclose(a.lower, b.lower, rtol=0, atol=1e-13) and np.allclose(a.upper, b.upper, rtol=0, atol=1e-13)
+        assert a.mid.shape == b.mid.shape
+
+
+@pytest.mark.parametrize("positions", ["before and after", "rope"])
+@pytest.mark.parametrize("is_spoilt", [False, True])
+def test_a_search_ends_when_the_clock_does(positions, is_spoilt, monkeypatch):
+    """At any look: the verdict of the whole search, or open with the way out; and then only a few looks are left."""
+    monkeypatch.setattr(proofs, "STEPS", 9000)
+    module = build(8, 2) if positions == "before and after" else with_positions(8, 2, positions)
+    if is_spoilt:
+        module = module_of(module)
+        with torch.no_grad():
+            module.b_out[3] += 1
+    problem = (Bidirectional if positions == "before and after" else Positional).of(module)
+
+    def at_a_look(number):
+        ticks = count()
+        found = decide.certify(problem, Real(), Effort(Budget(30.0, lambda: next(ticks) * 30.0 / number)))
+        return found, next(ticks)
+
+    whole, looks = at_a_look(10**6)
+    assert whole.verdict is (Verdict.REFUTED if is_spoilt else Verdict.PROVED) and looks > 8
+    for number in (1, looks - 2, looks + 1):
+        cut, asked = at_a_look(number)
+        is_cut = cut.verdict is Verdict.UNKNOWN and re.search("the budget of 30 s ended.*; raise it", cut.reason)
+        assert (is_cut if number < looks else cut.verdict is whole.verdict) and asked <= number + 3, number
 
 
 @pytest.mark.parametrize("spoil", ["weak", "swapped", "blind", "readout"])

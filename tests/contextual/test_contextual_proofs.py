@@ -1,6 +1,9 @@
 """Contextual counting proofs against enumeration: random and mutated models, planted faults, exact sets of lengths."""
 
 import itertools
+import re
+from itertools import count
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,13 +13,18 @@ from oracles.contextual import counts, float_margins, margins, random_model, val
 
 from constructions.contextual_counting import BIASES, KEYS, build
 from constructions.errors import BadInput
+from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.readings import Real, Rounded
+from verify.frame import decide
 from verify.frame.certificate import Verdict
+from verify.frame.clock import Budget
+from verify.frame.decide import Effort
 from verify.tasks.contextual import proof as contextual
 from verify.tasks.contextual.cells import CellProof
 from verify.tasks.contextual.runs import judge
 from verify.tasks.contextual.stream import StoredContextual
 from verify.tasks.contextual.task import StringDomain, answers, parse
-from verify.tasks.contextual.verdict import certify, domain_of, exhaustive
+from verify.tasks.contextual.verdict import ContextualCounting, certify, domain_of, exhaustive
 
 
 def worst_margin(model, N, regions):
@@ -75,9 +83,9 @@ def test_single_strings_against_long_arithmetic(seeds):
     for seed in seeds:
         model = random_model(seed, 6)
         stored = StoredContextual.of(model)
-        readout = CellProof(stored, domain_of(model, 6, regions=2)).readout
+        proof = CellProof(stored, domain_of(model, 6, regions=2))
         for text in ("1", "[1]", "0[01]1[1]", "[11]0", "1[][1]"):
-            judged = judge(stored, readout, parse(text))
+            judged = judge(proof, parse(text))
             for lower, wrong, true in zip(judged.margin, judged.wrong, margins(model, text), strict=True):
                 assert lower <= max(0, true), (seed, text)
                 assert not wrong or true <= 0, (seed, text)
@@ -212,3 +220,58 @@ def test_domains_count_their_strings():
 def test_malformed_strings_are_refused_with_the_position(text, where):
     with pytest.raises(BadInput, match=where):
         parse(text)
+
+
+def moved(N, R, share):
+    """A built model, its numbers moved at random."""
+    model, drawn = build(N, R), torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for W in model.parameters():
+            W *= 1 + share * torch.randn(W.shape, generator=drawn)
+    return model
+
+
+def at_a_look(problem, reading, number):
+    """The certificate where the time is up at this look at the clock, and how many looks there were."""
+    ticks = count()
+    effort = Effort(Budget(30.0, lambda: next(ticks) * 30.0 / number))
+    return decide.certify(problem, reading, effort), next(ticks)
+
+
+@pytest.mark.parametrize("reading", [Real(), Rounded(FORMATS["float32"])], ids=["real", "float32"])
+@pytest.mark.parametrize("share", [0.0, 0.02])
+def test_a_search_ends_when_the_clock_does(reading, share):
+    """At any look: the verdict of the whole search, or open with the way out; and then only a few looks are left."""
+    model = moved(10, 3, share)
+    problem = ContextualCounting(model, domain_of(model, 10))
+    whole, looks = at_a_look(problem, reading, 10**6)
+    assert whole.verdict is (Verdict.REFUTED if share else Verdict.PROVED)
+    for number in (1, 4, looks // 2, looks - 2):
+        cut, asked = at_a_look(problem, reading, number)
+        assert cut.verdict is whole.verdict or (
+            cut.verdict is Verdict.UNKNOWN
+            and re.fullmatch(
+                "the budget of 30 s ended with .* of 12 pairs .* and no failing string found; raise it", cut.reason
+            )
+        ), number
+        assert asked <= number + 6
+        for M, (right, wrong) in cut.extra.get("right_lengths", {}).items():
+            known = whole.extra["right_lengths"][M]
+            assert right is None or right <= known[0], number
+            assert wrong is None or known[1] is None or wrong >= known[1], number
+
+
+def test_cells_that_were_not_reached_are_not_taken_for_proved():
+    """A planted fault: what was decided in time is taken for all that there is."""
+    model = build(10, 3)
+    with torch.no_grad():
+        model.U_K[:, 2] = 0.0  # the last prompt looks everywhere
+    problem = ContextualCounting(model, domain_of(model, 10))
+    assert at_a_look(problem, Real(), 10**6)[0].verdict is Verdict.REFUTED
+    assert {at_a_look(problem, Real(), number)[0].verdict for number in (1, 4, 6, 8)} == {Verdict.UNKNOWN}
+    is_one = property(lambda decided: bool(decided.cells))
+    with (
+        mock.patch.object(contextual.Decided, "are_all", is_one),
+        mock.patch.object(decide, "_compared", lambda finding, *_: finding),
+    ):
+        assert at_a_look(problem, Real(), 6)[0].verdict is Verdict.PROVED

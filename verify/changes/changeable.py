@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ONE_DECISION = 0.2  # of the time that is left
 MOST_NUMBERS = 1 << 25  # hidden numbers and tokens of all questions together: 256 MiB
 AT_ONCE = 1 << 13  # questions that are run at a time
+SCORES = 1 << 19  # of one head's attention to all tokens of them
 
 
 @dataclass(frozen=True)
@@ -181,9 +182,10 @@ class Changeable:
         """
         found, until = [], until or Deadline.never()
         with torch.no_grad():
-            for start in range(0, len(questions), AT_ONCE):
+            step = max(1, min(AT_ONCE, SCORES // self.length**2))
+            for start in range(0, len(questions), step):
                 until.check()
-                some = questions[slice(start, start + AT_ONCE)]
+                some = questions[slice(start, start + step)]
                 output = self.hidden_module(some.tokens)
                 rows = output.reshape(len(some), -1, output.shape[-1])
                 found.append(rows[torch.arange(len(some)), some.position].numpy())

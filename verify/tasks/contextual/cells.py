@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -18,8 +19,9 @@ from constructions.contextual_counting_arrays import BOS, ONE, ZERO
 from verify.arithmetic.balls import TINY, Ball
 from verify.arithmetic.slack import LEAST, Array, U
 from verify.arithmetic.softmax import exponentials_between
+from verify.frame.clock import Deadline
 from verify.tasks.contextual.readout import MOST_PAIRS, LineReadout
-from verify.tasks.contextual.stream import Kinds, StoredContextual, encode, see
+from verify.tasks.contextual.stream import Encoded, Kinds, Positions, Reader, StoredContextual, encode, pieces, see
 from verify.tasks.contextual.task import StringDomain
 
 
@@ -54,16 +56,40 @@ class Weighed:
 class PromptProof(ABC):
     """The cells of one model on one domain; how weights and outputs are bounded is up to the reading."""
 
-    def __init__(self, stored: StoredContextual, domain: StringDomain, readout: LineReadout) -> None:
+    def __init__(
+        self, stored: StoredContextual, domain: StringDomain, readout: LineReadout, until: Deadline | None = None
+    ) -> None:
         self.stored, self.domain, self.readout = stored, domain, readout
+        self.until = until or Deadline.never()
         self.kinds = Kinds.of(domain.N, domain.most, stored.has_bos)
-        self.encoded = encode(stored, self.kinds.tokens, self.kinds.counts)
         self.is_digit = (self.kinds.tokens == ZERO) | (self.kinds.tokens == ONE)
 
+    @cached_property
+    def reader(self) -> Reader:
+        """Raises: TimeIsUp."""
+        return Reader.of(self.stored, self.until)
+
+    @cached_property
+    def seen(self) -> Positions:
+        """All kinds, some at a time.
+
+        Raises: TimeIsUp.
+        """
+        of = pieces(self.stored, self.kinds, self.until)
+        return Positions.joined([self.see(kinds, encode(self.stored, kinds)) for kinds in of])
+
+    @abstractmethod
+    def see(self, kinds: Kinds, encoded: Encoded) -> Positions:
+        """What the decoder sees of some kinds."""
+
     def decide(self) -> Iterator[PromptCells]:
-        """All cells, several numbers of regions together where that suffices, until too many lines are compared."""
+        """All cells, several numbers of regions together where that suffices, until too many lines are compared.
+
+        Raises: TimeIsUp.
+        """
         pairs = MOST_PAIRS
         for r in range(1, self.stored.R + 1):
+            self.until.check()
             weighed = self.weigh(r - 1)
             for low, high in ((self.domain.fewest, r - 1), (max(r, self.domain.fewest), self.domain.most)):
                 high = min(high, self.domain.most)
@@ -75,6 +101,7 @@ class PromptProof(ABC):
                     yield together
                     continue
                 for M in range(low, high + 1):
+                    self.until.check()
                     alone = self.cells(weighed, r, M, M, pairs)
                     pairs -= self.readout.pairs(len(alone.margin))
                     yield alone
@@ -96,7 +123,7 @@ class PromptProof(ABC):
         fixed_zeros = self.domain.zeros or 0
         k = np.arange(digits - fixed_zeros + 1 if r <= fewest else 1)
         low, high = self.outputs(weighed, r, fewest, most, k)
-        compared = self.readout.compare(low, high, k, pairs)
+        compared = self.readout.compare(low, high, k, pairs, self.until)
         return PromptCells(r, fewest, most, compared.margin, compared.wrong)
 
     def mean(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
@@ -134,9 +161,11 @@ class PromptProof(ABC):
 class CellProof(PromptProof):
     """The cells in real arithmetic."""
 
-    def __init__(self, stored: StoredContextual, domain: StringDomain) -> None:
-        super().__init__(stored, domain, LineReadout(stored.W["W_out"], stored.W["b_out"]))
-        self.seen = see(stored, self.encoded)
+    def __init__(self, stored: StoredContextual, domain: StringDomain, until: Deadline | None = None) -> None:
+        super().__init__(stored, domain, LineReadout(stored.W["W_out"], stored.W["b_out"]), until)
+
+    def see(self, kinds: Kinds, encoded: Encoded) -> Positions:
+        return see(self.stored, encoded, self.reader)
 
     def weigh(self, prompt: int) -> Weighed:
         return weighed(self.seen.scores[:, prompt], self.seen.values)

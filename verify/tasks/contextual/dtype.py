@@ -17,13 +17,14 @@ from verify.arithmetic.formats import Format, format_of
 from verify.arithmetic.readings import Kernel
 from verify.arithmetic.slack import ENLARGE, INFLATION, Array
 from verify.arithmetic.softmax import Arguments, exponential_error, quotient_error, total_error
-from verify.frame.decide import Finding, Item
+from verify.frame.clock import Deadline, TimeIsUp
+from verify.frame.decide import Effort, Finding, Item
 from verify.tasks.contextual.cells import PromptCells, PromptProof, Weighed, weighed
-from verify.tasks.contextual.proof import where
+from verify.tasks.contextual.proof import Decided, where
 from verify.tasks.contextual.readout import LineReadout
 from verify.tasks.contextual.rounding import lowest_bit, position_errors
 from verify.tasks.contextual.runs import candidates, margins, telling
-from verify.tasks.contextual.stream import DecidableRegions, Positions, StoredContextual, see
+from verify.tasks.contextual.stream import DecidableRegions, Encoded, Kinds, Positions, StoredContextual, see
 from verify.tasks.contextual.task import StringDomain
 
 if TYPE_CHECKING:
@@ -38,17 +39,21 @@ MOST_RUNS, MOST_TOKENS, RUN_BUDGET = 400, 10**6, 2 * 10**8
 class RoundedCells(PromptProof):
     """The cells with every number replaced by all that can be computed for it in a format."""
 
-    def __init__(self, stored: StoredContextual, domain: StringDomain, fmt: Format) -> None:
-        super().__init__(stored, domain, LineReadout(stored.W["W_out"], stored.W["b_out"], fmt))
+    def __init__(
+        self, stored: StoredContextual, domain: StringDomain, fmt: Format, until: Deadline | None = None
+    ) -> None:
+        super().__init__(stored, domain, LineReadout(stored.W["W_out"], stored.W["b_out"], fmt), until)
         self.fmt = fmt
-        errors, exact = position_errors(stored, self.kinds, self.encoded, fmt), see(stored, self.encoded)
-        self.score_errors = errors.scores
-        self.seen = Positions(exact.scores, Ball(exact.values.mid, exact.values.rad + errors.values))
+
+    def see(self, kinds: Kinds, encoded: Encoded) -> Positions:
+        """What can be computed of them."""
+        exact, errors = see(self.stored, encoded, self.reader), position_errors(self.stored, kinds, encoded, self.fmt)
+        scores = Ball(exact.scores.mid, (exact.scores.rad + errors.scores) * ENLARGE)
+        return Positions(scores, Ball(exact.values.mid, exact.values.rad + errors.values))
 
     def weigh(self, prompt: int) -> Weighed:
         """Computed weights; a score that is exact and the largest of all has weight 1 wherever it occurs."""
         scores = self.seen.scores[:, prompt]
-        scores = Ball(scores.mid, (scores.rad + self.score_errors[:, prompt]) * ENLARGE)
         found = Arguments.of(scores, RoundedArithmetic.of(self.fmt))
         relative = np.where(found.is_top, 0.0, exponential_error(found.distance + found.off, self.fmt))
         exact = weighed(Ball(scores.mid, found.off), self.seen.values)
@@ -117,24 +122,27 @@ class RoundedCells(PromptProof):
         return at_least, at_most + room * int((chosen & is_free).any())
 
 
-def prove(problem: DecidableRegions, fmt: Format) -> Finding:
+def prove(problem: DecidableRegions, fmt: Format, effort: Effort) -> Finding:
     """Decides every cell with its errors. Where one stays open, looks for a string that the module itself gets wrong.
 
     Raises: BadInput for weights that the format does not hold.
     """
     module, stored, domain = problem.module, problem.stored, problem.domain
     check_representable(stored, fmt)
-    cells = list(RoundedCells(stored, domain, fmt).decide())
-    worst = min(cells, key=lambda c: float(c.margin.min()))
-    if all((c.margin > 0).all() for c in cells):
-        margin = float(worst.margin.min())
-        return Finding.proved(ARGUMENT, margin, tightest=where(worst), telling=telling(cells, domain))
-    found = failing_run(module, cells, domain) if format_of(module.dtype) == fmt else None
+    until = effort.deadline()
+    decided = Decided.of(RoundedCells(stored, domain, fmt, until), effort)
+    if decided.margin > 0:
+        at = where(decided.tightest)
+        return Finding.proved(ARGUMENT, decided.margin, tightest=at, telling=telling(decided.cells, domain))
+    try:
+        found = failing_run(module, decided.cells, domain, until) if format_of(module.dtype) == fmt else None
+    except TimeIsUp:
+        return Finding.open(ARGUMENT, decided.ended(effort))
     if found is not None:
         return Finding.refuted(ARGUMENT, problem.replay(*found, Kernel()))
-    count = int(worst.margin.argmin())
-    reason = f"the error bound exceeds the margin at prompt {worst.r}, count {count}; no failing run found"
-    return Finding.open(ARGUMENT, reason)
+    if not decided.are_all:
+        return Finding.open(ARGUMENT, decided.ended(effort))
+    return Finding.open(ARGUMENT, f"the error bound exceeds the margin at {decided.place}; no failing run found")
 
 
 def check_representable(stored: StoredContextual, fmt: Format) -> None:
@@ -159,13 +167,19 @@ def round_weights(module: ContextualCountingTransformer, fmt: Format) -> Context
     return module
 
 
-def failing_run(module: ContextualModel, cells: Iterable[PromptCells], domain: StringDomain) -> tuple[Item, int] | None:
-    """A string, and a prompt of it, that the module itself gets wrong in its dtype."""
+def failing_run(
+    module: ContextualModel, cells: Iterable[PromptCells], domain: StringDomain, until: Deadline
+) -> tuple[Item, int] | None:
+    """A string, and a prompt of it, that the module itself gets wrong in its dtype.
+
+    Raises: TimeIsUp.
+    """
     spent = 0
     for tokens in islice(candidates(cells, domain), 1 + min(MOST_RUNS, MOST_TOKENS // domain.N)):
         spent += (len(tokens) + 1) ** 2
         if spent > RUN_BUDGET:
             return None
+        until.check()
         is_right = margins(module, [tuple(tokens)])[0] > 0
         if not is_right.all():
             return tuple(tokens), int(is_right.argmin())

@@ -9,8 +9,9 @@ import numpy as np
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import INFLATION, Array, gamma
+from verify.frame.clock import Deadline
 
-CHUNK = 1 << 22  # pairs compared at once
+CHUNK = 1 << 20  # pairs compared at once
 MOST_PAIRS = 1 << 28  # pairs compared in all, about 20 s; cells beyond stay undecided
 
 
@@ -49,11 +50,14 @@ class LineReadout:
         """How many pairs of lines are compared for so many cells, none where neighbours decide."""
         return 0 if self.is_staircase else cells * len(self.b.mid)
 
-    def compare(self, low: Array, high: Array, k: np.ndarray, most_pairs: int = MOST_PAIRS) -> Comparison:
+    def compare(
+        self, low: Array, high: Array, k: np.ndarray, most_pairs: int = MOST_PAIRS, until: Deadline | None = None
+    ) -> Comparison:
         """Margins over boxes low..high (cells, g) of the output with right classes k (cells,).
 
         Nothing is said where more than `most_pairs` pairs of lines would have to be compared. On a staircase line k is
         above all others wherever it is above its neighbours: the steps beyond them only come later.
+        Raises: TimeIsUp.
         """
         if self.is_staircase:
             classes = len(self.b.mid)
@@ -67,6 +71,8 @@ class LineReadout:
         step = max(1, CHUNK // classes)
         parts = []
         for i in range(0, len(k), step):
+            if until is not None:
+                until.check()
             at = slice(i, i + step)
             others = np.arange(classes - 1)[None, :]
             rivals = others + (others >= k[at, None])

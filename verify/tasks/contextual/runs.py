@@ -13,9 +13,10 @@ from verify.arithmetic import softmax
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.margins import margins as margins_of_logits
 from verify.arithmetic.slack import Array
-from verify.tasks.contextual.cells import PromptCells
-from verify.tasks.contextual.readout import Comparison, LineReadout
-from verify.tasks.contextual.stream import StoredContextual, encode, see
+from verify.frame.clock import Deadline
+from verify.tasks.contextual.cells import CellProof, PromptCells
+from verify.tasks.contextual.readout import Comparison
+from verify.tasks.contextual.stream import Kinds, Positions, Reader, StoredContextual, encode, pieces, see
 from verify.tasks.contextual.task import StringDomain, answers, written
 
 if TYPE_CHECKING:
@@ -24,18 +25,26 @@ if TYPE_CHECKING:
 MOST_TELLING = 16
 
 
-def judge(stored: StoredContextual, readout: LineReadout, tokens: list[int]) -> Comparison:
-    """Every prompt on one string, in real arithmetic: margins (R,) and whether it is surely wrong."""
-    output = decode(stored, tokens)
+def judge(proof: CellProof, tokens: list[int]) -> Comparison:
+    """Every prompt on one string, in real arithmetic: margins (R,) and whether it is surely wrong.
+
+    Raises: TimeIsUp.
+    """
+    stored, readout = proof.stored, proof.readout
+    output = decode(stored, tokens, proof.reader, proof.until)
     return readout.compare(output.lower, output.upper, np.array(answers(tokens, stored.R)))
 
 
-def decode(stored: StoredContextual, tokens: list[int]) -> Ball:
-    """The decoder's output (R, g) on one string."""
+def decode(stored: StoredContextual, tokens: list[int], reader: Reader, until: Deadline) -> Ball:
+    """The decoder's output (R, g) on one string.
+
+    Raises: TimeIsUp.
+    """
     row = np.array([BOS] * stored.has_bos + tokens)
     counts = np.cumsum(np.eye(5, dtype=np.int64)[row], axis=0)
     kinds, number = np.unique(np.concatenate([row[:, None], counts], axis=1), axis=0, return_counts=True)
-    seen = see(stored, encode(stored, kinds[:, 0], kinds[:, None, 1:]))
+    of = pieces(stored, Kinds(kinds[:, 0], np.zeros(len(kinds)), kinds[:, None, 1:]), until)
+    seen = Positions.joined([see(stored, encode(stored, some), reader) for some in of])
     weights = softmax.weights(seen.scores.T) * Ball.exact(number.astype(np.float64))
     return (weights @ seen.values) / (weights @ Ball.exact(np.ones((len(kinds), 1))))
 
@@ -111,7 +120,8 @@ def margins(module: ContextualModel, strings: Sequence[Sequence[int]]) -> Array:
 
 def margin_at_most(stored: StoredContextual, tokens: list[int], prompt: int) -> float:
     """An upper bound on the margin of a prompt (from 0) on a string, in real arithmetic."""
-    output, right = decode(stored, tokens)[prompt], answers(tokens, stored.R)[prompt]
+    never = Deadline.never()
+    output, right = decode(stored, tokens, Reader.of(stored, never), never)[prompt], answers(tokens, stored.R)[prompt]
     others = np.arange(stored.classes) != right
     W, b = stored.ball("W_out"), stored.ball("b_out")
     slope = W[:, right][:, None] - W[:, others]

@@ -9,6 +9,7 @@ affine there and extreme at a corner. Other neurons enter as an interval.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +21,7 @@ from verify.arithmetic.balls import Ball, stack_last
 from verify.arithmetic.readings import Reading
 from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import finite
+from verify.frame.clock import Deadline
 from verify.frame.decide import Failure, Provable
 from verify.frame.unmade import check_judged
 from verify.reduction.domains import Hull
@@ -29,6 +31,8 @@ from verify.tasks.contextual.task import StringDomain
 
 if TYPE_CHECKING:
     from verify.tasks.contextual.model import ContextualModel
+
+PIECE = 1 << 26  # products of a matrix product between two looks at the clock
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,30 @@ class Positions:
     scores: Ball
     values: Ball
 
+    @classmethod
+    def joined(cls, pieces: Sequence[Positions]) -> Positions:
+        """The kinds of all pieces, in their order."""
+        return cls(rows([piece.scores for piece in pieces]), rows([piece.values for piece in pieces]))
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What reads the stream before the feed-forward layer, and its hidden neurons: scores and values, affinely.
+
+    Shapes: direct (d, R + g), hidden (p, R + g), added (1, 1, R + g).
+    """
+
+    direct: Ball
+    hidden: Ball
+    added: Ball
+
+    @classmethod
+    def of(cls, stored: StoredContextual, until: Deadline) -> Reader:
+        """Raises: TimeIsUp."""
+        queries = within(stored.ball("P"), stored.ball("U_Q"), until)
+        direct = stack_last(within(stored.ball("U_K"), queries.T, until), stored.ball("U_V"))
+        return cls(direct, within(stored.ball("W_2"), direct, until), stored.ball("b_2")[None, None] @ direct)
+
 
 @dataclass(frozen=True)
 class Encoded:
@@ -104,23 +132,57 @@ class Encoded:
     pre: Ball
 
 
-def encode(stored: StoredContextual, tokens: np.ndarray, counts: np.ndarray) -> Encoded:
-    """Up to the hidden neurons, for positions with these tokens (K,) after prefixes with these counts.
-
-    Shapes: counts (K, corners, 5), the position itself included; the corners span the prefixes of a kind.
-    """
+def encode(stored: StoredContextual, kinds: Kinds) -> Encoded:
+    """Up to the hidden neurons."""
+    tokens, counts = kinds.tokens, kinds.counts
     attended = attend(stored, tokens, counts, stored.ball("E") @ stored.ball("W_V"))
     x = stored.ball("E")[tokens][:, None, :] + attended @ stored.ball("W_O")
     return Encoded(attended, x, x @ stored.ball("W_1") + stored.ball("b_1"))
 
 
-def see(stored: StoredContextual, encoded: Encoded) -> Positions:
+def see(stored: StoredContextual, encoded: Encoded, reader: Reader) -> Positions:
     """Scores for every prompt, and values."""
-    x, pre = encoded.x, encoded.pre
-    seen_by = stack_last(stored.ball("U_K") @ (stored.ball("P") @ stored.ball("U_Q")).T, stored.ball("U_V"))
-    affine = x @ seen_by + stored.ball("b_2")[None, None] @ seen_by
-    bounds = leaf(Hull(), pre, stored.ball("W_2") @ seen_by, affine).range
+    affine = encoded.x @ reader.direct + reader.added
+    bounds = leaf(Hull(), encoded.pre, reader.hidden, affine).range
     return Positions(bounds[:, : stored.R], bounds[:, stored.R :])
+
+
+def rows(pieces: Sequence[Ball]) -> Ball:
+    """The rows of all pieces."""
+    return Ball(np.concatenate([piece.mid for piece in pieces]), np.concatenate([piece.rad for piece in pieces]))
+
+
+def at_a_time(products: int) -> int:
+    """How many rows of so many products each are worked off between two looks at the clock.
+
+    >>> at_a_time(1 << 20), at_a_time(1 << 40)
+    (64, 1)
+    """
+    return max(1, PIECE // max(1, products))
+
+
+def pieces(stored: StoredContextual, kinds: Kinds, until: Deadline) -> Iterator[Kinds]:
+    """The kinds, some at a time.
+
+    Raises: TimeIsUp.
+    """
+    p, d, readers = stored.W["W_1"].shape[1], stored.W["W_1"].shape[0], stored.R + stored.g
+    step = at_a_time(kinds.counts.shape[1] * (p + readers) * (p + d))
+    for at in range(0, len(kinds.tokens), step):
+        until.check()
+        yield kinds[at : at + step]
+
+
+def within(x: Ball, y: Ball, until: Deadline) -> Ball:
+    """The matrix product, some rows at a time.
+
+    Raises: TimeIsUp.
+    """
+    pieces, step = [x[:0] @ y], at_a_time(y.mid.size)
+    for at in range(0, len(x.mid), step):
+        until.check()
+        pieces.append(x[at : at + step] @ y)
+    return rows(pieces)
 
 
 def attend(stored: StoredContextual, tokens: np.ndarray, counts: np.ndarray, values: Ball) -> Ball:
@@ -137,12 +199,16 @@ def attend(stored: StoredContextual, tokens: np.ndarray, counts: np.ndarray, val
 class Kinds:
     """The kinds of positions in strings of up to N tokens and M regions: a token after m delimiters, itself included.
 
-    Shapes: tokens, m (K,); counts (K, 3, 5), the corners of the prefixes.
+    Shapes: tokens, m (K,); counts (K, corners, 5), the position itself included; the corners span the prefixes of a
+        kind, and here are three.
     """
 
     tokens: np.ndarray
     m: np.ndarray
     counts: np.ndarray
+
+    def __getitem__(self, index: slice) -> Kinds:
+        return Kinds(self.tokens[index], self.m[index], self.counts[index])
 
     @classmethod
     def of(cls, N: int, M: int, has_bos: bool) -> Kinds:

@@ -127,7 +127,9 @@ class ContextualCounting:
         return {"domain": str(self.domain)}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
-        return dtype.prove(self, reading.format) if isinstance(reading, Rounded) else proof.prove(self)
+        if isinstance(reading, Rounded):
+            return dtype.prove(self, reading.format, effort)
+        return proof.prove(self, effort)
 
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
         return (

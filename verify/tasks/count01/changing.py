@@ -19,8 +19,8 @@ from verify.frame import decide
 from verify.frame.certificate import CERTIFIED, Certificate
 from verify.frame.decide import Effort
 from verify.frame.judged import check_whole_number
-from verify.tasks.count01.task import EOS, EQUALS, PromptDomain, answer
-from verify.tasks.count01.verdict import Count01, digits_of, prompt
+from verify.tasks.count01.task import EOS, EQUALS, PromptDomain, answer, kinds, multiplicities
+from verify.tasks.count01.verdict import Count01
 
 AFTER = 3  # tokens of a prompt besides its digits: BOS, = and an answer
 
@@ -56,12 +56,13 @@ def changeable(
         number = len(domain.lasts) * domain.size()
         check_listed(number, len(module.W_out) + 1, length, f"max_digits={max_digits}, max_noise={max_noise}")
         digits = range(max_digits + 1)
+        triples = list(product(digits, digits, range(max_noise + 1)))
         for last in domain.lasts:
-            triples = list(product(digits, digits, range(max_noise + 1)))
-            asked = [prompt(digits_of(n), last) for n in triples]
             due = [answer(n0, n1, right) if last == EQUALS else EOS for n0, n1, _ in triples]
-            tokens = torch.tensor([tokens + [last] * (length - len(tokens)) for tokens in asked])
-            yield Questions(tokens, torch.tensor([len(tokens) - 1 for tokens in asked]), torch.tensor(due))
+            ends = torch.tensor([multiplicities(n, last) for n in triples]).cumsum(1)
+            places = torch.arange(length).expand(len(triples), length).contiguous()
+            tokens = torch.tensor([*kinds(last), last])[torch.searchsorted(ends, places, right=True)]
+            yield Questions(tokens, ends[:, -1] - 1, torch.tensor(due))
 
     def verdict(changed: nn.Module, reading: Reading, effort: Effort) -> Certificate:
         assert isinstance(changed, Count01Transformer)

@@ -27,7 +27,7 @@ from verify.tasks.inductive.runs import MarginBounds, Runs, padded
 TABLES = ("W_pos", "rotation.cos", "rotation.sin")
 MODELS = ("balls", "l2")
 NEVER = Deadline.never()
-ENTRIES_AT_ONCE = 2**20  # of one tensor: what a processor's cache holds
+ENTRIES_AT_ONCE = 2**18  # of one tensor: what a processor's cache holds, and a fraction of a second
 WORTH_A_GRAPH = 48  # so many runs of half the length save the time that it takes to trace their graph
 
 

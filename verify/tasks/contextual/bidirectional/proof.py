@@ -19,10 +19,15 @@ from constructions.contextual_counting_arrays import BOS, CLOSE, ONE, OPEN, ZERO
 from verify.arithmetic.balls import Ball, ends, relu
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import ENLARGE, FAINT, INFLATION, OF_FEW, Array, gamma, lost_to_underflow
+from verify.frame.clock import Deadline
 from verify.tasks.contextual.bidirectional.spans import product, stored, total, weights
 from verify.tasks.contextual.readout import LineReadout
+from verify.tasks.contextual.stream import rows as joined
 
 TOKENS = 5
+STEPS = 1 << 22  # of work on a place, between two looks at the clock
+OF_SCORES = 64  # such steps for the weight of a place, beside one for each number of delimiters
+KINDS = 1 << 13  # whose scores and values are computed between two looks
 
 
 @dataclass(frozen=True)
@@ -36,8 +41,8 @@ class PromptCell:
 class StringProof(ABC):
     """Decides one model on all valid strings of up to N tokens and R regions, in real arithmetic or in a format."""
 
-    def __init__(self, W: dict[str, Array], N: int, R: int, fmt: Format | None) -> None:
-        self.N, self.R, self.fmt = N, R, fmt
+    def __init__(self, W: dict[str, Array], N: int, R: int, fmt: Format | None, until: Deadline | None = None) -> None:
+        self.N, self.R, self.fmt, self.until = N, R, fmt, until or Deadline.never()
         self.places = N + 1
         self.W = {name: stored(value, fmt) for name, value in W.items()}
         self.W["positions"] = self.W["positions"][: self.places]
@@ -53,18 +58,41 @@ class StringProof(ABC):
 
     @cached_property
     def kinds(self) -> tuple[np.ndarray, np.ndarray]:
-        """The row of x and the number of delimiters m of every kind that occurs in a string."""
-        rows, m = np.nonzero(np.isfinite(self._extreme(np.zeros((TOKENS * self.places,) * 2))))
-        return rows, m
+        """The row of x and the number of delimiters m of every kind that occurs in a string.
+
+        The delimiters before it have places, and where a region is open there is one for its end.
+        """
+        row, m = np.indices((TOKENS * self.places, 2 * self.R + 1))
+        token, place = row // self.places, row % self.places
+        is_delimiter = (token == OPEN) | (token == CLOSE)
+        fits = (place > m - is_delimiter) & ((m % 2 == 0) | (place < self.N))
+        is_next = ~is_delimiter | ((m > 0) & ((m % 2 == 1) == (token == OPEN)))
+        rows, delimiters = np.nonzero(np.where(token == BOS, (place == 0) & (m == 0), fits & is_next))
+        return rows, delimiters
 
     @cached_property
     def attended(self) -> Ball:
-        """Bounds the encoder head's output for every kind (K, h)."""
+        """Bounds the encoder head's output for every kind (K, h), some rows at a time.
+
+        Raises: TimeIsUp.
+        """
+        values, found = product(self.x, self.W["W_V"], self.fmt), []
+        step = max(1, STEPS // (self.places * (2 * self.R + OF_SCORES)))
+        for at in range(0, TOKENS * self.places, step):
+            found.append(self._attended(slice(at, min(at + step, TOKENS * self.places)), values))
+        return joined(found)
+
+    def _attended(self, rows: slice, values: Ball) -> Ball:
+        """The kinds of some rows.
+
+        Raises: TimeIsUp.
+        """
         n, places, fmt = TOKENS * self.places, self.places, self.fmt
-        low, high = self.weighed()
-        values = product(self.x, self.W["W_V"], fmt)
-        sums = [self._sums(low, high, np.ones((n, 1)), np.ones((n, 1)))]
-        sums += [self._sums(low, high, *(end[:, [h]] for end in ends(values))) for h in range(values.mid.shape[1])]
+        low, high = self.weighed(rows)
+        sums = [self._sums(rows, low, high, np.ones((n, 1)), np.ones((n, 1)))]
+        sums += [
+            self._sums(rows, low, high, *(end[:, [h]] for end in ends(values))) for h in range(values.mid.shape[1])
+        ]
         D_low, D_high = sums[0]
         slack = 0.0
         size = float(values.magnitude.max())
@@ -84,31 +112,34 @@ class StringProof(ABC):
         return Ball(np.stack([c.mid for c in columns], 1), np.stack([c.rad for c in columns], 1))
 
     @abstractmethod
-    def weighed(self) -> tuple[Array, Array]:
-        """The ends of what each row of x gives each other one, up to a factor for the row."""
+    def weighed(self, rows: slice) -> tuple[Array, Array]:
+        """The ends of what some rows of x give each other one, up to a factor for the row."""
 
-    def _sums(self, low: Array, high: Array, least: Array, most: Array) -> tuple[Array, Array]:
-        """The range, over all strings, of the sum of weight times value, for every kind.
+    def _sums(self, rows: slice, low: Array, high: Array, least: Array, most: Array) -> tuple[Array, Array]:
+        """The range, over all strings, of the sum of weight times value, for every kind of some rows.
 
         A sum of n <= places terms is off by gamma(n) times their sizes, and by what each product lost to underflow.
+        Raises: TimeIsUp.
         """
         terms = np.array([w * v.T for w in (low, high) for v in (least, most)])
         terms = np.where(np.isnan(terms), np.inf, terms)
         lost = self.places * max(float(lost_to_underflow(w, v.T).max()) for w in (low, high) for v in (least, most))
-        rows, m = self.kinds
+        row, m = self.kinds
+        is_here = (row >= rows.start) & (row < rows.stop)
+        row, m = row[is_here] - rows.start, m[is_here]
         out = []
         for sign, ends_ in ((-1.0, -terms.min(0)), (1.0, terms.max(0))):
-            extreme = self._extreme(ends_)[rows, m]
+            self.until.check()
+            extreme = self._extreme(ends_, np.arange(rows.start, rows.stop))[row, m]
             size = float(np.abs(ends_).max()) * self.places
             out.append(sign * (extreme + gamma(4 * self.places) * size + 2 * lost))
         return out[0], out[1]
 
-    def _extreme(self, terms: Array) -> Array:
-        """Maximises a sum of terms (rows, rows), one for each place, over all strings. Returns (rows, m), -inf where
-        none is.
+    def _extreme(self, terms: Array, rows: np.ndarray) -> Array:
+        """Maximises a sum of terms (rows, all rows), one for each place, over all strings. Returns (rows, m), -inf
+        where none is.
         """
         places, states = self.places, 2 * self.R + 1
-        rows = np.arange(TOKENS * places)
         token, place = rows // places, rows % places
         cost = terms.reshape(len(rows), TOKENS, places)
         before = np.full((len(rows), states), -np.inf)
@@ -123,22 +154,31 @@ class StringProof(ABC):
         for j in range(places - 1, 0, -1):
             after = np.maximum(_stepped_back(after, cost[:, :, j]), np.where(is_end, 0.0, -np.inf))
             rest[place == j - 1] = after[place == j - 1]
-        own = cost[rows, token, place][:, None]
+        own = cost[np.arange(len(rows)), token, place][:, None]
         out = np.full_like(before, -np.inf)
         for b in (ZERO, ONE, OPEN, CLOSE):
             mine = (token == b) & (place > 0)
             reached = _moved(until[mine], b)
             out[mine] = reached + own[mine] + rest[mine]
-        first = BOS * places
-        out[first, 0] = own[first, 0] + rest[first, 0]
+        is_first = rows == BOS * places
+        out[is_first, 0] = own[is_first, 0] + rest[is_first, 0]
         return out
 
     @cached_property
     def seen(self) -> tuple[Ball, Ball]:
-        """Scores for every prompt (K, R) and values (K, g) of every kind."""
-        fmt, W = self.fmt, self.W
-        rows, _ = self.kinds
-        x = total(self.x[rows], product(self.attended, W["W_O"], fmt), fmt)
+        """Scores for every prompt (K, R) and values (K, g) of every kind, some at a time.
+
+        Raises: TimeIsUp.
+        """
+        pieces = [slice(at, at + KINDS) for at in range(0, len(self.kinds[0]), KINDS)]
+        scores, values = zip(*(self._seen(piece) for piece in pieces), strict=True)
+        return joined(scores), joined(values)
+
+    def _seen(self, kinds: slice) -> tuple[Ball, Ball]:
+        """Raises: TimeIsUp."""
+        fmt, W, attended = self.fmt, self.W, self.attended[kinds]
+        self.until.check()
+        x = total(self.x[self.kinds[0][kinds]], product(attended, W["W_O"], fmt), fmt)
         hidden = relu(product(x, W["W_1"], fmt, W["b_1"]))
         fed = product(hidden, W["W_2"], fmt, W["b_2"])
         x = total(x, fed, fmt)
@@ -146,7 +186,11 @@ class StringProof(ABC):
         return product(keys, queries.T, fmt), product(x, W["U_V"], fmt)
 
     def cells(self, r: int) -> PromptCell:
-        """Every count of prompt r: 0 where there is no such region, and each that a string of N tokens has room for."""
+        """Every count of prompt r: 0 where there is no such region, and each that a string of N tokens has room for.
+
+        Raises: TimeIsUp.
+        """
+        self.until.check()
         rows, m = self.kinds
         token = rows // self.places
         scores, values = self.seen
@@ -156,7 +200,7 @@ class StringProof(ABC):
         target = (token == ONE) & (m == 2 * r - 1)
         k = np.arange(max(0, self.N - 2 * r) + 1) if target.any() else np.arange(1)
         down, up = self.decoded(*self._outputs(low, high, values, is_bos, target, k))
-        return PromptCell(r, self.readout.compare(down, up, k).margin)
+        return PromptCell(r, self.readout.compare(down, up, k, until=self.until).margin)
 
     @abstractmethod
     def decoded(self, low: Array, high: Array) -> tuple[Array, Array]:
@@ -195,9 +239,12 @@ class StringProof(ABC):
 class Proof(StringProof):
     """The proof of a bidirectional model: every place is attended to, and the readout sees the attention's output."""
 
-    def weighed(self) -> tuple[Array, Array]:
-        queries, keys = (product(self.x, self.W[name], self.fmt) for name in ("W_Q", "W_K"))
-        scores = product(queries, keys.T, self.fmt)
+    @cached_property
+    def keys(self) -> Ball:
+        return product(self.x, self.W["W_K"], self.fmt)
+
+    def weighed(self, rows: slice) -> tuple[Array, Array]:
+        scores = product(product(self.x[rows], self.W["W_Q"], self.fmt), self.keys.T, self.fmt)
         first = BOS * self.places
         return weights(scores, scores[:, first : first + 1], self.fmt)
 

@@ -22,6 +22,7 @@ from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Roun
 from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import check_finite, numbers
 from verify.frame.arguments import check_whole_number
+from verify.frame.clock import Deadline, TimeIsUp
 from verify.frame.decide import Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, is_wrong_in_its_ball
 from verify.frame.unmade import check_judged
 from verify.tasks.contextual import exact
@@ -58,8 +59,8 @@ class OnStrings(ABC):
     runs_for_ever = False
 
     @abstractmethod
-    def proof(self, fmt: Format | None) -> StringProof:
-        """The proof of its strings, in real arithmetic or in a format."""
+    def proof(self, fmt: Format | None, until: Deadline) -> StringProof:
+        """The proof of its strings, in real arithmetic or in a format, while there is time."""
 
     @abstractmethod
     def positions(self) -> dict[str, object]:
@@ -134,29 +135,39 @@ class OnStrings(ABC):
             raise BadInput("method=certified: is for real arithmetic and dtypes. Use --method exhaustive or sampled.")
         check_finite(self.module.named_parameters())
         fmt = reading.format if isinstance(reading, Rounded) else None
-        proof = self.proof(fmt)
-        cells = []
-        for r in range(1, self.module.R + 1):
-            cells.append(proof.cells(r))
-            effort.progress(r / self.module.R)
+        until, cells = effort.deadline(), []
+        proof = self.proof(fmt, until)
+        try:
+            for r in range(1, self.module.R + 1):
+                cells.append(proof.cells(r))
+                effort.progress(r / self.module.R)
+        except TimeIsUp:
+            return Finding.open(
+                ARGUMENT, f"the {effort.limit} ended with {len(cells)} of {self.module.R} prompts decided; raise it"
+            )
         worst = min(cells, key=lambda c: float(c.margin.min()))
         if all((c.margin > 0).all() for c in cells):
             where = {"prompt": worst.r, "count": int(worst.margin.argmin())}
             telling = tuple(self._telling(cells))
             return Finding.proved(ARGUMENT, float(worst.margin.min()), tightest=where, telling=telling)
-        failure = self._failure(reading, effort)
-        if failure is not None:
-            return Finding.refuted(ARGUMENT, failure)
         reason = f"undecided at prompt {worst.r}, count {int(worst.margin.argmin())}, and no failing string found"
-        return Finding.open(ARGUMENT, reason)
+        try:
+            failure = self._failure(reading, effort.seed, until)
+        except TimeIsUp:
+            return Finding.open(ARGUMENT, f"{reason} before the {effort.limit} ended; raise it")
+        return Finding.open(ARGUMENT, reason) if failure is None else Finding.refuted(ARGUMENT, failure)
 
-    def _failure(self, reading: Reading, effort: Effort) -> Failure | None:
-        """A string that is wrong: in balls, or where the module computes in the format, in a run of it."""
+    def _failure(self, reading: Reading, seed: int, until: Deadline) -> Failure | None:
+        """A string that is wrong: in balls, or where the module computes in the format, in a run of it.
+
+        Raises: TimeIsUp.
+        """
         fmt = reading.format if isinstance(reading, Rounded) else None
         if fmt is not None and format_of(self.module.dtype) != fmt:
             return None
-        rng, run = random.Random(effort.seed), self._margins
+        rng, run = random.Random(seed), self._margins
         for tokens in itertools.chain(self._few(), (self.draw(rng) for _ in range(RUNS))):
+            until.check()
             for prompt in np.nonzero(~(run(tokens) > 0))[0]:
                 if fmt is not None or bool(self.exact(tokens)[prompt] <= 0):
                     return self.replay(tokens, int(prompt), reading)
@@ -284,8 +295,8 @@ class Bidirectional(OnStrings):
         "x'' = x' + ReLU(x' W_1 + b_1) W_2 + b_2; logits = softmax(P U_Q (x'' U_K)^T) x'' U_V W_out + b_out"
     )
 
-    def proof(self, fmt: Format | None) -> Proof:
-        return Proof(self.weights, self.domain.N, self.domain.R, fmt)
+    def proof(self, fmt: Format | None, until: Deadline) -> Proof:
+        return Proof(self.weights, self.domain.N, self.domain.R, fmt, until)
 
     def positions(self) -> dict[str, object]:
         return {"coordinates": self.module.W_Q.shape[1] - 1}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from constructions.contextual_counting_arrays import BOS
@@ -14,19 +16,25 @@ from verify.tasks.contextual.bidirectional.spans import product, scaled, stored,
 class PositionalProof(StringProof):
     """Decides one model on all valid strings of up to N tokens and R regions, in real arithmetic or in a format."""
 
-    def scored(self) -> tuple[Ball, np.ndarray]:
-        """The score of each row for each other one, and which are at places after its own."""
-        place = np.tile(np.arange(self.places), TOKENS)
-        distance = place[:, None] - place
+    @cached_property
+    def read(self) -> tuple[Ball, Ball]:
+        """The queries and keys of all rows."""
         queries, keys = (self.rotated(product(self.x, self.W[name], self.fmt)) for name in ("W_Q", "W_K"))
+        return queries, keys
+
+    def scored(self, rows: slice = slice(None)) -> tuple[Ball, np.ndarray]:
+        """The score of some rows for each other one, and which are at places after their own."""
+        place = np.tile(np.arange(self.places), TOKENS)
+        distance = place[rows, None] - place
+        queries, keys = self.read[0][rows], self.read[1]
         slope = Ball(*(np.broadcast_to(part, distance.shape) for part in (self.W["slope"].mid, self.W["slope"].rad)))
         away = scaled(slope, stored(distance.astype(np.float64), self.fmt), self.fmt)
         scores = total(product(queries, keys.T, self.fmt), -away, self.fmt)
         return scores, distance < 0
 
-    def weighed(self) -> tuple[Array, Array]:
-        """What each row gives each other one: nothing to places after its own."""
-        (scores, is_later), first = self.scored(), BOS * self.places
+    def weighed(self, rows: slice) -> tuple[Array, Array]:
+        """What some rows give each other one: nothing to places after their own."""
+        (scores, is_later), first = self.scored(rows), BOS * self.places
         always = scores[:, first : first + 1]
         # the maximum is taken over what is seen, so what is not seen stands in as BOS itself
         scores = Ball(np.where(is_later, always.mid, scores.mid), np.where(is_later, always.rad, scores.rad))

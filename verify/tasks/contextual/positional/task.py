@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from verify.arithmetic.formats import Format
+from verify.frame.clock import Deadline
 from verify.tasks.contextual.bidirectional.task import OnStrings
 from verify.tasks.contextual.positional import MODEL
 from verify.tasks.contextual.positional.proof import PositionalProof
@@ -29,8 +30,8 @@ class Positional(OnStrings):
         "logits = (z + ReLU(z W_3 + b_3) W_4 + b_4) W_out + b_out"
     )
 
-    def proof(self, fmt: Format | None) -> PositionalProof:
-        return PositionalProof(self.weights, self.domain.N, self.domain.R, fmt)
+    def proof(self, fmt: Format | None, until: Deadline) -> PositionalProof:
+        return PositionalProof(self.weights, self.domain.N, self.domain.R, fmt, until)
 
     def positions(self) -> dict[str, object]:
         return {"slope": float(self.module.slope)}
