@@ -21,7 +21,7 @@ from constructions.regular_language import from_regex, unroll
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS, Format
 from verify.checker import circuits
-from verify.checker.computed_steps import Computed
+from verify.checker.computed_steps import ComputedSteps
 from verify.checker.formats import BinaryFormat, format_of
 from verify.checker.reading import NOT_CHECKABLE, Refusal
 from verify.tasks.circuit import dtype
@@ -48,7 +48,7 @@ def drawn(seed):
     try:
         W = {of: fmt.of_weights(x) for of, x in rows.items()}
         n, T = sizes["n"], sizes["T"]
-        chain = circuits._chain(Computed(fmt, format_of(inner or name)), W, n, (n + T - 1).bit_length())
+        chain = circuits._chain(ComputedSteps(fmt, format_of(inner or name)), W, n, (n + T - 1).bit_length())
     except Refusal as refusal:
         assert refusal.exit_code == NOT_CHECKABLE
         return None
@@ -154,7 +154,7 @@ def leaving(seed):
     loose = LooseChain({}, FORMATS[name], FORMATS[inner or name], draw, lean)
     with ctx.workprec(128):
         try:
-            ball, run = operation(draw, Computed(format_of(name), format_of(inner or name)), loose, FORMATS[name])
+            ball, run = operation(draw, ComputedSteps(format_of(name), format_of(inner or name)), loose, FORMATS[name])
         except Refusal as refusal:
             assert refusal.exit_code == NOT_CHECKABLE
             return None
@@ -185,7 +185,7 @@ FAULTS = {  # a fault of the balls, and a drawn operation that leaves them
 @pytest.mark.parametrize("seed", FAULTS)
 def test_a_fault_of_the_balls_is_seen(seed):
     assert leaving(seed) is None
-    with planted(Computed, *FAULTS[seed]):
+    with planted(ComputedSteps, *FAULTS[seed]):
         assert leaving(seed)
 
 
@@ -196,7 +196,7 @@ def kept_wider():
     """18 bits of a number that 8 bits round to the other side."""
     x = Fraction(1) + Fraction(3, 2**9) + Fraction(13, 2**22)
     kept = Fraction(nearest(x, Format("kept", 18, -1000, 2.0**1000)))
-    at, up = Computed(BFLOAT16, BFLOAT16), Fraction(nearest(x, FORMATS["bfloat16"]))
+    at, up = ComputedSteps(BFLOAT16, BFLOAT16), Fraction(nearest(x, FORMATS["bfloat16"]))
     assert kept < x < up
     return holds(at.result(exactly(x), exactly(x)), kept) and holds(at.result(exactly(-x), exactly(-x)), -kept)
 
@@ -209,12 +209,12 @@ def three_formats():
         y = Fraction(nearest(y + t, formats[(i % 3 == 0) + (i % 9 == 0)]))
     fmt = BinaryFormat(4, -126, 127)
     assert y - 1 > 3 * 9 * t
-    return bool(Computed(fmt, fmt)._moved(arb(1), exactly(9 * t), True) >= exactly(y - 1))
+    return bool(ComputedSteps(fmt, fmt)._moved(arb(1), exactly(9 * t), True) >= exactly(y - 1))
 
 
 def exponentials():
     """The distance to the largest score is rounded, and the result is two units in the last place too large."""
-    gap, at = Fraction(64249, 1000), Computed(BFLOAT16, BFLOAT16)
+    gap, at = Fraction(64249, 1000), ComputedSteps(BFLOAT16, BFLOAT16)
     read = Fraction(nearest(gap, FORMATS["bfloat16"]))
     most = (-exactly(read)).exp() * (1 + exactly(Fraction(15, 2**10)))
     return bool(at._exponential(exactly(gap)) > most)
@@ -233,7 +233,7 @@ DIRECT = [
 def test_what_an_evaluation_may_do_is_covered(case, name, right, wrong):
     with ctx.workprec(128):
         assert case()
-        with planted(Computed, name, right, wrong):
+        with planted(ComputedSteps, name, right, wrong):
             assert not case()
 
 

@@ -6,7 +6,7 @@ from flint import arb, ctx
 
 from verify.checker.any_order import READING, contract, reading_of
 from verify.checker.chains import Balls, Bits, Chain, ChainLayer
-from verify.checker.computed_steps import Computed
+from verify.checker.computed_steps import ComputedSteps
 from verify.checker.formats import format_of
 from verify.checker.languages import check_language, spelled
 from verify.checker.netlists import Gates
@@ -74,7 +74,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         at: Any = Balls() if is_real else Bits(s)
         if fmt:
             W = {name: fmt.of_weights(rows) for name, rows in W.items()}
-            at = Computed(fmt, format_of(p.get("accumulate") or p["precision"]) or fmt)
+            at = ComputedSteps(fmt, format_of(p.get("accumulate") or p["precision"]) or fmt)
         chain = _chain(at, W, n, k)
         if is_wrong:
             compare(c["counterexample"], {"string": spelled(c["counterexample"]["input"], p)} if is_language else {})

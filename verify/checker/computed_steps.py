@@ -17,7 +17,7 @@ FORMATS_OF_A_SUM = 3  # which the partial results of one sum may have, as the ce
 HALF = arb(1) / 2
 
 
-class Share(NamedTuple):
+class RowShares(NamedTuple):
     """A row's computed weights: of the position looked at, of all others together, and of all; how many others."""
 
     own: arb
@@ -27,7 +27,7 @@ class Share(NamedTuple):
     is_clear: bool
 
 
-class Computed(ComputedSums):
+class ComputedSteps(ComputedSums):
     """The three sums of attention: scores, exponentials, and what they weigh. Raises: Refusal as for sums."""
 
     @property
@@ -51,12 +51,12 @@ class Computed(ComputedSums):
         found: list[Row] = (arb_mat(sides[0]) * arb_mat(sides[1]).transpose()).tolist()
         return [[x + arb(0, off) for x in row] for row in found] if off != 0 else found
 
-    def retrieved(self, row: Row) -> tuple[int, Share]:
+    def retrieved(self, row: Row) -> tuple[int, RowShares]:
         """The position that is looked at, its exponential being 1, and the weights; or where none is, all up to 1."""
         best = max(range(len(row)), key=lambda i: float(row[i].mid()))
         gaps, n = [row[best].lower() - x.upper() for i, x in enumerate(row) if i != best], len(row) - 1
         if n == 0:
-            return best, Share(arb(1), arb(0), arb(1), 0, True)
+            return best, RowShares(arb(1), arb(0), arb(1), 0, True)
         is_clear = all(gap > 0 for gap in gaps)
         leak = sum(map(self._exponential, gaps), arb(0)).upper() if is_clear else arb(n)
         top = 1 + 2**FORMATS_OF_A_SUM * self._small(leak, n)
@@ -68,11 +68,11 @@ class Computed(ComputedSums):
         most, lost = ((1 + f) / (1 - off) + up).upper(), min((leak * (1 + f)).upper(), 4 * n * self.fmt.tiny)
         total = arb.union((1 - f) / (1 + off) - lost, most)
         if not is_clear:
-            return best, Share(arb(0).union(most), most, total, n, False)
+            return best, RowShares(arb(0).union(most), most, total, n, False)
         top = min(top.upper(), ((1 + leak) * (1 + off)).upper())
         own = self.factor(arb.union((1 - 2 * self.kept) / top, arb(1)))
         others = ((1 + f) * min(leak, (leak / (1 + leak) / (1 - off)).upper()) + up).upper()
-        return best, Share(own, others, total, n, True)
+        return best, RowShares(own, others, total, n, True)
 
     def _exponential(self, gap: arb) -> arb:
         """At most what is computed of e^-gap: the difference is rounded, a result below the normal ones may double."""
@@ -86,7 +86,7 @@ class Computed(ComputedSums):
             return 2 * size
         return ((size + terms * self.grain) * (1 + self.growth(terms))).upper()
 
-    def mixed(self, value: arb, share: Share, others: arb) -> arb:
+    def mixed(self, value: arb, share: RowShares, others: arb) -> arb:
         """The value that is looked at and up to which share others are added to it.
 
         Two bounds, of which both hold: that of any sum, and that of a large term z and small ones, whose sizes add up
