@@ -28,7 +28,7 @@ from verify.tasks.circuit import dtype, proof, steps
 from verify.tasks.circuit.language.task import for_strings
 from verify.tasks.circuit.program import program
 
-READINGS = ("bits", "real", "float32")
+READINGS = ("bits", "real", "float32", "bfloat16")
 
 
 def decided(model, parts, reading, unrolling=None):
@@ -58,7 +58,8 @@ def computes(model, parts, reading):
 
     Real arithmetic on rounded weights is one of the evaluations in a dtype.
     """
-    state = {k: x.float().double() if reading == "float32" else x for k, x in model.state_dict().items()}
+    stored = torch.float64 if reading in ("bits", "real") else getattr(torch, reading)
+    state = {k: x.to(stored).double() for k, x in model.state_dict().items()}
     gates = [(kind, fan_in) for kind, fan_in, _ in parts.circuit.gates]
     naive = NaiveTransformer(model.state_dict(), model.n, model.T, model.s)
     for bits in inputs(model.n):
@@ -115,7 +116,7 @@ def test_drawn_circuits_and_mutated_weights(reading, seeds):
         model = build(parts.circuit, s=rng.choice([2, 3]))
         weights, saved = decided(model, parts, reading)
         assert saved["verdict"] == "PROVED" and checked(weights, saved) == (0, "PROVED"), seed
-        factor, part = (3.0, 0.25) if reading == "float32" else (1.001, 0.0)
+        factor, part = (1.001, 0.0) if reading in ("bits", "real") else (1.5, 0.25)
         assert checked(weights, saved | {"margin": factor * saved["margin"] + 1e-9})[0] == 1
         for _ in range(4):
             other = build(parts.circuit, s=model.s)
@@ -179,7 +180,8 @@ def test_every_kind_of_gate():
     gates += [Gate("xor", (3, 4, 3, 11, 10), "mixed")]
     parts = decompose(Circuit("all", ("x", "y", "w"), tuple(gates), (("q", 13),)))
     for reading in READINGS:
-        assert checked(*decided(build(parts.circuit, s=3), parts, reading)) == (0, "PROVED")
+        model = build(parts.circuit, s=5 if reading == "bfloat16" else 3)
+        assert checked(*decided(model, parts, reading)) == (0, "PROVED")
     weights, saved = decided(build(parts.circuit, s=3), parts, "bits")
     for i, gate in enumerate(gates):
         said = json.loads(json.dumps(saved))
@@ -368,6 +370,8 @@ PROVER_FAULTS = [
      "margins = np.abs(steps.margins(self.circuit))"),
     ("float32", dtype._RoundedProof, "find", "margins = steps.margins(self.circuit)",
      "margins = np.abs(steps.margins(self.circuit))"),
+    ("bfloat16", dtype._RoundedProof, "find", "margins = steps.margins(self.circuit)",
+     "margins = np.abs(steps.margins(self.circuit))"),
 ]  # fmt: skip
 
 
@@ -401,7 +405,7 @@ def test_a_wrong_decomposition_and_a_wrong_unrolling_are_found(reading):
     assert saved["verdict"] == "PROVED" and checked(weights, saved)[0] == 1 and not is_the_language(saved)
 
 
-@pytest.mark.parametrize("reading", ["real", "float32"])
+@pytest.mark.parametrize("reading", ["real", "float32", "bfloat16"])
 def test_a_prover_that_finds_right_steps_wrong_is_found(reading):
     """It shows no margin, and takes what a run computes for what it should not be."""
     parts = decompose(Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)))

@@ -20,14 +20,12 @@ from test_checker_real import outcome
 
 from constructions import checkpoint, count01
 from constructions.adder.transformer import to_bytes
-from constructions.circuit_simulation import CircuitTransformer
-from constructions.circuits.weights import as_bytes as circuit_bytes
 from constructions.contextual import transformer
 from constructions.parity import as_bytes as parity_bytes
 from constructions.parity import sawtooth
 from tests.planted import planted
 from verify.arithmetic.readings import reading_of
-from verify.checker import adder, any_order, circuits, contextual, forwards, kinds, parity, prompts, regions, roundoff
+from verify.checker import adder, any_order, contextual, forwards, kinds, parity, prompts, regions, roundoff
 from verify.checker.formats import NAMED, TF32, BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, Refusal, read_weights
 from verify.frame import decide
@@ -152,27 +150,7 @@ def drawn_again(module, seed):
     return module
 
 
-class NextToken(torch.nn.Module):
-    """The coordinate that says the next token, against 0."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, tokens):
-        g = self.model(tokens)
-        return torch.stack([g, torch.zeros_like(g)], -1)
-
-
-def chained(seed, dtype):
-    module = drawn_again(CircuitTransformer(n=3, T=4, s=2).double(), seed).to(getattr(torch, dtype))
-    tokens = torch.randint(2, (64, 6), generator=torch.Generator().manual_seed(seed))
-    W = {name: of(dtype).of_weights(rows) for name, rows in circuits._read(circuit_bytes(module))[0].items()}
-    return NextToken(module), tokens, circuits._off(roundoff.Roundoff(of(dtype)), W)
-
-
 KINDS = {
-    "circuit": chained,
     "histogram": histogram,
     "histogram by rows": by_rows,
     "parity": parity_model,
@@ -200,8 +178,7 @@ def test_what_torch_computes_is_within_the_bound(kind, seeds, device):
         far = (far.amax(-1) - far.amin(-1)).max().item()
         assert far <= off + 1e-9, (seed, dtype, far, off)
         closest = max(closest, far / off if off else 0.0)
-    # the bound is about these roundings, and no number out of the air; of circuits one row bounds all positions
-    assert closest > (1e-6 if kind == "circuit" else 1e-3)
+    assert closest > 1e-3  # the bound is about these roundings, and no number out of the air
 
 
 HALF = of("bfloat16")

@@ -59,6 +59,8 @@ PARTS = (
     "wrong_strings",
     "chains",
     "circuits",
+    "computed_sums",
+    "computed_steps",
     "languages",
     "netlists",
 )

@@ -3,16 +3,21 @@
 import hashlib
 import json
 import random
+from fractions import Fraction
 from itertools import product
 from pathlib import Path
+from unittest import mock
 
+import mpmath
 import pytest
 import torch
 from flint import fmpq, fmpq_mat
 from models.selection import first
+from oracles.rounded import LeftToRight, fraction
 from test_checker_real import outcome
 
 from constructions import count01
+from constructions.count01_arrays import TOKENS
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Rounded
@@ -20,8 +25,11 @@ from verify.checker.formats import format_of
 from verify.checker.layer_norm import NormedRows
 from verify.checker.normed_prompts import NormedPrompts, triples
 from verify.checker.reading import NOT_CHECKABLE
+from verify.checker.replay import Replay
 from verify.checker.roundoff import Roundoff
+from verify.frame import decide
 from verify.frame.decide import certify
+from verify.tasks.count01 import dtype as count01_dtype
 from verify.tasks.count01.layer_norm import counting, numbers
 from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import Count01
@@ -273,3 +281,154 @@ def test_certificates_of_a_trained_model_hold(reading):
         domain = PromptDomain(DIGITS, NOISE, is_semantic=is_semantic)
         proof = certify(Count01.of(model, "majority-ones", domain), reading).about(weights).to_json()
         assert outcome(weights, proof) == (0, verdict)
+
+
+# ---- wrong prompts in a dtype
+
+
+class Run(LeftToRight):
+    """A prompt's last logits in fractions, every operation rounded, sums from left to right."""
+
+    def normal(self, row, gain, bias, eps):
+        n, one = len(row), Fraction(1)
+        mean = self.near(self.dot(row, [one] * n) / n)
+        centred = [self.near(x - mean) for x in row]
+        spread = self.near(self.near(self.dot(centred, centred) / n) + eps)
+        with mpmath.workdps(60):
+            root = self.near(fraction(mpmath.sqrt(mpmath.mpf(spread.numerator) / spread.denominator)))
+        return [self.near(self.near(self.near(x / root) * a) + b) for x, a, b in zip(centred, gain, bias, strict=True)]
+
+    def last(self, model, tokens):
+        W = {name: x.double().tolist() for name, x in model.named_parameters()}
+        near = {name: self.each(x) for name, x in W.items()}
+        x = [near["E"][t] for t in tokens]
+        eps = Fraction(float(model.norm_eps))
+        seen, read = [self.normal(row, near["norm_weight"], near["norm_bias"], eps) for row in x], []
+        for W_Q, W_K, W_V in zip(near["W_Q"], near["W_K"], near["W_V"], strict=True):
+            q, k, v = (self.product(rows, [*zip(*W, strict=True)]) for rows, W in
+                       ((seen[-1:], W_Q), (seen, W_K), (seen, W_V)))  # fmt: skip
+            shares = self.softmax(self.product(q, k)[0])
+            read += [self.dot(shares, column) for column in zip(*v, strict=True)]
+        W_O = [row for part in near["W_O"] for row in part]
+        stream = self.product([read], [*zip(*W_O, strict=True)])
+        stream = self.sums(stream, x[-1:]) if model.has_skip else stream
+        return self.sums(self.product(stream, [*zip(*near["W_out"], strict=True)]), [near["b_out"]])[0]
+
+    def each(self, x):
+        return [self.each(y) for y in x] if isinstance(x, list) else self.near(Fraction(x))
+
+
+def said_wrong(proof, model, run, tokens, due):
+    """The certificate that says this prompt is answered so, and whether it is answered wrongly."""
+    weights, row = count01.as_bytes(model), [*map(float, run.last(model, tokens))]
+    margin = row[due] - max(x for j, x in enumerate(row) if j != due)
+    n, words = [tokens.count(t) for t in (1, 2, 3)], [TOKENS[t] for t in tokens]
+    case = proof["counterexample"] | {"input": [*n, words[-1]], "last": words[-1], "tokens": words, "logits": row}
+    case |= dict(zip(("n0", "n1", "n2"), n, strict=True)) | {"expected": TOKENS[due]}
+    case["predicted"] = TOKENS[row.index(max(row))]
+    said = {"weights_sha256": hashlib.sha256(weights).hexdigest(), "counterexample": case, "margin": -abs(margin)}
+    return weights, json.dumps(proof | said), margin <= 0
+
+
+@pytest.mark.parametrize("seeds", first(1, [[7], range(40)]), ids=str)
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_wrong_prompts_in_a_dtype_are_what_an_oracle_runs(name, seeds):
+    """Any prompt of any drawn model: refused where it is answered rightly, and else with another margin."""
+    run, wrong, right = Run(FORMATS[name], False), 0, 0
+    _, proof = saved(changed(WRONG[0]), Rounded(FORMATS[name]))
+    for seed in seeds:
+        draw, model = random.Random(seed), changed(seed)
+        for _ in range(4):
+            digits = [draw.choice((1, 2, 3)) for _ in range(draw.randrange(5))]
+            last, is_more = draw.choice([None, 5, 6]), digits.count(2) > digits.count(1)
+            if digits.count(3) > NOISE or max(map(digits.count, (1, 2))) > DIGITS:
+                continue
+            tokens = [0, *digits, 4, *([last] if last else [])]
+            weights, text, is_wrong = said_wrong(proof, model, run, tokens, 7 if last else 5 if is_more else 6)
+            code = outcome(weights, text)[0]
+            assert code == (0 if is_wrong else 1), seed
+            wrong, right = wrong + (code == 0), right + (code == 1)
+    assert wrong and right
+
+
+IN_DTYPES = [*zip(["float32", "bfloat16", "float16", "float64"], WRONG, strict=True)]
+IN_DTYPES += [pair for pair in product(["float32", "bfloat16", "float16", "float64"], WRONG) if pair not in IN_DTYPES]
+
+
+@pytest.mark.parametrize(("name", "seed"), first(4, IN_DTYPES))
+def test_refutations_in_a_dtype_hold(name, seed):
+    model = changed(seed)
+    weights, found = saved(model, Rounded(FORMATS[name]))
+    assert found["verdict"] == "REFUTED" and outcome(weights, json.dumps(found)) == (0, "REFUTED")
+    run, case = Run(FORMATS[name], False), found["counterexample"]
+    tokens = [TOKENS.index(word) for word in case["tokens"]]
+    if case["run_as"]["order"] == "left to right":
+        again = said_wrong(found, model, run, tokens, TOKENS.index(case["expected"]))
+        assert again[2] and abs(json.loads(again[1])["margin"] - found["margin"]) <= 2.0**-20
+
+
+def test_each_field_of_a_refutation_in_a_dtype_is_refused_when_changed():
+    weights, found = saved(changed(WRONG[2]), Rounded(FORMATS["float32"]))
+    case = found["counterexample"]
+    changes = {"margin": -1.0, "margin_exact": "0", "region": "n0, n1 <= 4, n2 <= 2", "inputs_covered": "2"}
+    changes |= {"assumptions": found["assumptions"][:-1], "reading": "real", "method": "sampled"}
+    for name, value in changes.items():
+        assert outcome(weights, json.dumps(found | {name: value}))[0] not in (0, 2), name
+    for name, value in {
+        "n0": 0, "n1": 9, "n2": -1, "last": "4", "expected": "4", "tokens": ["BOS", "0", "="], "predicted": "5",
+        "input": [0, 0, 1, "="], "logits": [0.0] * 8, "fails": False,
+    }.items():  # fmt: skip
+        assert outcome(weights, json.dumps(found | {"counterexample": case | {name: value}}))[0] != 0, name
+    for name, value in {
+        "order": "any",
+        "seed": None,
+        "fused": 1,
+        "ways": [["any"]],
+        "directions": [["x", "+"]],
+    }.items():
+        said = found | {"counterexample": case | {"run_as": case["run_as"] | {name: value}}}
+        assert outcome(weights, json.dumps(said))[0] != 0, name
+
+
+OF_A_RUN = [
+    ("self.add(y, -mean)", "y"),
+    ("n), eps)", "n), 0.0)"),
+    ("self.times(self.divide(y, root), a)", "self.divide(y, root)"),
+    ("self.tensor(self.add(y, b))", "y"),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong"), OF_A_RUN)
+def test_a_run_that_forgets_something_is_found(right, wrong):
+    model = changed(WRONG[0])
+    with torch.no_grad():
+        model.norm_eps.fill_(0.5)
+        model.norm_weight.mul_(torch.linspace(0.5, 1.5, len(model.norm_weight), dtype=torch.float64))
+        model.norm_bias.add_(torch.linspace(-0.25, 0.5, len(model.norm_bias), dtype=torch.float64))
+        model.E.add_(torch.linspace(0.0, 0.25, model.E.shape[1], dtype=torch.float64))
+        model.W_out[:, 5].add_(torch.linspace(0.5, -0.5, len(model.W_out), dtype=torch.float64))
+    weights, found = saved(model, Rounded(FORMATS["float32"]))
+    assert found["verdict"] == "REFUTED" and outcome(weights, json.dumps(found)) == (0, "REFUTED")
+    with planted(Replay, "layer_norm", right, wrong):
+        assert outcome(weights, json.dumps(found))[0] != 0
+
+
+def test_a_row_without_spread_is_not_run():
+    _, found = saved(changed(WRONG[0]), Rounded(FORMATS["float32"]))
+    model = changed(WRONG[0])
+    with torch.no_grad():
+        model.E.fill_(1.0)
+        model.norm_eps.fill_(0.0)
+    weights = count01.as_bytes(model)
+    said = found | {"weights_sha256": hashlib.sha256(weights).hexdigest()}
+    assert outcome(weights, json.dumps(said))[0] == NOT_CHECKABLE
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_a_fault_in_the_prover_in_a_dtype_is_found(name):
+    """It takes the size of a bound for the bound: the proof of a wrong model is saved, and refused."""
+    fault = (count01_dtype, "decide_boxes", "decided = bound > 0", "bound = np.abs(bound); decided = bound > 0")
+    with planted(*fault), mock.patch.object(decide, "_compared", lambda finding, *_: finding):
+        weights, found = saved(changed(WRONG[1]), Rounded(FORMATS[name]))
+    assert found["verdict"] == "PROVED" and least_gap(changed(WRONG[1])) < 0
+    assert outcome(weights, json.dumps(found))[0] == 1

@@ -288,6 +288,9 @@ CIRCUITS = {  # a circuit or a language, how many bits there are, and the readin
     "circuit, wrong, float32": (
         lambda: Circuit("xor", ("x", "y"), (Gate("xor", (0, 1), "z"),), (("z", 2),)), 3, "float32"),
     "circuit, float32": (lambda: Circuit("or", ("x", "y"), (Gate("or", (0, 1), "z"),), (("z", 2),)), 3, "float32"),
+    "circuit, bfloat16": (lambda: Circuit("or", ("x", "y"), (Gate("or", (0, 1), "z"),), (("z", 2),)), 3, "bfloat16"),
+    "circuit, wrong, float16": (
+        lambda: Circuit("xor", ("x", "y"), (Gate("xor", (0, 1), "z"),), (("z", 2),)), 3, "float16"),
     "language, float64": (lambda: unroll(from_regex("(01)*", "01"), 2), 3, "float64"),
     "language": (lambda: unroll(from_regex("(01)*", "01"), 2), 2, "bits"),
     "language, wrong": (lambda: unroll(from_regex("(01)*", "01"), 2), 2, "bits"),

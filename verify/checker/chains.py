@@ -1,7 +1,8 @@
 """Chains of thought: what each step computes from the tokens before it, in balls or in constant bits (docs/checker.md).
 
-Both arithmetics have the same methods. A step looks at its own token and at what its two heads retrieve, so at up to
-four tokens, of which all values are tried; what other positions leak into it is in its balls.
+All arithmetics have the same methods (`computed_steps.py` has the third one). A step looks at its own token and at what
+its two heads retrieve, so at up to four tokens, of which all values are tried; what other positions leak into it is in
+its balls.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from flint import arb, arb_mat
 from verify.checker.reading import NOT_CHECKABLE, require
 
 Row = list[Any]
-Columns = list[list[tuple[int, Any]]]  # of each output: the weights that are not zero, and what they read
+Column = list[tuple[int, Any]]  # of one output: the weights that are not zero, and what they read
 
 
 class Balls:
@@ -42,6 +43,15 @@ class Balls:
     def scores(self, queries: list[Row], keys: list[Row]) -> list[Row]:
         found: list[Row] = (arb_mat(queries) * arb_mat(keys).transpose()).tolist()
         return found
+
+    def total(self, column: Column, x: Row, *added: arb) -> arb:
+        found: arb = from_left(self, column, x, *added)
+        return found
+
+    def mean(self, scores: Row, values: Row) -> arb:
+        top = max(float(s.mid()) for s in scores)
+        weights = [(s - top).exp() for s in scores]
+        return sum((w * v for w, v in zip(weights, values, strict=True)), arb(0)) / sum(weights, arb(0))
 
     def retrieved(self, row: Row) -> tuple[int, arb]:
         """The position that is looked at, and up to which share all others are: at most e^-gap for each of them."""
@@ -91,8 +101,12 @@ class Bits:
 
     def scores(self, queries: list[Row], keys: list[Row]) -> Iterator[Row]:
         for i, query in enumerate(queries):
-            read = [[(j, w) for j, w in enumerate(query) if w]]
-            yield [applied(self, read, key)[0] for key in keys[: i + 1]]
+            read = [(j, w) for j, w in enumerate(query) if w]
+            yield [self.total(read, key) for key in keys[: i + 1]]
+
+    def total(self, column: Column, x: Row, *added: int) -> int:
+        found: int = from_left(self, column, x, *added)
+        return found
 
     def retrieved(self, row: Row) -> tuple[int, int]:
         """The one position whose exponential is not rounded to 0: its share is then exactly 1."""
@@ -110,26 +124,29 @@ class Bits:
 class ChainLayer(NamedTuple):
     """Columns of one head and its neurons; values are of one dimension."""
 
-    W_Q: Columns
-    W_K: Columns
-    W_V: Columns
-    W_O: Columns
-    W_1: Columns
+    W_Q: list[Column]
+    W_K: list[Column]
+    W_V: list[Column]
+    W_O: list[Column]
+    W_1: list[Column]
     b_1: Row
-    W_2: Columns
+    W_2: list[Column]
     b_2: Row
 
     def after(self, at: Any, x: Row, mixed: Any) -> Row:
-        """The stream after attention and the neurons; sums are taken from left to right, the bias last."""
-        y = [at.plus(a, b) for a, b in zip(x, applied(at, self.W_O, [mixed]), strict=True)]
-        read = (at.plus(z, b) for z, b in zip(applied(at, self.W_1, y), self.b_1, strict=True))
-        hidden = [at.positive(z) for z in read]
-        added = (at.plus(z, b) for z, b in zip(applied(at, self.W_2, hidden), self.b_2, strict=True))
-        return [at.plus(a, b) for a, b in zip(y, added, strict=True)]
+        """The stream after attention and the neurons."""
+        y = [at.total(column, [mixed], a) for column, a in zip(self.W_O, x, strict=True)]
+        hidden = [at.positive(at.total(column, y, b)) for column, b in zip(self.W_1, self.b_1, strict=True)]
+        return [at.total(column, hidden, b, a) for column, b, a in zip(self.W_2, self.b_2, y, strict=True)]
 
 
-def applied(at: Any, W: Columns, x: Row) -> Row:
-    return [reduce(at.plus, (at.times(x[j], w) for j, w in column), at.stored(0.0)) for column in W]
+def from_left(at: Any, column: Column, x: Row, *added: Any) -> Any:
+    """The sum of products, taken from left to right, and of what is added last."""
+    return reduce(at.plus, added, reduce(at.plus, (at.times(x[j], w) for j, w in column), at.stored(0.0)))
+
+
+def applied(at: Any, W: list[Column], x: Row) -> Row:
+    return [at.total(column, x) for column in W]
 
 
 class Chain:
@@ -138,7 +155,7 @@ class Chain:
     def __init__(self, at: Any, E: list[Row], P: list[Row], layers: Sequence[ChainLayer], n: int, g: int) -> None:
         self.at, self.n, self.g, self.layers, (first, self.last) = at, n, g, layers, layers
         x: list[dict[tuple[int, ...], Row]] = [
-            {(t,): [at.plus(*y) for y in zip(E[t], row, strict=True)] for t in (0, 1)} for row in P
+            {(t,): [at.total([], [], *y) for y in zip(E[t], row, strict=True)] for t in (0, 1)} for row in P
         ]
         self.embedded = x
         self.first, mixed = self._head(first, x, 0)
@@ -175,12 +192,7 @@ class Chain:
         at, x = self.at, [of[token,] for of, token in zip(self.embedded, tokens, strict=False)]
         for layer in self.layers:
             queries, keys, values = ([applied(at, W, row) for row in x] for W in (layer.W_Q, layer.W_K, layer.W_V))
-            y = []
-            for p, scores in enumerate(at.scores(queries, keys)):
-                top = max(float(s.mid()) for s in scores[: p + 1])
-                weights = [(s - top).exp() for s in scores[: p + 1]]
-                mean = sum((w * v for w, (v,) in zip(weights, values, strict=False)), arb(0)) / sum(weights, arb(0))
-                y.append(layer.after(at, x[p], mean))
-            x = y
+            of_all, scores = [v for (v,) in values], enumerate(at.scores(queries, keys), 1)
+            x = [layer.after(at, x[n - 1], at.mean(row[:n], of_all[:n])) for n, row in scores]
         found: arb = at.number(x[-1][self.g])
         return found

@@ -1,13 +1,13 @@
 """Certificates about circuits and regular languages: every gate, and the induction over them (docs/checker.md)."""
 
-import math
 from typing import Any
 
 from flint import arb, ctx
 
-from verify.checker.any_order import READING, contract, reading_of, still_due
+from verify.checker.any_order import READING, contract, reading_of
 from verify.checker.chains import Balls, Bits, Chain, ChainLayer
-from verify.checker.forwards import attended, fractions, of_embedded
+from verify.checker.computed_steps import ComputedSteps
+from verify.checker.formats import format_of
 from verify.checker.languages import check_language, spelled
 from verify.checker.netlists import Gates
 from verify.checker.reading import (
@@ -20,12 +20,12 @@ from verify.checker.reading import (
     require,
     rows_of,
 )
-from verify.checker.roundoff import Reach, Roundoff, exact, rows_hull
 from verify.checker.statement import certificate_of, compare, verdict_of
 from verify.checker.table import IN_DTYPE, WRONG_STEP, walk
 from verify.checker.wrong_steps import refute
 
 MOST_POSITIONS, MOST_BITS = 2048, 12
+SHOWN = 0.9  # of a margin in a dtype: the checker's own bounds may be a little wider
 G = 3  # the coordinate that says the next token
 CONTRACT = (
     "; the partial results of one sum are in at most three formats",
@@ -71,17 +71,18 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     strings = check_language(circuit, program["automaton"], p, c) if is_language else 1 << max(1, circuit.inputs)
     compare(c, {"inputs_covered": "1" if is_wrong else str(strings)})
     with ctx.workprec(128):
-        margin, off = c["margin"], 0.0
+        at: Any = Balls() if is_real else Bits(s)
         if fmt:
-            require(margin is not None, "a margin of null is not shown in a dtype", NOT_CHECKABLE)
             W = {name: fmt.of_weights(rows) for name, rows in W.items()}
-            off = _off(Roundoff(fmt), W)
-        chain = _chain(Balls() if is_real else Bits(s), W, n, k)
+            at = ComputedSteps(fmt, format_of(p.get("accumulate") or p["precision"]) or fmt)
+        chain = _chain(at, W, n, k)
         if is_wrong:
             compare(c["counterexample"], {"string": spelled(c["counterexample"]["input"], p)} if is_language else {})
-            refute(chain, circuit, n, c, off)
+            refute(chain, circuit, n, c)
         else:
-            _check_steps(chain, circuit, n, still_due(margin, off) if fmt else margin, c["harmless_differences"])
+            claimed = arb(c["margin"] or 0)
+            require(0 <= claimed <= 0.5, "margin: must be from 0 to 1/2")
+            _check_steps(chain, circuit, n, claimed * (SHOWN if fmt else 1), c["harmless_differences"])
     return verdict, trusted
 
 
@@ -106,18 +107,6 @@ def _read(data: bytes) -> tuple[dict[str, Any], dict[str, int]]:
     return {name: rows_of(name, *tensor) if 0 not in tensor[1] else [] for name, tensor in tensors.items()}, sizes
 
 
-def _off(on: Roundoff, W: dict[str, Any]) -> float:
-    """By how much a computed g may be off on all inputs, at all positions: one row bounds them all."""
-    x, slots = of_embedded(on, fractions(W["E"]), fractions(W["P"])), len(W["P"])
-    x = Reach(rows_hull(x.size), rows_hull(x.error), x.unit)
-    for i in range(2):
-        W_Q, W_K, W_V, W_O, W_1, b_1, W_2, b_2 = (fractions(W[f"layers.{i}.{name}"]) for name in ChainLayer._fields)
-        x = attended(on, x, [(W_Q, W_K, W_V, W_O)], slots, True)
-        hidden = on.total([(x, W_1)], [exact(b_1)])
-        x = on.total([(hidden, W_2)], [x, exact(b_2)])
-    return math.nextafter(float((x.error[0, G] * (1 + arb(2) ** -40)).upper()), math.inf)
-
-
 def _chain(at: Any, W: dict[str, Any], n: int, k: int) -> Chain:
     def columns(name: str) -> Any:
         rows = [[at.stored(x) for x in row] for row in W[name]]
@@ -132,11 +121,9 @@ def _chain(at: Any, W: dict[str, Any], n: int, k: int) -> Chain:
     return Chain(at, E, P, layers, n, G)
 
 
-def _check_steps(chain: Chain, circuit: Gates, n: int, margin: float | None, differing: int) -> None:
+def _check_steps(chain: Chain, circuit: Gates, n: int, least: arb, differing: int) -> None:
     """Each step writes its gate's value, whatever bits the tokens are that it looks at; g is so far from 1/2."""
-    half, least = arb(0.5), arb(0 if margin is None else margin)
-    require(0 <= least <= half, "margin: must be from 0 to 1/2")
-    left_open = ""
+    half, left_open = arb(0.5), ""
     for step, read in enumerate(circuit.steps):
         for tokens, g in chain.answers(n - 1 + step):
             is_seen = all(node in tokens for node in read)

@@ -11,7 +11,17 @@ from verify.checker.any_order import contract, opened, still_due
 from verify.checker.boxes import Box, all_positive
 from verify.checker.constant_bits import bits_of, opened_in_bits
 from verify.checker.exponentials import Sum, scaled, sign_of
-from verify.checker.prompts import EQUALS, TOKENS, Domain, PromptModel, PromptRegion, in_dtype, less, read_count01
+from verify.checker.prompts import (
+    EQUALS,
+    TOKENS,
+    Domain,
+    PromptModel,
+    PromptRegion,
+    in_dtype,
+    less,
+    read_count01,
+    rounded_once,
+)
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.replay import replay_of
 from verify.checker.roundoff import Roundoff
@@ -32,11 +42,10 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         verdict, fmt, trusted = opened("count01", c)
     else:
         verdict, trusted = opened_in_bits("count01", c, s, "token")
-    is_run = "norm" not in numbers or s is None and not (fmt and verdict == "REFUTED")
-    require(is_run, "layer norm is not run again in a dtype", NOT_CHECKABLE)
+    require("norm" not in numbers or s is None, "layer norm is not run in constant bits", NOT_CHECKABLE)
     p, domain = c["parameters"], _domain(c["parameters"])
     if fmt and verdict == "REFUTED":
-        numbers, off = {name: [*map(Roundoff(fmt).rounded, x)] for name, x in numbers.items()}, 0.0
+        numbers, off = rounded_once(numbers, Roundoff(fmt)), 0.0
     else:
         numbers, off = in_dtype(numbers, sizes["skip"], fmt, _longest(domain))
     model = PromptModel(numbers, sizes["skip"])
@@ -58,7 +67,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     prompts = None if size is None else size * len(lasts)
     if norm is not None and verdict == "PROVED":
         normed_prompts.prove(numbers, norm, sizes["skip"], cells, domain, c, off)
-    elif norm is not None:
+    elif norm is not None and fmt is None:
         normed_prompts.refute(numbers, norm, sizes["skip"], wrong_prompt(cells, domain, c)[0], prompts, c)
     elif s is not None:
         in_bits = count01_in_bits.PromptsInBits(numbers, sizes["skip"], s)
@@ -69,7 +78,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     elif verdict == "REFUTED":
         cell, tokens = wrong_prompt(cells, domain, c)
         if fmt:
-            run_again(replay_of(c, fmt), numbers, sizes["skip"], cell, tokens, c)
+            run_again(replay_of(c, fmt), numbers, norm, sizes["skip"], cell, tokens, c)
         else:
             refute(model, cell, prompts, c)
     else:

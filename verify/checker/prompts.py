@@ -56,6 +56,12 @@ def read_count01(data: bytes) -> tuple[dict[str, list[fmpq_mat]], dict[str, Any]
     return found, sizes
 
 
+def rounded_once(numbers: dict[str, list[fmpq_mat]], on: Roundoff) -> dict[str, list[fmpq_mat]]:
+    """The stored numbers rounded to the format, but for the epsilon of a layer norm, which is a constant."""
+    of_norm = {name: [*map(on.rounded, parts[:2]), *parts[2:]] for name, parts in numbers.items() if name == "norm"}
+    return {name: [*map(on.rounded, parts)] for name, parts in numbers.items() if name != "norm"} | of_norm
+
+
 def in_dtype(
     numbers: dict[str, list[fmpq_mat]], skip: bool, fmt: BinaryFormat | None, longest: int | None
 ) -> tuple[dict[str, list[fmpq_mat]], float]:
@@ -64,9 +70,7 @@ def in_dtype(
         return numbers, 0.0
     require(longest is not None, "region: must be bounded", NOT_CHECKABLE)
     on, slots = Roundoff(fmt), (longest or 0) + 3
-    found = {name: [*map(on.rounded, parts)] for name, parts in numbers.items()}
-    if "norm" in numbers:
-        found["norm"][2] = numbers["norm"][2]
+    found = rounded_once(numbers, on)
     (E,), (W_out,), (b_out,) = (found[name] for name in ("E", "W_out", "b_out"))
     heads = [*zip(*(found[name] for name in SHAPES[1:5]), strict=True)]
     x = NormedRows(on, found["norm"]).reach(E) if "norm" in found else exact(E)

@@ -126,8 +126,7 @@ class Replay(RoundedOperations):
 
     def scores(self, q: Row, keys: Sequence[Row], d: int) -> list[float]:
         """Products with all keys, divided by sqrt(d), or times its reciprocal."""
-        root = self.rounded(2 * math.isqrt(d << 240) + (math.isqrt(d) ** 2 != d), 121, self.inner)
-        found, q = list[float](), self.factors(q)
+        root, found, q = self.root(float(d)), list[float](), self.factors(q)
         for key in map(self.factors, keys):
             sign = self.sign("scores")
             product = self.chosen(sign, lambda way, key=key: self.tensor(self.dot(q, key, *way[:2])))  # type: ignore[misc]
@@ -140,6 +139,18 @@ class Replay(RoundedOperations):
         powers = [self.exp(self.add(x, -top)) for x in scores]
         total = self.chosen(self.sign("total"), lambda way: self.dot(powers, [1.0] * len(powers), *way[:2]))
         return [self.tensor(self.divide(x, total)) for x in powers]
+
+    def layer_norm(self, x: Row, gain: Row, bias: Row, eps: float) -> list[float]:
+        """In two passes, each sum in the order of all; epsilon is added as it is stored."""
+        n, ones = float(len(x)), [1.0] * len(x)
+        mean = self.divide(self.dot(x, ones, *self.way[:2]), n)
+        centred = [self.add(y, -mean) for y in x]
+        spread = self.add(self.divide(self.dot(centred, centred, *self.way[:2]), n), eps)
+        require(0 < spread < math.inf, "layer norm: a row has no spread, or overflows", NOT_CHECKABLE)
+        root = self.root(spread)
+        require(root > 0, "layer norm: a row's spread is lost", NOT_CHECKABLE)
+        moved = [self.times(self.divide(y, root), a) for y, a in zip(centred, gain, strict=True)]
+        return [self.tensor(self.add(y, b)) for y, b in zip(moved, bias, strict=True)]
 
     def ended(self) -> None:
         """Raises: Refusal where directions are left over."""

@@ -91,11 +91,15 @@ def check_answers(
     return [row.index(max(row)) for row in rows]
 
 
-def of_prompt(on: Replay, W: dict[str, list[fmpq_mat]], skip: bool, tokens: Sequence[int]) -> list[float]:
+def of_prompt(
+    on: Replay, W: dict[str, list[fmpq_mat]], skip: bool, tokens: Sequence[int], norm: Sequence[fmpq_mat] | None
+) -> list[float]:
     """Logits of a Count01 model after a prompt; what the heads read is one row for all their W_O."""
     x = [floats(W["E"][0])[t] for t in tokens]
+    gain, bias, eps = (floats(part)[0] for part in norm) if norm else ([], [], [])
+    seen = [on.layer_norm(row, gain, bias, *eps) for row in x] if norm else x
     heads = zip(W["W_Q"], W["W_K"], W["W_V"], strict=True)
-    read = [y for head in heads for y in mean(on, x, len(x) - 1, head)]
+    read = [y for head in heads for y in mean(on, seen, len(x) - 1, head)]
     stream = on.sums("", read, columns([row for part in W["W_O"] for row in floats(part)]))
     stream = plus(on, x[-1], stream) if skip else stream
     return on.sums("", stream, columns(floats(W["W_out"][0])), floats(W["b_out"][0])[0])

@@ -64,6 +64,13 @@ class RoundedOperations:
         found = self.rounded(*quotient(a << j, b << i), self.inner)
         return -found if (x < 0) != (y < 0) else found
 
+    def root(self, x: float) -> float:
+        """The root of a number that is not below 0."""
+        n, k = scaled(x)
+        wide = n << 240 + k % 2
+        below = math.isqrt(wide)
+        return self.rounded(2 * below + (below**2 != wide), 121 + (k + k % 2) // 2, self.inner)
+
     def exp(self, x: float) -> float:
         if x == 0 or x > 2000 or not math.isfinite(x):
             return 1.0 if x == 0 else math.inf if x > 0 else 0.0 if x < 0 else x

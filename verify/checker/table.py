@@ -775,7 +775,7 @@ TABLES |= {f"{task}, refuted{IN_DTYPE}": _wrong_in_dtype(task) for task in ROUND
 TABLES |= {
     f"{task}{IN_DTYPE}": TABLES[task]
     | {
-        "margin": _trusted("number | null", BELOW, "no more than twice their bound; the rest by circuits.check"),
+        "margin": _trusted("number | null", "a tenth of the margin", "the rest by circuits.check"),
         "parameters.precision": Field("text", STATED),
         "parameters.accumulate": Field("text | null", STATED),
     }

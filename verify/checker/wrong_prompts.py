@@ -1,6 +1,7 @@
 """Prompts of Count01 that are answered wrongly: one is run, exactly or in the evaluation that a certificate names."""
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import reduce
 from typing import Any
@@ -41,10 +42,16 @@ def wrong_prompt(cells: list[PromptRegion], domain: Domain, c: dict[str, Any]) -
 
 
 def run_again(
-    on: Replay, W: dict[str, list[fmpq_mat]], skip: bool, cell: PromptRegion, tokens: list[str], c: dict[str, Any]
+    on: Replay,
+    W: dict[str, list[fmpq_mat]],
+    norm: Sequence[fmpq_mat] | None,
+    skip: bool,
+    cell: PromptRegion,
+    tokens: list[str],
+    c: dict[str, Any],
 ) -> None:
     """One prompt decides, in the evaluation that is named."""
-    case, row = c["counterexample"], of_prompt(on, W, skip, [TOKENS.index(t) for t in tokens])
+    case, row = c["counterexample"], of_prompt(on, W, skip, [TOKENS.index(t) for t in tokens], norm)
     on.ended()
     require(not any(map(math.isnan, row)), "a logit is no number", NOT_CHECKABLE)
     check_margin(c["margin"], row[cell.due] - max(x for j, x in enumerate(row) if j != cell.due), True)
