@@ -245,6 +245,20 @@ def test_a_cycle_is_entered_where_sixty_digits_are_in_its_sets():
         assert all(enters_outside(seed) for seed in seeds)
 
 
+def test_a_start_that_comes_again_is_in_the_middle_of_its_set():
+    """Newton's method would move it; the run in floats, which is right, would not tell."""
+    cell, start, seen = Elman(6).eval(), START, []
+    for _ in range(200):
+        start, _ = cell(start, torch.zeros(1, dtype=torch.long))
+    start = start + 2.0**-20
+    anything = Automaton(0, lambda n, token: 0, lambda n: None)
+    graph, proofs = StepGraph(cell, Recurrence(start, anything)), closed._proofs
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(closed, "_proofs", lambda graph, nodes, until: seen.append(nodes) or proofs(graph, nodes, until))
+        assert isinstance(closed.closed(graph, Deadline.never()), Closed)
+    assert seen[0].strings[0] == () and (seen[0].states[0] == start[0].numpy()).all()
+
+
 def test_a_bound_on_gaps_holds_in_every_box():
     def exceeded():
         rng = np.random.default_rng(0)

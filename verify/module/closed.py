@@ -88,10 +88,11 @@ def closed(graph: StepGraph, until: Deadline) -> Closed | str:
             continue
         if nodes is None:
             break
-        nodes = cycle_of(graph, nodes) if is_line and graph.has_digits else nodes
+        has_before = is_line and graph.has_digits and nodes.target[-1] > 0  # else the start is the middle of its set
+        nodes = cycle_of(graph, nodes) if has_before else nodes
         reason = f"the sets round {len(nodes.states)} states are not shown to be mapped into each other"
         for proof in _proofs(graph, nodes, until):
-            found = _entered(graph, nodes, proof, until) if isinstance(proof, Closed) and nodes.strings[0] else proof
+            found = _entered(graph, nodes, proof, until) if has_before and isinstance(proof, Closed) else proof
             if isinstance(found, Closed):
                 return found
             reason = found
