@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -33,12 +34,13 @@ def decided(model, task, length, reading=None, budget=None):
     return certify(Homogeneous(model, task, length, by_length=True), reading, effort)
 
 
-def shares(certificate):
-    """(right, wrong, undecided) at each length."""
+def shares(certificate, shortest=1):
+    """(right, wrong, undecided) at each length from the shortest on."""
     found = []
     for run in certificate.extra["by_length"]:
-        assert run["first"] == len(found) + 1
-        found += [tuple(int(run[name]) for name in ("right", "wrong", "undecided"))] * (run["last"] - len(found))
+        assert run["first"] == len(found) + shortest
+        number = run["last"] + 1 - run["first"]
+        found += [tuple(int(run[name]) for name in ("right", "wrong", "undecided"))] * number
     return found
 
 
@@ -57,19 +59,25 @@ def test_a_line_is_right_where_120_digits_are(models):
     assert again > 0  # some are right again after a wrong answer
 
 
-def test_lengths_count_all_lines():
-    """Shifted starts, read with a class too few: a float64 run of every line says the same."""
-    task = Task.of("shifted", vocabulary=9)
-    model = counters.adder("shifted", M=9)
+@pytest.mark.parametrize(
+    ("name", "lost"), first(2, [*itertools.product(("shifted", "helper", "helper-shifted"), (4, 9))])
+)
+def test_lengths_count_all_lines(name, lost):
+    """Read with a class too few: a float64 run of every line says the same, of a number word alone (length 0), too."""
+    task = Task.of(name, vocabulary=9)
+    model = counters.adder(name, M=9)
     with torch.no_grad():
-        model.readout.bias[7] -= 100.0
+        model.readout.bias[lost] -= 100.0
     found, true = decided(model, task, None), {}
     for line in task.lines(task.longest(None)):
         right = model(torch.tensor([line.tokens]))[0].argmax(-1).tolist()
-        for n, (said, due) in enumerate(zip(right[1:], task.answers(line.tokens)[1:], strict=True), 1):
+        for n, (said, due) in enumerate(zip(right, task.answers(line.tokens), strict=True)):
             counts = true.setdefault(n, [0, 0, 0])
             counts[said != due] += 1
-    assert shares(found) == [tuple(true[n]) for n in sorted(true)] and found.verdict is Verdict.REFUTED
+    assert shares(found, 0) == [tuple(true[n]) for n in sorted(true)] and found.verdict is Verdict.REFUTED
+    first_wrong = min(n for n, counts in true.items() if counts[1])
+    assert found.extra["first_wrong_length"] == first_wrong == found.counterexample["length"]
+    assert first_wrong == 0 or name == "helper" or lost == 9
 
 
 def test_a_tie_is_wrong_and_time_leaves_the_rest_undecided():

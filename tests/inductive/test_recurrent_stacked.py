@@ -203,6 +203,17 @@ def test_mingru_agrees_with_sixty_digits_on_all_strings(seeds, tmp_path):
         assert not wrong or len(found.counterexample["input"]) == min(wrong) and found.counterexample["is_first"]
 
 
+def test_the_command_reads_a_mingru(capsys, tmp_path):
+    model = double(StackedModel("mingru", hidden=3, inputs=2, types=2, classes=2), 0)
+    torch.save(model.state_dict(), tmp_path / "w.pt")
+    asked = ("--task", "selective-modular", "--types", "2", "--modulus", "2", "--length", "3", "--json")
+    code, out, _ = run(capsys, "inductive", "--model", "mingru", "--weights", str(tmp_path / "w.pt"), *asked)
+    wrong = json.loads(out)["counterexample"]["input"]
+    due = Task.of("selective-modular", types=2, modulus=2).answers(tuple(wrong))[-1]
+    row = mingru(lists(model), wrong)[-1]
+    assert code == 1 and not row[due] > row[1 - due]
+
+
 def test_automata_are_the_tasks():
     for task in (
         Task.of("modular", modulus=3),

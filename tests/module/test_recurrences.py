@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
 from models.selection import every, first
-from oracles.elman import answers
+from oracles.elman import answers, logits
 from torch import nn
 
 from constructions.errors import BadInput
@@ -21,7 +22,7 @@ from verify.counting.tasks import Task
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import Effort, certify
 from verify.module import Automaton, Recurrence, certify_recurrence, closed, followed, recurrence
-from verify.module.closed import Nodes
+from verify.module.closed import Closed, Nodes
 from verify.module.recurrence import StepGraph
 from verify.tasks.recurrent.task import Homogeneous
 
@@ -134,7 +135,10 @@ def as_cell(model):
     return OneStep(model).eval(), (zero, zero) if model.kind == "lstm" else zero
 
 
-FILES = ["rnn_seed10_stop0.25", "gru_seed2_stop0.5", "gru_seed13_stop0.25", "lstm_seed5_stop0.5", "lstm_seed0_stop0.25"]
+FILES = [
+    "rnn_seed10_stop0.25", "gru_seed2_stop0.5", "gru_seed13_stop0.25", "lstm_seed5_stop0.5", "lstm_seed0_stop0.25",
+    "lstm_seed9_stop0.5",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", first(1, FILES))
@@ -207,6 +211,52 @@ def test_no_state_leaves_the_sets_of_the_lemma():
 def test_planted_faults_in_the_lemma_are_caught(owner, name, right, wrong):
     with planted(owner, name, right, wrong):
         assert any(violations(seed) for seed in range(60))
+
+
+@cache
+def cycle(seed):
+    """A cell's graph, the cycle in which it ends, and sets round it, 2^-12 as large as the lemma allows."""
+    anything = Automaton(0, lambda n, token: 0, lambda n: None)
+    graph, never = StepGraph(Elman(seed, size=1.2).eval(), Recurrence(START, anything)), Deadline.never()
+    nodes = closed.explored(graph, 2.0**-14, never)
+    assert isinstance(nodes, Nodes)
+    nodes = closed.cycle_of(graph, nodes)
+    proof = next(found for found in closed._proofs(graph, nodes, never) if isinstance(found, Closed))
+    return graph, nodes, replace(proof, sizes=2.0**-12 * closed._largest(graph, nodes, proof, never).sizes)
+
+
+def enters_outside(seed):
+    """Whether a cycle is taken for entered after a token whose state, in sixty digits, is not in its sets."""
+    (graph, nodes, small), asked = cycle(seed), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(closed, "_largest", lambda graph, nodes, proof, until: proof)
+        patch.setattr(closed, "one_token", lambda *given: asked.append(followed.one_token(*given)) or asked[0])
+        closed._entered(graph, nodes, small, Deadline.never())
+    t, numbers = asked[0].right_to, graph.cell.numbers | {"V": np.eye(3).tolist(), "b": [0.0] * 3}
+    v = (t - len(nodes.strings[0])) % len(nodes.states)
+    off = [float(x - P) for x, P in zip(logits(numbers, [0] * t)[-1], nodes.states[v].tolist(), strict=True)]
+    return float(np.linalg.norm(np.linalg.solve(small.shapes[v], off))) > small.sizes[v] * (1 + 1e-9)
+
+
+def test_a_cycle_is_entered_where_sixty_digits_are_in_its_sets():
+    seeds = (1, 6)
+    assert not any(enters_outside(seed) for seed in seeds)
+    with planted(closed, "_entered", "<= proof.sizes[v]", "<= 4096 * proof.sizes[v]"):
+        assert all(enters_outside(seed) for seed in seeds)
+
+
+def test_a_start_that_comes_again_is_in_the_middle_of_its_set():
+    """Newton's method would move it; the run in floats, which is right, would not tell."""
+    cell, start, seen = Elman(6).eval(), START, []
+    for _ in range(200):
+        start, _ = cell(start, torch.zeros(1, dtype=torch.long))
+    start = start + 2.0**-20
+    anything = Automaton(0, lambda n, token: 0, lambda n: None)
+    graph, proofs = StepGraph(cell, Recurrence(start, anything)), closed._proofs
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(closed, "_proofs", lambda graph, nodes, until: seen.append(nodes) or proofs(graph, nodes, until))
+        assert isinstance(closed.closed(graph, Deadline.never()), Closed)
+    assert seen[0].strings[0] == () and (seen[0].states[0] == start[0].numpy()).all()
 
 
 def test_a_bound_on_gaps_holds_in_every_box():

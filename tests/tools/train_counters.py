@@ -82,7 +82,12 @@ TABLE_A1 = (
           ("shifted", "rnn", 0.1, 300), ("shifted", "lstm", 0.1, 1500), ("shifted", "rwkv", 0.1, 300),
           ("selective", "lstm", 0.02, 200), ("selective", "mamba", 0.02, 200), ("selective", "rwkv", 0.02, 800),
           ("selective-modular", "lstm", 0.02, 1500), ("selective-modular", "rwkv", 0.02, 200),
+          ("selective", "rnn", 0.02, 200), ("selective", "s4", 0.02, 200), ("selective-modular", "rnn", 0.02, 200),
+          ("selective-modular", "s4", 0.02, 200), ("selective-modular", "mamba", 0.02, 200),
       )),
+    *(Line(f"{task}-{kind}-{layers}", kind, 16, task, layers=layers, length=64 if task == "selective-modular" else 50,
+           steps=300)
+      for task in ("selective", "selective-modular") for kind in ("rnn", "lstm") for layers in (2, 4)),
 )  # fmt: skip
 
 

@@ -13,35 +13,35 @@ SHOWN = 12  # runs of lengths that a report prints
 Counts = tuple[int, int, int]  # right, wrong and undecided answers
 
 
-def counted(lines: Iterable[tuple[int, Sequence[bool | None]]]) -> list[Counts]:
-    """For each length 1, 2, ...: the counts over lines (leading, whether each answer is right).
+def counted(lines: Iterable[Sequence[bool | None]]) -> list[Counts]:
+    """The counts at one length after another, over lines of whether each answer is right.
 
-    `leading` tokens of a line are not counted in its length.
-
-    >>> counted([(0, [True, False]), (0, [True, None, True])])
+    >>> counted([[True, False], [True, None, True]])
     [(2, 0, 0), (0, 1, 1), (1, 0, 0)]
     """
     found: list[list[int]] = []
-    for leading, answers in lines:
-        for n, is_right in enumerate(answers[leading:]):
+    for answers in lines:
+        for n, is_right in enumerate(answers):
             if n == len(found):
                 found.append([0, 0, 0])
             found[n][2 if is_right is None else 0 if is_right else 1] += 1
     return [(right, wrong, open_) for right, wrong, open_ in found]
 
 
-def as_json(counts: Sequence[Counts]) -> dict[str, object]:
+def as_json(counts: Sequence[Counts], shortest: int = 1) -> dict[str, object]:
     """`by_length`, runs of lengths with the same counts, and `first_wrong_length`, null where none is known.
+
+    `shortest` is the length of the first counts: 0 where a number word alone is an input.
 
     >>> as_json([(1, 0, 0), (1, 0, 0), (0, 1, 0)])["by_length"][1]
     {'first': 3, 'last': 3, 'right': '0', 'wrong': '1', 'undecided': '0'}
     """
     runs = []
-    for key, group in groupby(enumerate(counts, 1), lambda pair: pair[1]):
+    for key, group in groupby(enumerate(counts, shortest), lambda pair: pair[1]):
         places = [n for n, _ in group]
         names = dict(zip(("right", "wrong", "undecided"), map(str, key), strict=True))
         runs.append({"first": places[0], "last": places[-1], **names})
-    wrong = next((n for n, count in enumerate(counts, 1) if count[1]), None)
+    wrong = next((n for n, count in enumerate(counts, shortest) if count[1]), None)
     return {"by_length": runs, "first_wrong_length": wrong}
 
 

@@ -12,12 +12,15 @@ x of the box round X_u (`StepGraph.slopes`). Let |I - M L_v| <= beta < 1. If
 then the step maps X_u into X_v. Proof: as that of `verify.tasks.recurrent.chain`, L_v^-1 = (M L_v)^-1 M. So all strings
 end in the set of their node, by induction over their tokens. A gap of two logits is right on X_u by at least its value
 at P_u, less s_u |g L_u| and the error, g the row of slopes.
+
+One token: only the cycle in which the graph ends has sets, as large as the lemma allows. The tokens before are followed
+as points in balls of many bits, until a state lies in the set of its place on the cycle.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,8 +31,8 @@ from verify.arithmetic.margins import margins_of
 from verify.arithmetic.norms import LOST, frobenius, length, spectral_norm
 from verify.arithmetic.slack import ENLARGE, Array, gamma
 from verify.frame.clock import Deadline
-from verify.module.followed import Tokens
-from verify.module.recurrence import StepGraph
+from verify.module.followed import LONGEST, Tokens, box_of, one_token
+from verify.module.recurrence import Precise, StepGraph
 
 NEAR_OF_ONE = tuple(2.0**-k for k in (14, 20, 30, 8))  # states closer than this are one, relative to their size
 NEAR_OF_MANY = tuple(2.0**-k for k in (3, 5, 7, 9, 12, 16, 24))  # few states for strings that grow in number
@@ -37,7 +40,9 @@ MOST_NODES, MOST_NUMBERS = 4096, 1 << 22
 RATES = (0.25, 0.6, 0.9, 0.98, 0.998)  # of squares, by which a step may stretch the ellipsoids
 TURNS, LARGEST = 600, 1e18
 ROUNDS, HOPELESS, AT_A_TIME = 5, 4.0, 128  # tries to let ellipsoids grow, by less than this factor each
+PATIENCE = 4096  # rounds in which the sizes round a short cycle settle
 FLOOR = 2.0**-30  # the least size of an ellipsoid
+MOST_DOUBLINGS, NEWTON = 40, 3  # of the sizes of sets round a cycle, and its rounds there
 TINY = 2.0**-40  # a box so narrow that slopes on it are those of its middle
 Whole = NDArray[np.int64]
 
@@ -56,25 +61,38 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Closed:
-    """All strings are right by the margin, which `tightest` comes nearest to; so many sets and steps show it."""
+    """All strings are right by the margin, which `tightest` comes nearest to; so many sets and steps show it.
+
+    The sets are s_v L_v: `shapes` (V, size, size) and `sizes` (V,).
+    """
 
     margin: float
     tightest: Tokens
-    sets: int
+    shapes: Array
+    sizes: Array
     steps: int
+
+    @property
+    def sets(self) -> int:
+        return len(self.sizes)
 
 
 def closed(graph: StepGraph, until: Deadline) -> Closed | str:
     """Sets that are mapped into each other and right, or why none are shown to be."""
-    reason = "no finite number of states stands for all strings"
-    for near in NEAR_OF_ONE if len(graph.task.vocabulary) == 1 else NEAR_OF_MANY:
+    reason, is_line = "no finite number of states stands for all strings", len(graph.task.vocabulary) == 1
+    for near in NEAR_OF_ONE if is_line else NEAR_OF_MANY:
         nodes = explored(graph, near, until)
         if isinstance(nodes, str):
             return nodes
+        if nodes is None and is_line and not until.is_up():
+            continue
         if nodes is None:
             break
+        has_before = is_line and graph.has_digits and nodes.target[-1] > 0  # else the start is the middle of its set
+        nodes = cycle_of(graph, nodes) if has_before else nodes
         reason = f"the sets round {len(nodes.states)} states are not shown to be mapped into each other"
-        for found in _proofs(graph, nodes, until):
+        for proof in _proofs(graph, nodes, until):
+            found = _entered(graph, nodes, proof, until) if has_before and isinstance(proof, Closed) else proof
             if isinstance(found, Closed):
                 return found
             reason = found
@@ -124,6 +142,67 @@ def explored(graph: StepGraph, near: float, until: Deadline) -> Nodes | str | No
     return Nodes(np.array(states), places, strings, source, token_, target)
 
 
+def cycle_of(graph: StepGraph, nodes: Nodes) -> Nodes:
+    """The states of one token that come again, brought nearer to a cycle by Newton's method."""
+    first = int(nodes.target[-1])
+    found = Nodes(
+        nodes.states[first:], nodes.places[first:], nodes.strings[first:], nodes.source[first:] - first,
+        nodes.token[first:], nodes.target[first:] - first,
+    )  # fmt: skip
+    for _ in range(NEWTON):
+        y, J = _steps(graph, found)
+        off = y[:, : graph.size] - found.states[found.target]
+        whole, moved = np.eye(graph.size), np.zeros(graph.size)  # of a turn, as the first state is moved, and if not
+        for slope, r in zip(J, off, strict=True):
+            whole, moved = slope @ whole, slope @ moved + r
+        try:
+            more = [np.linalg.solve(np.eye(graph.size) - whole, moved)]
+        except np.linalg.LinAlgError:
+            return found
+        for slope, r in zip(J[:-1], off[:-1], strict=True):
+            more.append(slope @ more[-1] + r)
+        found = replace(found, states=found.states + np.array(more))
+    return found
+
+
+def _steps(graph: StepGraph, nodes: Nodes) -> tuple[Array, Array]:
+    """What follows on each edge's source, and its slopes there, in floats."""
+    E, S = len(nodes.source), graph.size
+    unit = np.broadcast_to(np.eye(S, S + graph.classes), (E, S, S + graph.classes)).copy()
+    y, J, _, _ = graph.slopes(nodes.states[nodes.source], np.full((E, S), TINY), nodes.token.tolist(), unit)
+    return y, J
+
+
+def _largest(graph: StepGraph, nodes: Nodes, proof: Closed, until: Deadline) -> Closed:
+    """The proof with sets as large as doubling leaves them a proof."""
+    for _ in range(MOST_DOUBLINGS):
+        larger = _checked(graph, nodes, proof.shapes, 2 * proof.sizes)
+        if not isinstance(larger, Closed) or until.is_up():
+            break
+        proof = larger
+    return proof
+
+
+def _entered(graph: StepGraph, nodes: Nodes, proof: Closed, until: Deadline) -> Closed | str:
+    """The proof with the tokens before its cycle, or why the orbit is not shown to enter it."""
+    proof = _largest(graph, nodes, proof, until)
+    begin, k = len(nodes.strings[0]), len(nodes.states)
+    M, beta = _inverse(proof.shapes)
+
+    def is_in(t: int, state: Precise) -> bool:
+        v = (t - begin) % k
+        off = Ball(*box_of(state)) - Ball.exact(nodes.states[v])
+        least = float(length((Ball.exact(M[v]) @ off[:, None])[:, 0])) * ENLARGE
+        return t >= begin and bool(beta[v] < 0.5) and least / (1 - float(beta[v])) * ENLARGE <= proof.sizes[v]
+
+    before = one_token(graph, LONGEST, until, is_in)
+    if not before.has_entered:
+        why = before.stuck or f"the answer after {before.right_to + 1} tokens is wrong"
+        return f"the sets round its cycle of {k} states are not shown to be entered: {why}"
+    is_less = before.margin < proof.margin
+    return replace(proof, margin=before.margin, tightest=before.tightest) if is_less else proof
+
+
 def _nearest(x: Array, states: list[Array], known: list[int], near: float) -> int | None:
     if not known:
         return None
@@ -134,10 +213,7 @@ def _nearest(x: Array, states: list[Array], known: list[int], near: float) -> in
 
 def _proofs(graph: StepGraph, nodes: Nodes, until: Deadline) -> Iterator[Closed | str]:
     """Ellipsoids of one rate after another, with sizes that grow until the lemma holds at every edge."""
-    E, S = len(nodes.source), graph.size
-    unit = np.broadcast_to(np.eye(S, S + graph.classes), (E, S, S + graph.classes)).copy()
-    narrow = np.full((E, S), TINY)
-    y, J, _, _ = graph.slopes(nodes.states[nodes.source], narrow, nodes.token.tolist(), unit)
+    y, J = _steps(graph, nodes)
     if not (np.isfinite(y).all() and np.isfinite(J).all()):
         yield "the slopes of a step are not bounded"
         return
@@ -147,7 +223,7 @@ def _proofs(graph: StepGraph, nodes: Nodes, until: Deadline) -> Iterator[Closed 
             return
         if L is None:
             continue
-        sizes = _sizes(nodes, y[:, :S], J, L, rate)
+        sizes = _sizes(nodes, y[:, : graph.size], J, L, rate)
         if sizes is None:
             continue
         for _ in range(ROUNDS):
@@ -192,7 +268,7 @@ def _sizes(nodes: Nodes, y: Array, J: Array, L: Array, rate: float) -> Array | N
     apart = np.linalg.norm((inverse @ (y - nodes.states[nodes.target])[..., None])[..., 0], axis=1)
     more = 1 + (1 - rate**0.5) / 4
     sizes = np.full(len(nodes.states), FLOOR)
-    for _ in range(100 * len(sizes)):
+    for _ in range(max(PATIENCE, 100 * len(sizes))):
         asked = np.full(len(sizes), FLOOR)
         np.maximum.at(asked, nodes.target, (apart + stretch * sizes[nodes.source]) * more + FLOOR)
         if not (asked < LARGEST).all():
@@ -211,14 +287,13 @@ def _checked(graph: StepGraph, nodes: Nodes, L: Array, sizes: Array) -> Closed |
     tightest = int(low.argmin())
     if not low[tightest] > 0:
         return f"{len(sizes)} sets of states are mapped into each other, and do not separate the logits"
-    return Closed(float(low[tightest]), _string(nodes, tightest), len(sizes), len(nodes.source))
+    return Closed(float(low[tightest]), _string(nodes, tightest), L, sizes, len(nodes.source))
 
 
 def _asked(graph: StepGraph, nodes: Nodes, L: Array, sizes: Array) -> tuple[Array, Array]:
     """The sizes (V,) that the lemma asks for, and lower bounds (E,) on the margin over each edge's source."""
     S, task = graph.size, graph.task
-    M = np.asarray(np.linalg.inv(L), dtype=np.float64)
-    beta = frobenius(Ball.exact(np.eye(S)) - Ball.exact(M) @ Ball.exact(L))
+    M, beta = _inverse(L)
     rows = np.sqrt((L**2).sum(-1)) * (1 + gamma(S + 8)) + LOST
     width = (rows * sizes[:, None] * ENLARGE + LOST) * ENLARGE
     right = [task.due(place, graph.classes) for place in nodes.places]
@@ -237,6 +312,12 @@ def _asked(graph: StepGraph, nodes: Nodes, L: Array, sizes: Array) -> tuple[Arra
         np.maximum.at(asked, v, np.where(np.isnan(least), np.inf, least))
         lows.append(_gaps(y[:, S:], slopes[:, S:], error[:, S:], sizes[u], due))
     return asked, np.concatenate(lows)
+
+
+def _inverse(L: Array) -> tuple[Array, Array]:
+    """M close to L^-1, and beta (V,) with |I - M L| <= beta."""
+    M = np.asarray(np.linalg.inv(L), dtype=np.float64)
+    return M, frobenius(Ball.exact(np.eye(L.shape[-1])) - Ball.exact(M) @ Ball.exact(L))
 
 
 def _string(nodes: Nodes, edge: int) -> Tokens:

@@ -7,7 +7,7 @@ from its first token in balls of many bits, and its box is narrow again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ LONGEST = 10**9  # tokens: no run is longer
 MOST_STRINGS = 1 << 17  # of one length
 BEAM, LONGEST_TRIED = 256, 200
 Tokens = tuple[int, ...]
+IsIn = Callable[[int, Precise], bool]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Known:
     """Right on all strings of up to `right_to` tokens, with what margin where; a wrong string, or why no more is known.
 
     `rival` is the class that is above the right one there; `is_first` says that all shorter strings are right.
-    `bits` are those of the balls of one token.
+    `bits` are those of the balls of one token; `has_entered` says that a state was where it was asked for.
     """
 
     right_to: int = 0
@@ -59,6 +60,7 @@ class Known:
     is_first: bool = False
     bits: int | None = None
     stuck: str | None = None
+    has_entered: bool = False
 
     def fail(self, margin: Margin, string: Tokens, is_first: bool = True) -> None:
         """Adds a string that is wrong by a margin."""
@@ -81,14 +83,17 @@ def margin(logits: Sequence[Any], right: int) -> Margin:
     return Margin(low, high, min(wrong)[1] if wrong else None)
 
 
-def one_token(graph: StepGraph, steps: int, until: Deadline) -> Known:
-    """Follows the only token of a vocabulary for so many steps, with more bits where the sign of a margin is open."""
+def one_token(graph: StepGraph, steps: int, until: Deadline, is_in: IsIn = lambda t, state: False) -> Known:
+    """Follows the only token of a vocabulary for so many steps, with more bits where the sign of a margin is open.
+
+    It ends where the state after t tokens is where `is_in` asks it to be.
+    """
     best = Known(stuck="an operation of the cell has no balls of many bits")
     if not graph.has_digits:
         return best
     for bits in BITS:
         with ctx.workprec(bits):
-            found = _one_token(graph, steps, until, Known(bits=bits))
+            found = _one_token(graph, steps, until, is_in, Known(bits=bits))
         if found.stuck is None or found.right_to >= best.right_to:
             best = found
         if found.stuck is None or until.is_up():
@@ -96,7 +101,7 @@ def one_token(graph: StepGraph, steps: int, until: Deadline) -> Known:
     return best
 
 
-def _one_token(graph: StepGraph, steps: int, until: Deadline, found: Known) -> Known:
+def _one_token(graph: StepGraph, steps: int, until: Deadline, is_in: IsIn, found: Known) -> Known:
     (token,), task = graph.task.vocabulary, graph.task
     state, place, tightest = graph.precise_start(), task.expected.start, 0
     for t in range(1, steps + 1):
@@ -119,6 +124,9 @@ def _one_token(graph: StepGraph, steps: int, until: Deadline, found: Known) -> K
             break
         found.right_to, tightest = t, t if here.low < found.margin else tightest
         found.margin = min(found.margin, here.low)
+        if is_in(t, state):
+            found.has_entered = True
+            break
     found.tightest = (token,) * tightest
     return found
 

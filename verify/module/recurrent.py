@@ -158,7 +158,7 @@ class RecurrentProblem:
 
     def _closed(self, proof: Closed) -> Finding:
         tightest = {"length": len(proof.tightest), "margin": proof.margin}
-        telling = ((proof.tightest, 0),) if proof.tightest else ()
+        telling = ((proof.tightest, 0),) if 0 < len(proof.tightest) <= LONGEST_SHOWN else ()
         extra = {"sets": proof.sets, "steps": proof.steps}
         least = proof.margin if math.isfinite(proof.margin) else None
         return Finding.proved(ARGUMENT_CLOSED, least, tightest=tightest, telling=telling, extra=extra)

@@ -62,7 +62,7 @@ def loaded(asked: Asked, is_stacked: bool) -> Judged:
     Raises: NotKnown where no proof is known, BadInput for another file or for options of what is built.
     """
     assert asked.weights is not None
-    if asked.model not in (*KINDS, *TABLES):
+    if asked.model not in (*KINDS, *TABLES) and not is_stacked:
         how = "has a key to_hidden_and_gate.weight" if asked.model == "mingru" else "is built only"
         raise BadInput(f"--weights: reads {', '.join((*CELLS, *TABLES))}; --model {asked.model} {how}")
     if asked.d is not None or asked.layers is not None:

@@ -166,11 +166,8 @@ class Homogeneous:
     def _shares(self, net: Network, effort: Effort) -> dict[str, object]:
         """The answers of all lines, also after wrong ones, in balls."""
         until = Budget.of(effort.budget).deadline()
-        found = []
-        for tokens in self.lines:
-            right = answers(net, self._line(tokens), len(tokens), until)
-            found.append((len(tokens) - self._length(len(tokens)), right))
-        return as_counts(counted(found))
+        found = [answers(net, self._line(tokens), len(tokens), until) for tokens in self.lines]
+        return as_counts(counted(found), self._length(1))
 
     def _decided(self, reading: Reading, effort: Effort) -> Finding:
         if isinstance(reading, Kernel):
