@@ -271,7 +271,7 @@ def test_cells_that_were_not_reached_are_not_taken_for_proved():
     assert {at_a_look(problem, Real(), number)[0].verdict for number in (1, 4, 6, 8)} == {Verdict.UNKNOWN}
     is_one = property(lambda decided: bool(decided.cells))
     with (
-        mock.patch.object(contextual.Decided, "are_all", is_one),
+        mock.patch.object(contextual.CellsInTime, "are_all", is_one),
         mock.patch.object(decide, "_compared", lambda finding, *_: finding),
     ):
         assert at_a_look(problem, Real(), 6)[0].verdict is Verdict.PROVED

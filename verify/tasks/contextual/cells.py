@@ -21,7 +21,16 @@ from verify.arithmetic.slack import LEAST, Array, U
 from verify.arithmetic.softmax import exponentials_between
 from verify.frame.clock import Deadline
 from verify.tasks.contextual.readout import MOST_PAIRS, LineReadout
-from verify.tasks.contextual.stream import Encoded, Kinds, Positions, Reader, StoredContextual, encode, pieces, see
+from verify.tasks.contextual.stream import (
+    Encoded,
+    Kinds,
+    Positions,
+    StoredContextual,
+    StreamReader,
+    encode,
+    pieces,
+    see,
+)
 from verify.tasks.contextual.task import StringDomain
 
 
@@ -65,9 +74,9 @@ class PromptProof(ABC):
         self.is_digit = (self.kinds.tokens == ZERO) | (self.kinds.tokens == ONE)
 
     @cached_property
-    def reader(self) -> Reader:
+    def reader(self) -> StreamReader:
         """Raises: TimeIsUp."""
-        return Reader.of(self.stored, self.until)
+        return StreamReader.of(self.stored, self.until)
 
     @cached_property
     def seen(self) -> Positions:

@@ -20,7 +20,7 @@ from verify.arithmetic.softmax import Arguments, exponential_error, quotient_err
 from verify.frame.clock import Deadline, TimeIsUp
 from verify.frame.decide import Effort, Finding, Item
 from verify.tasks.contextual.cells import PromptCells, PromptProof, Weighed, weighed
-from verify.tasks.contextual.proof import Decided, where
+from verify.tasks.contextual.proof import CellsInTime, where
 from verify.tasks.contextual.readout import LineReadout
 from verify.tasks.contextual.rounding import lowest_bit, position_errors
 from verify.tasks.contextual.runs import candidates, margins, telling
@@ -130,7 +130,7 @@ def prove(problem: DecidableRegions, fmt: Format, effort: Effort) -> Finding:
     module, stored, domain = problem.module, problem.stored, problem.domain
     check_representable(stored, fmt)
     until = effort.deadline()
-    decided = Decided.of(RoundedCells(stored, domain, fmt, until), effort)
+    decided = CellsInTime.of(RoundedCells(stored, domain, fmt, until), effort)
     if decided.margin > 0:
         at = where(decided.tightest)
         return Finding.proved(ARGUMENT, decided.margin, tightest=at, telling=telling(decided.cells, domain))

@@ -26,7 +26,7 @@ def prove(problem: DecidableRegions, effort: Effort) -> Finding:
     """Decides every cell. A cell that stays open is settled by a wrong string, or by all strings where they are few."""
     stored, domain, until = problem.stored, problem.domain, effort.deadline()
     proof = CellProof(stored, domain, until)
-    decided = Decided.of(proof, effort)
+    decided = CellsInTime.of(proof, effort)
     cells = decided.cells
     judged, argument, tightest, margin = [(cells, domain)], BY_CELLS, None, decided.margin
     found, ended = None, not decided.are_all
@@ -41,7 +41,7 @@ def prove(problem: DecidableRegions, effort: Effort) -> Finding:
             ended = True
         if domain.zeros is None:  # strings without 0 are a telling part of the domain
             only_ones = replace(domain, zeros=0)
-            judged.append((Decided.of(CellProof(stored, only_ones, until), effort).cells, only_ones))
+            judged.append((CellsInTime.of(CellProof(stored, only_ones, until), effort).cells, only_ones))
     extra = {
         "right_lengths": {str(M): right_lengths(judged, M, stored.R) for M in range(domain.fewest, domain.most + 1)}
     }
@@ -54,14 +54,14 @@ def prove(problem: DecidableRegions, effort: Effort) -> Finding:
 
 
 @dataclass(frozen=True)
-class Decided:
+class CellsInTime:
     """The cells of a domain that were decided in time, of so many pairs of a prompt and a number of regions."""
 
     cells: list[PromptCells]
     pairs: int
 
     @classmethod
-    def of(cls, proof: PromptProof, effort: Effort) -> Decided:
+    def of(cls, proof: PromptProof, effort: Effort) -> CellsInTime:
         """Decides until the time is up; once a cell is open, a share of it is left for a wrong string."""
         cells: list[PromptCells] = []
         is_open, early = False, effort.deadline(UNTIL_STRINGS)

@@ -16,7 +16,7 @@ from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
 from verify.tasks.contextual.cells import CellProof, PromptCells
 from verify.tasks.contextual.readout import Comparison
-from verify.tasks.contextual.stream import Kinds, Positions, Reader, StoredContextual, encode, pieces, see
+from verify.tasks.contextual.stream import Kinds, Positions, StoredContextual, StreamReader, encode, pieces, see
 from verify.tasks.contextual.task import StringDomain, answers, written
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def judge(proof: CellProof, tokens: list[int]) -> Comparison:
     return readout.compare(output.lower, output.upper, np.array(answers(tokens, stored.R)))
 
 
-def decode(stored: StoredContextual, tokens: list[int], reader: Reader, until: Deadline) -> Ball:
+def decode(stored: StoredContextual, tokens: list[int], reader: StreamReader, until: Deadline) -> Ball:
     """The decoder's output (R, g) on one string.
 
     Raises: TimeIsUp.
@@ -121,7 +121,10 @@ def margins(module: ContextualModel, strings: Sequence[Sequence[int]]) -> Array:
 def margin_at_most(stored: StoredContextual, tokens: list[int], prompt: int) -> float:
     """An upper bound on the margin of a prompt (from 0) on a string, in real arithmetic."""
     never = Deadline.never()
-    output, right = decode(stored, tokens, Reader.of(stored, never), never)[prompt], answers(tokens, stored.R)[prompt]
+    output, right = (
+        decode(stored, tokens, StreamReader.of(stored, never), never)[prompt],
+        answers(tokens, stored.R)[prompt],
+    )
     others = np.arange(stored.classes) != right
     W, b = stored.ball("W_out"), stored.ball("b_out")
     slope = W[:, right][:, None] - W[:, others]

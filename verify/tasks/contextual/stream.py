@@ -102,7 +102,7 @@ class Positions:
 
 
 @dataclass(frozen=True)
-class Reader:
+class StreamReader:
     """What reads the stream before the feed-forward layer, and its hidden neurons: scores and values, affinely.
 
     Shapes: direct (d, R + g), hidden (p, R + g), added (1, 1, R + g).
@@ -113,7 +113,7 @@ class Reader:
     added: Ball
 
     @classmethod
-    def of(cls, stored: StoredContextual, until: Deadline) -> Reader:
+    def of(cls, stored: StoredContextual, until: Deadline) -> StreamReader:
         """Raises: TimeIsUp."""
         queries = within(stored.ball("P"), stored.ball("U_Q"), until)
         direct = stack_last(within(stored.ball("U_K"), queries.T, until), stored.ball("U_V"))
@@ -140,7 +140,7 @@ def encode(stored: StoredContextual, kinds: Kinds) -> Encoded:
     return Encoded(attended, x, x @ stored.ball("W_1") + stored.ball("b_1"))
 
 
-def see(stored: StoredContextual, encoded: Encoded, reader: Reader) -> Positions:
+def see(stored: StoredContextual, encoded: Encoded, reader: StreamReader) -> Positions:
     """Scores for every prompt, and values."""
     affine = encoded.x @ reader.direct + reader.added
     bounds = leaf(Hull(), encoded.pre, reader.hidden, affine).range
