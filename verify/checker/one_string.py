@@ -1,7 +1,6 @@
 """REFUTED on strings over several tokens in real arithmetic: one string is run in balls, and all shorter ones."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -74,7 +73,7 @@ def states(net: StoredNetwork, string: Any) -> Iterator[Vector]:
     """The state after each token."""
     state = [arb(0)] * net.size
     for token in string:
-        state = step(replace(net, x=net.tokens[token]), point(state)).value
+        state = step(net.reading(token), point(state)).value
         yield state
 
 

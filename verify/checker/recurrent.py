@@ -5,7 +5,7 @@ saved ellipsoids, and one step is then shown to lead from each of them into the 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flint import arb, arb_mat, ctx
@@ -41,6 +41,10 @@ class StoredNetwork:
     V: arb_mat
     b: list[arb]
     tokens: tuple[list[arb], ...] = ()
+
+    def reading(self, token: int) -> "StoredNetwork":
+        """The same network at a step that reads this token; where it knows one only, all are the same to it."""
+        return replace(self, x=self.tokens[token if len(self.tokens) > 1 else 0])
 
     @property
     def hidden(self) -> int:

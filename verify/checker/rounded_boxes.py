@@ -65,11 +65,12 @@ class ComputedBoxes:
     def __init__(self, net: StoredNetwork, fmt: BinaryFormat) -> None:
         self.net, self.fmt, self.tiny = net, fmt, fmpq(2) ** fmt.least
         self.layers = [(_rows(y.W_x), _exact(y.b_x), _rows(y.W_h), _exact(y.b_h)) for y in net.layers]
-        self.V, self.b, self.x = _rows(net.V), _exact(net.b), [(v, v) for v in _exact(net.x)]
+        self.V, self.b = _rows(net.V), _exact(net.b)
 
-    def step(self, state: Box) -> Box:
+    def step(self, state: Box, token: int = 0) -> Box:
         """The box after one more token."""
-        x, after, parts = self.x, list[Box](), self.net.size // self.net.hidden // len(self.layers)
+        x, after = [(v, v) for v in _exact(self.net.reading(token).x)], list[Box]()
+        parts = self.net.size // self.net.hidden // len(self.layers)
         H = self.net.hidden
         vectors = [state[i : i + H] for i in range(0, len(state), H)]
         for k, layer in enumerate(self.layers):
