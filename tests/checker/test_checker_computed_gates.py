@@ -164,7 +164,8 @@ def inside(seed, name, steps=24, *, has_neurons=False):
         follow = (computed_gates.turning if "omega" in net.rows else computed_gates.fading)(net, fmt)
         states, h = [run.start() for run in runs], rounded.ComputedBalls([arb(0)] * 2, [arb(0)] * 2)
         for _ in range(steps):
-            states, found = [run.step(x) for run, x in zip(runs, states, strict=True)], follow(0)(0)
+            states, (gaps, follow) = [run.step(x) for run, x in zip(runs, states, strict=True)], follow(0)
+            found = gaps(0)
             if "omega" not in net.rows:
                 keep, add, _ = computed_gates.gates(net, fmt)
                 drawn = [(x, of[0]) for run in runs for x, of in zip(run.gates(0), (keep, add), strict=True)]
@@ -275,7 +276,7 @@ OF_PROVER = {  # each takes the size of a margin for the margin, or another angl
     "strings": (lambda: counted(weak("rwkv"), 2, 9),
                 (CountedStrings, "_margins", "low[rows, right] =", "low = np.abs(low); low[rows, right] =")),
     "rotation": (lambda: modular(changed_model(diagonal.rotation(m=3), "cell.omega", 0, 2.0**-6), 3, 200),
-                 (turned, "_angle", "float(model.cell.omega[0])", "2 * np.pi / 3")),
+                 (turned, "_angle", 'rounded(stored(model)["cell.omega"][:1], fmt)[0]', "2 * np.pi / 3")),
 }  # fmt: skip
 
 

@@ -52,6 +52,7 @@ PARTS = (
     "computed_gates",
     "computed_strings",
     "worded",
+    "followers",
     "gated",
     "rounded_runs",
     "rounded_boxes",

@@ -25,7 +25,7 @@ from tests.oracles.rounded import nearest
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.readings import Real, reading_of
-from verify.checker import one_string, rounded, rounded_boxes, rounded_lines, rounded_runs
+from verify.checker import rounded, rounded_boxes, rounded_lines, rounded_runs
 from verify.checker.formats import NAMED, BinaryFormat
 from verify.checker.inductive import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
@@ -217,7 +217,7 @@ FORGED = {  # a case, what is changed, and a fault in the checker with which it 
     "another length": ("a run, rounded", ten_later, rounded_runs, "replay", "len(rows) == n", "True"),
     "a margin of all lengths": ("up to a length", no_more(1.001), LINE, "right_to", "low >= margin and", ""),
     "a margin in every order": (
-        "wrong in every order", no_more(1.01), LINE, "wrong_in_every_order",
+        "wrong in every order", no_more(1.01), rounded_lines, "is_wrong",
         "bool(high <= arb(margin))", "True",
     ),
     "boxes of another format": ("boxes", in_float32, rounded_boxes, "for_ever", "is_within(after, box)", "True"),
@@ -225,7 +225,6 @@ FORGED = {  # a case, what is changed, and a fault in the checker with which it 
     "a margin of boxes": (
         "boxes, tanh", put("margin", value=lambda x: x * 1.1), BOXES, "wins", "gap >= exact(margin)", "True",
     ),
-    "the first string": ("a string", as_first, one_string, "refuted", "if is_first:", "if False:"),
 }  # fmt: skip
 
 

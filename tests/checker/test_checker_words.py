@@ -1,6 +1,5 @@
 """Recurrent networks on tasks with number words: what holds, what is forged, and faults in prover and checker."""
 
-import copy
 import hashlib
 import json
 from functools import cache
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from models.changed_fields import places, put
 from models.selection import every
 
 from constructions.recurrent import counters, gated, holding
@@ -25,7 +25,6 @@ from verify.tasks.recurrent.models import bytes_of
 from verify.tasks.recurrent.task import Homogeneous
 
 M = 3
-TRUSTED = ("seconds", "claim", "argument", "assumptions", "tightest", "float64_predicts", "evaluation")
 
 
 def held(task, *, off=0.0, row=2, token=2, words=M):
@@ -135,38 +134,6 @@ def test_the_lines_are_all_inputs():
 # ---- forgeries
 
 
-def values(x):
-    """Others of the same type."""
-    if type(x) is bool:
-        return [not x]
-    if type(x) is int:
-        return [x + 1, max(0, x - 1) if x else x + 2]
-    if type(x) is float:
-        return [9 * x + 1e-3 if x > 0 else 2 * x - 1e-3, -x or 1.0]
-    if type(x) is str:
-        return [x + "x", "7"]
-    return [[*x, 0], x[1:]] if type(x) is list and x and type(x[0]) is int else [None if x is not None else 1.0]
-
-
-def places(c, path=()):
-    for key, value in c.items():
-        if key in TRUSTED or key == "run" or (key == "right_to" and not c["counterexample"]["is_first"]):
-            continue
-        if type(value) is dict:
-            yield from places(value, (*path, key))
-        else:
-            yield from (((*path, key), new) for new in values(value))
-
-
-def put(c, path, new):
-    changed = copy.deepcopy(c)
-    inner = changed
-    for key in path[:-1]:
-        inner = inner[key]
-    inner[path[-1]] = new
-    return changed
-
-
 def is_true_too(c):
     """Whether a class is said to be predicted that ties with the one that was."""
     logits, j = c.get("run", {"logits": []})["logits"], (c["counterexample"] or {}).get("predicted")
@@ -228,5 +195,5 @@ def test_where_the_order_decides_which_class_is_predicted_none_is_said():
     assert c["counterexample"]["predicted"] is None and outcome(weights, c) == "REFUTED"
     assert outcome(weights, put(c, ("counterexample", "predicted"), 27)) == NOT_CHECKABLE
     assert outcome(weights, put(c, ("margin",), 3 * c["margin"])) in (FAILS, NOT_CHECKABLE)
-    with planted(rounded_lines.ComputedLine, "wrong_in_every_order", "bool(least >= 0)", "True"):
+    with planted(rounded_lines, "is_wrong", "bool(least >= 0)", "True"):
         assert outcome(weights, put(c, ("counterexample", "predicted"), 27)) == "REFUTED"

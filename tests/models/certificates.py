@@ -54,6 +54,7 @@ from verify.tasks.histogram.proof import certify as decide_histogram
 from verify.tasks.histogram.rounded.verdict import certify as decide_rounded
 from verify.tasks.inductive.task import Counting
 from verify.tasks.parity.task import Parity
+from verify.tasks.recurrent.kinds import module_of
 from verify.tasks.recurrent.models import bytes_of
 from verify.tasks.recurrent.selective import Selective
 from verify.tasks.recurrent.task import Homogeneous
@@ -116,7 +117,18 @@ def weak_thermometer():
     return model
 
 
+def added(push=0.0):
+    """A sum of ones after a helper, one logit of which is moved."""
+    model = module_of(counters.adder("helper", M=2))
+    with torch.no_grad():
+        model.readout.bias[1] += push
+    return Homogeneous(model, Task.of("helper", vocabulary=2), None)
+
+
 RECURRENT = {
+    "words": lambda: (added(), "real"),
+    "words, wrong": lambda: (added(2.0), "real"),
+    "words, wrong in a run": lambda: (added(0.5 - 2.0**-9), "bfloat16"),
     "swing": lambda: (modular(swinging(1.0, 0.5), 2), "bfloat16"),
     "swing, wrong": lambda: (modular(swinging(1 - 2.0**-7, 16.0), 2), "bfloat16"),
     "swing, always wrong": lambda: (modular(swinging(1.0, 32.0), 2), "bfloat16"),

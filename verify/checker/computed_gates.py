@@ -162,12 +162,16 @@ def _computed_sums(W: list[list[float]], x: ComputedBalls, b: list[float], fmt: 
 
 def fading(net: StoredCell, fmt: BinaryFormat) -> Follower:
     """What is known of the logits of a gated cell after one token, two tokens, and so on."""
-    keep, add, read = gates(net, fmt)
-    h = [_stored([0.0] * len(keep[0].value))]
+    tables = gates(net, fmt)
+    return _after_state(net, fmt, tables, _stored([0.0] * len(tables[0][0].value)))
 
-    def follow(token: int) -> Callable[[int], Gaps]:
-        h[0] = after(fmt, keep[token], add[token], h[0])
-        return partial(gaps_of, net, fmt, read[token], h[0], token)
+
+def _after_state(net: StoredCell, fmt: BinaryFormat, tables: Gates, h: ComputedBalls) -> Follower:
+    keep, add, read = tables
+
+    def follow(token: int) -> tuple[Callable[[int], Gaps], Follower]:
+        there = after(fmt, keep[token], add[token], h)
+        return partial(gaps_of, net, fmt, read[token], there, token), _after_state(net, fmt, tables, there)
 
     return follow
 
@@ -197,11 +201,11 @@ def turning(net: StoredCell, fmt: BinaryFormat) -> Follower:
     (C, S), (f, g) = (v.sizes()[0] for v in (c, s)), (v.error[0] for v in (c, s))
     read, h, middle = ComputedBalls([one, one], [zero, zero]), [_stored([0.0, 0.0])], 1 / (1 - acb(0, omega).exp())
 
-    def follow(token: int) -> Callable[[int], Gaps]:
+    def follow(token: int) -> tuple[Callable[[int], Gaps], Follower]:
         (a, b), t = h[-1].sizes(), len(h)
         own = [f * a + g * b + rounding(fmt, C * a + S * b + 1, 3), g * a + f * b + rounding(fmt, S * a + C * b, 2)]
         away, z = h[-1].error[0] + (own[0] ** 2 + own[1] ** 2).sqrt(), middle * (1 - acb(0, arb(omega) * t).exp())
         h.append(ComputedBalls([z.real, z.imag], [away.upper()] * 2))
-        return partial(logit_gaps, net, fmt, read, h[-1])
+        return partial(logit_gaps, net, fmt, read, h[-1]), follow
 
     return follow

@@ -9,6 +9,7 @@ from verify.checker import held
 from verify.checker.linear import first_wrong
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tensors, require, tables_of
 from verify.checker.recurrent import due_of, positive_margin, predicts
+from verify.checker.rounded_lines import Follower, Gaps, differences
 
 KINDS = {"mamba": ("A", "delta", "B", "C"), "rwkv": ("w", "k", "v", "r"), "s4": ("a", "u", "c")}
 LAYER = ("layer.W", "layer.U")  # neurons of what is read, and what each token adds to them
@@ -63,6 +64,11 @@ class GatedCell(NamedTuple):
         V, b = rows["readout.weight"], rows["readout.bias"][0]
         return cls(*tables, V, b, rows.get("layer.W"), rows.get("layer.U", []))
 
+    @property
+    def rows(self) -> list[object]:
+        """What each class reads; where it is the same, so are the logits."""
+        return [(*row, c) for row, c in zip(self.V, self.b, strict=True)]
+
     def after(self, h: list[arb], x: int) -> list[arb]:
         """The states after one more token."""
         return [f * y + a for f, y, a in zip(self.keep[x], h, self.add[x], strict=True)]
@@ -79,19 +85,16 @@ def _sums(W: held.Rows, y: list[arb], b: list[float]) -> list[arb]:
     return [sum((arb(v) * x for v, x in zip(row, y, strict=True)), arb(c)) for row, c in zip(W, b, strict=True)]
 
 
-def by_balls(cell: GatedCell) -> Callable[[int], Callable[[int], dict[int, tuple[arb, arb]]]]:
+def by_balls(cell: GatedCell, h: list[arb] | None = None) -> Follower:
     """What is known of differences of logits after one token, two tokens, and so on."""
-    h = [arb(0)] * len(cell.keep[0])
 
-    def after(x: int) -> Callable[[int], dict[int, tuple[arb, arb]]]:
+    def follow(token: int) -> tuple[Callable[[int], Gaps], Follower]:
         with ctx.workprec(BITS):
-            h[:] = cell.after(h, x)
-            logits = cell.logits(h, x)
-            return lambda k: {
-                j: ((logits[k] - y).lower(), (logits[k] - y).upper()) for j, y in enumerate(logits) if j != k
-            }
+            there = cell.after([arb(0)] * len(cell.keep[0]) if h is None else h, token)
+            logits = cell.logits(there, token)
+        return lambda k: differences(logits, cell.rows, k), by_balls(cell, there)
 
-    return after
+    return follow
 
 
 def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
@@ -131,8 +134,7 @@ def _tables(kind: str, rows: dict[str, list[list[float]]]) -> tuple[held.Table, 
 
 def _line(cell: GatedCell, c: dict[str, Any], said: dict[str, Any]) -> None:
     """One repeated token: right up to a length, or first wrong after so many."""
-    V, b = cell.V, cell.b
-    due, is_wrong = due_of(len(b), said), c["verdict"] == "REFUTED"
+    due, is_wrong = due_of(len(cell.b), said), c["verdict"] == "REFUTED"
     n, margin, other = first_wrong(c, due, said) if is_wrong else (c["length"], 0.0, 0)
     least = arb(0) if is_wrong else positive_margin(c)
     require(type(n) is int and n <= MOST_STEPS, f"{n} steps are too many to run", NOT_CHECKABLE)
@@ -146,7 +148,7 @@ def _line(cell: GatedCell, c: dict[str, Any], said: dict[str, Any]) -> None:
         gaps = {j: logits[right or 0] - x for j, x in enumerate(logits) if j != right}
         if is_wrong and t == n:
             require(bool(gaps[other] <= arb(margin)), f"counterexample: the margin at length {n} is {gaps[other]}")
-            predicts(gaps, other, [(*row, x) for row, x in zip(V, b, strict=True)])
+            predicts(gaps, other, cell.rows)
             return
         is_right = all(bool(g >= least and g > 0) for g in gaps.values())
         require(is_right, f"length {t}: class {right} does not win by {least}")

@@ -72,6 +72,11 @@ def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple
     require(reading in ("real", "dtype, any order"), f"the reading {reading!r} is not checked", NOT_CHECKABLE)
     require("accumulate" not in said, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
     wrong = ", wrong" * (c["verdict"] == "REFUTED")
+    if task in SELECTIVE and reading == "real" and c["argument"] == one_string.ARGUMENT:
+        require(bool(wrong), "verdict: one string proves nothing")
+        return "strings, one wrong", one_string.refuted
+    if task in SELECTIVE and not wrong and c["argument"] == one_string.EACH:
+        return "strings", one_string.proved
     if task in worded.TASKS:
         is_run = bool(wrong) and "evaluation" in c["counterexample"]
         require(not is_run or "run" in c, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
@@ -83,9 +88,6 @@ def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple
     require("sets_found" not in c, "proofs by sets of states are not checked", NOT_CHECKABLE)
     if is_of_decays:
         return ("strings" if task in SELECTIVE else "line") + wrong, gated.decide
-    if task in SELECTIVE and wrong and reading == "real" and c["argument"] == one_string.ARGUMENT:
-        require(model in recurrent.GATES, f"strings of {model!r} are not run", NOT_CHECKABLE)
-        return "strings, one wrong", one_string.refuted
     if task in SELECTIVE:
         is_found = model == "lstm" or "invariant_found" in c and not wrong
         require(is_found, "only proofs by block invariants are checked", NOT_CHECKABLE)

@@ -3,23 +3,20 @@
 The words 0..M are the tokens 0..M, then comes the token that is counted, and where there is a helper another one.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from flint import arb, ctx
 
-from verify.checker import computed_gates, formats, gated, linear, rounded_runs
-from verify.checker.reading import NOT_CHECKABLE, Refusal, require
-from verify.checker.recurrent import BITS, GATES, StoredNetwork, margins, network, point, positive_margin, step
-from verify.checker.rounded import BITS as FEW_BITS
-from verify.checker.rounded import stored_network
-from verify.checker.rounded_lines import ComputedLine, Follower, Gaps, either
+from verify.checker import rounded_runs
+from verify.checker.followers import Way, way_of
+from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.recurrent import positive_margin
+from verify.checker.rounded import BITS, stored_network
+from verify.checker.rounded_lines import ComputedLine, Follower
 
 STARTED = ("shifted", "helper", "helper-shifted")  # their inputs begin with a word, which `length` does not count
 TASKS = ("succession", *STARTED)
 MOST_TOKENS = 30_000  # of all lines together
-
-Way = Callable[[Callable[[Follower], None]], None]  # decides a line by whatever follower shows it
 
 
 class Line(NamedTuple):
@@ -52,8 +49,8 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     """Checks a proof of all lines, or the shortest wrong one."""
     lines = lines_of(said)
     largest = said["vocabulary"] + 1 + said["task"].startswith("helper")
-    with ctx.workprec(FEW_BITS):
-        way, tokens, classes = _way(weights, c, said)
+    with ctx.workprec(BITS):
+        way, tokens, classes = way_of(weights, c, said)
         fits = classes > said["vocabulary"] and (tokens == 1 or tokens > largest)
         require(fits, f"parameters: {classes} classes and {tokens} tokens are not the task's")
         if c["verdict"] == "PROVED":
@@ -73,15 +70,15 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
                 _right_to(way, other, min(n - 1, len(other.tokens)), arb(0))
         if "run" not in c:
             require(is_first, "counterexample: only a first one is checked", NOT_CHECKABLE)
-            way(lambda gaps: _computed(line, gaps).wrong_in_every_order(n, c["margin"], wrong))
+            way(lambda follow: _computed(line, follow).wrong_in_every_order(n, c["margin"], wrong))
 
 
-def _computed(line: Line, gaps: Follower) -> ComputedLine:
-    return ComputedLine(lambda t: line.right[t - 1], gaps, line.tokens)
+def _computed(line: Line, follow: Follower) -> ComputedLine:
+    return ComputedLine(lambda t: line.right[t - 1], follow, line.tokens)
 
 
 def _right_to(way: Way, line: Line, steps: int, margin: arb) -> None:
-    way(lambda gaps: _computed(line, gaps).right_to(steps, margin))
+    way(lambda follow: _computed(line, follow).right_to(steps, margin))
 
 
 def _wrong_line(c: dict[str, Any], lines: list[Line], said: dict[str, Any]) -> tuple[Line, int, int]:
@@ -101,51 +98,3 @@ def _wrong_line(c: dict[str, Any], lines: list[Line], said: dict[str, Any]) -> t
     all_right = n - 1 - is_started
     require(right_to == all_right if case["is_first"] else right_to < all_right, "right_to: is not one less")
     return found[0], n, wrong
-
-
-def _way(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> tuple[Way, int, int]:
-    """How lines are followed, and how many tokens the network knows and classes it has."""
-    kind, is_real = said["model"], c["reading"] == "real"
-    if kind in gated.KINDS and is_real:
-        cell = gated.GatedCell.of(weights, said)
-        return lambda line: line(gated.by_balls(cell)), len(cell.keep), len(cell.b)
-    if kind in gated.KINDS:
-        fmt = formats.named(said)
-        stored = computed_gates.StoredCell.of(weights, said, fmt)
-        tokens = len(computed_gates.gates(stored, fmt)[0])
-        return lambda line: line(computed_gates.fading(stored, fmt)), tokens, len(stored.b)
-    require(kind in GATES or kind in linear.KINDS, f"parameters: no recurrent model, but {kind!r}", NOT_CHECKABLE)
-    if is_real:
-        net = network(weights, said) if kind in GATES else linear.as_layer(weights, said)
-        return lambda line: _in_more_digits(net, line), len(net.tokens), len(net.b)
-    near, fmt = stored_network(weights, said)
-    return lambda line: either(near, fmt, line), len(near.tokens), len(near.b)
-
-
-def _in_more_digits(net: StoredNetwork, line: Callable[[Follower], None]) -> None:
-    """Decides in balls of more and more bits."""
-    for bits in BITS:
-        try:
-            with ctx.workprec(bits):
-                line(by_balls(net))
-            return
-        except Refusal as refusal:
-            if refusal.exit_code != NOT_CHECKABLE or bits == BITS[-1]:
-                raise
-
-
-def by_balls(net: StoredNetwork) -> Follower:
-    """What balls of exact numbers say of the logits after one token, two tokens, and so on."""
-    state = [arb(0)] * net.size
-
-    def after(token: int) -> Callable[[int], Gaps]:
-        state[:] = step(net.reading(token), point(state)).value
-
-        def gaps(k: int) -> Gaps:
-            others = (j for j in range(len(net.b)) if j != k)
-            found = margins(net, state[net.read : net.read + net.hidden], k)
-            return {j: (gap.lower(), gap.upper()) for j, gap in zip(others, found, strict=True)}
-
-        return gaps
-
-    return after
