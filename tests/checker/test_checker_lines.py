@@ -52,6 +52,7 @@ PARTS = (
     "computed_gates",
     "computed_strings",
     "worded",
+    "closed_sets",
     "followers",
     "gated",
     "rounded_runs",

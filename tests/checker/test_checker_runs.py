@@ -341,7 +341,7 @@ def box_sums():
     """The sums of boxes in bfloat16."""
     on = BOXES.__new__(BOXES)
     on.fmt = BinaryFormat(*NAMED["bfloat16"])
-    on.tiny = fmpq(2) ** on.fmt.least
+    on.tiny, on.is_exact = fmpq(2) ** on.fmt.least, False
     return on
 
 

@@ -32,6 +32,7 @@ from constructions.modular import clock, pizza, staircase
 from constructions.parity import ParityTransformer, sawtooth
 from constructions.parity import as_bytes as parity_bytes
 from constructions.recurrent import counters, diagonal, gated, holding, selective
+from constructions.recurrent.model import load
 from constructions.regular_language import from_regex, unroll
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Real, reading_of
@@ -125,7 +126,14 @@ def added(push=0.0):
     return Homogeneous(model, Task.of("helper", vocabulary=2), None)
 
 
+def trained_strings():
+    """A trained network that is right on all strings, by sets of states."""
+    file = Path(__file__).parents[1] / "data/recurrent_selective/rnn_K3_C1_seed1.safetensors"
+    return Selective(load(file), Task.of("selective", types=3, max_count=1), None)
+
+
 RECURRENT = {
+    "sets": lambda: (trained_strings(), "real"),
     "words": lambda: (added(), "real"),
     "words, wrong": lambda: (added(2.0), "real"),
     "words, wrong in a run": lambda: (added(0.5 - 2.0**-9), "bfloat16"),

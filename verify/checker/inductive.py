@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from verify.checker import (
+    closed_sets,
     computed_gates,
     computed_strings,
     counting,
@@ -85,7 +86,10 @@ def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple
         require("invariant" not in c, "invariants of such cells are not checked", NOT_CHECKABLE)
         if reading != "real":
             return _in_format(c, task in SELECTIVE, wrong)
-    require("sets_found" not in c, "proofs by sets of states are not checked", NOT_CHECKABLE)
+    if "sets_found" in c:
+        is_saved = "low" in c["sets_found"] and not wrong and task in SELECTIVE
+        require(is_saved, "sets of states that are not saved are not checked", NOT_CHECKABLE)
+        return "strings, sets of states", closed_sets.proved
     if is_of_decays:
         return ("strings" if task in SELECTIVE else "line") + wrong, gated.decide
     if task in SELECTIVE:

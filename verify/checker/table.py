@@ -183,6 +183,13 @@ def _of_words(table: Table) -> Table:
     }  # fmt: skip
 
 
+SET = "a witness, tried by closed_sets.proved"
+SETS: Table = {
+    "sets_found": Field("object", SET),
+    **{f"sets_found.{name}": Field("whole", SET) for name in ("window", "sets")},
+    **{f"sets_found.{name}": Field("list", SET) for name in ("low", "high", "low[]", "high[]")},
+    **{f"sets_found.{name}[][]": Field("number", SET) for name in ("low", "high")},
+}
 KEPT = "a witness, tried by rounded_boxes.for_ever"
 BOXES: Table = INDUCTIVE | {
     "boxes": Field("object", KEPT),
@@ -685,6 +692,7 @@ TABLES: dict[str, Table] = {
     "strings": INDUCTIVE,
     "strings, between two numbers": INDUCTIVE
     | {"sets_found": _trusted("anything", "sets_found", "how many cases the prover met")},
+    "strings, sets of states": INDUCTIVE | SETS,
     "strings, wrong": WRONG_STRING,
     "strings, one wrong": ONE_STRING,
     "strings, block by block": BLOCKS,
