@@ -21,7 +21,7 @@ from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import reading_of
 from verify.checker import computed_gates, formats, rounded
-from verify.checker.computed_gates import ComputedStrings
+from verify.checker.computed_strings import ComputedStrings
 from verify.checker.reading import NOT_CHECKABLE
 from verify.checker.rounded_runs import ReplayedRun
 from verify.frame import decide
@@ -100,10 +100,19 @@ def stored(model):
     return {name: v.detach().double().reshape(-1, v.shape[-1]).tolist() for name, v in model.state_dict().items()}
 
 
-def network(seed):
+def with_neurons(kind, d=2, p=3):
+    """A model of one token with neurons after its states."""
+    a, c = torch.zeros(d, dtype=torch.float64), torch.zeros(1, d, dtype=torch.float64)
+    cell = gated.DiagonalCell(a, c, a.clone()) if kind == "s4" else gated.decays(kind=kind, m=3, s=d, N=4).cell
+    V, W = torch.zeros(3, p, dtype=torch.float64), torch.zeros(p, d, dtype=torch.float64)
+    return gated.GatedModel(cell, V, V[:, 0].clone(), gated.PositionWise(W, V[:1].clone()))
+
+
+def network(seed, has_neurons=False):
     """A model of one token, which forgets slowly, or turns."""
     g, kind = torch.Generator().manual_seed(seed), ("mamba", "rwkv", "s4")[seed % 3]
     model = diagonal.rotation(m=3) if kind == "s4" else gated.decays(kind=kind, m=3, s=2, N=4)
+    model = with_neurons(kind) if has_neurons else model
     with torch.no_grad():
         for name, value in model.named_parameters():
             value.copy_(torch.randn(value.shape, generator=g, dtype=torch.float64))
@@ -135,26 +144,34 @@ def _are_near(x, balls):
     return all(_is_in(y, v - e, v + e) for y, v, e in zip(x, balls.value, balls.error, strict=True))
 
 
-def inside(seed, name, steps=24):
+def inside(seed, name, steps=24, *, has_neurons=False):
     """Whether drawn evaluations stay within what the checker says of states and of differences of logits."""
-    model, kind = network(seed)
-    said = {"model": kind, "units": 1 if kind == "s4" else 2, "layers": 1, "dtype": "float64", "precision": name}
+    model, kind = network(seed, has_neurons)
+    said = {"neurons": 3} if has_neurons else {}
+    said |= {
+        "model": kind,
+        "units": 1 if kind == "s4" and not has_neurons else 2,
+        "layers": 1,
+        "dtype": "float64",
+        "precision": name,
+    }
     draw = random.Random(seed)
     with ctx.workprec(rounded.BITS):
         fmt = formats.named(said)
         net = computed_gates.StoredCell.of(bytes_of(model), said, fmt)
         draws = [draw, draw, OneSided(0), OneSided(4)]
         runs = [LooseGates(stored(model), kind, FORMATS[name], x) for x in draws]
-        follow = (computed_gates.turning if kind == "s4" else computed_gates.fading)(net, fmt)
+        follow = (computed_gates.turning if "omega" in net.rows else computed_gates.fading)(net, fmt)
         states, h = [run.start() for run in runs], rounded.ComputedBalls([arb(0)] * 2, [arb(0)] * 2)
         for _ in range(steps):
-            states, found = [run.step(x) for run, x in zip(runs, states, strict=True)], follow(0)
-            if kind != "s4":
+            states, (gaps, follow) = [run.step(x) for run, x in zip(runs, states, strict=True)], follow(0)
+            found = gaps(0)
+            if "omega" not in net.rows:
                 keep, add, _ = computed_gates.gates(net, fmt)
                 drawn = [(x, of[0]) for run in runs for x, of in zip(run.gates(0), (keep, add), strict=True)]
                 if not all(_are_near(x, balls) for x, balls in drawn):
                     return False
-                h = computed_gates._after(fmt, keep[0], add[0], h)
+                h = computed_gates.after(fmt, keep[0], add[0], h)
                 if not all(_are_near(x, h) for x in states):
                     return False
             if not all(_are_in(run.logits(x), found, 0) for run, x in zip(runs, states, strict=True)):
@@ -172,9 +189,9 @@ def test_drawn_evaluations_stay_within_what_the_checker_says(name):
 
 
 FAULTS = [
-    ("_after", "abs(f) * e", "0"),
+    ("after", "abs(f) * e", "0"),
     ("logit_gaps", "off[right] + off[j]", "arb(0)"),
-    ("_after", "d * x + g + rounding(fmt, k * x + a, 2)", "0"),
+    ("after", "d * x + g + rounding(fmt, k * x + a, 2)", "0"),
     ("gates", "3 * _unit(fmt, y)", "0"),
     ("turning", "own[0] ** 2 + own[1] ** 2", "zero"),
     ("turning", "h[-1].error[0] + ", ""),
@@ -185,6 +202,24 @@ FAULTS = [
 def test_a_fault_in_a_bound_is_seen_by_drawn_evaluations(function, right, wrong):
     with planted(computed_gates, function, right, wrong):
         assert not all(inside(seed, "bfloat16") for seed in range(60))
+
+
+def test_drawn_neurons_stay_within_what_the_checker_says():
+    assert all(inside(seed, "bfloat16", has_neurons=True) for seed in range(4))
+
+
+NEURON_FAULTS = [
+    ("_computed_sums", "rounding(fmt, size, len(own) + bool(c) or 1)", "0"),
+    ("_computed_sums", "w * (e + 2 * fmt.tiny)", "0"),
+    ("neuron_gaps", "abs(r) * (e + 2 * fmt.tiny) + rounding(fmt, abs(r) * size, 1)", "arb(0)"),
+    ("neuron_gaps", "gap - off[right] - off[j], gap + off[right] + off[j]", "gap, gap"),
+]
+
+
+@pytest.mark.parametrize(("function", "right", "wrong"), first(1, NEURON_FAULTS))
+def test_a_fault_in_a_bound_of_neurons_is_seen_by_drawn_evaluations(function, right, wrong):
+    with planted(computed_gates, function, right, wrong):
+        assert not all(inside(seed, "bfloat16", has_neurons=True) for seed in range(60))
 
 
 def strings_inside(seed, name, length):
@@ -241,7 +276,7 @@ OF_PROVER = {  # each takes the size of a margin for the margin, or another angl
     "strings": (lambda: counted(weak("rwkv"), 2, 9),
                 (CountedStrings, "_margins", "low[rows, right] =", "low = np.abs(low); low[rows, right] =")),
     "rotation": (lambda: modular(changed_model(diagonal.rotation(m=3), "cell.omega", 0, 2.0**-6), 3, 200),
-                 (turned, "_angle", "float(model.cell.omega[0])", "2 * np.pi / 3")),
+                 (turned, "_angle", 'rounded(stored(model)["cell.omega"][:1], fmt)[0]', "2 * np.pi / 3")),
 }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from tests.oracles.rounded import nearest
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.readings import Real, reading_of
-from verify.checker import one_string, rounded, rounded_boxes, rounded_lines, rounded_runs
+from verify.checker import rounded, rounded_boxes, rounded_lines, rounded_runs
 from verify.checker.formats import NAMED, BinaryFormat
 from verify.checker.inductive import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
@@ -206,18 +206,18 @@ FORGED = {  # a case, what is changed, and a fault in the checker with which it 
     "a function": ("a run, tanh", moved_by(3, range(-8, 0)), RUN, "_are_near", "arb(OFF)", "arb(99)"),
     "a sum": ("a run, rounded", logits_of(lambda x: [min(x) - 1, max(x)]), RUN, "sums", "y == total", "True"),
     "a margin of a run": (
-        "a run, rounded", put("margin", value=-9.0), rounded_runs, "decide", "margin == min(found.values()) <= 0",
+        "a run, rounded", put("margin", value=-9.0), rounded_runs, "replay", 'c["margin"] == min(found.values()) <= 0',
         "True",
     ),
     "another class": (
-        "a run, gru", put("counterexample", "predicted", value=lambda x: x % 10 + 1), rounded_runs, "decide",
+        "a run, gru", put("counterexample", "predicted", value=lambda x: x % 10 + 1), rounded_runs, "replay",
         "0 <= wrong < len(logits) and logits[wrong] == max(logits)", "True",
     ),
     "the first, by a run": ("a run, lstm", as_first, rounded_runs, "decide", 'c["right_to"] if is_first else 0', "0"),
-    "another length": ("a run, rounded", ten_later, rounded_runs, "decide", "len(rows) == n", "True"),
+    "another length": ("a run, rounded", ten_later, rounded_runs, "replay", "len(rows) == n", "True"),
     "a margin of all lengths": ("up to a length", no_more(1.001), LINE, "right_to", "low >= margin and", ""),
     "a margin in every order": (
-        "wrong in every order", no_more(1.01), LINE, "_wrong_in_every_order",
+        "wrong in every order", no_more(1.01), rounded_lines, "is_wrong",
         "bool(high <= arb(margin))", "True",
     ),
     "boxes of another format": ("boxes", in_float32, rounded_boxes, "for_ever", "is_within(after, box)", "True"),
@@ -225,7 +225,6 @@ FORGED = {  # a case, what is changed, and a fault in the checker with which it 
     "a margin of boxes": (
         "boxes, tanh", put("margin", value=lambda x: x * 1.1), BOXES, "wins", "gap >= exact(margin)", "True",
     ),
-    "the first string": ("a string", as_first, one_string, "refuted", "if is_first:", "if False:"),
 }  # fmt: skip
 
 
@@ -342,7 +341,7 @@ def box_sums():
     """The sums of boxes in bfloat16."""
     on = BOXES.__new__(BOXES)
     on.fmt = BinaryFormat(*NAMED["bfloat16"])
-    on.tiny = fmpq(2) ** on.fmt.least
+    on.tiny, on.is_exact = fmpq(2) ** on.fmt.least, False
     return on
 
 

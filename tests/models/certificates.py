@@ -32,6 +32,7 @@ from constructions.modular import clock, pizza, staircase
 from constructions.parity import ParityTransformer, sawtooth
 from constructions.parity import as_bytes as parity_bytes
 from constructions.recurrent import counters, diagonal, gated, holding, selective
+from constructions.recurrent.model import load
 from constructions.regular_language import from_regex, unroll
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Real, reading_of
@@ -54,6 +55,7 @@ from verify.tasks.histogram.proof import certify as decide_histogram
 from verify.tasks.histogram.rounded.verdict import certify as decide_rounded
 from verify.tasks.inductive.task import Counting
 from verify.tasks.parity.task import Parity
+from verify.tasks.recurrent.kinds import module_of
 from verify.tasks.recurrent.models import bytes_of
 from verify.tasks.recurrent.selective import Selective
 from verify.tasks.recurrent.task import Homogeneous
@@ -116,7 +118,25 @@ def weak_thermometer():
     return model
 
 
+def added(push=0.0):
+    """A sum of ones after a helper, one logit of which is moved."""
+    model = module_of(counters.adder("helper", M=2))
+    with torch.no_grad():
+        model.readout.bias[1] += push
+    return Homogeneous(model, Task.of("helper", vocabulary=2), None)
+
+
+def trained_strings():
+    """A trained network that is right on all strings, by sets of states."""
+    file = Path(__file__).parents[1] / "data/recurrent_selective/rnn_K3_C1_seed1.safetensors"
+    return Selective(load(file), Task.of("selective", types=3, max_count=1), None)
+
+
 RECURRENT = {
+    "sets": lambda: (trained_strings(), "real"),
+    "words": lambda: (added(), "real"),
+    "words, wrong": lambda: (added(2.0), "real"),
+    "words, wrong in a run": lambda: (added(0.5 - 2.0**-9), "bfloat16"),
     "swing": lambda: (modular(swinging(1.0, 0.5), 2), "bfloat16"),
     "swing, wrong": lambda: (modular(swinging(1 - 2.0**-7, 16.0), 2), "bfloat16"),
     "swing, always wrong": lambda: (modular(swinging(1.0, 32.0), 2), "bfloat16"),

@@ -34,6 +34,7 @@ FORMATS = {
 ULPS = Fraction(1, 2**50)  # of what floats stand for
 PLACED = ("contextual counting with positions", "contextual counting, bidirectional")
 REGIONS = ("contextual counting", *PLACED)
+WORDED = ("succession", "shifted", "helper", "helper-shifted")
 LINE, STRING = 40, 5  # how long the inputs are that are run
 
 
@@ -326,6 +327,9 @@ def inductive(tensors, about, c):
         return
     say(said["length"] == length, "length")
     net, task = Network(tensors, about, c), said["task"]
+    if task in WORDED:
+        worded(net, c)
+        return
     K, C, m = said.get("types"), said.get("max_count"), said.get("modulus")
     classes = m or (said["vocabulary"] + 1 if task == "vanilla" else 2 if task == "first-homogeneous" else C + 1)
     say(len(net.b) >= classes, "classes")
@@ -406,22 +410,59 @@ def inductive(tensors, about, c):
     say(C is None or count <= C, "is not judged")
     first = 1 if m else 0
     say(case["expected"] == right + first, "expected")
+    wrong = None if case["predicted"] is None else case["predicted"] - first
     if c["reading"] == "dtype, any order" and net.kind != "rnn":
         say(K is None, "strings")
-        wrong_loosely(tensors, c, n, due, case["predicted"] - first)
+        wrong_loosely(tensors, c, n, due, wrong)
         return
     if c["reading"] == "dtype, any order":
-        wrong_in_format(net, c, n, right, case["predicted"] - first)
+        wrong_in_format(net, c, n, right, wrong)
         return
     logits = net.logits(net.after(runs), runs[-1][0])
-    top = logits[case["predicted"] - first]
-    say(0 <= case["predicted"] - first != right and not any(x > top for x in logits), "predicted")
+    say(wrong is not None, "predicted")
+    top = logits[wrong]
+    say(0 <= wrong != right and not any(x > top for x in logits), "predicted")
     say(not logits[right] - top > arb(c["margin"]) and c["margin"] <= 0, "its margin")
     say(0 <= c["right_to"] < n, "right_to")
     right_up_to(c["right_to"], arb(0), "right_to")
     say("is_first" not in case or case["is_first"] is True, "is_first")
     if "is_first" in case:
         right_up_to(n - 1, arb(0), "is_first")
+
+
+def worded(net, c):
+    """Every line of a task with number words, run; a wrong one in a format as its run says."""
+    said, case, rounded_by = c["parameters"], c["counterexample"], Fraction(0 if c["reading"] == "real" else 1, 16)
+    task, M, length = said["task"], said["vocabulary"], said["length"]
+    say(type(length) is int and 1 <= length <= M - (task == "shifted") and len(net.b) > M, "length or classes")
+    lines = [((M + 1,) * length, range(1, length + 1))] + [(tuple(range(1, min(length, M - 1) + 1)), range(2, M + 1))]
+    if task != "succession":
+        starts = {"shifted": range(1, M + 1), "helper": [0], "helper-shifted": range(M + 1)}[task]
+        fillers = [M + 1] if task == "shifted" else [M + 1, M + 2]
+        lines = [((k, *(a,) * min(length, M - k)), range(k, M + 1)) for k in starts for a in fillers[: 1 + (k < M)]]
+    n = len(case["input"]) if case else 10**9
+    for tokens, right in lines:
+        h = net.start()
+        for t, token in enumerate(tokens[: n - 1], 1):
+            h = net.step(h, token)
+            gap = margin_of(net.logits(h, token), right[t - 1])
+            least = arb(c["margin"]) if case is None else arb(0)
+            is_asked = case is None or case["is_first"]
+            say(not is_asked or not gap < least - arb(rounded_by.numerator) / rounded_by.denominator, f"{tokens[:t]}")
+    if case is None:
+        say(c["verdict"] == "PROVED" and c["margin"] > 0, "margin")
+        say(c["inputs_covered"] == str(sum(len(tokens) for tokens, _ in lines)), "inputs_covered")
+        return
+    found = [right[n - 1] for tokens, right in lines if list(tokens[:n]) == case["input"]]
+    say(n > 0 and found and c["inputs_covered"] == "1", "an input of the task")
+    say(case["expected"] == found[0] and case["length"] == n - (task != "succession"), "expected")
+    say(task == "succession" or case["start"] == case["input"][0], "start")
+    if "run" in c:
+        wrong_in_format(net, c, n, found[0], case["predicted"], case["input"])
+        return
+    logits = net.logits(net.after([(token, 1) for token in case["input"]]), case["input"][-1])
+    say(not margin_of(logits, found[0]) > arb(c["margin"]) and c["margin"] <= 0, "its margin")
+    say(case["predicted"] != found[0] and not any(x > logits[case["predicted"]] for x in logits), "predicted")
 
 
 def drawn_runs(tensors, c):
@@ -461,11 +502,11 @@ def wrong_loosely(tensors, c, n, due, wrong):
             logits, right = run.logits(h), due((0,) * t)
             best = max(x for j, x in enumerate(logits) if j != right)
             say(t == n or logits[right] > best, f"{t} tokens are wrong")
-        say(wrong != right and logits[wrong] == best >= logits[right], "predicted")
+        say(best >= logits[right] and (wrong is None or (wrong != right and logits[wrong] == best)), "predicted")
         say(logits[right] - best <= Fraction(c["margin"]) <= 0, "its margin")
 
 
-def wrong_in_format(net, c, n, right, wrong):
+def wrong_in_format(net, c, n, right, wrong, tokens=None):
     """The run's numbers, or those of one order, one token after the other; each is a result that an order may have."""
     p, lowest = format_of(c["parameters"]["precision"])
 
@@ -502,7 +543,7 @@ def wrong_in_format(net, c, n, right, wrong):
     W, h, run = net.W, [Fraction(0)] * net.units, c.get("run")
     for t in range(n):
         parts = [
-            row_of(row, h, [x[0], a, b])
+            row_of(row, h, [x[tokens[t] if tokens else 0], a, b])
             for row, x, a, b in zip(W["weight_hh_l0"], W["weight_ih_l0"], W["bias_ih_l0"], W["bias_hh_l0"], strict=True)
         ]
         if run is None:
@@ -516,7 +557,7 @@ def wrong_in_format(net, c, n, right, wrong):
     parts = [row_of(row, h, [b]) for row, b in zip(net.V, net.b, strict=True)]
     logits = [min(sums(terms)) for terms in parts] if run is None else [Fraction(x) for x in run["logits"]]
     say(run is None or all(x in sums(terms) for x, terms in zip(logits, parts, strict=True)), "logits")
-    say(wrong != right and logits[wrong] == max(logits), "predicted")
+    say(wrong is None or logits[wrong] == max(logits), "predicted")  # the right one, where it ties
     margin = logits[right] - max(x for j, x in enumerate(logits) if j != right)
     say(margin <= Fraction(c["margin"]) <= 0 if run is None else margin == Fraction(c["margin"]), "its margin")
 

@@ -23,15 +23,16 @@ class LooseGates(LooseSteps):
     def __init__(self, tensors, kind, fmt, draw):
         super().__init__(tensors, kind, None, fmt, draw)
         self.cell = {name.rpartition(".")[2]: rows for name, rows in self.W.items() if "cell" in name}
+        self.states = len(self.W["layer.W"][0]) if "layer.W" in self.W else self.hidden
 
     def start(self):
-        return [Fraction(0)] * self.hidden
+        return [Fraction(0)] * self.states
 
     def step(self, h, token=0):
         cell = self.cell
         if self.kind in ("ssm", "decay"):
             return self.linear(range(self.hidden), [(cell["A"], h, cell["B"][0])])
-        if self.kind == "s4":
+        if self.kind == "s4" and "omega" in cell:
             c, s = (self.function(f, cell["omega"][0])[0] for f in (mpmath.cos, mpmath.sin))
             x, y = ([self.read(v) for v in h] for _ in range(2))
             rows = [self.read(c), -self.read(s)], [self.read(s), self.read(c)]
@@ -48,12 +49,17 @@ class LooseGates(LooseSteps):
             steps = self.function(softplus, cell["delta"][token])
             rates = self.each(times, steps, self.function(mpmath.exp, cell["A"][0]))
             added = self.each(times, steps, cell["B"][token])
+        elif self.kind == "s4":
+            return cell["a"][0], cell["u"][token]
         else:
             rates = self.function(mpmath.exp, cell["w"][token])
             added = self.each(times, cell["k"][token], cell["v"][token])
         return self.function(mpmath.exp, [-x for x in rates]), added
 
     def logits(self, h, token=0):
-        read = {"mamba": "C", "rwkv": "r"}.get(self.kind)
-        seen = h if read is None else self.each(times, self.cell[read][token], h)
+        read = {"mamba": "C", "rwkv": "r", "s4": "c"}.get(self.kind)
+        seen = h if read not in self.cell else self.each(times, self.cell[read][token if read != "c" else 0], h)
+        if "layer.W" in self.W:
+            sums = self.linear(range(self.hidden), [(self.W["layer.W"], seen, self.W["layer.U"][token])])
+            seen = [max(x, Fraction(0)) for x in sums]
         return super().logits(seen)

@@ -5,21 +5,21 @@ rotation. So an error of the state before is multiplied by |f|, or keeps its len
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from flint import acb, arb, ctx
 
-from verify.checker import formats, held
+from verify.checker import formats
 from verify.checker.formats import BinaryFormat
-from verify.checker.gated import of_file
+from verify.checker.gated import is_of_decays, of_file
 from verify.checker.linear import of_rotation
 from verify.checker.reading import NOT_CHECKABLE, require
-from verify.checker.recurrent import due_of, positive_margin
+from verify.checker.recurrent import due_of
 from verify.checker.rounded import BITS, ComputedBalls, Rounding
-from verify.checker.rounded_lines import ComputedLine, Gaps
+from verify.checker.rounded_lines import ComputedLine, Follower, Gaps
 
 FORMULA = 19  # below it torch's softplus is log(1 + e^x), and beyond 20 it is x
-MOST_WORK = 1_000_000  # numbers of states
 
 Table = list[ComputedBalls]  # for each token
 Gates = tuple[Table, Table, Table]  # what each keeps, adds and reads
@@ -35,21 +35,17 @@ class StoredCell(NamedTuple):
 
     @classmethod
     def of(cls, weights: bytes, said: dict[str, Any], fmt: BinaryFormat) -> "StoredCell":
-        rows = of_rotation(weights, said) if said["model"] == "s4" else of_file(weights, said)
+        rows = of_file(weights, said) if is_of_decays(weights, said) else of_rotation(weights, said)
         rows = {name: fmt.of_weights(table) for name, table in rows.items()}
         return cls(said["model"], rows, rows.pop("readout.weight"), rows.pop("readout.bias")[0])
 
 
 def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
-    """Checks a proof of lines or strings up to a length, or the first length at which every order is wrong."""
+    """Checks a proof of a line up to a length, or the first length at which every order is wrong."""
     fmt = formats.named(said)
     with ctx.workprec(BITS):
         net = StoredCell.of(weights, said, fmt)
-        if said["task"] == "selective":
-            require(net.kind != "s4" and c["verdict"] == "PROVED", "only proofs are checked", NOT_CHECKABLE)
-            ComputedStrings(net, fmt, said).prove(c)
-            return
-        gaps = turning(net, fmt) if net.kind == "s4" else fading(net, fmt)
+        gaps = turning(net, fmt) if "omega" in net.rows else fading(net, fmt)
         ComputedLine(due_of(len(net.b), said), gaps).decide(c, said)
 
 
@@ -71,6 +67,8 @@ def gates(net: StoredCell, fmt: BinaryFormat) -> Gates:
         flushed = [(e + (a + b) * fmt.tiny).upper() for e, (a, b) in zip(found.error, sizes, strict=True)]
         return on.checked(found.value, flushed)
 
+    if net.kind == "s4":
+        return cell["a"] * len(cell["u"]), cell["u"], cell["c"] * len(cell["u"])
     if net.kind == "rwkv":
         pairs = zip(cell["k"], cell["v"], strict=True)
         return [faded(exp(w)) for w in cell["w"]], [product(k, v) for k, v in pairs], cell["r"]
@@ -129,20 +127,56 @@ def logit_gaps(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: Compu
     return found
 
 
-def fading(net: StoredCell, fmt: BinaryFormat) -> Callable[[int], Gaps]:
+def neuron_gaps(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: ComputedBalls, x: int, right: int) -> Gaps:
+    """The same where the logits are V relu(W y + U) + b of what is read, y.
+
+    Each sum is off by its own roundings and by what its terms are, which may be flushed where they are read.
+    """
+    value = [r * z for r, z in zip(read.value, h.value, strict=True)]
+    error = [
+        (abs(r) * (e + 2 * fmt.tiny) + rounding(fmt, abs(r) * size, 1)).upper()
+        for r, e, size in zip(read.value, h.error, h.sizes(), strict=True)
+    ]
+    y = ComputedBalls(value, error)
+    z = Rounding(fmt).relu(_computed_sums(net.rows["layer.W"], y, net.rows["layer.U"][x], fmt))
+    off, found = _computed_sums(net.V, z, net.b, fmt).error, {}
+    for j, row in enumerate(net.V):
+        d = [arb(v) - arb(w) for v, w in zip(net.V[right], row, strict=True)]
+        gap = sum((a * b for a, b in zip(d, z.value, strict=True)), arb(net.b[right]) - arb(net.b[j]))
+        if j != right:
+            found[j] = (gap - off[right] - off[j], gap + off[right] + off[j])
+    return found
+
+
+def _computed_sums(W: list[list[float]], x: ComputedBalls, b: list[float], fmt: BinaryFormat) -> ComputedBalls:
+    """W x + b."""
+    value, error = list[arb](), list[arb]()
+    for row, c in zip(W, b, strict=True):
+        own = [(abs(arb(w)), v, e, size) for w, v, e, size in zip(row, x.value, x.error, x.sizes(), strict=True) if w]
+        size = sum((w * s for w, _, _, s in own), abs(arb(c)))
+        moved = sum((w * (e + 2 * fmt.tiny) for w, _, e, _ in own), arb(0))
+        value.append(sum((arb(w) * v for w, v in zip(row, x.value, strict=True)), arb(c)))
+        error.append((moved + rounding(fmt, size, len(own) + bool(c) or 1)).upper())
+    return ComputedBalls(value, error)
+
+
+def fading(net: StoredCell, fmt: BinaryFormat) -> Follower:
     """What is known of the logits of a gated cell after one token, two tokens, and so on."""
-    keep, add, read = gates(net, fmt)
-    require(len(keep) == 1, "the network reads more than one token", NOT_CHECKABLE)
-    h = [_stored([0.0] * len(net.V[0]))]
-
-    def gaps(right: int) -> Gaps:
-        h[0] = _after(fmt, keep[0], add[0], h[0])
-        return logit_gaps(net, fmt, read[0], h[0], right)
-
-    return gaps
+    tables = gates(net, fmt)
+    return _after_state(net, fmt, tables, _stored([0.0] * len(tables[0][0].value)))
 
 
-def _after(fmt: BinaryFormat, keep: ComputedBalls, add: ComputedBalls, h: ComputedBalls) -> ComputedBalls:
+def _after_state(net: StoredCell, fmt: BinaryFormat, tables: Gates, h: ComputedBalls) -> Follower:
+    keep, add, read = tables
+
+    def follow(token: int) -> tuple[Callable[[int], Gaps], Follower]:
+        there = after(fmt, keep[token], add[token], h)
+        return partial(gaps_of, net, fmt, read[token], there, token), _after_state(net, fmt, tables, there)
+
+    return follow
+
+
+def after(fmt: BinaryFormat, keep: ComputedBalls, add: ComputedBalls, h: ComputedBalls) -> ComputedBalls:
     """f h + a. What is computed as (f + d) (h + e) + a + g is off by f e + d (h + e) + g, and its roundings."""
     value = [f * x + a for f, x, a in zip(keep.value, h.value, add.value, strict=True)]
     error = list[arb]()
@@ -153,64 +187,25 @@ def _after(fmt: BinaryFormat, keep: ComputedBalls, add: ComputedBalls, h: Comput
     return ComputedBalls(value, error)
 
 
-def turning(net: StoredCell, fmt: BinaryFormat) -> Callable[[int], Gaps]:
+def gaps_of(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: ComputedBalls, x: int, right: int) -> Gaps:
+    """Between which numbers (right logit) - (each other) is computed after the token x."""
+    if "layer.W" in net.rows:
+        return neuron_gaps(net, fmt, read, h, x, right)
+    return logit_gaps(net, fmt, read, h, right)
+
+
+def turning(net: StoredCell, fmt: BinaryFormat) -> Follower:
     """The same of a rotation, whose state is m - m e^(i omega t); a turn keeps the length of an error."""
     omega, (one, zero), on = net.rows["omega"][0][0], (arb(1), arb(0)), Rounding(fmt)
     c, s = (on.function(_stored([omega]), f, lambda y: zero) for f in (arb.cos, arb.sin))
     (C, S), (f, g) = (v.sizes()[0] for v in (c, s)), (v.error[0] for v in (c, s))
     read, h, middle = ComputedBalls([one, one], [zero, zero]), [_stored([0.0, 0.0])], 1 / (1 - acb(0, omega).exp())
 
-    def gaps(right: int) -> Gaps:
+    def follow(token: int) -> tuple[Callable[[int], Gaps], Follower]:
         (a, b), t = h[-1].sizes(), len(h)
         own = [f * a + g * b + rounding(fmt, C * a + S * b + 1, 3), g * a + f * b + rounding(fmt, S * a + C * b, 2)]
         away, z = h[-1].error[0] + (own[0] ** 2 + own[1] ** 2).sqrt(), middle * (1 - acb(0, arb(omega) * t).exp())
         h.append(ComputedBalls([z.real, z.imag], [away.upper()] * 2))
-        return logit_gaps(net, fmt, read, h[-1], right)
+        return partial(logit_gaps, net, fmt, read, h[-1]), follow
 
-    return gaps
-
-
-class ComputedStrings:
-    """All strings over K types: by how often a type t was read and by the length, each state lies in a ball."""
-
-    def __init__(self, net: StoredCell, fmt: BinaryFormat, said: dict[str, Any]) -> None:
-        self.net, self.fmt, self.C = net, fmt, said.get("max_count")
-        self.keep, self.add, self.read = gates(net, fmt)
-        self.K, self.units = len(self.keep), len(net.V[0])
-        is_task = said.get("types") == self.K and type(self.C) is int and self.C >= 1 and len(net.b) == self.C + 1
-        require(is_task and self.K > 1, "parameters: other types or counts than the file's", NOT_CHECKABLE)
-
-    def prove(self, c: dict[str, Any]) -> None:
-        length, margin = c["length"], positive_margin(c)
-        require(length != "all", "length: strings of every length are not followed", NOT_CHECKABLE)
-        require(c.get("inputs_covered") == held.strings(self.K, length), "inputs_covered: another number")
-        require(length * self.K**2 * self.C * self.units <= MOST_WORK, "length: too many states are met", NOT_CHECKABLE)
-        for t in range(self.K):
-            for n, h in self._judged(t, length).items():
-                state = ComputedBalls(h, [arb(0)] * self.units)
-                for j, (low, _) in logit_gaps(self.net, self.fmt, self.read[t], state, n).items():
-                    is_right = bool(low >= margin and low > 0)
-                    require(is_right, f"count {n} of type {t}: that class {n} wins over {j} by {margin} is not shown")
-
-    def _judged(self, t: int, length: int) -> dict[int, list[arb]]:
-        """The computed states after the n-th token t, of all strings of up to this length."""
-        states, judged = {0: [arb(0)] * self.units}, dict[int, list[arb]]()
-        for _ in range(length):
-            after = dict[int, list[arb]]()
-            for n, h in states.items():
-                for x in range(self.K):
-                    reached = self._step(x, h)
-                    if x == t:
-                        _join(judged, n + 1, reached)
-                    if n + (x == t) < int(str(self.C)):
-                        _join(after, n + (x == t), reached)
-            states = after
-        return judged
-
-    def _step(self, x: int, h: list[arb]) -> list[arb]:
-        found = _after(self.fmt, self.keep[x], self.add[x], ComputedBalls(h, [arb(0)] * self.units))
-        return [(v - e).union(v + e) for v, e in zip(found.value, found.error, strict=True)]
-
-
-def _join(states: dict[int, list[arb]], n: int, h: list[arb]) -> None:
-    states[n] = [x.union(y) for x, y in zip(states.get(n, h), h, strict=True)]
+    return follow

@@ -1,6 +1,7 @@
 """Cells like Mamba, RWKV and diagonal S4, in balls again: h' = keep(x) h + add(x), logits = W (read(x) h) + b."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from flint import arb, ctx
 
@@ -8,8 +9,10 @@ from verify.checker import held
 from verify.checker.linear import first_wrong
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tensors, require, tables_of
 from verify.checker.recurrent import due_of, positive_margin, predicts
+from verify.checker.rounded_lines import Follower, Gaps, differences
 
 KINDS = {"mamba": ("A", "delta", "B", "C"), "rwkv": ("w", "k", "v", "r"), "s4": ("a", "u", "c")}
+LAYER = ("layer.W", "layer.U")  # neurons of what is read, and what each token adds to them
 OF_ALL_TOKENS = ("cell.A", "cell.a", "cell.c")  # that have no row a token
 BITS, MOST_STEPS = 400, 20_000
 
@@ -19,15 +22,19 @@ def of_file(weights: bytes, said: dict[str, Any]) -> dict[str, list[list[float]]
     kind = said["model"]
     tensors, about = read_tensors(weights)
     names = [*(f"cell.{name}" for name in KINDS[kind]), "readout.weight", "readout.bias"]
+    names += LAYER if LAYER[0] in tensors else ()
     require(about == {"model": kind}, f"the metadata name another network: {about}")
     require({*tensors} == {*names}, f"the file must hold {', '.join(names)}", UNREADABLE)
     tables = tables_of(tensors, OF_ALL_TOKENS)
     rows = {name.rpartition(".")[2] if "cell" in name else name: tables[name] for name in names}
-    V, b = rows["readout.weight"], rows["readout.bias"][0]
-    widths = {len(row) for name, table in rows.items() if name != "readout.bias" for row in table}
-    heights = {len(rows[name]) for name in KINDS[kind] if f"cell.{name}" not in OF_ALL_TOKENS}
-    require(len(widths) == len(heights) == 1 and len(V) == len(b), "shapes do not fit", UNREADABLE)
-    shape = {"units": len(V[0]), "layers": 1, "dtype": WORDS[tensors["readout.weight"][0]][0]}
+    V, b, W, U = rows["readout.weight"], rows["readout.bias"][0], rows.get("layer.W"), rows.get("layer.U", [])
+    d, p = len(rows[KINDS[kind][0]][0]), len(V[0])
+    widths = {len(row) for name in KINDS[kind] for row in rows[name]} | {len(row) for row in W or []}
+    heights = {len(rows[name]) for name in KINDS[kind] if f"cell.{name}" not in OF_ALL_TOKENS} | ({len(U)} - {0})
+    is_read = p == (d if W is None else len(W)) and all(len(row) == p for row in U)
+    require(widths == {d} and len(heights) == 1 and len(V) == len(b) and is_read, "shapes do not fit", UNREADABLE)
+    shape = {"units": d, "layers": 1, "dtype": WORDS[tensors["readout.weight"][0]][0]}
+    shape |= {"neurons": p if W else None} if W or "neurons" in said else {}
     for name, value in shape.items():
         require(said.get(name) == value, f"parameters: {name} is {said.get(name)!r}, and the file has {value!r}")
     return rows
@@ -38,13 +45,65 @@ def is_of_decays(weights: bytes, said: dict[str, Any]) -> bool:
     return said.get("model") in KINDS and (said["model"] != "s4" or "cell.omega" not in read_tensors(weights)[0])
 
 
+class GatedCell(NamedTuple):
+    """What each token keeps, adds and reads of each state, and logits V y + b of what is read, or of neurons of it."""
+
+    keep: held.Table
+    add: held.Table
+    read: held.Table
+    V: held.Rows
+    b: list[float]
+    W: held.Rows | None
+    U: held.Rows
+
+    @classmethod
+    def of(cls, weights: bytes, said: dict[str, Any]) -> "GatedCell":
+        rows = of_file(weights, said)
+        with ctx.workprec(BITS):
+            tables = _tables(said["model"], rows)
+        V, b = rows["readout.weight"], rows["readout.bias"][0]
+        return cls(*tables, V, b, rows.get("layer.W"), rows.get("layer.U", []))
+
+    @property
+    def rows(self) -> list[object]:
+        """What each class reads; where it is the same, so are the logits."""
+        return [(*row, c) for row, c in zip(self.V, self.b, strict=True)]
+
+    def after(self, h: list[arb], x: int) -> list[arb]:
+        """The states after one more token."""
+        return [f * y + a for f, y, a in zip(self.keep[x], h, self.add[x], strict=True)]
+
+    def logits(self, h: list[arb], x: int) -> list[arb]:
+        y = [r * z for r, z in zip(self.read[x], h, strict=True)]
+        if self.W is not None:
+            y = [a.lower().max(arb(0)).union(a.upper().max(arb(0))) for a in _sums(self.W, y, self.U[x])]
+        return _sums(self.V, y, self.b)
+
+
+def _sums(W: held.Rows, y: list[arb], b: list[float]) -> list[arb]:
+    """W y + b."""
+    return [sum((arb(v) * x for v, x in zip(row, y, strict=True)), arb(c)) for row, c in zip(W, b, strict=True)]
+
+
+def by_balls(cell: GatedCell, h: list[arb] | None = None) -> Follower:
+    """What is known of differences of logits after one token, two tokens, and so on."""
+
+    def follow(token: int) -> tuple[Callable[[int], Gaps], Follower]:
+        with ctx.workprec(BITS):
+            there = cell.after([arb(0)] * len(cell.keep[0]) if h is None else h, token)
+            logits = cell.logits(there, token)
+        return lambda k: differences(logits, cell.rows, k), by_balls(cell, there)
+
+    return follow
+
+
 def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     """Checks a proof, or a wrong input, in real arithmetic."""
-    rows = of_file(weights, said)
-    V, b = rows["readout.weight"], rows["readout.bias"][0]
     with ctx.workprec(BITS):
-        keep, add, read = _tables(said["model"], rows)
+        cell = GatedCell.of(weights, said)
+        keep, add, read, V, b = cell[:5]
         if said.get("task") == "selective":
+            require(cell.W is None, "neurons after a recurrence are not checked on strings", NOT_CHECKABLE)
             K, C = said.get("types"), said.get("max_count")
             is_task = type(K) is int and type(C) is int and K == len(keep) == len(V[0]) and len(b) == C + 1
             require(is_task, "parameters: not one state for each type", NOT_CHECKABLE)
@@ -53,8 +112,7 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
             turned = [[list(unit) for unit in zip(*table, strict=True)] for table in (add, keep, read)]
             held.HeldUnits(V, b, int(str(C)), turned[0], turned[1], turned[2], lambda x: x).decide(c)
             return
-        require(len(keep) == 1, "the network reads more than one token", NOT_CHECKABLE)
-        _line(keep[0], add[0], read[0], V, b, c, said)
+        _line(cell, c, said)
 
 
 def _tables(kind: str, rows: dict[str, list[list[float]]]) -> tuple[held.Table, held.Table, held.Table]:
@@ -74,34 +132,23 @@ def _tables(kind: str, rows: dict[str, list[list[float]]]) -> tuple[held.Table, 
     return keep, add, [[arb(x) for x in row] for row in rows["r"]]
 
 
-def _line(
-    keep: list[arb],
-    add: list[arb],
-    read: list[arb],
-    V: held.Rows,
-    b: list[float],
-    c: dict[str, Any],
-    said: dict[str, Any],
-) -> None:
+def _line(cell: GatedCell, c: dict[str, Any], said: dict[str, Any]) -> None:
     """One repeated token: right up to a length, or first wrong after so many."""
-    due, is_wrong = due_of(len(b), said), c["verdict"] == "REFUTED"
+    due, is_wrong = due_of(len(cell.b), said), c["verdict"] == "REFUTED"
     n, margin, other = first_wrong(c, due, said) if is_wrong else (c["length"], 0.0, 0)
     least = arb(0) if is_wrong else positive_margin(c)
     require(type(n) is int and n <= MOST_STEPS, f"{n} steps are too many to run", NOT_CHECKABLE)
     require(is_wrong or c.get("inputs_covered") == str(n), f"inputs_covered: must be {n}")
-    h = [arb(0)] * len(keep)
+    h = [arb(0)] * len(cell.keep[0])
     for t in range(1, n + 1):
-        h = [f * x + a for f, x, a in zip(keep, h, add, strict=True)]
-        logits = [
-            sum((arb(v) * r * x for v, r, x in zip(row, read, h, strict=True)), arb(y))
-            for row, y in zip(V, b, strict=True)
-        ]
+        h = cell.after(h, 0)
+        logits = cell.logits(h, 0)
         right = due(t)
         require(right is not None, f"length {t}: has no right class")
         gaps = {j: logits[right or 0] - x for j, x in enumerate(logits) if j != right}
         if is_wrong and t == n:
             require(bool(gaps[other] <= arb(margin)), f"counterexample: the margin at length {n} is {gaps[other]}")
-            predicts(gaps, other, [(*row, x) for row, x in zip(V, b, strict=True)])
+            predicts(gaps, other, cell.rows)
             return
         is_right = all(bool(g >= least and g > 0) for g in gaps.values())
         require(is_right, f"length {t}: class {right} does not win by {least}")

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from verify.checker import (
+    closed_sets,
     computed_gates,
+    computed_strings,
     counting,
     gated,
     linear,
@@ -15,6 +17,7 @@ from verify.checker import (
     rounded_lines,
     rounded_runs,
     selective,
+    worded,
 )
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
 from verify.checker.statement import certificate_of, verdict_of
@@ -24,6 +27,7 @@ Decide = Callable[[bytes, dict[str, Any], dict[str, Any]], None]
 SELECTIVE = ("selective", "selective-modular")
 SIZES: dict[Any, list[str]] = {
     "modular": ["modulus"], "vanilla": ["vocabulary"], "first-homogeneous": [],
+    **dict.fromkeys(worded.TASKS, ["vocabulary"]),
     "selective": ["types", "max_count"], "selective-modular": ["types", "max_count", "modulus"],
 }  # fmt: skip
 
@@ -53,6 +57,7 @@ def _check_parameters(said: dict[str, Any], reading: str) -> None:
     """What identifies the task and the network, and nothing else; what each value is has been compared by now."""
     numbers = [*SIZES[said["task"]], "units", "layers"]
     words = ["task", "model", "dtype"] + ["activation"] * (said["model"] == "rnn")
+    numbers += ["neurons"] * ("neurons" in said)
     words += ["precision"] * (reading == "dtype, any order")
     due = {*numbers, *words, "length"}
     require({*said} == due, f"parameters: must be {', '.join(sorted(due))}")
@@ -67,20 +72,26 @@ def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple
     require(method == "certified", f"a run by method {method!r} is not repeated", NOT_CHECKABLE)
     require(reading in ("real", "dtype, any order"), f"the reading {reading!r} is not checked", NOT_CHECKABLE)
     require("accumulate" not in said, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
-    require("neurons" not in said, "neurons after a recurrence are not checked", NOT_CHECKABLE)
     wrong = ", wrong" * (c["verdict"] == "REFUTED")
+    if task in SELECTIVE and reading == "real" and c["argument"] == one_string.ARGUMENT:
+        require(bool(wrong), "verdict: one string proves nothing")
+        return "strings, one wrong", one_string.refuted
+    if task in SELECTIVE and not wrong and c["argument"] == one_string.EACH:
+        return "strings", one_string.proved
+    if task in worded.TASKS:
+        is_run = bool(wrong) and "evaluation" in c["counterexample"]
+        require(not is_run or "run" in c, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
+        return "words" + wrong + " in a run" * is_run, worded.decide
     if model in gated.KINDS:
         require("invariant" not in c, "invariants of such cells are not checked", NOT_CHECKABLE)
         if reading != "real":
-            is_checked = model != "s4" or not is_of_decays
-            require(is_checked, "diagonal state spaces in a format are not checked", NOT_CHECKABLE)
-            return _in_format(c, task in SELECTIVE, wrong), computed_gates.decide
-    require("sets_found" not in c, "proofs by sets of states are not checked", NOT_CHECKABLE)
+            return _in_format(c, task in SELECTIVE, wrong)
+    if "sets_found" in c:
+        is_saved = "low" in c["sets_found"] and not wrong and task in SELECTIVE
+        require(is_saved, "sets of states that are not saved are not checked", NOT_CHECKABLE)
+        return "strings, sets of states", closed_sets.proved
     if is_of_decays:
         return ("strings" if task in SELECTIVE else "line") + wrong, gated.decide
-    if task in SELECTIVE and wrong and reading == "real" and c["argument"] == one_string.ARGUMENT:
-        require(model in recurrent.GATES, f"strings of {model!r} are not run", NOT_CHECKABLE)
-        return "strings, one wrong", one_string.refuted
     if task in SELECTIVE:
         is_found = model == "lstm" or "invariant_found" in c and not wrong
         require(is_found, "only proofs by block invariants are checked", NOT_CHECKABLE)
@@ -108,10 +119,12 @@ def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple
     return "line" + (wrong or for_ever), recurrent.decide
 
 
-def _in_format(c: dict[str, Any], is_of_strings: bool, wrong: str) -> str:
-    """The kind of a certificate about gated decays or a rotation in a format."""
+def _in_format(c: dict[str, Any], is_of_strings: bool, wrong: str) -> tuple[str, Decide]:
+    """The kind of a certificate about gated decays or a rotation in a format, and what decides it."""
     is_run = wrong and "evaluation" in c["counterexample"]
     require(not is_run, "runs of such cells are not repeated", NOT_CHECKABLE)
     require(is_of_strings == ("sets_found" in c), "proofs without sets of states are not checked", NOT_CHECKABLE)
     require(not (wrong and is_of_strings), "wrong strings of such cells are not run", NOT_CHECKABLE)
-    return "strings, between two numbers" if is_of_strings else "line" + wrong
+    if is_of_strings:
+        return "strings, between two numbers", computed_strings.decide
+    return "line" + wrong, computed_gates.decide

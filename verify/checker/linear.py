@@ -88,7 +88,7 @@ def as_layer(weights: bytes, said: dict[str, Any]) -> StoredNetwork:
     is_whole = {len(row) for row in (*A, B[0], *V)} == {d} and len(V) == len(b[0]) and said.get("units") == d
     require(is_whole and d <= MOST_STATE, "shapes do not fit, or the state is too large", UNREADABLE)
     layer = StoredLayer(arb_mat(d, 1), matrix(A), [arb(0)] * d, vector(B))
-    return StoredNetwork("rnn", "none", [layer], [arb(0)], matrix(V), vector(b))
+    return StoredNetwork("rnn", "none", [layer], [arb(0)], matrix(V), vector(b), ([arb(0)],))
 
 
 def _read(weights: bytes, said: dict[str, Any], names: set[str]) -> dict[str, list[list[float]]]:
@@ -144,17 +144,27 @@ def _run(
 
 
 def first_wrong(
-    c: dict[str, Any], due: Callable[[int], int | None], said: dict[str, Any], *, may_tie: bool = False
+    c: dict[str, Any],
+    due: Callable[[int], int | None],
+    said: dict[str, Any],
+    *,
+    may_tie: bool = False,
+    may_be_open: bool = False,
 ) -> tuple[int, float, int]:
-    """The length of a counterexample that is the first, its margin, and the class that wins there."""
-    n, margin, wrong = wrong_at(c, due, said, may_tie=may_tie)
+    """The length of a counterexample that is the first, its margin, and the class that wins there, -1 for none said."""
+    n, margin, wrong = wrong_at(c, due, said, may_tie=may_tie, may_be_open=may_be_open)
     is_first = c["counterexample"].get("is_first") is True and c.get("right_to") == n - 1
     require(is_first, "counterexample: must be the first")
     return n, margin, wrong
 
 
 def wrong_at(
-    c: dict[str, Any], due: Callable[[int], int | None], said: dict[str, Any], *, may_tie: bool = False
+    c: dict[str, Any],
+    due: Callable[[int], int | None],
+    said: dict[str, Any],
+    *,
+    may_tie: bool = False,
+    may_be_open: bool = False,
 ) -> tuple[int, float, int]:
     """The length of a counterexample, its margin, and the class that wins there, or the right one that ties."""
     case, margin = c["counterexample"], c["margin"]
@@ -167,6 +177,8 @@ def wrong_at(
     right, first = due(n), int("modulus" in said)
     require(right is not None and case.get("expected") == right + first, "counterexample: another answer is expected")
     predicted = case.get("predicted", "")
+    if predicted is None and may_be_open:
+        return n, margin, -1
     require(predicted is not None, "counterexample: the class that is predicted is not said", NOT_CHECKABLE)
     is_other = type(predicted) is int and (predicted - first != right or may_tie and margin == 0)
     require(is_other, "counterexample: predicts no other class")

@@ -1,29 +1,32 @@
-"""REFUTED on strings over several tokens in real arithmetic: one string is run in balls, and all shorter ones."""
+"""Strings over several tokens: one wrong string, and all of them up to a length, each run (docs/checker.md)."""
 
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import product
+from collections.abc import Callable
 from typing import Any
 
 from flint import arb, ctx
 
+from verify.checker.followers import Way, way_of
+from verify.checker.held import strings
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
-from verify.checker.recurrent import BITS, StoredNetwork, Vector, margins, network, point, predicts, step
+from verify.checker.recurrent import positive_margin
+from verify.checker.rounded import BITS as FEW_BITS
+from verify.checker.rounded_lines import Follower, Gaps, is_wrong
 
 ARGUMENT = "one string, run in balls"  # which certificates come here; what is shown here rests on none of their words
-MOST_TOKENS, MOST_STRINGS = 10_000, 4096
+EACH = "boxes round the states after each string"
+MOST_TOKENS, MOST_STRINGS = 10_000, 60_000
 
 
 def refuted(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     """Checks that a string is answered wrongly, and that all shorter ones are right if it is said to be the first."""
-    net = network(weights, said)
-    due = RightClasses(said, len(net.tokens), len(net.b))
-    case, margin, string, n = (
-        c["counterexample"],
-        c["margin"],
-        c["counterexample"]["input"],
-        c["counterexample"]["length"],
-    )
+    with ctx.workprec(FEW_BITS):
+        way, tokens, classes = way_of(weights, c, said)
+        _refuted(way, RightClasses(said, tokens, classes), c, classes)
+
+
+def _refuted(way: Way, due: "RightClasses", c: dict[str, Any], classes: int) -> None:
+    case, margin = c["counterexample"], c["margin"]
+    string, n = case["input"], case["length"]
     is_string = type(string) is list and len(string) == n > 0 and all(0 <= token < due.types for token in string)
     require(is_string and c.get("inputs_covered") == "1", "counterexample: is no string of the task")
     require(n <= MOST_TOKENS, "counterexample: is too long to run", NOT_CHECKABLE)
@@ -31,27 +34,14 @@ def refuted(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     right, first = due.after(string), int(due.m is not None)
     require(right is not None and case["expected"] == right + first, "counterexample: another answer is expected")
     wrong = case["predicted"] - first
-    require(0 <= wrong < len(net.b) and wrong != right, "counterexample: predicts no other class")
+    require(0 <= wrong < classes and wrong != right, "counterexample: predicts no other class")
     require(margin <= 0 and 0 <= c["right_to"] < n, "margin: is above zero, or right_to is no shorter length")
-    rows = [(*net.V.tolist()[j], net.b[j]) for j in range(len(net.b))]
-    for bits in BITS:
-        with ctx.workprec(bits):
-            *_, state = states(net, string)
-            gaps = dict(zip((j for j in range(len(net.b)) if j != right), _gaps(net, state, right or 0), strict=True))
-            require(not gaps[wrong] > arb(margin), f"counterexample: the margin is {gaps[wrong]}")
-            if gaps[wrong] <= arb(margin):
-                predicts(gaps, wrong, rows)
-                break
-    else:
-        raise Refusal("counterexample: the margin is not known well enough", NOT_CHECKABLE)
+    way(lambda follow: is_wrong(_at_end(follow, string), right or 0, margin, wrong, f"length {n}"))
     is_first = case.get("is_first", False)
     is_said = is_first or "is_first" not in case  # that it is not the first is never said
     require(is_said and (not is_first or c["right_to"] == n - 1), "is_first: shorter strings may be wrong")
     if is_first:
-        require(due.types ** (n - 1) <= MOST_STRINGS, "is_first: too many strings are shorter", NOT_CHECKABLE)
-        with ctx.workprec(BITS[0]):
-            for shorter in product(range(due.types), repeat=n - 1):
-                _all_right(net, due, shorter)
+        way(lambda follow: all_right(follow, due, n - 1, arb(0)))
 
 
 class RightClasses:
@@ -60,32 +50,61 @@ class RightClasses:
     def __init__(self, said: dict[str, Any], tokens: int, classes: int) -> None:
         self.types, self.C, self.m = said["types"], said["max_count"], said.get("modulus")
         require((self.m is not None) == (said["task"] == "selective-modular"), "modulus: is of the other task")
-        require(1 < self.types <= tokens, f"types: {self.types!r} of {tokens} tokens")
-        is_task = 1 <= self.C < classes if self.m is None else 2 <= self.m <= classes
+        require(self.types == tokens, f"types: {self.types!r} of {tokens} tokens")
+        is_task = self.C >= 1 and classes == (self.C + 1 if self.m is None else self.m)
         require(is_task, f"parameters: no task with {classes} classes")
 
     def after(self, string: Any) -> int | None:
         """The right class after a string, None where it is not judged."""
-        count = sum(token == string[-1] for token in string)
+        return self.of(sum(token == string[-1] for token in string))
+
+    def of(self, count: int) -> int | None:
+        """The right class after a token that was read so often."""
         return None if count > self.C else count if self.m is None else (count - 1) % self.m
 
+    def is_over(self, counts: tuple[int, ...]) -> bool:
+        """Whether no answer is judged any more."""
+        return bool(min(counts) >= self.C)
 
-def states(net: StoredNetwork, string: Any) -> Iterator[Vector]:
-    """The state after each token."""
-    state = [arb(0)] * net.size
+
+def _at_end(follow: Follower, string: Any) -> Callable[[int], Gaps]:
+    """Between which numbers differences of logits are after a string."""
     for token in string:
-        state = step(replace(net, x=net.tokens[token]), point(state)).value
-        yield state
+        gaps, follow = follow(token)
+    return gaps
 
 
-def _gaps(net: StoredNetwork, state: Vector, right: int) -> list[arb]:
-    return margins(net, state[net.read : net.read + net.hidden], right)
+def all_right(first: Follower, due: RightClasses, length: int, margin: arb) -> None:
+    """Every judged prefix of every string of so many tokens has the margin, and more than 0."""
+    open_ones, met = [(first, (0,) * due.types, 0)], 0
+    while open_ones:
+        follow, counts, n = open_ones.pop()
+        for token in range(due.types if n < length and not due.is_over(counts) else 0):
+            after = (*counts[:token], counts[token] + 1, *counts[token + 1 :])
+            met += 1
+            require(met <= MOST_STRINGS, "more strings are judged than are run", NOT_CHECKABLE)
+            gaps, later = _known(follow, token)
+            right, where = due.of(after[token]), f"length {n + 1}, counts {after}"
+            for j, (low, high) in gaps(right).items() if right is not None else ():
+                sentence = f"{where}: class {right} does not win over {j} by {margin}"
+                require(not high < margin and not high <= 0, sentence)
+                require(bool(low >= margin and low > 0), f"{sentence}, or not shown", NOT_CHECKABLE)
+            open_ones.append((later, after, n + 1))
 
 
-def _all_right(net: StoredNetwork, due: RightClasses, string: Any) -> None:
-    """Each judged prefix of the string is right."""
-    for n, state in enumerate(states(net, string), 1):
-        right = due.after(string[:n])
-        found = [] if right is None else _gaps(net, state, right)
-        require(not any(gap <= 0 for gap in found), f"is_first: {string[:n]} is wrong, and shorter")
-        require(all(gap > 0 for gap in found), "is_first: a margin is not known well enough", NOT_CHECKABLE)
+def _known(follow: Follower, token: int) -> tuple[Callable[[int], Gaps], Follower]:
+    try:
+        return follow(token)
+    except Refusal as refusal:  # of what may overflow, and need not
+        raise Refusal(str(refusal), NOT_CHECKABLE) from None
+
+
+def proved(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+    """Checks that all strings up to a length are right."""
+    length, margin = c["length"], positive_margin(c)
+    require(length != "all", "length: strings of every length are not run", NOT_CHECKABLE)
+    with ctx.workprec(FEW_BITS):
+        way, tokens, classes = way_of(weights, c, said)
+        due = RightClasses(said, tokens, classes)
+        require(c.get("inputs_covered") == strings(due.types, length), "inputs_covered: another number")
+        way(lambda follow: all_right(follow, due, length, margin))

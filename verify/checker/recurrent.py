@@ -5,7 +5,8 @@ saved ellipsoids, and one step is then shown to lead from each of them into the 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from flint import arb, arb_mat, ctx
@@ -41,6 +42,15 @@ class StoredNetwork:
     V: arb_mat
     b: list[arb]
     tokens: tuple[list[arb], ...] = ()
+
+    @cached_property
+    def rows(self) -> list[object]:
+        """What each class reads; where it is the same, so are the logits."""
+        return [tuple(map(float, (*row, b))) for row, b in zip(self.V.tolist(), self.b, strict=True)]
+
+    def reading(self, token: int) -> "StoredNetwork":
+        """The same network at a step that reads this token; where it knows one only, all are the same to it."""
+        return replace(self, x=self.tokens[token if len(self.tokens) > 1 else 0])
 
     @property
     def hidden(self) -> int:
@@ -384,7 +394,7 @@ def refuted(net: StoredNetwork, c: dict[str, Any], due: Callable[[int], int | No
     worst = found[place]
     require(bool(worst <= arb(margin)), f"counterexample: the margin at length {n} is {worst}, not at most {margin}")
     gaps = dict(zip((j for j in range(len(net.b)) if j != right), found, strict=True))
-    predicts(gaps, predicted - said, [(*net.V.tolist()[j], net.b[j]) for j in range(len(net.b))])
+    predicts(gaps, predicted - said, net.rows)
 
 
 def is_line(shown: Any, n: int) -> bool:

@@ -186,7 +186,8 @@ def stored_in(net: StoredNetwork, fmt: BinaryFormat) -> StoredNetwork:
         return [arb(x) for x in fmt.of_weights([[float(x) for x in b]])[0]]
 
     layers = [StoredLayer(matrix(y.W_x), matrix(y.W_h), vector(y.b_x), vector(y.b_h)) for y in net.layers]
-    return StoredNetwork(net.kind, net.activation, layers, vector(net.x), matrix(net.V), vector(net.b))
+    tokens = tuple(vector(x) for x in net.tokens)
+    return StoredNetwork(net.kind, net.activation, layers, vector(net.x), matrix(net.V), vector(net.b), tokens)
 
 
 def stored_network(weights: bytes, said: dict[str, Any]) -> tuple[StoredNetwork, BinaryFormat]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq
 
-from verify.checker.formats import BinaryFormat
+from verify.checker.formats import NAMED, BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.recurrent import PERIODS, StoredNetwork, due_of, logistic, positive_margin
 from verify.checker.rounded import BITS, stored_network
@@ -60,16 +60,19 @@ def exact(x: arb) -> fmpq:
 
 
 class ComputedBoxes:
-    """Ends between which every computed number lies."""
+    """Ends between which every computed number lies; every exact one, where no format is given."""
 
-    def __init__(self, net: StoredNetwork, fmt: BinaryFormat) -> None:
-        self.net, self.fmt, self.tiny = net, fmt, fmpq(2) ** fmt.least
+    def __init__(self, net: StoredNetwork, fmt: BinaryFormat | None) -> None:
+        self.net, self.is_exact = net, fmt is None
+        self.fmt = fmt or BinaryFormat(*NAMED["float64"])
+        self.tiny = fmpq(2) ** self.fmt.least
         self.layers = [(_rows(y.W_x), _exact(y.b_x), _rows(y.W_h), _exact(y.b_h)) for y in net.layers]
-        self.V, self.b, self.x = _rows(net.V), _exact(net.b), [(v, v) for v in _exact(net.x)]
+        self.V, self.b = _rows(net.V), _exact(net.b)
 
-    def step(self, state: Box) -> Box:
+    def step(self, state: Box, token: int = 0) -> Box:
         """The box after one more token."""
-        x, after, parts = self.x, list[Box](), self.net.size // self.net.hidden // len(self.layers)
+        x, after = [(v, v) for v in _exact(self.net.reading(token).x)], list[Box]()
+        parts = self.net.size // self.net.hidden // len(self.layers)
         H = self.net.hidden
         vectors = [state[i : i + H] for i in range(0, len(state), H)]
         for k, layer in enumerate(self.layers):
@@ -126,7 +129,7 @@ class ComputedBoxes:
         return min(exact(arb(near)), kept)
 
     def result(self, low: fmpq, high: fmpq) -> Ends:
-        return self.down(low), -self.down(-high)
+        return (low, high) if self.is_exact else (self.down(low), -self.down(-high))
 
     def plus(self, x: Box, y: Box) -> Box:
         return [self.result(a + c, b + d) for (a, b), (c, d) in zip(x, y, strict=True)]
@@ -143,7 +146,7 @@ class ComputedBoxes:
 
     def _increasing(self, f: Callable[[arb], arb], x: Box) -> Box:
         ends = [(f(arb(a)).lower(), f(arb(b)).upper()) for a, b in x]
-        off = self.fmt.of_function
+        off = (lambda size: arb(0)) if self.is_exact else self.fmt.of_function
         return [(exact((a - off(abs(a))).lower()), exact((b + off(abs(b))).upper())) for a, b in ends]
 
     def sums(self, parts: list[Part]) -> Box:
@@ -162,6 +165,8 @@ class ComputedBoxes:
         return found
 
     def _factor(self, x: fmpq) -> fmpq:
+        if self.is_exact:
+            return x
         rounded = self.fmt.closest(*_scaled(x))
         require(isfinite(rounded), "boxes: a factor may overflow")
         return exact(arb(rounded))
@@ -176,7 +181,7 @@ class ComputedBoxes:
         total, size = sum(terms, fmpq(0)), sum(map(abs, terms), fmpq(0))
         units = [(int(v.p) & -int(v.p)).bit_length() - int(v.q).bit_length() for v in terms]
         unit = min(units, default=0)
-        if unit >= self.fmt.least and size <= fmpq(2) ** (self.fmt.p + unit):
+        if self.is_exact or unit >= self.fmt.least and size <= fmpq(2) ** (self.fmt.p + unit):
             return total
         if len(terms) <= 2:
             return self.down(sum(map(self.down, terms), fmpq(0)))

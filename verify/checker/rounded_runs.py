@@ -15,7 +15,7 @@ from verify.checker.linear import first_wrong, wrong_at
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.recurrent import StoredNetwork, due_of, logistic
 from verify.checker.rounded import BITS, stored_network
-from verify.checker.rounded_lines import either
+from verify.checker.rounded_lines import ComputedLine, either
 from verify.checker.rounded_operations import RoundedOperations
 
 WIDE = BinaryFormat(*formats.NAMED["float64"])  # what is kept has its bits
@@ -35,16 +35,21 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
         net, fmt = stored_network(weights, said)
         due = due_of(len(net.b), said)
         is_first = c["counterexample"]["is_first"]
-        n, margin, wrong = (first_wrong if is_first else wrong_at)(c, due, said, may_tie=True)
+        n, _, wrong = (first_wrong if is_first else wrong_at)(c, due, said, may_tie=True)
         require(is_first or c["right_to"] < n - 1, "right_to: all shorter lengths are right, and it is not the first")
-        rows, logits = c["run"]["numbers"], c["run"]["logits"]
-        require(len(rows) == n, f"run: must have the numbers of {n} tokens")
-        require(sum(map(len, rows)) <= MOST_NUMBERS, "the run is too long to follow", NOT_CHECKABLE)
-        ReplayedRun(net, fmt).follow(rows, logits)
-        found = {j: logits[due(n) or 0] - y for j, y in enumerate(logits) if j != due(n)}
-        require(0 <= wrong < len(logits) and logits[wrong] == max(logits), "counterexample: another class is predicted")
-        require(margin == min(found.values()) <= 0, f"margin: is not {min(found.values())}, that of the run")
-        either(net, fmt, said, lambda line: line.right_to(c["right_to"] if is_first else 0, arb(0)))
+        replay(net, fmt, c, due(n) or 0, wrong, [0] * n)
+        either(net, fmt, lambda gaps: ComputedLine(due, gaps).right_to(c["right_to"] if is_first else 0, arb(0)))
+
+
+def replay(net: StoredNetwork, fmt: BinaryFormat, c: dict[str, Any], right: int, wrong: int, tokens: list[int]) -> None:
+    """Checks that the run of these tokens is one that the reading allows, and that its answer is the wrong one."""
+    rows, logits, n = c["run"]["numbers"], c["run"]["logits"], len(tokens)
+    require(len(rows) == n, f"run: must have the numbers of {n} tokens")
+    require(sum(map(len, rows)) <= MOST_NUMBERS, "the run is too long to follow", NOT_CHECKABLE)
+    ReplayedRun(net, fmt).follow(rows, logits, tokens)
+    found = {j: logits[right] - y for j, y in enumerate(logits) if j != right}
+    require(0 <= wrong < len(logits) and logits[wrong] == max(logits), "counterexample: another class is predicted")
+    require(c["margin"] == min(found.values()) <= 0, f"margin: is not {min(found.values())}, that of the run")
 
 
 class ReplayedRun:
@@ -57,12 +62,12 @@ class ReplayedRun:
         self.once, self.kept = RoundedOperations(fmt, fmt, False), RoundedOperations(WIDE, WIDE, False)
         self.layers = [(matrix_of(y.W_x), floats(y.b_x), matrix_of(y.W_h), floats(y.b_h)) for y in net.layers]
 
-    def follow(self, rows: Rows, logits: Vector) -> None:
+    def follow(self, rows: Rows, logits: Vector, tokens: list[int]) -> None:
         """Each row has the numbers of one step, from the state 0; the logits are those after the last one."""
         net, H = self.net, self.net.hidden
         state = [[0.0] * H for _ in range(net.size // H)]
-        for row in rows:
-            self.left, x, parts = iter(row), floats(net.x), len(state) // len(net.layers)
+        for row, token in zip(rows, tokens, strict=False):
+            self.left, x, parts = iter(row), floats(net.reading(token).x), len(state) // len(net.layers)
             for k, layer in enumerate(self.layers):
                 own = state[parts * k : parts * (k + 1)]
                 state[parts * k : parts * (k + 1)] = self._step(layer, x, own)

@@ -117,7 +117,7 @@ INDUCTIVE: Table = {
     "parameters.task": Field("text", "the statement that is decided, by inductive._route"),
     **{
         f"parameters.{name}?": Field("whole", "the statement that is decided, by inductive._route")
-        for name in ("modulus", "vocabulary", "types", "max_count")
+        for name in ("modulus", "vocabulary", "types", "max_count", "neurons")
     },
     "parameters.length": Field("whole | text", "equals length"),
     "parameters.precision?": Field("text", "the statement that is decided, by formats.named"),
@@ -171,6 +171,24 @@ WRONG_RUN: Table = WRONG_STRING | {
     "run.numbers[][]": Field("number", RUN),
     "run.logits": Field("list", RUN),
     "run.logits[]": Field("number", RUN),
+}
+
+
+def _of_words(table: Table) -> Table:
+    """A wrong line that begins with a number word, after which alone there may be none that is right."""
+    kept = {path: field for path, field in table.items() if path not in ("right_to", "counterexample.is_first?")}
+    first = {"counterexample.is_first": Field("flag", "by worded.decide")}
+    return kept | first | {
+        "right_to?": table["right_to"], "counterexample.start?": Field("whole", "by worded.decide")
+    }  # fmt: skip
+
+
+SET = "a witness, tried by closed_sets.proved"
+SETS: Table = {
+    "sets_found": Field("object", SET),
+    **{f"sets_found.{name}": Field("whole", SET) for name in ("window", "sets")},
+    **{f"sets_found.{name}": Field("list", SET) for name in ("low", "high", "low[]", "high[]")},
+    **{f"sets_found.{name}[][]": Field("number", SET) for name in ("low", "high")},
 }
 KEPT = "a witness, tried by rounded_boxes.for_ever"
 BOXES: Table = INDUCTIVE | {
@@ -662,6 +680,9 @@ TABLES: dict[str, Table] = {
     "histogram, wrong, with its search": WRONG,
     "histogram, wrong": WRONG | UNCOUNTED,
     "line": INDUCTIVE,
+    "words": INDUCTIVE,
+    "words, wrong": _of_words(WRONG_STRING),
+    "words, wrong in a run": _of_words(WRONG_RUN),
     "line, wrong": WRONG_STRING,
     "line, wrong in a run": WRONG_RUN,
     "line, for ever": FOR_EVER,
@@ -671,6 +692,7 @@ TABLES: dict[str, Table] = {
     "strings": INDUCTIVE,
     "strings, between two numbers": INDUCTIVE
     | {"sets_found": _trusted("anything", "sets_found", "how many cases the prover met")},
+    "strings, sets of states": INDUCTIVE | SETS,
     "strings, wrong": WRONG_STRING,
     "strings, one wrong": ONE_STRING,
     "strings, block by block": BLOCKS,

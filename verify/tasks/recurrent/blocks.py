@@ -31,7 +31,7 @@ class BlockProof(NamedTuple):
 
     margin: float | None
     reason: str | None = None
-    facts: dict[str, float | int] | None = None
+    facts: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

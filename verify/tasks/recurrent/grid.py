@@ -134,8 +134,8 @@ class Boxes:
         after = [self._on.value(x) for x in step(self.net, parts, self.line.at(t), self._on)]
         return Ball(np.concatenate([x.mid for x in after]), np.concatenate([x.rad for x in after]))
 
-    def margin(self, state: Ball, t: int) -> tuple[float, float, int]:
-        """A lower and an upper bound on the computed margin after t tokens, and the class that is nearest."""
+    def margin(self, state: Ball, t: int) -> tuple[float, float, int | None]:
+        """A lower and an upper bound on the computed margin after t tokens, and the class that surely wins, if any."""
         logits = self._on.value(self._on.linear(self.net.V, state[self.net.read], self.net.b))
         right, others = self.line.expected(t), np.arange(len(self.net.b)) != self.line.expected(t)
         if not others.any():
@@ -143,7 +143,8 @@ class Boxes:
         if not np.isfinite(logits.rad).all():
             return -np.inf, np.inf, right
         low, high = ends(logits)
-        best = int(np.flatnonzero(others)[high[others].argmax()])
+        best: int | None = int(np.flatnonzero(others)[high[others].argmax()])
+        best = best if low[best] >= high[np.arange(len(high)) != best].max() else None
         least, most = low[right] - high[others].max(), high[right] - low[others].max()  # rounded, of the right signs
         least = np.nextafter(least, -np.inf) if least < 0 else np.nextafter(least, 0.0)
         return float(least), float(min(0.0, np.nextafter(most, 0.0)) if most <= 0 else np.inf), best

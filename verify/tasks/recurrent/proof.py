@@ -170,6 +170,10 @@ def walk(
         holds = np.cumprod(excess(net, token, chain[:-1], chain[1:], rules) <= 1).astype(bool)
         due = [line.expected(t) for t in range(start + 1, start + n + 1)]
         is_well = taken(found, margins(net, chain[1:], due, rules), holds, start + 1)
+        if found.wrong_at is not None and found.predicted is not None and rules.at is not None:
+            there = chain[found.wrong_at - start : found.wrong_at - start + 1]
+            is_sure = margins(net, there, [found.predicted], rules).low[0] > 0  # in every order
+            found.predicted = found.predicted if is_sure else None
         if target is not None and found.wrong_at is None:
             found.entered = target.entered(net, token, chain[: found.right_to - start + 1], start, rules)
         if not is_well or found.entered is not None:

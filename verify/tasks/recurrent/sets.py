@@ -30,6 +30,7 @@ from verify.tasks.recurrent.precise import BITS, Digits
 
 WINDOWS = (1, 2, 3, 4, 6, 8)  # how many last tokens a box stands for
 MOST_SETS, MOST_STRINGS = 6000, 60_000
+MOST_SAVED = 100_000  # numbers of a certificate's boxes
 ROUNDS = 80
 WIDER = 2.0**-6  # of a box's width, by which it grows while none is closed
 LEAST_WIDER = 2.0**-40
@@ -127,10 +128,15 @@ def closed(trained: Trained, until: Deadline) -> BlockProof:
         if isinstance(found, ClosedSets):
             margin = _margin(trained, found)
             if margin > 0:
-                return BlockProof(margin, None, {"window": window, "sets": len(found.cases)})
+                return BlockProof(margin, None, {"window": window, "sets": len(found.cases)} | _as_lists(found))
             found = "sets of states are mapped into each other, and do not separate the logits"
         reason = found
     return BlockProof(None, reason)
+
+
+def _as_lists(found: ClosedSets) -> dict[str, object]:
+    """The boxes' ends for a certificate, in the order of the cases; nothing where they are many."""
+    return {} if found.low.size > MOST_SAVED else {"low": found.low.tolist(), "high": found.high.tolist()}
 
 
 def last_token(trained: Trained, until: Deadline) -> ClosedSets | str:

@@ -1,0 +1,60 @@
+"""How a recurrent network of any kind is followed from token to token, in real arithmetic or in a format."""
+
+from collections.abc import Callable
+from typing import Any
+
+from flint import arb, arb_mat, ctx
+
+from verify.checker import computed_gates, formats, gated, linear
+from verify.checker.reading import NOT_CHECKABLE, Refusal, require
+from verify.checker.recurrent import BITS, GATES, StoredNetwork, Vector, network, point, step
+from verify.checker.rounded import stored_network
+from verify.checker.rounded_lines import Follower, Gaps, differences, either
+
+Way = Callable[[Callable[[Follower], None]], None]  # decides something by whatever follower shows it
+
+
+def way_of(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> tuple[Way, int, int]:
+    """How the network of a certificate is followed, and how many tokens it knows and classes it has."""
+    kind, is_real = said["model"], c["reading"] == "real"
+    if kind in gated.KINDS:
+        require(gated.is_of_decays(weights, said), "a rotation reads no tokens", NOT_CHECKABLE)
+    if kind in gated.KINDS and is_real:
+        cell = gated.GatedCell.of(weights, said)
+        return lambda decide: decide(gated.by_balls(cell)), len(cell.keep), len(cell.b)
+    if kind in gated.KINDS:
+        fmt = formats.named(said)
+        stored = computed_gates.StoredCell.of(weights, said, fmt)
+        tokens = len(computed_gates.gates(stored, fmt)[0])
+        return lambda decide: decide(computed_gates.fading(stored, fmt)), tokens, len(stored.b)
+    require(kind in GATES or kind in linear.KINDS, f"parameters: no recurrent model, but {kind!r}", NOT_CHECKABLE)
+    if is_real:
+        net = network(weights, said) if kind in GATES else linear.as_layer(weights, said)
+        return lambda decide: _in_more_digits(net, decide), len(net.tokens), len(net.b)
+    near, fmt = stored_network(weights, said)
+    return lambda decide: either(near, fmt, decide), len(near.tokens), len(near.b)
+
+
+def _in_more_digits(net: StoredNetwork, decide: Callable[[Follower], None]) -> None:
+    """Decides in balls of more and more bits."""
+    for bits in BITS:
+        try:
+            with ctx.workprec(bits):
+                decide(by_balls(net))
+            return
+        except Refusal as refusal:
+            if refusal.exit_code != NOT_CHECKABLE or bits == BITS[-1]:
+                raise
+
+
+def by_balls(net: StoredNetwork, state: Vector | None = None) -> Follower:
+    """What balls of exact numbers say of the logits after one token, two tokens, and so on."""
+
+    def follow(token: int) -> tuple[Callable[[int], Gaps], Follower]:
+        there = step(net.reading(token), point([arb(0)] * net.size if state is None else state)).value
+        h = there[net.read : net.read + net.hidden]
+        logits = [x for row in (net.V * arb_mat(len(h), 1, h)).tolist() for x in row]
+        logits = [x + b for x, b in zip(logits, net.b, strict=True)]
+        return lambda k: differences(logits, net.rows, k), by_balls(net, there)
+
+    return follow
