@@ -14,7 +14,7 @@ from typing import Any
 from verify.commands.interruption import leave
 
 RETRY_SECONDS = 0.05  # after which a Ctrl-C that a callback dropped comes again
-TRIM, MMAP = (-1, 1 << 26), (-3, 1 << 25)  # glibc's mallopt: bytes kept when freed, and what is mapped by itself beyond
+TRIM, MMAP = (-1, 1 << 26), (-3, 1 << 22)  # glibc's mallopt: bytes kept when freed, and what is mapped by itself beyond
 
 
 def keep_freed_memory() -> None:
