@@ -115,7 +115,7 @@ def of_lengths(
     sizes = [len(t) for t, _ in cells]
     t, k = (np.concatenate(column) for column in zip(*cells, strict=True))
     position = stacked([window(at, model, places, n) for n in lengths])[np.repeat(np.arange(len(lengths)), sizes)]
-    low = rows(at, model, task, types, rest, position, Cells(t, k, np.repeat(lengths, sizes)))
+    low = rows(at, model, task, types, rest, position, PlacedCells(t, k, np.repeat(lengths, sizes)))
     return [float(part.min(initial=math.inf)) for part in np.split(low, np.cumsum(sizes)[:-1])]
 
 
@@ -132,7 +132,7 @@ def stacked(parts: list[Noisy]) -> Noisy:
     return Noisy(np.stack([x.mid for x in parts]), np.stack([x.own for x in parts]), shared)
 
 
-class Cells(NamedTuple):
+class PlacedCells(NamedTuple):
     """Cells of strings of n tokens in which the last token t is the k-th of its type, n of each cell its own."""
 
     t: np.ndarray
@@ -141,7 +141,13 @@ class Cells(NamedTuple):
 
 
 def rows(
-    at: Allowed, model: DecoderArrays, task: Task, types: np.ndarray, rest: np.ndarray, position: Noisy, cells: Cells
+    at: Allowed,
+    model: DecoderArrays,
+    task: Task,
+    types: np.ndarray,
+    rest: np.ndarray,
+    position: Noisy,
+    cells: PlacedCells,
 ) -> np.ndarray:
     """Lower bounds on the margins of cells, at whose own position the stream has what a row of `position` holds."""
     t, k, n = cells.t, cells.k[:, None].astype(np.float64), cells.n[:, None].astype(np.float64)
