@@ -54,3 +54,14 @@ def test_exp_of_arrays_is_that_of_tensors():
     x = torch.cat([spread(-700, 700), EDGES, torch.tensor([700.0, -700.0], dtype=torch.float64)])
     assert polynomials.exp(x.numpy()).tobytes() == el.exp(x).numpy().tobytes()
     assert np.isnan(polynomials.exp(np.array([701.0, -701.0, np.nan, np.inf, -np.inf]))).all()
+
+
+def test_erf_of_arrays_is_that_of_tensors():
+    beyond = torch.tensor([6.0, -6.0, 1e300, torch.inf, -torch.inf, torch.nan], dtype=torch.float64)
+    x = torch.cat([spread(-7, 7), spread(-0.1, 0.1), EDGES, beyond])
+    assert polynomials.erf(x.numpy()).tobytes() == el.erf(x).numpy().tobytes()
+
+
+def test_what_decays_is_exp_or_less_than_is_lost():
+    x = torch.cat([spread(0, 700), torch.tensor([0.0, 700.0, 700.1, torch.inf, torch.nan], dtype=torch.float64)])
+    assert polynomials.decay(x.numpy()).tobytes() == el.exp(-x).numpy().tobytes()

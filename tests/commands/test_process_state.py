@@ -7,6 +7,7 @@ import io
 import json
 import locale
 import os
+import platform
 import random
 import signal
 import subprocess
@@ -159,3 +160,23 @@ def test_a_test_file_names_no_absolute_path():
         name for name in listed.stdout.split() if any(f in (top / name).read_text(encoding="utf-8") for f in folders)
     ]
     assert found == []
+
+
+TAKEN = """
+import resource
+from verify.commands.process import keep_freed_memory
+def taken():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(12):
+        [bytearray(1 << 20) for _ in range(16)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(taken(), keep_freed_memory(), taken())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told what to keep")
+def test_what_is_freed_is_kept():
+    """16 MiB is 4096 pages: they were taken each time, and are taken once."""
+    done = subprocess.run([sys.executable, "-c", TAKEN], capture_output=True, text=True, check=True)
+    before, _, after = done.stdout.split()
+    assert int(before) > 8 * 4096 and int(after) < 2 * 4096

@@ -20,6 +20,8 @@ from constructions.errors import BadInput
 from constructions.inductive import selective
 from verify.arithmetic.readings import Real, reading_of
 from verify.counting.tasks import Task
+from verify.engine.balls import Arithmetic, Ball
+from verify.engine.rules import pointwise
 from verify.tasks.inductive import boxes, noisy
 
 KINDS = ("gelu", "gelu_tanh")
@@ -97,6 +99,23 @@ def check_enclosures(seed):
 def test_enclosures_hold_gelu():
     for seed in range(60):
         check_enclosures(seed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("reading", ["real", "float32", "bfloat16"])
+def test_gelu_of_arrays_is_the_engines(kind, reading):
+    x = np.concatenate([np.random.default_rng(1).normal(0, size, 500) for size in (0.1, 1, 5, 30, 1e9, 1e200)])
+    x = np.concatenate([x, [0.0, -0.0, 5e-324, 37.4, -37.5, 1e154, 1e308, np.inf, -np.inf, np.nan]])
+    at = noisy.Allowed.of(reading_of(reading))
+    with np.errstate(all="ignore"):
+        value, error, slope = noisy.gelu(at, x, kind)
+    form = {"gelu": "none", "gelu_tanh": "tanh"}[kind]
+    ball = pointwise.gelu(Arithmetic(at.stored), Ball(torch.from_numpy(x)), approximate=form)
+    assert np.array_equal(value, ball.mid.numpy(), equal_nan=True)
+    assert np.array_equal(error, ball.radius.numpy(), equal_nan=True)
+    is_some = np.abs(x) < 1000
+    for point, found in zip(x[is_some][::60].tolist(), slope[is_some][::60].tolist(), strict=True):
+        assert abs(found - (mpmath.ncdf(point) + point * mpmath.npdf(point))) <= 2.0**-40, point
 
 
 @pytest.mark.parametrize(

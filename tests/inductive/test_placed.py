@@ -127,7 +127,9 @@ FAULTS = (  # where, what it says, what it says wrongly there, the decoders that
     ),
     (placed, "window", "enumerate(G[1:], 1)", "enumerate(G[2:], 2)", "fitted"),
     (placed, "rows", "more * others.own + rest", "rest", "nudged"),
-    (placed, "rows", "min(task.C or 1, n)", "1", "changed"),
+    (placed, "cells_of", "min(task.C or 1, n)", "1", "changed"),
+    (placed, "of_lengths", "PlacedCells(t, k, np.repeat(lengths, sizes))", "PlacedCells(t, k, k)", "built"),
+    (placed, "of_lengths", "np.repeat(np.arange(len(lengths)), sizes)", "0 * t", "built"),
     (placed, "window", "left.max(0)", "0 * left.max(0)", "table"),
     (placed, "decide", "if not least > 0:", "if False:", "changed"),
 )
@@ -139,6 +141,19 @@ def test_planted_faults_are_caught(fault):
     with planted(owner, name, says, wrongly), pytest.raises((AssertionError, IndexError, RuntimeError)):
         for seed in range(400):
             decide(seed, style)
+
+
+def test_lengths_together_are_as_lengths_apart(monkeypatch):
+    for style in STYLES:
+        task, model = decoder(3, style)
+        found = []
+        for together in (1, 3, 8):
+            monkeypatch.setattr(placed, "TOGETHER", together)
+            found.append(placed.decide(DecoderArrays.of(model), task, None, Real(), 30.0))
+        assert len({each.length for each in found}) == 1, style
+        for name in ("margin", "margin_scaled"):
+            numbers = [getattr(each, name) for each in found]
+            assert numbers == pytest.approx([numbers[0]] * 3, rel=1e-9), style
 
 
 def test_columns_that_are_alike_share_their_error():

@@ -7,22 +7,24 @@ from functools import cache
 from math import factorial
 
 import torch
-from flint import arb, arb_series, ctx, fmpq
+from flint import arb, ctx, fmpq
 from torch import Tensor
 
 from verify.arithmetic.polynomials import (
     BITS,
+    ERF_DEGREE,
+    ERF_END,
+    ERF_STEPS,
     LARGEST_EXPONENT,
     SMALLEST_EXPONENT,
     PeriodReduction,
     Polynomial,
-    U,
+    erf_parts,
     exp_parts,
-    nearest,
     round_up,
     taylor,
-    upper,
 )
+from verify.arithmetic.polynomials import erf_error as erf_error
 from verify.arithmetic.polynomials import exp_error as exp_error
 
 LARGEST_ANGLE = 2.0**20  # beyond it sine and cosine are only known to lie in [-1, 1]
@@ -53,43 +55,14 @@ def exp(x: Tensor) -> Tensor:
     return torch.where(x <= LARGEST_EXPONENT, value, torch.full_like(value, torch.nan))
 
 
-ERF_END, ERF_STEPS, ERF_DEGREE = 6, 32, 8  # from 6 on erf is 1, off by 2.2e-17
-
-
 @cache
-def _erf() -> tuple[Tensor, float]:
-    """Coefficients (degree + 1, intervals) of erf about the middle of each interval, and the largest error."""
-    columns, worst = [], fmpq(0)
-    radius = fmpq(1, 2 * ERF_STEPS)
-    with ctx.workprec(BITS):
-        for i in range(ERF_END * ERF_STEPS):
-            centre = (2 * i + 1) * radius
-            exact = [a.mid().fmpq() for a in _erf_series(arb(centre.numerator) / centre.denominator)]
-            interval = arb(nearest(centre), nearest(radius))  # exact: both are whole numbers over a power of two
-            last = abs(_erf_series(interval, ERF_DEGREE + 2)[ERF_DEGREE + 1])
-            # t = x - centre is exact: both are multiples of the spacing of x, or x is below 1/64 and t is rounded once
-            polynomial = taylor(exact, radius, upper(last) * radius ** (ERF_DEGREE + 1), U * radius)
-            columns.append(polynomial.coefficients)
-            worst = max(worst, polynomial.error + fmpq(1, 2**180))
-        worst = max(worst, upper(1 - arb(ERF_END).erf()))
-    return torch.tensor(columns, dtype=torch.float64).T.contiguous(), round_up(worst)
-
-
-def _erf_series(x: arb, length: int = ERF_DEGREE + 1) -> list[arb]:
-    """The first Taylor coefficients of erf at x."""
-    with ctx.workprec(BITS):
-        series = arb_series([x, 1], prec=length).erf()
-        return [series[i] for i in range(length)]
-
-
-def erf_error() -> float:
-    """The absolute error of `erf`."""
-    return _erf()[1]
+def _erf() -> Tensor:
+    return torch.from_numpy(erf_parts()[0])
 
 
 def erf(x: Tensor) -> Tensor:
     """erf(x), off by at most erf_error()."""
-    table = _erf()[0].to(x.device)
+    table = _erf().to(x.device)
     size = x.abs()
     i = (size * ERF_STEPS).clamp(0, ERF_END * ERF_STEPS - 1)
     i = torch.nan_to_num(i).floor().long()  # NaN stays NaN through t

@@ -1,4 +1,4 @@
-"""Taylor polynomials in float64 with a proved error, of arrays and of tensors alike, and exp of arrays.
+"""Taylor polynomials in float64 with a proved error, of arrays and of tensors alike, and exp and erf of arrays.
 
 Nothing is taken on faith from a mathematical library: coefficients and constants come from python-flint balls, and
 the error of every evaluation is the sum of three parts that are computed when the table is made: the remainder of the
@@ -14,7 +14,7 @@ from math import factorial
 from typing import Any, TypeVar
 
 import numpy as np
-from flint import arb, ctx, fmpq
+from flint import arb, arb_series, ctx, fmpq
 
 from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.slack import OF_FEW, Array
@@ -145,3 +145,58 @@ def exp(x: Array) -> Array:
     reduction, polynomial = exp_parts()
     k, r = reduction(np.where(is_within, x, 0.0))
     return np.where(is_within, np.ldexp(polynomial(r), k.astype(int)), np.nan)
+
+
+def decay(x: Array) -> Array:
+    """e^-x for x of at least 0, off by exp_error() of its value, and by less than LOST: 0 where x is beyond 700."""
+    return np.where(x > LARGEST_EXPONENT, 0.0, exp(-np.minimum(x, LARGEST_EXPONENT)))
+
+
+ERF_END, ERF_STEPS, ERF_DEGREE = 6, 32, 8  # from 6 on erf is 1, off by 2.2e-17
+
+
+@cache
+def erf_parts() -> tuple[Array, float]:
+    """Coefficients (degree + 1, intervals) of erf about the middle of each interval, and the largest error."""
+    columns, worst = [], fmpq(0)
+    radius = fmpq(1, 2 * ERF_STEPS)
+    with ctx.workprec(BITS):
+        for i in range(ERF_END * ERF_STEPS):
+            centre = (2 * i + 1) * radius
+            exact = [a.mid().fmpq() for a in _erf_series(arb(centre.numerator) / centre.denominator)]
+            interval = arb(nearest(centre), nearest(radius))  # exact: both are whole numbers over a power of two
+            last = abs(_erf_series(interval, ERF_DEGREE + 2)[ERF_DEGREE + 1])
+            # t = x - centre is exact: both are multiples of the spacing of x, or x is below 1/64 and t is rounded once
+            polynomial = taylor(exact, radius, upper(last) * radius ** (ERF_DEGREE + 1), U * radius)
+            columns.append(polynomial.coefficients)
+            worst = max(worst, polynomial.error + fmpq(1, 2**180))
+        worst = max(worst, upper(1 - arb(ERF_END).erf()))
+    return np.ascontiguousarray(np.array(columns).T), round_up(worst)
+
+
+def _erf_series(x: arb, length: int = ERF_DEGREE + 1) -> list[arb]:
+    """The first Taylor coefficients of erf at x."""
+    with ctx.workprec(BITS):
+        series = arb_series([x, 1], prec=length).erf()
+        return [series[i] for i in range(length)]
+
+
+def erf_error() -> float:
+    """The absolute error of `erf`."""
+    return erf_parts()[1]
+
+
+def erf(x: Array) -> Array:
+    """erf(x), off by at most erf_error().
+
+    >>> erf(np.array([0.0, -7.0])).tolist()
+    [0.0, -1.0]
+    """
+    table, size = erf_parts()[0], np.abs(x)
+    i = np.nan_to_num(np.clip(size * ERF_STEPS, 0, ERF_END * ERF_STEPS - 1)).astype(int)  # NaN stays NaN through t
+    t = np.minimum(size, ERF_END) - (i + 0.5) * (1 / ERF_STEPS)
+    value = table[ERF_DEGREE][i]
+    for row in table[-2::-1]:
+        value = value * t + row[i]
+    value = np.where(size >= ERF_END, 1.0, value)
+    return np.where(x < 0, -value, value)

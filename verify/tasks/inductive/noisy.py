@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 
 import numpy as np
 
 from constructions.decoder_arrays import NormArrays
 from verify.arithmetic.operations import ULPS, Operations
+from verify.arithmetic.polynomials import decay, erf, erf_error, exp_error
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
@@ -26,9 +27,10 @@ from verify.arithmetic.slack import INFLATION, LEAST, LOST, OF_FEW, OF_MANY, U, 
 
 GRID = range(-8, 5)  # 2^-a, of which numbers may be multiples
 LARGEST = np.finfo(np.float64).max
+SMALLEST = 2.0**-1000  # of products of two numbers that are not 0, so that none underflows
 ALIKE = 4  # kinds of columns that a matrix has several times, whose errors are kept apart
 SPARSE = 0.75  # of the sum of |G_i - mean(G)|: where that of |G_i| is less, few numbers make it up
-FUNCTIONS = {"gelu": "none", "gelu_tanh": "tanh"}
+ROOT_2_OVER_PI, CUBE = 0.7978845608028654, 0.044715  # of GELU's tanh form
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Noisy:
     @property
     def is_zero(self) -> np.ndarray:
         """Where the number is exactly 0."""
-        return np.asarray((self.mid == 0) & (self.noise == 0))
+        return np.asarray(self.size == 0)
 
     def __getitem__(self, rows: np.ndarray) -> Noisy:
         return self.each(lambda x: x[rows])
@@ -184,14 +186,35 @@ def product(at: Allowed, x: Noisy, W: Noisy, *, is_carried: bool = True) -> Nois
     other, d = np.abs(W.mid), W.mid.shape[-2]
     whole = other + W.own
     reach = x.size @ whole * ENLARGE**2
-    counted = (x.size > 0).astype(np.float64) @ (whole > 0).astype(np.float64)
     of_weights = (x.size @ W.own) * ENLARGE**2 if W.own.any() else 0.0
-    rounded_by = 2 * gamma(d + 8) * reach if at.is_real else _rounded_by(at, x, W, reach, counted.astype(np.int64))
+    if at.is_real:
+        is_some, rounded_by = has_terms(x.size, whole, reach), 2 * gamma(d + 8) * reach
+    else:
+        counted = terms(x.size, whole).astype(np.int64)
+        is_some, rounded_by = counted > 0, _rounded_by(at, x, W, reach, counted)
     own = of_weights + rounded_by * ENLARGE
     if is_carried:
         own = own + (x.own @ other) * ENLARGE**2
-    own = own + underflow(counted > 0, (8 + 2 * len(x.shared)) * d)
+    own = own + underflow(is_some, (8 + 2 * len(x.shared)) * d)
     return Noisy(x.mid @ W.mid, own * ENLARGE, {q: G @ W.mid for q, G in x.shared.items()})
+
+
+def terms(size: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """How many terms of each sum of size @ W are not exactly 0."""
+    return np.asarray((size > 0).astype(np.float64) @ (W > 0).astype(np.float64))
+
+
+def has_terms(size: np.ndarray, W: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """Whether any is, where `reach` is size @ W: where that is positive, if no product of two of them underflows.
+
+    Where it is no number this is False, and all that is known of the sum is that it is off by that.
+    """
+    return reach > 0 if least_positive(size) * least_positive(W) >= SMALLEST else terms(size, W) > 0
+
+
+def least_positive(x: np.ndarray) -> float:
+    """The least of the numbers that are positive, else infinity."""
+    return float(np.where(x > 0, x, np.inf).min(initial=np.inf))
 
 
 def _rounded_by(at: Allowed, x: Noisy, W: Noisy, reach: np.ndarray, counted: np.ndarray) -> np.ndarray:
@@ -217,11 +240,18 @@ def _rounded_by(at: Allowed, x: Noisy, W: Noisy, reach: np.ndarray, counted: np.
     return np.asarray(at.checked(grown, local + lost) + float64)
 
 
+@lru_cache(maxsize=4)
+def kinds(numbers: bytes, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The different columns of a matrix, which of them each column is, and how often each occurs."""
+    W = np.frombuffer(numbers).reshape(shape)
+    return np.unique(W, axis=-1, return_inverse=True, return_counts=True)
+
+
 def product_of_alike(at: Allowed, x: Noisy, W: Noisy, name: str) -> Noisy:
     """x @ W where equal columns are one: in real arithmetic they bring one number, whose error they share."""
     if not at.is_real or W.own.any():
         return product(at, x, W)
-    columns, place, times = np.unique(W.mid, axis=-1, return_inverse=True, return_counts=True)
+    columns, place, times = kinds(W.mid.tobytes(), W.mid.shape)
     several = np.flatnonzero(times > 1).tolist()
     if not 0 < len(several) <= ALIKE:
         return product(at, x, W)
@@ -242,7 +272,8 @@ def plus(at: Allowed, x: Noisy, y: Noisy) -> Noisy:
         exact = (np.abs(x.mid) + np.abs(y.mid) <= 2.0**20) & (multiples(mid[..., None], -1)[..., 0] < np.inf)
         relative = np.where(holds & exact, np.minimum(relative, noise), relative)
         local = at.checked(size, local + relative + at.tiny)
-    local = np.where(x.is_zero | y.is_zero, np.zeros_like(local), local)
+    is_exact = x.is_zero | y.is_zero
+    local = np.where(is_exact, 0.0, local) if bool(is_exact.any()) else local
     names = {*x.shared, *y.shared}
     shared = {q: x.shared.get(q, 0.0) + y.shared.get(q, 0.0) for q in names}
     return Noisy(mid, (x.own + y.own + local) * ENLARGE, shared)  # type: ignore[arg-type]
@@ -281,12 +312,16 @@ def layer_norm(at: Allowed, x: Noisy, layer: NormArrays | None, name: str) -> No
         each += (2 if is_plain else 5) * at.u
     gain = r * weight.mid
     mid = c * gain
-    centred = {q: G - G.mean(-1, keepdims=True) for q, G in x.shared.items()}
+    means = {q: G.mean(-1, keepdims=True) for q, G in x.shared.items()}
+    centred = {q: G - means[q] for q, G in x.shared.items()}
     spread, common = x.own, np.zeros_like(centre)
     for q, G in x.shared.items():
-        is_sparse = np.abs(G).sum(-1, keepdims=True) <= SPARSE * np.abs(centred[q]).sum(-1, keepdims=True)
-        spread = spread + np.abs(np.where(is_sparse, G, centred[q]))
-        common = common + np.abs(np.where(is_sparse, G.mean(-1, keepdims=True), 0.0))
+        largest, moved = np.abs(G), np.abs(centred[q])
+        is_sparse = largest.sum(-1, keepdims=True) <= SPARSE * moved.sum(-1, keepdims=True)
+        if bool(is_sparse.any()):
+            moved = np.where(is_sparse, largest, moved)
+            common = common + np.abs(np.where(is_sparse, means[q], 0.0))
+        spread = spread + moved
     lost = underflow(is_some, 8 + 4 * len(x.shared))
     spread, common = spread * ENLARGE, common * ENLARGE + lost
     reach = size + np.abs(centre) + mean_noise + m_error + lost
@@ -376,16 +411,23 @@ def activate(at: Allowed, x: Noisy, activation: str) -> Noisy:
 
 
 def gelu(at: Allowed, x: np.ndarray, activation: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """GELU of numbers, what it may be off by, and its slope, up to 2^-40: by the engine's rule, in torch."""
-    import torch
+    """GELU of numbers, what it may be off by, and its slope, up to 2^-40: by the engine's rule, of arrays.
 
-    from verify.engine.balls import Arithmetic, Ball
-    from verify.engine.rules import pointwise
-
-    mid = torch.from_numpy(np.array(x))
-    found = pointwise.gelu(Arithmetic(at.stored, at.accumulate), Ball(mid), approximate=FUNCTIONS[activation])
-    slope = (1 + torch.erf(mid * 0.5**0.5)) / 2 + mid * torch.exp(-mid.square() / 2) * 0.3989422804014327
-    return found.mid.numpy(), found.radius.numpy(), slope.numpy()
+    It is x (1 + erf(x / sqrt 2)) / 2, where x / sqrt 2 is off by 2 u of itself, which moves erf by less than u; or
+    x / (1 + e^-2y), where 2y is off by 8 u of itself, which moves the quotient by at most 0.28 of that. Some kernels
+    halve last.
+    """
+    size, square = np.abs(x), np.square(x)
+    if activation == "gelu":
+        share, off = (1 + erf(x * 0.7071067811865476)) / 2, erf_error() / 2 + 4 * U
+    else:
+        inner = ROOT_2_OVER_PI * (x + CUBE * x * x * x)
+        e = decay(np.abs(2 * inner))
+        low = e / (1 + e)
+        share, off = np.where(inner >= 0, 1 - low, low), (exp_error() / 4 + 4 * U) * ENLARGE + LOST + 16 * U
+    error = at.checked(2 * size, size * off + LOST) + ULPS * size * at.u + (0.0 if at.is_real else at.tiny)
+    slope = (1 + erf(x * 0.5**0.5)) / 2 + x * decay(square / 2) * 0.3989422804014327
+    return x * share, error * ENLARGE, slope
 
 
 def saturation(least: np.ndarray, activation: str) -> np.ndarray:

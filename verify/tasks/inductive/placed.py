@@ -11,6 +11,7 @@ that is in real arithmetic; in a dtype a margin is less by what its logits drift
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial.chebyshev import chebvander
@@ -28,6 +29,7 @@ from verify.tasks.inductive.noisy import Allowed, Noisy, layer_norm, underflow
 ARGUMENT = "equal weights over tokens and positions: rows of token, count and length, shifts as shared errors"
 LARGEST = 1 << 20  # no table of positions is larger
 DEGREE = 7  # of polynomials in the shift
+TOGETHER = 4  # lengths whose cells are bounded at once
 
 
 def applies(model: DecoderArrays, task: Task) -> bool:
@@ -47,8 +49,12 @@ def decide(
     at, (model, lost) = Allowed(), known
     longest = min(longest or len(model.table), len(model.table))
     types, places, rest = parts(values(at, model))
-    for n in range(1, longest + 1):
-        least = float(rows(at, model, task, types, rest, window(at, model, places, n), n).min())
+    bounds = (
+        least
+        for first in range(1, longest + 1, TOGETHER)
+        for least in of_lengths(at, model, task, types, rest, places, range(first, min(first + TOGETHER, longest + 1)))
+    )
+    for n, least in enumerate(bounds, 1):
         least = (least - (lost(longest) if least > lost(longest) else lost(n))) * (1 - 4 * U)
         if not least > 0:
             break
@@ -95,25 +101,66 @@ def window(at: Allowed, model: DecoderArrays, places: np.ndarray, n: int) -> Noi
     return Noisy(G[0], left.max(0) * ENLARGE, {f"shift{i}": row for i, row in enumerate(G[1:], 1)})
 
 
+def of_lengths(
+    at: Allowed,
+    model: DecoderArrays,
+    task: Task,
+    types: np.ndarray,
+    rest: np.ndarray,
+    places: np.ndarray,
+    lengths: range,
+) -> list[float]:
+    """Lower bounds on the margins in strings of each of these lengths."""
+    cells = [cells_of(task, len(types), n) for n in lengths]
+    sizes = [len(t) for t, _ in cells]
+    t, k = (np.concatenate(column) for column in zip(*cells, strict=True))
+    position = stacked([window(at, model, places, n) for n in lengths])[np.repeat(np.arange(len(lengths)), sizes)]
+    low = rows(at, model, task, types, rest, position, PlacedCells(t, k, np.repeat(lengths, sizes)))
+    return [float(part.min(initial=math.inf)) for part in np.split(low, np.cumsum(sizes)[:-1])]
+
+
+def cells_of(task: Task, K: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens and counts of strings of n tokens; of one type there is one, whose last count is judged or not."""
+    counts = np.arange(n if K == 1 else 1, min(task.C or 1, n) + 1)
+    return np.repeat(np.arange(K), len(counts)), np.tile(counts, K)
+
+
+def stacked(parts: list[Noisy]) -> Noisy:
+    """Rows (d,) one below the other; an error that a row does not share is 0 there."""
+    names = sorted({q for x in parts for q in x.shared})
+    shared = {q: np.stack([x.shared.get(q, np.zeros_like(x.mid)) for x in parts]) for q in names}
+    return Noisy(np.stack([x.mid for x in parts]), np.stack([x.own for x in parts]), shared)
+
+
+class PlacedCells(NamedTuple):
+    """Cells of strings of n tokens in which the last token t is the k-th of its type, n of each cell its own."""
+
+    t: np.ndarray
+    k: np.ndarray
+    n: np.ndarray
+
+
 def rows(
-    at: Allowed, model: DecoderArrays, task: Task, types: np.ndarray, rest: np.ndarray, position: Noisy, n: int
+    at: Allowed,
+    model: DecoderArrays,
+    task: Task,
+    types: np.ndarray,
+    rest: np.ndarray,
+    position: Noisy,
+    cells: PlacedCells,
 ) -> np.ndarray:
-    """Lower bounds on the margins of all cells (token, count) in strings of n tokens."""
-    K, C = len(types), min(task.C or 1, n)
-    if K == 1 and n > C:  # of one type there is one string, whose last count is not judged
-        return np.full(1, np.inf)
-    counts = np.arange(n if K == 1 else 1, C + 1)
-    t, k = (part.flatten() for part in np.meshgrid(np.arange(K), counts, indexing="ij"))
+    """Lower bounds on the margins of cells, at whose own position the stream has what a row of `position` holds."""
+    t, k, n = cells.t, cells.k[:, None].astype(np.float64), cells.n[:, None].astype(np.float64)
     others = boxes.others_hull(Noisy.exact(types), t)
-    own, more = k[:, None].astype(np.float64) / n, (n - k[:, None]).astype(np.float64) / n
+    own, more = k / n, (n - k) / n
     mid = own * types[t] + more * others.mid
     size = own * np.abs(types[t]) + more * np.abs(others.mid)
     lost = underflow((types[t] != 0) | (others.size > 0), 16)
     mixed = Noisy(mid, (more * others.own + rest + 16 * U * size + lost) * ENLARGE)
     E = at.tensor(model.W_E).mid
-    E = np.pad(E, ((0, 0), (0, position.mid.shape[0] - E.shape[1])))[t]
+    E = np.pad(E, ((0, 0), (0, position.mid.shape[1] - E.shape[1])))[t]
     error = position.own + 4 * U * (np.abs(E) + np.abs(position.mid))
-    x = Noisy(E + position.mid, error * ENLARGE, {q: np.broadcast_to(G, E.shape) for q, G in position.shared.items()})
-    right = np.array([task.class_of(int(i)) for i in k])
+    x = Noisy(E + position.mid, error * ENLARGE, position.shared)
+    right = np.array([task.class_of(int(i)) for i in cells.k], dtype=int)
     low, _ = uniform.read(at, model, uniform.last(at, model, x, mixed), right)
     return np.where(np.isnan(low), -np.inf, low)
