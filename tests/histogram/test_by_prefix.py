@@ -28,7 +28,7 @@ from verify.tasks.histogram.by_prefix import ByPrefix
 from verify.tasks.histogram.candidate import Smallest
 from verify.tasks.histogram.narrow import Narrow
 from verify.tasks.histogram.orders import Dominance, Orders
-from verify.tasks.histogram.prefixes import Prefixes, prefixes_of
+from verify.tasks.histogram.prefixes import Prefixes, with_leaf
 from verify.tasks.histogram.proof import certify
 from verify.tasks.histogram.reduction import Reduction
 from verify.tasks.histogram.stored import StoredModel
@@ -50,9 +50,9 @@ def small(monkeypatch):
     monkeypatch.setattr(by_prefix, "A_LOOK", 40)
     monkeypatch.setattr(by_prefix, "UNSUITED", 0)
     monkeypatch.setattr(prefixes, "IN_CACHE", 12)
-    prefixes_of.cache_clear()
+    with_leaf.cache_clear()
     yield
-    prefixes_of.cache_clear()
+    with_leaf.cache_clear()
 
 
 @pytest.fixture
@@ -331,7 +331,7 @@ def device_differs():
         asked = drawn_asked(rng, int(rng.integers(1, 40)), int(rng.integers(1, 25)), seed % 4 == 3)
         if asked.closer is not None:
             closer = asked.closer
-            asked = replace(asked, closer=replace(closer, orders=replace(closer.orders, fewest=loops.LANES + 1)))
+            asked = replace(asked, closer=replace(closer, orders=replace(closer.orders, least=np.inf)))
         due = said(loops.in_numpy, asked)
         if said(loop, fresh(asked)) != due:
             return seed
@@ -442,7 +442,7 @@ def test_a_planted_fault_is_found(fault, monkeypatch):
     monkeypatch.setattr(loops, "is_compiled", lambda: False)
     monkeypatch.setattr(prefixes, "IN_CACHE", 0)
     with planted(*fault):
-        prefixes_of.cache_clear()
+        with_leaf.cache_clear()
         assert is_broken(one_count_wrong()) or any(is_broken(model(seed)) for seed in range(8))
 
 

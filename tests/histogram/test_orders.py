@@ -23,9 +23,9 @@ SEEDS = range(4)
 def short_leaves(monkeypatch):
     """Prefixes have tokens, although models are small."""
     monkeypatch.setattr(prefixes, "IN_CACHE", 12)
-    prefixes.prefixes_of.cache_clear()
+    prefixes.with_leaf.cache_clear()
     yield
-    prefixes.prefixes_of.cache_clear()
+    prefixes.with_leaf.cache_clear()
 
 
 @cache

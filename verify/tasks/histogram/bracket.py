@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import zip_longest
 from math import ceil, comb, floor
 
 import numpy as np
@@ -12,7 +13,6 @@ import numpy as np
 from verify.frame.clock import Deadline
 from verify.tasks.histogram.merging import merged_row, normalised
 from verify.tasks.histogram.moments import COARSE, FINE, Behind, Moments
-from verify.tasks.histogram.narrow import LANES
 from verify.tasks.histogram.nearly_equal import CountedCell, seconds_to_count
 from verify.tasks.histogram.reduction import Reduction, Row
 from verify.tasks.histogram.stored import StoredModel
@@ -22,12 +22,10 @@ from verify.tasks.histogram.task import Progress
 WORTH = 1e-3  # of the open pairs: own counts that hold less are not bounded
 CLOSE = 0.1  # of the largest weight, by which the weights of all slots may differ that are bounded together
 BEFORE_COUNTING = 0.05  # of the time, for means and variances where multisets will be counted
-FOR_COUNTING = 0.97  # of the time that is left, for cells that are yet to be counted as planned
-CLOSER = 1.6  # times as long as counting a cell takes, where all that is near a tie is looked at closer
-NOT_CLOSER = 0.6  # times as long, where nothing is
-FEWEST_WHEN_LATE = 3  # of LANES multisets that are near a tie, to be looked at closer where time runs short
-WHEN_LATE = 1.2  # times as long, where so many are
+FOR_COUNTING = 0.98  # of the time that is left, for cells that are yet to be counted as planned
 LEFT_OUT = 0.005, 0.01, 0.02  # on what shares rivals may be ahead that are not counted: the first that time allows
+# how much of a vector's orders is near a tie, at least, to be looked at closer, and how many times as long that takes
+LOOKS = (0.0, 1.6), (0.05, 1.45), (0.1, 1.3), (0.15, 1.2), (0.2, 1.1), (0.3, 0.95), (0.5, 0.8), (1.0, 0.65), (9.0, 0.6)
 
 
 @dataclass(frozen=True)
@@ -91,13 +89,13 @@ class ShareBounds:
     def _count(self, cells: list[tuple[Table, int, Behind]], deadline: Deadline) -> None:
         """Counts the multisets of cells whose slots are nearly equal, those of most open inputs for each first.
 
-        One cell of each own count is counted before the rest, as these take more or less time than was thought.
+        Own counts take turns, as their cells take more or less time than was thought, each count in its own way.
         """
         if self.reduction.stored.A is None:
             return
         cells.sort(key=lambda cell: -self._worth(*cell[:2]))
-        firsts = {cell[1]: cell for cell in reversed(cells)}
-        cells.sort(key=lambda cell: firsts[cell[1]] is not cell)
+        of_count = [[cell for cell in cells if cell[1] == own] for own in dict.fromkeys(k for _, k, _ in cells)]
+        cells = [cell for turn in zip_longest(*of_count) for cell in turn if cell is not None]
         seconds = np.array([[seconds_to_count(*cell, share) for cell in cells] for share in LEFT_OUT])
         own = np.array([k for _, k, _ in cells], dtype=int)
         planned, taken, pace = (np.full(self.reduction.stored.L + 1, x) for x in (0.0, 0.0, 1.0))
@@ -106,11 +104,11 @@ class ShareBounds:
                 return
             now = deadline.clock()
             rest, left = seconds[:, i:] @ pace[own[i:]], FOR_COUNTING * (deadline.at - now)
-            chosen = int(np.argmax(np.append(CLOSER * rest[:-1] < left, True)))
-            fewest, times = how_close(float(rest[chosen]), float(pace[k] * seconds[chosen, i]), left)
-            cell = CountedCell.of(table, k, behind, LEFT_OUT[chosen], by_effect=fewest > 1)
+            chosen = int(np.argmax(np.append(rest[:-1] < left, True)))
+            least, times = how_close(float(rest[chosen]), left)
+            cell = CountedCell.of(table, k, behind, LEFT_OUT[chosen])
             if cell is not None:
-                self._narrow(table, k, cell.shares(deadline, fewest))
+                self._narrow(table, k, cell.shares(deadline, least))
             planned[k] += seconds[chosen, i] * times
             taken[k] += deadline.clock() - now
             pace[k] = taken[k] / planned[k]
@@ -147,17 +145,13 @@ class ShareBounds:
         return max(wrong, least), most - saved
 
 
-def how_close(rest: float, cell: float, left: float) -> tuple[int, float]:
-    """The fewest of LANES multisets near a tie that are looked at closer in a cell, and how much longer that takes.
+def how_close(rest: float, left: float) -> tuple[float, float]:
+    """How much of a vector's orders is near a tie, at least, to be looked at closer, and how much longer that takes.
 
-    All that is near a tie is looked at only where there is time for all cells: a look at many at once narrows more in
-    the same time. What that narrows most comes first, so it is taken as long as there is time for the rest without one.
-    Units: all in seconds: for the rest of the cells, for this one, and that are left.
+    Of the vectors of all cells the same is asked, as far as may be: what most orders have in common comes first.
+    Units: seconds for the rest of the cells, and that are left.
     """
-    if CLOSER * rest <= left:
-        return 1, CLOSER
-    others = NOT_CLOSER * (rest - cell)
-    return (FEWEST_WHEN_LATE, WHEN_LATE) if WHEN_LATE * cell + others <= left else (LANES + 1, NOT_CLOSER)
+    return next(((least, times) for least, times in LOOKS if times * rest < left), LOOKS[-1])
 
 
 def as_one_row(cells: list[tuple[Row, int, list[int]]], reduction: Reduction) -> list[tuple[Row, int, list[int]]]:

@@ -118,8 +118,7 @@ def in_numpy(asked: LoopAsked) -> tuple[int, int]:
             least = np.subtract(differences, error, out=shifted).min(0, initial=np.inf)
             is_near = ~((least > (asked.slope * z[-1] + asked.rest if closer is None else 0)) | is_wrong)
             if closer is not None:
-                weights = closer.weights[at][:, None] * f.astype(np.float64)
-                closer.shares[:] += closer.orders.judge(narrow, at, differences, is_near, weights)
+                closer.shares[:] += closer.orders.judge(narrow, at, differences, is_near, closer.weights[at], f)
                 closer.near[at] = _total(is_near, f)
                 continue
             is_low = is_wrong & (low[:n] <= asked.limit[at][:, None])
@@ -159,7 +158,7 @@ POINTERS = ("larger", "smaller", "i_larger", "i_smaller", "leaves", "table", "W"
             "limit", "wrong", "counted", "entries", "number", "reach", "values", "shifts", "drift", "held_larger",
             "held_smaller", "places", "rest", "multiple", "apart", "variance", "drift_each", "weights",
             "shares")  # fmt: skip
-NUMBERS = ("first", "last", "stride", "most", "fewest")
+NUMBERS = ("first", "last", "stride", "most")
 
 
 @cache
@@ -167,25 +166,27 @@ def _compiled(r: int, rivals: int, shape: LoopShape | None = None) -> Loop:
     """The loop as machine code for this machine."""
     vectors, together = (2, 10) if has_wide_registers() else (1, 5)
     engine = engine_of(source(r, rivals, vectors, together, shape))
-    kinds = [ctypes.c_void_p] * len(POINTERS) + [ctypes.c_int64] * len(NUMBERS) + [ctypes.c_float] * 4
+    kinds = (
+        [ctypes.c_void_p] * len(POINTERS) + [ctypes.c_int64] * len(NUMBERS) + [ctypes.c_float] * 4 + [ctypes.c_double]
+    )
     function = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(engine.get_function_address("judge"))
 
     def loop(asked: LoopAsked) -> tuple[int, int]:
         narrow, prefixes, number = asked.narrow, asked.narrow.prefixes, np.zeros(1, dtype=np.int64)
         low, f = prefixes.padded
         orders: tuple[np.ndarray, ...]
-        orders, near, last, share, fewest = (number,) * 14, number, 0.0, 0.0, 1
+        orders, near, last, share, least = (number,) * 14, number, 0.0, 0.0, 0.0
         if asked.closer is not None:
             of, near = asked.closer.orders, asked.closer.near
             orders = of.reach, of.values, of.shifts, of.drift, of.larger, of.smaller, of.places, of.rest
             orders = *orders, of.dominance.multiple, of.dominance.apart, of.variance, of.drift_each
             orders = *orders, asked.closer.weights, asked.closer.shares
-            last, share, fewest = float(of.last), float(of.share), of.fewest
+            last, share, least = float(of.last), float(of.share), of.least
         arrays = (narrow.larger, narrow.smaller, prefixes.larger, prefixes.smaller, prefixes.leaves, narrow.leaves,
                   narrow.W, narrow.error, f, prefixes.f_from, low, asked.limit, asked.wrong,
                   near, asked.entries, number, *orders)  # fmt: skip
-        sizes = asked.first, asked.last, narrow.leaves.shape[1], len(asked.entries), fewest
-        end = function(*(array.ctypes.data for array in arrays), *sizes, asked.slope, asked.rest, last, share)
+        sizes = asked.first, asked.last, narrow.leaves.shape[1], len(asked.entries)
+        end = function(*(array.ctypes.data for array in arrays), *sizes, asked.slope, asked.rest, last, share, least)
         return end, int(number[0])
 
     loop.engine = engine  # type: ignore[attr-defined]  # it owns the machine code
@@ -239,13 +240,12 @@ class LoopSource:
 
     def text(self) -> str:
         arguments = [f"ptr %{name}" for name in POINTERS] + [f"i64 %{name}" for name in NUMBERS]
-        given = [f"float %{name}" for name in ("slope", "rest.slope", "slots.less", "share")]
+        given = [f"float %{name}" for name in ("slope", "rest.slope", "slots.less", "share")] + ["double %least"]
         self.lines = [
             f"declare {V} @llvm.fmuladd.v{LANES}f32({V}, {V}, {V})",
             f"declare i64 @llvm.vector.reduce.add.v{LANES}i64({L})",
             f"declare float @llvm.vector.reduce.fadd.v{LANES}f32(float, {V})",
             f"declare {V} @llvm.masked.gather.v{LANES}f32.v{LANES}p0({POINTED}, i32, {MASK}, {V})",
-            f"declare i{LANES} @llvm.ctpop.i{LANES}(i{LANES})",
             f"declare {DOUBLE} @llvm.fmuladd.v{LANES}f64({DOUBLE}, {DOUBLE}, {DOUBLE})",
             "declare i32 @llvm.cttz.i32(i32, i1)",
             "declare float @llvm.fabs.f32(float)",
@@ -472,9 +472,9 @@ class LoopSource:
     def _closer(self, v: int, lo: str, hi: str, first: str, shape: LoopShape) -> str:
         """The least differences of one vector: none where the orders of what is near a tie have been looked at."""
         _, is_near = self._kinds(v, lo, hi, "zeroinitializer", first)
-        bits = self.new(f"bitcast {MASK} {is_near} to i{LANES}")
-        number = self.new(f"zext i{LANES} {self.new(f'call i{LANES} @llvm.ctpop.i{LANES}(i{LANES} {bits})')} to i64")
-        is_asked = self.new(f"icmp sge i64 {number}, %fewest")
+        number = self._added(is_near, self.new(f"add i64 %j, {LANES * v}"), "0")
+        orders = self.new(f"fmul double {self.new(f'uitofp i64 {number} to double')}, %weight")
+        is_asked = self.new(f"and i1 {self._any(is_near)}, {self.new(f'fcmp oge double {orders}, %least')}")
         self.do(f"br label %close{v}.from")
         self.label(f"close{v}.from")
         self.do(f"br i1 {is_asked}, label %close{v}, label %close{v}.end")

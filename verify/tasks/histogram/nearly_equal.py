@@ -17,17 +17,17 @@ from verify.arithmetic.machine_code import is_compiled
 from verify.frame.clock import Deadline
 from verify.tasks.histogram.loops import Closer, LoopAsked, LoopShape, loop_for, room
 from verify.tasks.histogram.moments import Behind
-from verify.tasks.histogram.narrow import Narrow, above
+from verify.tasks.histogram.narrow import LANES, Narrow, above
 from verify.tasks.histogram.orders import DIFFERENCE, MOST_TERMS, Dominance, Orders
 from verify.tasks.histogram.stored import Array
 from verify.tasks.histogram.tabulating import CountReadout, Table, number_of_points
 from verify.tasks.histogram.unequal_weights import RARELY, usual_radius
 
-CROSSING = 0.002  # share of a cell's inputs, at most, on which neurons that are taken as on or off are not
+CROSSING = 0.001  # share of a cell's inputs, at most, on which neurons that are taken as on or off are not
 EACH, EACH_PRODUCT = 4e-9, 2.2e-11  # seconds of a multiset, and of a product in it
 A_LOOK = 1 << 22  # multisets between two looks at the clock
 MOST_PRODUCTS = 1 << 24  # of positions, slots, own count and rivals, beyond which moments take longer than 3 seconds
-OF_SUMS = Fraction(1, 1 << 20)  # of a sum of a prefix's or A_LOOK multisets' shares, and of its weights
+OF_SUMS = Fraction(1, 1 << 20)  # of a sum of shares of orders, and of its weights
 ENTRIES = 1 << 19  # what makes room for a loop's prefixes, though nothing is entered
 
 
@@ -46,21 +46,18 @@ class CountedCell:
     odd: Fraction
 
     @classmethod
-    def of(
-        cls, table: Table, k: int, behind: Behind, left_out: float, *, by_effect: bool = False
-    ) -> CountedCell | None:
+    def of(cls, table: Table, k: int, behind: Behind, left_out: float) -> CountedCell | None:
         """The cell with as few rivals and neurons as may be; None where float32 does not suffice, or moments take long.
 
-        Rivals that are left out are ahead on at most the share `left_out` of the inputs. With tokens in order of their
-        effect, fewer vectors hold more of the multisets that are near a tie, and of more neurons either side.
+        Rivals that are left out are ahead on at most the share `left_out` of the inputs. Tokens come in order of their
+        effect, so that few vectors hold most of the multisets that are near a tie.
         """
         readout = CountReadout.of(table, k)
         if table.slots.away[0].size * k * len(readout.d) > MOST_PRODUCTS or max(table.values.shape) > MOST_TERMS:
             return None
         rivals, multiple, others = _rivals(behind, left_out)
         is_on, is_bent, crossing = _sides(behind)
-        if by_effect:
-            table = _by_effect(table, readout.d[rivals[0]] * np.where(is_bent, 0.5, is_on))
+        table = _by_effect(table, readout.d[rivals[0]] * np.where(is_bent, 0.5, is_on))
         narrow = Narrow.in_parts(table, k, readout.d.T[:, rivals], is_on, is_bent)
         if narrow is None:
             return None
@@ -80,20 +77,21 @@ class CountedCell:
         orders = replace(orders, rest=rest, dominance=replace(dominance, apart=apart))
         return cls(replace(narrow, error=error), orders, tuple(table.row.positions), number, others, odd)
 
-    def shares(self, deadline: Deadline, fewest: int = 1) -> list[tuple[Fraction, Fraction]]:
+    def shares(self, deadline: Deadline, least: float = 0.0) -> list[tuple[Fraction, Fraction]]:
         """At least and at most what share is wrong at each position; all is open that time did not suffice for.
 
-        Vectors of multisets are looked at closer where at least the fewest are near a tie. Shares of orders are summed
-        in float64, whose error is far less than OF_SUMS for what one call of the loop sees.
+        Vectors of multisets are looked at closer where of as many orders as one has on average at least the share
+        `least` is near a tie. Shares of orders are summed in float64, whose error is far less than OF_SUMS for what one
+        call of the loop sees, and for all calls.
         """
-        orders = replace(self.orders, fewest=fewest)
         prefixes, (_, rivals) = self.narrow.prefixes, self.narrow.W.shape
+        orders = replace(self.orders, least=least * self.number * LANES / int(prefixes.until[-1]))
         loop = loop_for(len(self.narrow.leaves), rivals, LoopShape.of(self.narrow, self.orders))
         wrong, near = np.empty(prefixes.number, np.int64), np.empty(prefixes.number, np.int64)
         limit = np.full(prefixes.number, -1, np.int32)
         entries = np.empty((max(ENTRIES, room(self.narrow)), 4), dtype=np.int32)
         weights, positions, first = prefixes.outer.astype(np.float64), len(self.positions), 0
-        of_orders = [[Fraction(0)] * positions, [Fraction(0)] * positions]
+        of_orders = np.zeros((2, positions))
         while first < prefixes.number:
             if deadline.is_up():
                 wrong[first:], near[first:] = 0, prefixes.of_leaves[first:]
@@ -105,18 +103,15 @@ class CountedCell:
             first, _ = loop(LoopAsked(self.narrow, first, last, zero, zero, limit, wrong, entries, closer))
             if not np.isfinite(closer.shares).all():
                 return [(Fraction(0), Fraction(1))] * positions
-            of_orders = [
-                [before + Fraction(x) for before, x in zip(*rows, strict=False)]
-                for rows in zip(of_orders, closer.shares.tolist(), strict=True)
-            ]
-        least, is_open = (Fraction(int((prefixes.outer * found).sum()), self.number) for found in (wrong, near))
-        most = least + is_open + self.others + self.odd
+            of_orders += closer.shares[:, :positions]
+        surely, is_open = (Fraction(int((prefixes.outer * found).sum()), self.number) for found in (wrong, near))
+        most = surely + is_open + self.others + self.odd
         return [
             (
-                max(Fraction(0), least - self.odd + low * (1 - OF_SUMS) / self.number),
-                min(Fraction(1), most + high * (1 + OF_SUMS) / self.number),
+                max(Fraction(0), surely - self.odd + Fraction(low) * (1 - OF_SUMS) / self.number),
+                min(Fraction(1), most + Fraction(high) * (1 + OF_SUMS) / self.number),
             )
-            for low, high in zip(*of_orders, strict=True)
+            for low, high in zip(*of_orders.tolist(), strict=True)
         ]
 
 

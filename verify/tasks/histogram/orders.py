@@ -91,8 +91,8 @@ class Orders:
     smaller (n, tokens) how often halves of prefixes hold each token, with the slots that hold the query token; places
     (tokens of a leaf, leaves) the token in each place of a leaf, with zeros behind them; rest (rivals,);
     variance and drift_each (positions,) what multiplies R to give v, and S to be part of g, in whole vectors. `last`
-    is n - 1, `share` one by the tokens of a prefix. Vectors are looked at closer where at least the `fewest` of their
-    multisets are near a tie.
+    is n - 1, `share` one by the tokens of a prefix. Vectors are looked at closer where the multisets of theirs that are
+    near a tie have at least so many orders.
     """
 
     reach: Single
@@ -108,7 +108,7 @@ class Orders:
     last: np.float32
     share: np.float32
     dominance: Dominance
-    fewest: int = 1
+    least: float = 0.0
 
     @classmethod
     def of(cls, table: Table, narrow: Narrow, readout: CountReadout, is_on: np.ndarray, is_bent: np.ndarray) -> Orders:
@@ -148,15 +148,19 @@ class Orders:
             Dominance(np.zeros(len(d), np.float32), np.full(len(d), np.inf, np.float32)),
         )
 
-    def judge(self, narrow: Narrow, at: np.ndarray, differences: Single, near: np.ndarray, weights: Array) -> Array:
+    def judge(
+        self, narrow: Narrow, at: np.ndarray, differences: Single, near: np.ndarray, weights: Array, f: np.ndarray
+    ) -> Array:
         """Shares (2, positions) of the orders of the leaves (prefixes `at`, n) near a tie that are looked at closer.
 
-        At least and at most those that are wrong, times the weights (prefixes, n). These leaves are not near then.
+        At least and at most those that are wrong, times the weights (prefixes,) and f (n,). These leaves are not near
+        then.
         """
         n, prefixes = near.shape[1], narrow.prefixes
         total = np.zeros((2, len(self.variance)))
         padded = np.pad(near, ((0, 0), (0, -n % LANES))).reshape(len(at), -1, LANES)
-        i, block = np.nonzero(padded.sum(2) >= self.fewest)
+        orders = (padded * np.pad(f, (0, -n % LANES)).reshape(-1, LANES)).sum(2) * weights[:, None]
+        i, block = np.nonzero(padded.any(2) & (orders >= self.least))
         if not len(i):
             return total
         lanes = block[:, None] * LANES + np.arange(LANES)
@@ -177,7 +181,7 @@ class Orders:
         np.minimum.at(ahead, (of[turned], lane), shares[1])
         rows = np.repeat(i[:, None], LANES, axis=1)[is_near], lanes[is_near]
         near[rows] = False
-        weight = weights[rows].astype(np.float64)
+        weight = weights[rows[0]] * f[rows[1]]
         of_each = 1 - ahead[is_near], np.where(behind < 1, behind, 1)[is_near]
         return np.array([weight @ share.astype(np.float64) for share in of_each])
 

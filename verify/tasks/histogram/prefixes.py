@@ -190,7 +190,6 @@ class Prefixes:
         return np.hstack([self.multisets.tokens(self.leaf, leaves), self.multisets.tokens(self.size, prefixes)])
 
 
-@lru_cache(maxsize=16)
 def prefixes_of(S: int, m: int, slots: int, r: int) -> Prefixes | None:
     """The multisets with leaves as large as the cache allows for r forms; None where there are too many prefixes."""
     for leaf in reversed(range(min(m, 1), m + 1)):
@@ -200,5 +199,11 @@ def prefixes_of(S: int, m: int, slots: int, r: int) -> Prefixes | None:
         if is_small and S**leaf * comb(m, leaf) < A_SUM:
             half = comb(S - 1 + size - size // 2, S - 1) * r
             fits = comb(S - 1 + size, size) <= MOST_PREFIXES and half <= A_HALF
-            return Prefixes(S, m, leaf, slots) if fits else None
+            return with_leaf(S, m, leaf, slots) if fits else None
     return None
+
+
+@lru_cache(maxsize=16)
+def with_leaf(S: int, m: int, leaf: int, slots: int) -> Prefixes:
+    """The prefixes, with the tables that have been made of them, whatever number of forms they are for."""
+    return Prefixes(S, m, leaf, slots)

@@ -24,9 +24,9 @@ from verify.arithmetic.slack import FAINT, INFLATION, gamma
 from verify.tasks.histogram.stored import Array
 from verify.tasks.histogram.tabulating import UNDERFLOW, CountReadout, Table
 
-TIMES = {8: Fraction(3), 16: Fraction(7, 4)}  # roots of which moment
+TIMES = {8: Fraction(7, 2), 16: Fraction(15, 8)}  # roots of which moment
 MOMENT = max(TIMES)
-RARELY = max(times**-moment for moment, times in TIMES.items())  # 0.00015
+RARELY = max(times**-moment for moment, times in TIMES.items())  # 0.00004
 
 
 def usual_radius(table: Table, readout: CountReadout, is_on: np.ndarray, is_bent: np.ndarray) -> Array:
