@@ -17,7 +17,14 @@ from verify.commands.interruption import INTERRUPTED_EXIT_CODE
 from verify.commands.options import check_verdict_is_asked
 from verify.commands.outcome import CRASH_EXIT_CODE, Outcome
 from verify.commands.parsing import OneLineParser, Stopped, one_line, parsed
-from verify.commands.process import Interrupts, abandon_unwritten, interrupts, keep_freed_memory, open_missing_streams
+from verify.commands.process import (
+    Interrupts,
+    abandon_unwritten,
+    interrupts,
+    keep_freed_memory,
+    one_thread_of_numpy,
+    open_missing_streams,
+)
 from verify.commands.vocabulary import Translated, translated
 from verify.frame import registry
 from verify.frame.certificate import BAD_INPUT_EXIT_CODE, ExitCode
@@ -116,6 +123,7 @@ def main(argv: list[str] | None = None) -> int:
     if argv is None:
         open_missing_streams()
         keep_freed_memory()
+        one_thread_of_numpy()
     try:
         with redirect_stdout(cast(TextIO, out)), redirect_stderr(cast(TextIO, err)):
             name, code = _run(argv, out)

@@ -180,3 +180,25 @@ def test_what_is_freed_is_kept():
     done = subprocess.run([sys.executable, "-c", TAKEN], capture_output=True, text=True, check=True)
     before, _, after = done.stdout.split()
     assert int(before) > 8 * 4096 and int(after) < 2 * 4096
+
+
+THREADS = """
+import os, sys
+from verify.commands.process import one_thread_of_numpy
+if "ours" in sys.argv:
+    one_thread_of_numpy()
+import numpy
+print(len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
+@pytest.mark.parametrize("users", [{}, {"OPENBLAS_NUM_THREADS": "2"}, {"OMP_NUM_THREADS": "2"}])
+def test_numpy_takes_one_thread_unless_the_user_says_more(users):
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")} | users
+
+    def threads(*arguments):
+        done = subprocess.run([sys.executable, "-c", THREADS, *arguments], env=env, capture_output=True, check=True)
+        return int(done.stdout)
+
+    assert threads("ours") == (threads() if users else 1)
