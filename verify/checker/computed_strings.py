@@ -44,9 +44,10 @@ class ComputedStrings:
             for n, h in self._judged(t, length).items():
                 state = ComputedBalls(h, [arb(0)] * self.units)
                 right = self.due.of(n) or 0  # of counts up to C all have one
-                for j, (low, _) in gaps_of(self.net, self.fmt, self.read[t], state, t, right).items():
-                    is_right = bool(low >= margin and low > 0)
-                    require(is_right, f"count {n} of type {t}: class {right} is not shown to win over {j} by {margin}")
+                for j, (low, high) in gaps_of(self.net, self.fmt, self.read[t], state, t, right).items():
+                    sentence = f"count {n} of type {t}: class {right} does not win over {j} by {margin}"
+                    require(not high < margin, f"{sentence} in any order")
+                    require(bool(low >= margin and low > 0), f"{sentence}, or not shown", NOT_CHECKABLE)
 
     def _judged(self, t: int, length: int) -> dict[int, list[arb]]:
         """The computed states after the n-th token t, of all strings of up to this length."""
