@@ -131,6 +131,12 @@ def test_the_lines_are_all_inputs():
         assert found == {*inputs(task)}
 
 
+def test_sizes_whose_lines_no_memory_holds_are_refused_before_they_are_made():
+    for M, length in ((10**12, 1), (25_000, 24_000)):
+        with pytest.raises(Refusal, match="too long to run"):
+            worded.lines_of({"task": "helper-shifted", "vocabulary": M, "length": length})
+
+
 # ---- forgeries
 
 

@@ -17,7 +17,7 @@ from verify.checker.linear import of_rotation
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.recurrent import due_of
 from verify.checker.rounded import BITS, ComputedBalls, Rounding
-from verify.checker.rounded_lines import ComputedLine, Follower, Gaps
+from verify.checker.rounded_lines import ComputedLine, Gaps, TokenFollower
 
 FORMULA = 19  # below it torch's softplus is log(1 + e^x), and beyond 20 it is x
 
@@ -160,16 +160,16 @@ def _computed_sums(W: list[list[float]], x: ComputedBalls, b: list[float], fmt: 
     return ComputedBalls(value, error)
 
 
-def fading(net: StoredCell, fmt: BinaryFormat) -> Follower:
+def fading(net: StoredCell, fmt: BinaryFormat) -> TokenFollower:
     """What is known of the logits of a gated cell after one token, two tokens, and so on."""
     tables = gates(net, fmt)
     return _after_state(net, fmt, tables, _stored([0.0] * len(tables[0][0].value)))
 
 
-def _after_state(net: StoredCell, fmt: BinaryFormat, tables: Gates, h: ComputedBalls) -> Follower:
+def _after_state(net: StoredCell, fmt: BinaryFormat, tables: Gates, h: ComputedBalls) -> TokenFollower:
     keep, add, read = tables
 
-    def follow(token: int) -> tuple[Callable[[int], Gaps], Follower]:
+    def follow(token: int) -> tuple[Callable[[int], Gaps], TokenFollower]:
         there = after(fmt, keep[token], add[token], h)
         return partial(gaps_of, net, fmt, read[token], there, token), _after_state(net, fmt, tables, there)
 
@@ -194,14 +194,14 @@ def gaps_of(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: Computed
     return logit_gaps(net, fmt, read, h, right)
 
 
-def turning(net: StoredCell, fmt: BinaryFormat) -> Follower:
+def turning(net: StoredCell, fmt: BinaryFormat) -> TokenFollower:
     """The same of a rotation, whose state is m - m e^(i omega t); a turn keeps the length of an error."""
     omega, (one, zero), on = net.rows["omega"][0][0], (arb(1), arb(0)), Rounding(fmt)
     c, s = (on.function(_stored([omega]), f, lambda y: zero) for f in (arb.cos, arb.sin))
     (C, S), (f, g) = (v.sizes()[0] for v in (c, s)), (v.error[0] for v in (c, s))
     read, h, middle = ComputedBalls([one, one], [zero, zero]), [_stored([0.0, 0.0])], 1 / (1 - acb(0, omega).exp())
 
-    def follow(token: int) -> tuple[Callable[[int], Gaps], Follower]:
+    def follow(token: int) -> tuple[Callable[[int], Gaps], TokenFollower]:
         (a, b), t = h[-1].sizes(), len(h)
         own = [f * a + g * b + rounding(fmt, C * a + S * b + 1, 3), g * a + f * b + rounding(fmt, S * a + C * b, 2)]
         away, z = h[-1].error[0] + (own[0] ** 2 + own[1] ** 2).sqrt(), middle * (1 - acb(0, arb(omega) * t).exp())

@@ -7,6 +7,7 @@ from flint import arb, ctx
 from verify.checker import formats, held
 from verify.checker.computed_gates import StoredCell, after, gaps_of, gates
 from verify.checker.formats import BinaryFormat
+from verify.checker.one_string import RightClasses
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.recurrent import positive_margin
 from verify.checker.rounded import BITS, ComputedBalls
@@ -27,23 +28,26 @@ class ComputedStrings:
     """All strings over K types: by how often a type t was read and by the length, each state lies in a ball."""
 
     def __init__(self, net: StoredCell, fmt: BinaryFormat, said: dict[str, Any]) -> None:
-        self.net, self.fmt, self.C = net, fmt, said.get("max_count")
+        self.net, self.fmt = net, fmt
         self.keep, self.add, self.read = gates(net, fmt)
         self.K, self.units = len(self.keep), len(self.keep[0].value)
-        is_task = said.get("types") == self.K and type(self.C) is int and self.C >= 1 and len(net.b) == self.C + 1
-        require(is_task and self.K > 1, "parameters: other types or counts than the file's", NOT_CHECKABLE)
+        self.due = RightClasses(said, self.K, len(net.b))
 
     def prove(self, c: dict[str, Any]) -> None:
         length, margin = c["length"], positive_margin(c)
         require(length != "all", "length: strings of every length are not followed", NOT_CHECKABLE)
         require(c.get("inputs_covered") == held.strings(self.K, length), "inputs_covered: another number")
-        require(length * self.K**2 * self.C * self.units <= MOST_WORK, "length: too many states are met", NOT_CHECKABLE)
+        require(
+            length * self.K**2 * self.due.C * self.units <= MOST_WORK, "length: too many states are met", NOT_CHECKABLE
+        )
         for t in range(self.K):
             for n, h in self._judged(t, length).items():
                 state = ComputedBalls(h, [arb(0)] * self.units)
-                for j, (low, _) in gaps_of(self.net, self.fmt, self.read[t], state, t, n).items():
-                    is_right = bool(low >= margin and low > 0)
-                    require(is_right, f"count {n} of type {t}: that class {n} wins over {j} by {margin} is not shown")
+                right = self.due.of(n) or 0  # of counts up to C all have one
+                for j, (low, high) in gaps_of(self.net, self.fmt, self.read[t], state, t, right).items():
+                    sentence = f"count {n} of type {t}: class {right} does not win over {j} by {margin}"
+                    require(not high < margin, f"{sentence} in any order")
+                    require(bool(low >= margin and low > 0), f"{sentence}, or not shown", NOT_CHECKABLE)
 
     def _judged(self, t: int, length: int) -> dict[int, list[arb]]:
         """The computed states after the n-th token t, of all strings of up to this length."""
@@ -55,7 +59,7 @@ class ComputedStrings:
                     reached = self._step(x, h)
                     if x == t:
                         _join(judged, n + 1, reached)
-                    if n + (x == t) < int(str(self.C)):
+                    if n + (x == t) < self.due.C:
                         _join(later, n + (x == t), reached)
             states = later
         return judged

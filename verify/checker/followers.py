@@ -9,9 +9,9 @@ from verify.checker import computed_gates, formats, gated, linear
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.recurrent import BITS, GATES, StoredNetwork, Vector, network, point, step
 from verify.checker.rounded import stored_network
-from verify.checker.rounded_lines import Follower, Gaps, differences, either
+from verify.checker.rounded_lines import Gaps, TokenFollower, differences, either
 
-Way = Callable[[Callable[[Follower], None]], None]  # decides something by whatever follower shows it
+Way = Callable[[Callable[[TokenFollower], None]], None]  # decides something by whatever follower shows it
 
 
 def way_of(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> tuple[Way, int, int]:
@@ -35,7 +35,7 @@ def way_of(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> tuple[Way
     return lambda decide: either(near, fmt, decide), len(near.tokens), len(near.b)
 
 
-def _in_more_digits(net: StoredNetwork, decide: Callable[[Follower], None]) -> None:
+def _in_more_digits(net: StoredNetwork, decide: Callable[[TokenFollower], None]) -> None:
     """Decides in balls of more and more bits."""
     for bits in BITS:
         try:
@@ -47,10 +47,10 @@ def _in_more_digits(net: StoredNetwork, decide: Callable[[Follower], None]) -> N
                 raise
 
 
-def by_balls(net: StoredNetwork, state: Vector | None = None) -> Follower:
+def by_balls(net: StoredNetwork, state: Vector | None = None) -> TokenFollower:
     """What balls of exact numbers say of the logits after one token, two tokens, and so on."""
 
-    def follow(token: int) -> tuple[Callable[[int], Gaps], Follower]:
+    def follow(token: int) -> tuple[Callable[[int], Gaps], TokenFollower]:
         there = step(net.reading(token), point([arb(0)] * net.size if state is None else state)).value
         h = there[net.read : net.read + net.hidden]
         logits = [x for row in (net.V * arb_mat(len(h), 1, h)).tolist() for x in row]

@@ -9,7 +9,7 @@ from verify.checker import held
 from verify.checker.linear import first_wrong
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tensors, require, tables_of
 from verify.checker.recurrent import due_of, positive_margin, predicts
-from verify.checker.rounded_lines import Follower, Gaps, differences
+from verify.checker.rounded_lines import Gaps, TokenFollower, differences
 
 KINDS = {"mamba": ("A", "delta", "B", "C"), "rwkv": ("w", "k", "v", "r"), "s4": ("a", "u", "c")}
 LAYER = ("layer.W", "layer.U")  # neurons of what is read, and what each token adds to them
@@ -85,10 +85,10 @@ def _sums(W: held.Rows, y: list[arb], b: list[float]) -> list[arb]:
     return [sum((arb(v) * x for v, x in zip(row, y, strict=True)), arb(c)) for row, c in zip(W, b, strict=True)]
 
 
-def by_balls(cell: GatedCell, h: list[arb] | None = None) -> Follower:
+def by_balls(cell: GatedCell, h: list[arb] | None = None) -> TokenFollower:
     """What is known of differences of logits after one token, two tokens, and so on."""
 
-    def follow(token: int) -> tuple[Callable[[int], Gaps], Follower]:
+    def follow(token: int) -> tuple[Callable[[int], Gaps], TokenFollower]:
         with ctx.workprec(BITS):
             there = cell.after([arb(0)] * len(cell.keep[0]) if h is None else h, token)
             logits = cell.logits(there, token)

@@ -44,20 +44,21 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     require(length == "all" or type(length) is int and length > 0, f"length: {length!r} is none")
     require(as_text(said.get("length")) == as_text(length), "parameters: another length")
     try:
-        kind, decide = _route(c, said, gated.is_of_decays(weights, said))
+        is_of_decays = gated.is_of_decays(weights, said)
+        kind, decide = _route(c, said, is_of_decays)
         trusted = walk(c, kind)
-        _check_parameters(said, c["reading"])
+        _check_parameters(said, c["reading"], is_of_decays)
         decide(weights, c, said)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, OverflowError) as error:
         raise Refusal(f"the certificate is malformed ({type(error).__name__}: {error})") from None
     return verdict, trusted
 
 
-def _check_parameters(said: dict[str, Any], reading: str) -> None:
+def _check_parameters(said: dict[str, Any], reading: str, may_have_neurons: bool) -> None:
     """What identifies the task and the network, and nothing else; what each value is has been compared by now."""
     numbers = [*SIZES[said["task"]], "units", "layers"]
     words = ["task", "model", "dtype"] + ["activation"] * (said["model"] == "rnn")
-    numbers += ["neurons"] * ("neurons" in said)
+    numbers += ["neurons"] * (may_have_neurons and "neurons" in said)
     words += ["precision"] * (reading == "dtype, any order")
     due = {*numbers, *words, "length"}
     require({*said} == due, f"parameters: must be {', '.join(sorted(due))}")

@@ -10,7 +10,7 @@ from verify.checker.held import strings
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.recurrent import positive_margin
 from verify.checker.rounded import BITS as FEW_BITS
-from verify.checker.rounded_lines import Follower, Gaps, is_wrong
+from verify.checker.rounded_lines import Gaps, TokenFollower, is_wrong
 
 ARGUMENT = "one string, run in balls"  # which certificates come here; what is shown here rests on none of their words
 EACH = "boxes round the states after each string"
@@ -67,14 +67,14 @@ class RightClasses:
         return bool(min(counts) >= self.C)
 
 
-def _at_end(follow: Follower, string: Any) -> Callable[[int], Gaps]:
+def _at_end(follow: TokenFollower, string: Any) -> Callable[[int], Gaps]:
     """Between which numbers differences of logits are after a string."""
     for token in string:
         gaps, follow = follow(token)
     return gaps
 
 
-def all_right(first: Follower, due: RightClasses, length: int, margin: arb) -> None:
+def all_right(first: TokenFollower, due: RightClasses, length: int, margin: arb) -> None:
     """Every judged prefix of every string of so many tokens has the margin, and more than 0."""
     open_ones, met = [(first, (0,) * due.types, 0)], 0
     while open_ones:
@@ -92,7 +92,7 @@ def all_right(first: Follower, due: RightClasses, length: int, margin: arb) -> N
             open_ones.append((later, after, n + 1))
 
 
-def _known(follow: Follower, token: int) -> tuple[Callable[[int], Gaps], Follower]:
+def _known(follow: TokenFollower, token: int) -> tuple[Callable[[int], Gaps], TokenFollower]:
     try:
         return follow(token)
     except Refusal as refusal:  # of what may overflow, and need not

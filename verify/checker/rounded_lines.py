@@ -19,10 +19,10 @@ from verify.checker.rounded_boxes import Box, ComputedBoxes
 Gaps = dict[int, tuple[arb, arb]]
 
 
-class Follower(Protocol):
+class TokenFollower(Protocol):
     """What is known of a network's state somewhere."""
 
-    def __call__(self, token: int) -> "tuple[Callable[[int], Gaps], Follower]":
+    def __call__(self, token: int) -> "tuple[Callable[[int], Gaps], TokenFollower]":
         """After one more token: between which numbers (a class's logit) - (each other) is, and what follows it."""
 
 
@@ -40,7 +40,7 @@ class ComputedLine:
     All its tokens are 0 where none are given.
     """
 
-    def __init__(self, due: Callable[[int], int | None], follow: Follower, tokens: Sequence[int] = ()) -> None:
+    def __init__(self, due: Callable[[int], int | None], follow: TokenFollower, tokens: Sequence[int] = ()) -> None:
         self.due, self.follow, self.tokens, self.t = due, follow, tokens, 0
 
     def decide(self, c: dict[str, Any], said: dict[str, Any]) -> None:
@@ -105,13 +105,13 @@ def differences(logits: Vector, rows: Sequence[object], k: int) -> Gaps:
     return {j: (gap.lower(), gap.upper()) for j, gap in found.items()}
 
 
-def by_boxes(net: StoredNetwork, fmt: BinaryFormat) -> Follower:
+def by_boxes(net: StoredNetwork, fmt: BinaryFormat) -> TokenFollower:
     """What boxes of computed numbers say of the logits after one token, two tokens, and so on."""
     return _after_box(ComputedBoxes(net, fmt), [(fmpq(0), fmpq(0))] * net.size)
 
 
-def _after_box(on: ComputedBoxes, box: Box) -> Follower:
-    def follow(token: int) -> tuple[Callable[[int], Gaps], Follower]:
+def _after_box(on: ComputedBoxes, box: Box) -> TokenFollower:
+    def follow(token: int) -> tuple[Callable[[int], Gaps], TokenFollower]:
         there = on.step(box, token)
         logits = on.logits(there)
 
@@ -126,10 +126,10 @@ def _after_box(on: ComputedBoxes, box: Box) -> Follower:
 
 def by_errors(
     net: StoredNetwork, fmt: BinaryFormat, state: Vector | None = None, generators: Sequence[arb_mat] = ()
-) -> Follower:
+) -> TokenFollower:
     """The same, from the state in real arithmetic, and generators of how far computed states are from it."""
 
-    def follow(token: int) -> tuple[Callable[[int], Gaps], Follower]:
+    def follow(token: int) -> tuple[Callable[[int], Gaps], TokenFollower]:
         known = [arb(0)] * net.size if state is None else state
         there, later = moved(net.reading(token), fmt, known, [*generators])
         box = box_of(there, [reach_of(G) for G in later])
@@ -143,7 +143,7 @@ def by_errors(
     return follow
 
 
-def either(net: StoredNetwork, fmt: BinaryFormat, decide: Callable[[Follower], None]) -> None:
+def either(net: StoredNetwork, fmt: BinaryFormat, decide: Callable[[TokenFollower], None]) -> None:
     """Decides by boxes, and otherwise by what each rounding moves."""
     try:
         decide(by_boxes(net, fmt))

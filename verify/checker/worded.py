@@ -12,25 +12,27 @@ from verify.checker.followers import Way, way_of
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.recurrent import positive_margin
 from verify.checker.rounded import BITS, stored_network
-from verify.checker.rounded_lines import ComputedLine, Follower
+from verify.checker.rounded_lines import ComputedLine, TokenFollower
 
 STARTED = ("shifted", "helper", "helper-shifted")  # their inputs begin with a word, which `length` does not count
 TASKS = ("succession", *STARTED)
-MOST_TOKENS = 30_000  # of all lines together
+MOST_TOKENS = 30_000  # of all lines together, but for their first words
 
 
-class Line(NamedTuple):
+class WordedLine(NamedTuple):
     """A longest input, and the right class after each of its tokens."""
 
     tokens: list[int]
     right: list[int]
 
 
-def lines_of(said: dict[str, Any]) -> list[Line]:
+def lines_of(said: dict[str, Any]) -> list[WordedLine]:
     """All longest inputs up to the length that is judged."""
     task, M, length = said["task"], said["vocabulary"], said["length"]
     most = M - (task == "shifted")
     require(type(length) is int and 1 <= length <= most, f"length: {length!r}, and the words end at {most}")
+    too_long = "the lines are too long to run"
+    require(M <= MOST_TOKENS, too_long, NOT_CHECKABLE)
     if task == "succession":
         words = range(1, min(length, M - 1) + 1)  # none where no word has a next one
         lines = [([M + 1] * length, [*range(1, length + 1)]), ([*words], [k + 1 for k in words])]
@@ -39,10 +41,9 @@ def lines_of(said: dict[str, Any]) -> list[Line]:
         fillers = [M + 1] if task == "shifted" else [M + 1, M + 2]
         pairs = [(k, filler) for k in starts for filler in (fillers if k < M else fillers[:1])]
         after = {k: min(length, M - k) for k in starts}
+        require(len(fillers) * sum(after.values()) <= MOST_TOKENS, too_long, NOT_CHECKABLE)
         lines = [([k, *[filler] * after[k]], [*range(k, k + after[k] + 1)]) for k, filler in pairs]
-    found = [Line(*line) for line in lines if line[0]]
-    require(sum(len(line.tokens) for line in found) <= MOST_TOKENS, "the lines are too long to run", NOT_CHECKABLE)
-    return found
+    return [WordedLine(*line) for line in lines if line[0]]
 
 
 def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
@@ -73,15 +74,15 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
             way(lambda follow: _computed(line, follow).wrong_in_every_order(n, c["margin"], wrong))
 
 
-def _computed(line: Line, follow: Follower) -> ComputedLine:
+def _computed(line: WordedLine, follow: TokenFollower) -> ComputedLine:
     return ComputedLine(lambda t: line.right[t - 1], follow, line.tokens)
 
 
-def _right_to(way: Way, line: Line, steps: int, margin: arb) -> None:
+def _right_to(way: Way, line: WordedLine, steps: int, margin: arb) -> None:
     way(lambda follow: _computed(line, follow).right_to(steps, margin))
 
 
-def _wrong_line(c: dict[str, Any], lines: list[Line], said: dict[str, Any]) -> tuple[Line, int, int]:
+def _wrong_line(c: dict[str, Any], lines: list[WordedLine], said: dict[str, Any]) -> tuple[WordedLine, int, int]:
     """A line, after how many of its tokens it is wrong, and the class that is predicted there, -1 for none said."""
     case, margin, is_started = c["counterexample"], c["margin"], said["task"] in STARTED
     tokens = case["input"]
