@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from clocks import ENDLESS, looks
 from models.selection import every, first
 
 from constructions import inventory_counting, relation_counting
@@ -17,11 +18,14 @@ from tests.oracles.histogram import all_wrong_pairs, forward, weights_of
 from tests.planted import planted
 from verify import radius, repair
 from verify.changes import boxes
+from verify.changes import changeable as changes
 from verify.changes.boxes import ModelBox, Within
-from verify.changes.radius import with_every_rival
+from verify.changes.radius import RadiusSearch, with_every_rival
 from verify.engine import mean_value
 from verify.engine.balls import Arithmetic
 from verify.engine.capture import capture
+from verify.frame.clock import Deadline
+from verify.frame.decide import Effort
 from verify.tasks.histogram.changing import changeable
 
 INSIDE = 1 - 1e-12  # of the radius: room for the attack's own rounding
@@ -223,7 +227,7 @@ def left_by_running_is_what_low_says():
     """Both run forward: with slopes that say nothing, the pairs that one leaves are those that the other does."""
     given = changeable(relation_counting.dot(T=3, L=2))
     questions = given.questions()
-    box = ModelBox.of(given, ("E", "W_2"), True)
+    box = ModelBox.of(given, ("E", "W_2"), True, Deadline.never())
     nothing = {
         name: lambda *pair: (torch.full((len(pair[0]),), torch.nan), None) for name in ("mean_values", "at_ends")
     }
@@ -246,6 +250,50 @@ def test_one_pass_over_all_questions_leaves_what_it_must():
     fault = (Within, "left_by_running", "self.X_off[:, [right]] + self.X_off", "0 * self.X_off")
     with planted(*fault), pytest.raises(AssertionError):
         left_by_running_is_what_low_says()
+
+
+def search_of(budget=ENDLESS):
+    """A search on the 9 questions of a small model, before its bounds."""
+    given, effort = changeable(relation_counting.dot(T=3, L=2)), Effort(budget)
+    box = ModelBox.of(given, ("E", "W_2"), True, effort.deadline())
+    return RadiusSearch.of(given, given.questions(), box, effort, effort.deadline())
+
+
+def a_few_at_a_time(whole, monkeypatch):
+    """Two questions between looks leave what all at once do, and the clock ends the pass over them."""
+    ran = []
+    every = whole.box.within(0.2).left_by_running(whole.questions)
+    run = Within.left_by_running
+    monkeypatch.setattr(
+        Within, "left_by_running", lambda *given: ran.append((len(given[1]), run(*given))) or ran[-1][1]
+    )
+    monkeypatch.setattr(changes, "SCORES", 2 * whole.changeable.length**2)
+    left = whole._left(0.2, False)
+    sizes, found = zip(*ran, strict=True)
+    assert max(sizes) == 2 and sum(sizes) == len(whole.questions) and len(left) == 2
+    assert sum(len(row) for row, _, _ in found) == len(every[0])
+    closest = sorted(torch.cat([low for _, _, low in found]).tolist())
+    assert closest == pytest.approx(sorted(every[2].tolist()))
+    pairs = zip(named(whole.questions[every[0]], every[1]), every[2].tolist(), strict=True)
+    assert set(named(left.questions, left.rival)) <= {pair for pair, low in pairs if low <= closest[1] + 1e-9}
+    del ran[:]
+    assert replace(whole, deadline=looks(3).deadline())._left(0.2, False) is None and len(ran) == 3
+
+
+@pytest.mark.deep
+def test_questions_are_run_a_few_at_a_time(monkeypatch):
+    whole = search_of()
+    with monkeypatch.context() as patched:
+        a_few_at_a_time(whole, patched)
+    fault = (RadiusSearch, "_left", "slice(start, start + step)", "slice(start, None)")
+    with monkeypatch.context() as patched, planted(*fault), pytest.raises(AssertionError):
+        a_few_at_a_time(whole, patched)
+
+
+@pytest.mark.deep
+def test_halves_of_boxes_are_bounded_a_few_at_a_time(monkeypatch):
+    monkeypatch.setattr(mean_value, "ENTRIES_AT_ONCE", 1)
+    assert is_positive(0.26) and not is_positive(0.25)
 
 
 def test_a_wrong_model_has_no_radius_and_names_are_checked():

@@ -3,23 +3,30 @@
 import math
 import random
 import re
+import tracemalloc
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from clocks import looks
 from models.selection import every
 from oracles.contextual import counts, random_model, valid_strings
 
 from constructions.contextual.transformer import CLOSE, ONE, OPEN, from_state_dict
 from constructions.contextual_counting import KEYS, build
 from constructions.errors import BadInput
+from tests.planted import planted
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import FORMATS, format_of_bits
 from verify.arithmetic.softmax import total_error
 from verify.frame.certificate import READING_DTYPE, Verdict
+from verify.frame.clock import TimeIsUp
 from verify.tasks.contextual import cells as contextual_cells
+from verify.tasks.contextual import rounding, stream
 from verify.tasks.contextual.dtype import RoundedCells, round_weights
+from verify.tasks.contextual.rounding import Queries, lowest_bit
 from verify.tasks.contextual.stream import StoredContextual
 from verify.tasks.contextual.verdict import certify, domain_of, exhaustive
 
@@ -300,3 +307,82 @@ def test_a_certificate_says_once_how_its_weights_are_read():
     for fmt, said in ((FORMATS["float32"], "weights rounded once to float32"), (None, "the weights are the stored")):
         about = [x for x in certify(module, domain_of(module, 4), fmt=fmt).assumptions if "weights" in x]
         assert len(about) == 1 and about[0].startswith(said)
+
+
+def tables(rng):
+    """Two factors of few bits each, many of them 0."""
+    n, m, k = rng.integers(1, 7, 3)
+    X, W = (rng.integers(-9, 10, shape) * 2.0 ** rng.integers(-6, 7, shape) for shape in ((n, m), (m, k)))
+    return X * (rng.random((n, m)) < 0.6), W * (rng.random((m, k)) < 0.6)
+
+
+def are_exact(X, W, fmt):
+    """Whether the sums of each row and column keep to fmt.p bits above the last bit of all their products."""
+    for row in X.tolist():
+        for column in W.T.tolist():
+            terms = [Fraction(a) * Fraction(b) for a, b in zip(row, column, strict=True) if a * b]
+            last = min((Fraction(t.numerator & -t.numerator, t.denominator) for t in terms), default=Fraction(1))
+            yield sum(map(abs, terms)) < 2**fmt.p * last
+
+
+def tables_in_blocks(monkeypatch):
+    """A block of one row says what all rows together do, and 0 where every partial sum is exact."""
+    rng, fmt, told = np.random.default_rng(2), format_of_bits(8), []
+    for _ in range(60):
+        X, W = tables(rng)
+        whole = rounding.table_error(X, W, fmt)
+        with monkeypatch.context() as patched:
+            patched.setattr(stream, "PIECE", 1)
+            assert np.allclose(rounding.table_error(X, W, fmt), whole, rtol=1e-12, atol=0)
+        exact = np.reshape(list(are_exact(X, W, fmt)), whole.shape)
+        assert np.array_equal(whole == 0, exact)
+        told.append(exact.mean())
+    assert 0.1 < np.mean(told) < 0.9
+
+
+def test_tables_in_blocks_are_those_of_the_whole(monkeypatch):
+    tables_in_blocks(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ("table_error", "out[at + rounded]", "out[rounded]"),
+        ("lowest_bit_of_products", ".min(axis=0,", ".max(axis=0,"),
+        ("table_error", "range(0, len(X), step)", "range(0, len(X) - 1, step)"),
+    ],
+    ids=str,
+)
+def test_faults_in_blocks_of_tables_are_seen(fault, monkeypatch):
+    with planted(rounding, *fault), pytest.raises((AssertionError, ValueError)):
+        tables_in_blocks(monkeypatch)
+
+
+def peak(compute):
+    """The most bytes that were held at a time."""
+    tracemalloc.start()
+    try:
+        compute()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_no_table_of_all_products_is_held():
+    n, rng = 96, np.random.default_rng(1)
+    X, W = rng.normal(size=(2, n, n))
+    assert peak(lambda: rounding.table_error(X, W, FORMATS["float32"])) < n**3 * 8 / 4
+    assert peak(lambda: (lowest_bit(X)[:, :, None] + lowest_bit(W)[None]).min(axis=1)) > n**3 * 8
+
+
+def test_the_prompts_are_asked_once_and_by_the_clock(monkeypatch):
+    model = build(12, 3, dtype=torch.float32)
+    proof = RoundedCells(StoredContextual.of(model), domain_of(model, 12), FORMATS["float32"])
+    asked = []
+    of = Queries.of
+    monkeypatch.setattr(Queries, "of", lambda *given: asked.append(given) or of(*given))
+    monkeypatch.setattr(stream, "PIECE", 1)
+    proof.seen  # noqa: B018
+    assert len(asked) == 1 and len(proof.kinds.tokens) > 1
+    with pytest.raises(TimeIsUp):
+        of(proof.stored, proof.fmt, looks(2).deadline())

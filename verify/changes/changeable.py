@@ -175,22 +175,26 @@ class Changeable:
             return True
         return self.trace_takes < until.left()
 
+    @property
+    def at_once(self) -> int:
+        """How many questions are run between two looks at the clock."""
+        return max(1, min(AT_ONCE, SCORES // self.length**2))
+
     def hidden(self, questions: Questions, until: Deadline | None = None) -> Array:
         """The hidden numbers in float64, and 1 as the last one for the bias: (n, p + 1).
 
         Raises: TimeIsUp.
         """
-        found, until = [], until or Deadline.never()
+        until = until or Deadline.never()
+        H = np.ones((len(questions), len(self.readout.of(self.module))))  # in one piece: small ones would pin the heap
         with torch.no_grad():
-            step = max(1, min(AT_ONCE, SCORES // self.length**2))
-            for start in range(0, len(questions), step):
+            for start in range(0, len(questions), self.at_once):
                 until.check()
-                some = questions[slice(start, start + step)]
+                some = questions[slice(start, start + self.at_once)]
                 output = self.hidden_module(some.tokens)
                 rows = output.reshape(len(some), -1, output.shape[-1])
-                found.append(rows[torch.arange(len(some)), some.position].numpy())
-        H = np.concatenate(found)
-        return H if self.readout.bias is None else np.hstack([H, np.ones((len(H), 1))])
+                H[start : start + len(some), : output.shape[-1]] = rows[torch.arange(len(some)), some.position]
+        return H
 
 
 class TooMany(BadInput):

@@ -27,7 +27,6 @@ HURT = 24  # pairs whose gap is turned, for the upper bound
 HALVINGS = 14
 CLOSE = 1.02  # times the lower bound: an upper one that is no larger is close
 FINEST = 2.0**-40  # of the first guess, below which nothing is shown
-RUN_AT_ONCE = 1 << 14
 A_LITTLE = (0.0, 1e-12, 1e-9, 1e-6, 1e-4)  # by which a radius grows until rounding does not hide what is wrong
 
 
@@ -227,25 +226,25 @@ class RadiusSearch:
 
     def _left(self, r: float, in_halves: bool) -> RivalQuestions | None:
         """Questions that are not shown to be right at a radius, the first that are met; None where the time is up."""
-        within, found = self.box.within(r), []
-        for start in range(0, len(self.questions), RUN_AT_ONCE):
-            row, rival, low = within.left_by_running(self.questions[slice(start, start + RUN_AT_ONCE)])
+        within, found, step = self.box.within(r), [], self.changeable.at_once
+        for start in range(0, len(self.questions), step):
+            row, rival, low = within.left_by_running(self.questions[slice(start, start + step)])
             found.append((start + row, rival, low))
             if self.deadline.is_up():
                 return None
             self.effort.progress(start / len(self.questions))
         row, rival, low = (torch.cat(column) for column in zip(*found, strict=True))
         order = low.nan_to_num(-torch.inf).argsort()
-        left = RivalQuestions(self.questions[row[order]], rival[order])
-        for start in range(0, len(left), AT_ONCE):
+        for start in range(0, len(order), step := min(step, AT_ONCE)):
             if self.deadline.is_up():
                 return None
-            some = left[slice(start, start + AT_ONCE)]
+            left = order[start : start + step]
+            some = RivalQuestions(self.questions[row[left]], rival[left])
             some = some[~(within.low(some) > 0)]
             if len(some) and not (in_halves and within.are_right(some, self.deadline.is_up)):
                 return some
-            self.effort.progress(start / len(left))
-        return left[slice(0, 0)]
+            self.effort.progress(start / len(order))
+        return self.hard[slice(0, 0)]
 
     def wrong_model(self) -> tuple[float | None, nn.Module | None, Certificate | None]:
         """The smallest radius at which a wrong model is found, that model, and the verifier's word on it."""

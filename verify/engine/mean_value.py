@@ -166,7 +166,7 @@ def positive_gap(graph: Graph, at: Arithmetic, device: torch.device | str = "cpu
         ends = {name: ball.mid for name, ball in box.items()}, {name: ball.radius for name, ball in box.items()}
         return low, slack, unknown.argmax(), *ends
 
-    many = torch.vmap(one, in_dims=(0, 0, 0, None, None, None))
+    many = torch.vmap(one, in_dims=(0, 0, 0, None, None, None), chunk_size=taped_at_once(graph))
 
     def run(tokens: Tensor, own: Tensor, rival: Tensor, is_over: Callable[[], bool]) -> bool:
         mids = {name: ball.mid[None] for name, ball in moving.items()}
@@ -229,9 +229,14 @@ def _gap(
     return gap, error + 4 * U * gap.abs() + LOST, local, slopes
 
 
+def taped_at_once(graph: Graph) -> int:
+    """How many runs are made at once whose operations are all kept on a tape."""
+    return max(1, ENTRIES_AT_ONCE // (16 * graph.widest))
+
+
 def _in_parts(one: Pairs, graph: Graph, device: torch.device | str) -> Pairs:
     """A function of one pair as one of many, as many at once as fit."""
-    many, at_once = torch.vmap(one), max(1, ENTRIES_AT_ONCE // (16 * graph.widest))
+    many, at_once = torch.vmap(one), taped_at_once(graph)
 
     def run(tokens: Tensor, own: Tensor, rival: Tensor) -> tuple[Tensor, Tensor]:
         with torch.no_grad():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from verify.frame.decide import Effort, Finding, Item
 from verify.tasks.contextual.cells import PromptCells, PromptProof, Weighed, weighed
 from verify.tasks.contextual.proof import CellsInTime, where
 from verify.tasks.contextual.readout import LineReadout
-from verify.tasks.contextual.rounding import lowest_bit, position_errors
+from verify.tasks.contextual.rounding import Queries, lowest_bit, position_errors
 from verify.tasks.contextual.runs import candidates, margins, telling
 from verify.tasks.contextual.stream import DecidableRegions, Encoded, Kinds, Positions, StoredContextual, see
 from verify.tasks.contextual.task import StringDomain
@@ -45,9 +46,18 @@ class RoundedCells(PromptProof):
         super().__init__(stored, domain, LineReadout(stored.W["W_out"], stored.W["b_out"], fmt), until)
         self.fmt = fmt
 
+    @cached_property
+    def queries(self) -> Queries:
+        """Those of all prompts.
+
+        Raises: TimeIsUp.
+        """
+        return Queries.of(self.stored, self.fmt, self.until)
+
     def see(self, kinds: Kinds, encoded: Encoded) -> Positions:
         """What can be computed of them."""
-        exact, errors = see(self.stored, encoded, self.reader), position_errors(self.stored, kinds, encoded, self.fmt)
+        exact = see(self.stored, encoded, self.reader)
+        errors = position_errors(self.stored, kinds, encoded, self.queries, self.fmt)
         scores = Ball(exact.scores.mid, (exact.scores.rad + errors.scores) * ENLARGE)
         return Positions(scores, Ball(exact.values.mid, exact.values.rad + errors.values))
 

@@ -18,7 +18,8 @@ from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import INFLATION, LEAST, Array, gamma
 from verify.arithmetic.softmax import Arguments, exponential_error, quotient_error, total_error
-from verify.tasks.contextual.stream import Encoded, Kinds, StoredContextual, attend
+from verify.frame.clock import Deadline
+from verify.tasks.contextual.stream import Encoded, Kinds, StoredContextual, at_a_time, attend, within
 
 CONTRACT = Contract(
     normalised="normalises before or after weighing the values, by a quotient or a reciprocal",
@@ -36,7 +37,24 @@ class PositionErrors:
     values: Array
 
 
-def position_errors(stored: StoredContextual, kinds: Kinds, encoded: Encoded, fmt: Format) -> PositionErrors:
+@dataclass(frozen=True)
+class Queries:
+    """Bounds on |P U_Q|, and on the error of its computed entries. Shapes: size, error (R, e)."""
+
+    size: Array
+    error: Array
+
+    @classmethod
+    def of(cls, stored: StoredContextual, fmt: Format, until: Deadline) -> Queries:
+        """Raises: TimeIsUp."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            size = within(stored.ball("P"), stored.ball("U_Q"), until).magnitude
+            return cls(size, table_error(stored.W["P"], stored.W["U_Q"], fmt, until))
+
+
+def position_errors(
+    stored: StoredContextual, kinds: Kinds, encoded: Encoded, queries: Queries, fmt: Format
+) -> PositionErrors:
     """Follows the encoder and the decoder's linear maps, operation by operation."""
     W = stored.W
     with np.errstate(invalid="ignore", over="ignore"):
@@ -53,10 +71,8 @@ def position_errors(stored: StoredContextual, kinds: Kinds, encoded: Encoded, fm
         fed_size = dot_size(hidden, W["W_2"], W["b_2"])
         stream, stream_error = x + fed_size, error + fed + add_error(x, fed_size + fed, x + fed_size + error + fed, fmt)
         keys, keys_error = dot_size(stream, W["U_K"]), dot_error(stream, stream_error, W["U_K"], fmt)
-        queries = np.abs(W["P"] @ W["U_Q"]) * INFLATION
-        queries_error = table_error(W["P"], W["U_Q"], fmt)
-        scores = dot_error(keys, keys_error, (queries + queries_error).T, fmt)
-        scores = scores + dot_size(keys + keys_error, queries_error.T)
+        scores = dot_error(keys, keys_error, (queries.size + queries.error).T, fmt)
+        scores = scores + dot_size(keys + keys_error, queries.error.T)
         values = dot_error(stream, stream_error, W["U_V"], fmt)
         return PositionErrors(known(scores * INFLATION), known(values * INFLATION))
 
@@ -102,13 +118,40 @@ def add_error(x: Array, y: Array, result: Array, fmt: Format) -> Array:
     return np.where(result < fmt.largest / 2, error, np.inf)
 
 
-def table_error(X: Array, W: Array, fmt: Format) -> Array:
-    """The error of X W for stored X, zero where all partial sums are exact in any order and none overflows."""
-    grain = (lowest_bit(X)[:, :, None] + lowest_bit(W)[None]).min(axis=1)
-    size = np.abs(X) @ np.abs(W) * INFLATION
-    fits = (grain >= fmt.smallest_exponent) & (size < np.exp2(np.minimum(fmt.p + grain, 1000.0)))
-    fits &= size < fmt.largest / 2
-    return np.where(fits, 0.0, dot_error(np.abs(X), np.zeros_like(X), W, fmt))
+def table_error(X: Array, W: Array, fmt: Format, until: Deadline | None = None) -> Array:
+    """The error of X W for stored X, zero where all partial sums are exact in any order and none overflows.
+
+    Some rows at a time.
+    Raises: TimeIsUp.
+    """
+    until, of_W, out = until or Deadline.never(), lowest_bit(W), np.zeros((len(X), W.shape[1]))
+    step = at_a_time(W.size)
+    for at in range(0, len(X), step):
+        until.check()
+        some = X[at : at + step]
+        grain = lowest_bit_of_products(lowest_bit(some), of_W)
+        size = np.abs(some) @ np.abs(W) * INFLATION
+        fits = (grain >= fmt.smallest_exponent) & (size < np.exp2(np.minimum(fmt.p + grain, 1000.0)))
+        fits &= size < fmt.largest / 2
+        rounded = np.flatnonzero(~fits.all(axis=1))
+        if len(rounded):
+            error = dot_error(np.abs(some[rounded]), np.zeros_like(some[rounded]), W, fmt)
+            out[at + rounded] = np.where(fits[rounded], 0.0, error)
+    return out
+
+
+def lowest_bit_of_products(x: Array, W: Array) -> Array:
+    """The least x_ij + W_jk over j, row by row, for the exponents (n, m) and (m, k) that `lowest_bit` gives.
+
+    >>> lowest_bit_of_products(np.array([[1.0, np.inf], [np.inf, np.inf]]), np.array([[2.0], [-5.0]]))
+    array([[ 3.],
+           [inf]])
+    """
+    out = np.empty((len(x), W.shape[1]))
+    for least, row in zip(out, x, strict=True):
+        is_there = row < np.inf
+        least[:] = (row[is_there, None] + W[is_there]).min(axis=0, initial=np.inf)
+    return out
 
 
 def lowest_bit(x: Array) -> Array:
