@@ -30,12 +30,12 @@ JOBS = {
     "line, nope": "inductive --task vanilla --weights {vanilla}",
     "line, nope in float32": "inductive --task vanilla --weights {vanilla} --precision float32",
     "line, rope": "inductive --task modular --modulus 10 --pe rope --weights {rope}",
-    "line, built large": "inductive --task vanilla --vocabulary 3000 --length 3000",
+    "line, built large": "inductive --task vanilla --bos --vocabulary 3000 --length 3000",
     "line, shifted": "inductive --task shifted --weights {shifted} --length 60",
     "line, moved": "inductive --task helper --weights {helper}",
     "selective, built": "inductive --task selective --bos --types 40 --max-count 40",
     "selective, moved": "inductive --task selective --bos --types 6 --max-count 6 --weights {selective}",
-    "first token, large": "inductive --task first-heterogeneous --length 4000",
+    "first token, large": "inductive --task first-heterogeneous --bos --length 4000",
     **{
         f"recurrent {path.stem}": f"inductive --task modular --model {path.stem.split('_')[0]} --weights {path}"
         for path in sorted((DATA / "recurrent").glob("*.safetensors"))
@@ -57,7 +57,7 @@ JOBS = {
     "language long": 'language "0*1" --length 100000',
     "language middling": 'language "0*1" --length 3000',
     "language of many states": 'language "(0|1)*1(0|1)(0|1)(0|1)(0|1)(0|1)(0|1)(0|1)" --length 40',
-    "language majority": "language --majority --length 20000",
+    "language majority": "language --majority --length 1000",
     "repair histogram": f"repair {DATA}/trained_lin_T16_L8_d32_p32.safetensors --model lin --L 8",
     "repair histogram, layers": f"repair {DATA}/trained_bos_T4_L3_d4_p8.safetensors --model bos --L 3 --layers all",
     "repair recurrent": f"repair {DATA}/recurrent/gru_seed2_stop0.5.safetensors --task recurrent --length 200",
@@ -67,8 +67,7 @@ JOBS = {
     "radius histogram": "radius {small_dot} --model dot --L 6",
     "radius histogram by tensor": "radius {small_dot} --model dot --L 6 --by-tensor",
     "radius histogram of too many": "radius {dot} --model dot --L 10",
-    "radius recurrent": f"radius {DATA}/recurrent/rnn_seed10_stop0.25.safetensors --task recurrent",
-    "radius count01": "radius {count01} --task count01 --max-digits 60 --max-noise 30",
+    "radius count01": "radius {count01} --task count01 --max-digits 40 --max-noise 20",
     "radius modular": f"radius {DATA}/modular/p13.safetensors --task modular",
     "radius modular by tensor": f"radius {DATA}/modular/p13.safetensors --task modular --by-tensor",
     "radius contextual": "radius {contextual_small} --task contextual --length 40",
