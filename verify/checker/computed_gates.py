@@ -54,9 +54,8 @@ def gates(net: StoredCell, fmt: BinaryFormat) -> Gates:
     on, cell = Rounding(fmt), {name: [_stored(row) for row in rows] for name, rows in net.rows.items()}
 
     def exp(x: ComputedBalls) -> ComputedBalls:
-        moved = [e + fmt.tiny for e in x.error]
-        around = [(v - e).union(v + e).exp().upper() for v, e in zip(x.value, moved, strict=True)]
-        error = [(y * e + 3 * _unit(fmt, y) + fmt.tiny).upper() for y, e in zip(around, moved, strict=True)]
+        around = [(v - e).union(v + e).exp().upper() for v, e in zip(x.value, x.error, strict=True)]
+        error = [(y * e + _off(fmt, y) + fmt.tiny).upper() for y, e in zip(around, x.error, strict=True)]
         return on.checked([v.exp() for v in x.value], error)
 
     def faded(x: ComputedBalls) -> ComputedBalls:
@@ -64,8 +63,8 @@ def gates(net: StoredCell, fmt: BinaryFormat) -> Gates:
 
     def product(x: ComputedBalls, y: ComputedBalls) -> ComputedBalls:
         found, sizes = on.times(x, y), zip(x.sizes(), y.sizes(), strict=True)
-        flushed = [(e + (a + b) * fmt.tiny).upper() for e, (a, b) in zip(found.error, sizes, strict=True)]
-        return on.checked(found.value, flushed)
+        error = [arb(0) if a * b == 0 else e for e, (a, b) in zip(found.error, sizes, strict=True)]
+        return ComputedBalls(found.value, error)
 
     if net.kind == "s4":
         return cell["a"] * len(cell["u"]), cell["u"], cell["c"] * len(cell["u"])
@@ -77,8 +76,14 @@ def gates(net: StoredCell, fmt: BinaryFormat) -> Gates:
     return [faded(product(s, rate)) for s in steps], added, cell["C"]
 
 
+def _off(fmt: BinaryFormat, x: arb) -> arb:
+    """How far a function of at most x is off: two units in the last place, and half of one where that is rounded."""
+    two = 2 * _unit(fmt, x)
+    return two + _unit(fmt, (x + two).upper()) / 2
+
+
 def _unit(fmt: BinaryFormat, x: arb) -> arb:
-    """A unit in the last place of numbers of at most x. A result within two is, rounded, within three."""
+    """A unit in the last place of numbers of at most x."""
     mantissa, exponent = x.man_exp()
     return arb(2) ** max(int(exponent) + int(mantissa).bit_length() - fmt.p, fmt.least - fmt.p + 1)
 
@@ -97,11 +102,14 @@ def _softplus(on: Rounding, x: ComputedBalls) -> ComputedBalls:
 def rounding(fmt: BinaryFormat, size: arb, terms: int, more: int = 0) -> arb:
     """How far a sum of products of computed numbers is off where it is read, `more` products in each term.
 
-    A term is rounded as each product and in terms - 1 sums, and once more, as the result is stored or read. Numbers
-    that are read may be flushed, and so may each result.
+    A term is rounded as each product and in terms - 1 sums, and once more, as the result is stored or read. Each
+    result may be flushed, as it is written or where it is read: what is zero by then loses no more. No sum of zeros is
+    off.
     """
+    if size == 0:
+        return arb(0)
     growth = fmt.growth(terms + 1 + more)
-    off = (growth * size + (4 * terms + 4) * fmt.tiny * (1 + growth)).upper()
+    off = (growth * size + 2 * terms * fmt.tiny * (1 + growth)).upper()
     require(fmt.holds((size + off).upper()), "a computed number may overflow", NOT_CHECKABLE)
     return off
 
@@ -114,7 +122,7 @@ def logit_gaps(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: Compu
         rounding(fmt, abs(r) * x, 1)  # refuses what may overflow where it is read, however small V is
     for row, bias in zip(net.V, net.b, strict=True):
         size = sum((abs(v * r) * x for v, r, x in zip(row, shown, sizes, strict=True)), abs(arb(bias)))
-        flushed = sum((abs(v) * (1 + abs(r)) for v, r in zip(row, shown, strict=True)), arb(0)) * 2 * fmt.tiny
+        flushed = sum((abs(arb(v)) for v, r in zip(row, shown, strict=True) if r != 0), arb(0)) * 2 * fmt.tiny
         terms = sum(bool(v) and r != 0 for v, r in zip(row, shown, strict=True)) + bool(bias)
         off.append((rounding(fmt, size, max(1, terms), 1) + flushed).upper())
     found = {}
@@ -130,11 +138,11 @@ def logit_gaps(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: Compu
 def neuron_gaps(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: ComputedBalls, x: int, right: int) -> Gaps:
     """The same where the logits are V relu(W y + U) + b of what is read, y.
 
-    Each sum is off by its own roundings and by what its terms are, which may be flushed where they are read.
+    Each sum is off by its own roundings and by what its terms are.
     """
     value = [r * z for r, z in zip(read.value, h.value, strict=True)]
     error = [
-        (abs(r) * (e + 2 * fmt.tiny) + rounding(fmt, abs(r) * size, 1)).upper()
+        (abs(r) * e + rounding(fmt, abs(r) * size, 1)).upper()
         for r, e, size in zip(read.value, h.error, h.sizes(), strict=True)
     ]
     y = ComputedBalls(value, error)
@@ -154,7 +162,7 @@ def _computed_sums(W: list[list[float]], x: ComputedBalls, b: list[float], fmt: 
     for row, c in zip(W, b, strict=True):
         own = [(abs(arb(w)), v, e, size) for w, v, e, size in zip(row, x.value, x.error, x.sizes(), strict=True) if w]
         size = sum((w * s for w, _, _, s in own), abs(arb(c)))
-        moved = sum((w * (e + 2 * fmt.tiny) for w, _, e, _ in own), arb(0))
+        moved = sum((w * e for w, _, e, _ in own), arb(0))
         value.append(sum((arb(w) * v for w, v in zip(row, x.value, strict=True)), arb(c)))
         error.append((moved + rounding(fmt, size, len(own) + bool(c) or 1)).upper())
     return ComputedBalls(value, error)
@@ -204,7 +212,8 @@ def turning(net: StoredCell, fmt: BinaryFormat) -> TokenFollower:
     def follow(token: int) -> tuple[Callable[[int], Gaps], TokenFollower]:
         (a, b), t = h[-1].sizes(), len(h)
         own = [f * a + g * b + rounding(fmt, C * a + S * b + 1, 3), g * a + f * b + rounding(fmt, S * a + C * b, 2)]
-        away, z = h[-1].error[0] + (own[0] ** 2 + own[1] ** 2).sqrt(), middle * (1 - acb(0, arb(omega) * t).exp())
+        turned = h[-1].error[0] + (own[0] ** 2 + own[1] ** 2).sqrt()
+        away, z = turned + 3 * fmt.tiny, middle * (1 - acb(0, arb(omega) * t).exp())
         h.append(ComputedBalls([z.real, z.imag], [away.upper()] * 2))
         return partial(logit_gaps, net, fmt, read, h[-1]), follow
 
