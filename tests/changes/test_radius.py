@@ -17,14 +17,14 @@ from tests.models.fitted import fitted
 from tests.oracles.histogram import all_wrong_pairs, forward, weights_of
 from tests.planted import planted
 from verify import radius, repair
-from verify.changes import boxes
+from verify.changes import boxes, hurting
 from verify.changes import changeable as changes
 from verify.changes.boxes import ModelBox, Within
 from verify.changes.radius import RadiusSearch, with_every_rival
 from verify.engine import mean_value
 from verify.engine.balls import Arithmetic
 from verify.engine.capture import capture
-from verify.frame.clock import Deadline
+from verify.frame.clock import Deadline, TimeIsUp
 from verify.frame.decide import Effort
 from verify.tasks.histogram.changing import changeable
 
@@ -288,6 +288,24 @@ def test_questions_are_run_a_few_at_a_time(monkeypatch):
     fault = (RadiusSearch, "_left", "slice(start, start + step)", "slice(start, None)")
     with monkeypatch.context() as patched, planted(*fault), pytest.raises(AssertionError):
         a_few_at_a_time(whole, patched)
+
+
+def test_slopes_are_taken_of_so_many_pairs_as_their_numbers_allow(monkeypatch):
+    """Few pairs of a model of many numbers between two looks give what all at once do, until the time is up."""
+    given = changeable(relation_counting.dot(T=3, L=2))
+    box = ModelBox.of(given, ("E", "W_2"), True, Deadline.never())
+    pairs = with_every_rival(given.questions(), box.classes)
+    whole, ran = hurting.slopes(box, pairs, Deadline.never()), []
+    monkeypatch.setattr(hurting, "MOST_SLOPES", 2 * sum(w.numel() for w in box.module.parameters()) + 1)
+    columns = hurting._columns
+    monkeypatch.setattr(hurting, "_columns", lambda some: ran.append(len(some)) or columns(some))
+    for found, due in zip(hurting.slopes(box, pairs, Deadline.never()), whole, strict=True):
+        assert torch.allclose(found, due, rtol=1e-12, atol=0)
+    assert max(ran) == 2 and sum(ran) == len(pairs) > 6
+    del ran[:]
+    with pytest.raises(TimeIsUp):
+        hurting.slopes(box, pairs, looks(3).deadline())
+    assert len(ran) == 2
 
 
 @pytest.mark.deep

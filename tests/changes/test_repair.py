@@ -9,18 +9,20 @@ from models.selection import every
 
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
-from tests.clocks import looks
+from tests.clocks import endless, looks
 from tests.models import trained
 from tests.models.fitted import fitted
 from tests.oracles import readouts
 from tests.oracles.histogram import all_wrong_pairs
 from tests.planted import planted
 from verify import certify, repair
+from verify.arithmetic.readings import Real
 from verify.changes import changeable as changeable_of
 from verify.changes import farkas, programs
 from verify.changes import repair as mending
 from verify.changes.repair import RepairSearch
 from verify.frame.clock import Budget
+from verify.frame.decide import Effort
 from verify.tasks.histogram.changing import changeable
 
 SIZES = {"T": 3, "L": 3, "d": 4, "p": 8}
@@ -234,6 +236,18 @@ def test_a_budget_of_nothing_is_unknown_with_a_reason():
     wrong = next(m for m in (fitted(seed, **SIZES) for seed in SEEDS) if not certify(m))
     found = repair(wrong, budget=0)
     assert found.outcome == "UNKNOWN" and "budget" in found.reason
+
+
+def test_questions_are_not_looked_at_again_when_the_time_is_up(monkeypatch):
+    """No pass over all questions, which takes long where they are many, comes after the look that ends a search."""
+    given, needed, passes = changeable(fitted(0, T=3, L=2, d=4, p=12)), programs.needed, []
+    monkeypatch.setattr(programs, "needed", lambda *about: passes.append(1) or needed(*about))
+    search = RepairSearch.of(given, Real(), Effort(endless()))
+    assert search.inseparable_classes() is None and not isinstance(search._relaxed(2.0**-50), str) and passes
+    del passes[:]
+    search.deadline = looks(1).deadline()
+    found = search.repaired()
+    assert found.outcome == "UNKNOWN" and found.reason.startswith("the budget ended;") and not passes
 
 
 @pytest.mark.parametrize("seeds", [SEEDS[:2], pytest.param(SEEDS, marks=pytest.mark.deep)])

@@ -13,6 +13,7 @@ from verify.changes.boxes import ModelBox, RivalQuestions
 from verify.frame.clock import Deadline
 
 AT_ONCE = 512
+MOST_SLOPES = 1 << 21  # of all pairs that are followed at a time: 16 MiB
 STEPS = 3  # of the direction that hurts, found again where the last one leads
 HALVINGS = 40
 GROWTH = 1.25
@@ -42,10 +43,10 @@ def slopes(box: ModelBox, pairs: RivalQuestions, until: Deadline) -> tuple[Tenso
         falls = [(slope.abs() * box.reach[name]).sum() for name, slope in found.items()]
         return gap_of(box, stored, *pair), torch.stack(falls).sum()
 
-    parts = []
-    for i in range(0, len(pairs), AT_ONCE):
+    parts, step = [], max(1, min(AT_ONCE, MOST_SLOPES // sum(w.numel() for w in stored.values())))
+    for i in range(0, len(pairs), step):
         until.check()
-        parts.append(vmap(one)(*_columns(pairs[slice(i, i + AT_ONCE)])))
+        parts.append(vmap(one)(*_columns(pairs[slice(i, i + step)])))
     gap, slope = zip(*parts, strict=True)
     return torch.cat(gap), torch.cat(slope)
 

@@ -181,7 +181,10 @@ class RepairSearch:
         before = self.changeable.decide(self.changeable.module, self.reading, effort)
         if before.verdict is Verdict.PROVED:
             return self.kept(before)
-        found = self.inseparable_classes()
+        try:
+            found = self.inseparable_classes()
+        except TimeIsUp:
+            return self.unknown("the budget ended")
         return self.mended() if found is None else self.impossible(found)
 
     @property
@@ -245,10 +248,12 @@ class RepairSearch:
         )
 
     def inseparable_classes(self) -> NullCombination | None:
-        """A combination of inputs of two classes that no hyperplane separates, where one is found and shown."""
+        """A combination of inputs of two classes that no hyperplane separates, where one is found and shown.
+
+        Raises: TimeIsUp.
+        """
         for y, c in combinations(np.unique(self.right), 2):
-            if self.deadline.is_up():
-                return None
+            self.deadline.check()
             index = np.flatnonzero((self.right == y) | (self.right == c))
             sign = np.where(self.right[index] == y, 1.0, -1.0)
             rows = self.H[index] * sign[:, None]

@@ -33,9 +33,11 @@ def course(args: argparse.Namespace) -> Lesson:
     from constructions.decoder import Decoder, to_progress_measures
     from constructions.training import Recipe
     from verify.changes.until_proved import Lesson
+    from verify.engine.capture import load_tracer
     from verify.tasks.addition.modular.experiments import decoder
     from verify.tasks.addition.modular.grokking import problem_of
 
+    load_tracer()  # for the verdicts, before the time of the training begins
     P = args.P
     width = (32, 64) if P <= 32 else (128, 512)
     module = decoder(P, width, args.seed)
