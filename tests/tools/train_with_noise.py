@@ -16,7 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 from constructions.decoder import Decoder, initialised, to_progress_measures
 
-MOST_LOGITS = 3e-4  # the penalty on the mean of squared logits
+STAGES = ((False, 1.0, 0.0, 0.3), (False, 4.0, 3e-4, 1.0), (True, 3.0, 3e-4, 0.5))
+"""Whether with noise, what logits are divided by, the penalty on the mean of their squares, the decay of weights."""
 
 
 class Noise(TorchFunctionMode):
@@ -45,7 +46,7 @@ def margins(model: Decoder, tokens: torch.Tensor, due: torch.Tensor) -> torch.Te
 
 
 def train(P: int, seed: int, steps: int, share: float, d: int = 128, d_mlp: int = 512) -> Decoder:
-    """The model after `steps` without noise and as many with it."""
+    """The model after `steps` of each stage."""
     torch.manual_seed(seed)
     model = initialised(
         Decoder(
@@ -56,21 +57,21 @@ def train(P: int, seed: int, steps: int, share: float, d: int = 128, d_mlp: int 
     )  # fmt: skip
     pairs = torch.cartesian_prod(torch.arange(P), torch.arange(P))
     tokens, due = torch.cat([pairs, torch.full((P * P, 1), P)], 1), pairs.sum(1) % P
-    for noise, temperature, penalty in ((0.0, 1.0, 0.0), (share, 3.0, MOST_LOGITS)):
-        optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.3)
+    for is_noisy, temperature, penalty, decay in STAGES:
+        optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=decay)
         started = time.process_time()
         for step in range(steps):
             for group in optimizer.param_groups:
                 group["lr"] = 1e-3 * min(1, (step + 1) / 50, max(0.02, (steps - step) / (0.3 * steps)))
             rows = torch.randint(P * P, (512,))
-            with Noise(noise):
+            with Noise(share * is_noisy):
                 logits = model(tokens[rows], position=-1).flatten(1)
             loss = F.cross_entropy(logits / temperature, due[rows]) + penalty * logits.square().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
         least = float(margins(model, tokens, due).amin())
-        print(f"noise {noise}: least margin {least:.2f}, {time.process_time() - started:.0f} CPU s", flush=True)
+        print(f"{'with' if is_noisy else 'no'} noise: least margin {least:.2f}, {time.process_time() - started:.0f} CPU s", flush=True)
     return model
 
 
