@@ -71,7 +71,8 @@ def train(P: int, seed: int, steps: int, share: float, d: int = 128, d_mlp: int 
             loss.backward()
             optimizer.step()
         least = float(margins(model, tokens, due).amin())
-        print(f"{'with' if is_noisy else 'no'} noise: least margin {least:.2f}, {time.process_time() - started:.0f} CPU s", flush=True)
+        seconds = time.process_time() - started
+        print(f"{'with' if is_noisy else 'no'} noise: least margin {least:.2f}, {seconds:.0f} CPU s", flush=True)
     return model
 
 
