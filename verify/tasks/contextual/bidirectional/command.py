@@ -60,7 +60,8 @@ class BidirectionalWish:
                     raise BadInput(f"{flag(name)} {value}: is read from the file. Leave it out with --weights.")
         N, R = args.built_for or args.length or LENGTH, args.regions or REGIONS
         if N > MOST_PLACED:
-            raise BadInput(f"--built-for {N}: at most {MOST_PLACED} are judged. Use a smaller one.")
+            name = "--built-for" if args.built_for else "--length"
+            raise BadInput(f"{name} {N}: at most {MOST_PLACED} are judged. Use a smaller one.")
         return cls(N, R, args.coordinates, args.dtype, args.weights, args.length, args.on_regions)
 
     def problem(self, reading: Reading) -> Bidirectional:
