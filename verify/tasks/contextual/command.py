@@ -186,7 +186,7 @@ class PositionalWish:
 
             return positional.load(self.weights)
         if self.N > MOST_PLACED:
-            raise BadInput(f"built for {self.N} tokens: at most {MOST_PLACED} are judged with positions. Ask for fewer.")
+            raise BadInput(f"built for {self.N} tokens: at most {MOST_PLACED} have positions. Ask for fewer.")
         fmt = reading.format if isinstance(reading, Rounded) else None
         dtype = self.dtype or (fmt.name if fmt is not None and fmt.name in DTYPES else "float64")
         u = None if fmt is None else fmt.u
