@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 from flint import arb, arb_mat
 from models.certificates import swinging
+from models.rechecked import outcome
 from models.selection import every
 
 from constructions.recurrent import counters, diagonal, gated, holding, selective
@@ -92,13 +93,6 @@ def saved(name):
     model = problem.model
     weights = bytes_of(model)
     return weights, json.loads(certificate.about(weights).to_json())
-
-
-def outcome(weights, certificate):
-    try:
-        return check(weights, json.dumps(certificate).encode())[0]
-    except Refusal as refusal:
-        return refusal.exit_code
 
 
 @pytest.mark.parametrize("name", every(3, CASES))

@@ -14,6 +14,7 @@ import pytest
 from flint import arb, ctx, fmpq
 from models import crafted
 from models.certificates import swinging
+from models.rechecked import decided, outcome
 from models.recurrent import random_network
 from models.selection import first
 
@@ -24,7 +25,7 @@ from tests.oracles.loose_steps import loose_steps
 from tests.oracles.rounded import nearest
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS, Format
-from verify.arithmetic.readings import Real, reading_of
+from verify.arithmetic.readings import reading_of
 from verify.checker import rounded, rounded_boxes, rounded_lines, rounded_runs
 from verify.checker.formats import NAMED, BinaryFormat
 from verify.checker.inductive import check
@@ -80,16 +81,7 @@ WRONG = [name for name in CASES if "wrong" in name or name.startswith("a ")]
 @cache
 def saved(name):
     problem, precision = CASES[name]()
-    reading = Real() if precision == "real" else reading_of(precision)
-    found, weights = certify(problem, reading, Effort(budget=looks(3000))), bytes_of(problem.model)
-    return weights, json.loads(found.about(weights).to_json())
-
-
-def outcome(weights, certificate):
-    try:
-        return check(weights, json.dumps(certificate).encode())[0]
-    except Refusal as refusal:
-        return refusal.exit_code
+    return decided(problem, precision, Effort(budget=looks(3000)))
 
 
 QUICK = ("up to a length", "wrong in every order", "a run, rounded", "a string")

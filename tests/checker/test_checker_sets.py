@@ -2,7 +2,6 @@
 
 import copy
 import hashlib
-import json
 from functools import cache
 from pathlib import Path
 from unittest import mock
@@ -10,18 +9,17 @@ from unittest import mock
 import pytest
 import torch
 from models.changed_fields import places, put
+from models.rechecked import decided, outcome
 from models.selection import every, first
 
 from constructions.recurrent.model import load
 from tests.clocks import looks
 from tests.planted import planted
-from verify.arithmetic.readings import Real, reading_of
 from verify.checker import closed_sets
-from verify.checker.inductive import check
-from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
+from verify.checker.reading import FAILS, NOT_CHECKABLE
 from verify.counting.tasks import Task
 from verify.frame import decide
-from verify.frame.decide import Effort, certify
+from verify.frame.decide import Effort
 from verify.tasks.recurrent import sets
 from verify.tasks.recurrent.models import bytes_of
 from verify.tasks.recurrent.selective import Selective
@@ -46,21 +44,12 @@ CASES = {
 
 
 def certified(problem, precision):
-    reading = Real() if precision == "real" else reading_of(precision)
-    found, weights = certify(problem, reading, Effort(budget=looks(2000))), bytes_of(problem.model)
-    return weights, json.loads(found.about(weights).to_json())
+    return decided(problem, precision, Effort(budget=looks(2000)))
 
 
 @cache
 def saved(name):
     return certified(*CASES[name]())
-
-
-def outcome(weights, certificate):
-    try:
-        return check(weights, json.dumps(certificate).encode())[0]
-    except Refusal as refusal:
-        return refusal.exit_code
 
 
 @pytest.mark.parametrize("name", every(2, CASES))

@@ -10,16 +10,16 @@ from unittest import mock
 import pytest
 import torch
 from models.changed_fields import places, put
+from models.rechecked import decided, outcome
 from models.selection import every
 
 from constructions.recurrent import gated, holding
 from constructions.recurrent.model import load
 from tests.clocks import looks
 from tests.planted import planted
-from verify.arithmetic.readings import Real, reading_of
+from verify.arithmetic.readings import reading_of
 from verify.checker import one_string
-from verify.checker.inductive import check
-from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
+from verify.checker.reading import FAILS, NOT_CHECKABLE
 from verify.counting.tasks import Task
 from verify.frame import decide
 from verify.frame.decide import Effort, certify
@@ -67,16 +67,7 @@ CASES = {
 @cache
 def saved(name):
     problem, precision = CASES[name]()
-    reading = Real() if precision == "real" else reading_of(precision)
-    found, weights = certify(problem, reading, Effort(budget=looks(2000))), bytes_of(problem.model)
-    return weights, json.loads(found.about(weights).to_json())
-
-
-def outcome(weights, certificate):
-    try:
-        return check(weights, json.dumps(certificate).encode())[0]
-    except Refusal as refusal:
-        return refusal.exit_code
+    return decided(problem, precision, Effort(budget=looks(2000)))
 
 
 def wrong_strings(model, length):
