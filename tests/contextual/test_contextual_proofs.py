@@ -20,7 +20,7 @@ from verify.frame.certificate import Verdict
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort
 from verify.tasks.contextual import proof as contextual
-from verify.tasks.contextual.cells import CellProof
+from verify.tasks.contextual.cells import CellProof, PromptCells
 from verify.tasks.contextual.runs import judge
 from verify.tasks.contextual.stream import StoredContextual
 from verify.tasks.contextual.task import StringDomain, answers, parse
@@ -275,3 +275,13 @@ def test_cells_that_were_not_reached_are_not_taken_for_proved():
         mock.patch.object(decide, "_compared", lambda finding, *_: finding),
     ):
         assert at_a_look(problem, Real(), 6)[0].verdict is Verdict.PROVED
+
+
+def test_a_margin_that_is_no_number_is_no_margin():
+    """Wherever its cell stands among the others, and wherever it stands in its cell."""
+    for place, column in itertools.product(range(3), range(2)):
+        margins = np.ones((3, 2))
+        margins[place, column] = np.nan
+        cells = [PromptCells(r, 1, 1, margin, margin < 0) for r, margin in enumerate(margins, 1)]
+        assert not contextual.CellsInTime(cells, 3).margin > 0
+    assert contextual.CellsInTime(cells[:2], 2).margin == 1.0

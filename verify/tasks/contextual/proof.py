@@ -90,8 +90,8 @@ class CellsInTime:
 
     @property
     def margin(self) -> float:
-        """The smallest margin of all cells, or minus infinity where some were not reached."""
-        return float(self.tightest.margin.min()) if self.are_all else -np.inf
+        """The smallest margin of all cells: NaN where one is, and minus infinity where some were not reached."""
+        return float(np.min([c.margin.min() for c in self.cells])) if self.are_all else -np.inf
 
     @property
     def place(self) -> str:
