@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import json
 import locale
@@ -180,6 +181,30 @@ def test_what_is_freed_is_kept():
     done = subprocess.run([sys.executable, "-c", TAKEN], capture_output=True, text=True, check=True)
     before, _, after = done.stdout.split()
     assert int(before) > 8 * 4096 and int(after) < 2 * 4096
+
+
+MAPPED = """
+import ctypes
+from verify.commands.process import keep_freed_memory
+class Allocated(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd usm fsm uord ford keep".split()]
+library = ctypes.CDLL(None)
+library.mallinfo2.restype = Allocated
+def mapped():
+    before = library.mallinfo2().hblks
+    batch = b"x" * (1 << 24)
+    return library.mallinfo2().hblks - before
+print(mapped(), keep_freed_memory(), mapped())
+"""
+
+
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc" or not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="only newer glibc says it"
+)
+def test_batches_are_not_mapped_anew_each_time():
+    """An array of 16 MiB, as batches of tensors are, is taken from what is kept."""
+    done = subprocess.run([sys.executable, "-c", MAPPED], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "None", "0"]
 
 
 THREADS = """
