@@ -7,10 +7,11 @@ LayerNorm is bounded by the engine, and where rows share errors by the transform
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+
+from verify.arithmetic.rings import F
 
 
-def centred(x: Sequence[Any]) -> list[Any]:
+def centred(x: Sequence[F]) -> list[F]:
     """The entries of a row less their mean.
 
     >>> from fractions import Fraction
@@ -21,11 +22,12 @@ def centred(x: Sequence[Any]) -> list[Any]:
     return [entry - mean for entry in x]
 
 
-def squared_deviation(x: Sequence[object], eps: object) -> Any:
+def squared_deviation(x: Sequence[F], eps: F) -> F:
     """The variance of the entries plus eps, the square of what a LayerNorm divides by.
 
     >>> from fractions import Fraction
     >>> str(squared_deviation([Fraction(1), Fraction(2)], Fraction(1, 4)))
     '1/2'
     """
-    return sum(part * part for part in centred(x)) / len(x) + eps
+    squares = [part * part for part in centred(x)]
+    return sum(squares[1:], squares[0]) / len(x) + eps

@@ -110,7 +110,7 @@ def divisors(x: Numbers, layer: NormArrays | None) -> Interval:
     if layer is None:
         ones = np.ones(x.shape[:-1])
         return Interval(ones, ones)
-    found = Interval.of(squared_deviation(list(np.moveaxis(x, -1, 0)), rational(Fraction(layer.eps))))
+    found = Interval.of(squared_deviation(list(np.moveaxis(x, -1, 0)), np.array(rational(Fraction(layer.eps)))))
     return Interval(1 / np.sqrt(found.upper) * (1 - 8 * U), 1 / np.sqrt(found.lower) * (1 + 8 * U))
 
 

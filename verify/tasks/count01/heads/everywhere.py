@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 from math import comb
-from typing import Any
 
 import numpy as np
 from flint import arb, ctx
 
 from verify.arithmetic.exact_reals import Combination, Undecided
+from verify.arithmetic.rings import R
 from verify.tasks.count01.heads.separability import LINES, Separability, confirmed
 from verify.tasks.count01.layer_norm.cone import Constraint, Constraints, rays_of, whitened
 from verify.tasks.count01.layer_norm.laws import ListedTriples
@@ -29,8 +29,8 @@ MOST_RAYS = 20_000  # sets of coefficients that are looked at
 SPREAD = (0, 1, 2, 3, 5, 9, 20, 50, 200, 1000, 10_000)
 
 Powers = tuple[int, int, int]
-Polynomial = dict[Powers, Any]
-Weighted = Callable[[HeadNumbers, int, Surd], arb | Combination]  # of a token: weight times value
+Polynomial = dict[Powers, R]
+Weighted = Callable[[HeadNumbers, int, Surd], R]  # of a token: weight times value
 
 
 def spread_triples() -> ListedTriples:
@@ -72,10 +72,10 @@ def coefficient_rows(heads: Sequence[HeadNumbers]) -> Constraints:
     order = powers(len(heads))
     is_rational = all(head.is_rational for head in heads)
 
-    def lines(at: Weighted) -> list[list[Any]]:
+    def lines(at: Weighted[R]) -> list[list[R]]:
         return [[column[p] for column in side] for side in _sides(heads, at) for p in order]
 
-    def balls(bits: int) -> list[list[Any]]:
+    def balls(bits: int) -> list[list[arb]]:
         with ctx.workprec(bits + 64):
             return lines(_balls_at(bits + 64))
 
@@ -97,7 +97,7 @@ def powers(degree: int) -> list[Powers]:
     return [(i, j, k) for i in some for j in some for k in some if i + j + k <= degree]
 
 
-def _balls_at(bits: int) -> Weighted:
+def _balls_at(bits: int) -> Weighted[arb]:
     """Balls of weight times value."""
 
     def at(head: HeadNumbers, t: int, value: Surd) -> arb:
@@ -111,7 +111,7 @@ def _exact(head: HeadNumbers, t: int, value: Surd) -> Combination:
     return head.exact_weight(t, EQUALS) * value.value
 
 
-def _sides(heads: Sequence[HeadNumbers], at: Weighted) -> list[list[Polynomial]]:
+def _sides(heads: Sequence[HeadNumbers], at: Weighted[R]) -> list[list[Polynomial[R]]]:
     """For each side, the polynomial of every coordinate of (w, b)."""
     out = []
     for is_more in (True, False):
@@ -126,7 +126,7 @@ def _sides(heads: Sequence[HeadNumbers], at: Weighted) -> list[list[Polynomial]]
     return out
 
 
-def _linear(head: HeadNumbers, k: int | None, at: Weighted, *, is_more: bool) -> Polynomial:
+def _linear(head: HeadNumbers, k: int | None, at: Weighted[R], *, is_more: bool) -> Polynomial[R]:
     """The normaliser, or coordinate k's numerator, in (smaller count, difference, n2)."""
     constant, n0, n1, n2 = (
         _added([at(head, t, Surd.rational(1) if k is None else head.values[t][k]) for t in line]) for line in LINES
@@ -136,13 +136,13 @@ def _linear(head: HeadNumbers, k: int | None, at: Weighted, *, is_more: bool) ->
     return {(0, 0, 0): constant, (1, 0, 0): n0 + n1, (0, 1, 0): n0, (0, 0, 1): n2}
 
 
-def _added(terms: list[Any]) -> Any:
+def _added(terms: list[R]) -> R:
     return sum(terms[1:], terms[0])
 
 
-def times(a: Polynomial, b: Polynomial) -> Polynomial:
+def times(a: Polynomial[R], b: Polynomial[R]) -> Polynomial[R]:
     """The product of two polynomials over any ring."""
-    out: dict[Powers, list[Any]] = {}
+    out: dict[Powers, list[R]] = {}
     for p, x in a.items():
         for q, y in b.items():
             out.setdefault((p[0] + q[0], p[1] + q[1], p[2] + q[2]), []).append(x * y)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 from flint import arb, ctx
 
-from verify.arithmetic.exact_reals import exponentials
+from verify.arithmetic.exact_reals import Combination, exponentials
 from verify.tasks.count01.heads.separability import confirmed, ruled_out
 from verify.tasks.count01.layer_norm.cone import Constraints, dependencies, rays_of, whitened
 from verify.tasks.count01.layer_norm.laws import Law
@@ -20,12 +19,12 @@ class Intervened:
     def __init__(self, weights: Sequence[Fraction], values: Sequence[Fraction]) -> None:
         self.lines = [[w * v, w] for w, v in zip(weights, values, strict=True)]
 
-    def balls(self, bits: int) -> list[list[Any]]:
+    def balls(self, bits: int) -> list[list[arb]]:
         with ctx.workprec(bits):
             lines = [[arb(x.numerator) / x.denominator for x in line] for line in self.lines]
             return [[arb(0), arb(0)], *lines]
 
-    def sums(self) -> list[list[Any]]:
+    def sums(self) -> list[list[Combination]]:
         return [[exponentials({0: 0})] * 2, *([exponentials({0: x}) for x in line] for line in self.lines)]
 
 

@@ -7,19 +7,21 @@ separates if and only if some (w, b) meets the constraints at the corners of the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
-from flint import arb, ctx, fmpq, fmpq_mat
+from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
 from verify.arithmetic.exact_reals import Combination, Undecided, total
+from verify.arithmetic.slack import Array
 from verify.tasks.count01.layer_norm.cone import (
     BITS,
     Constraint,
     Constraints,
+    RingPolynomial,
     Row,
     crossed,
     dependencies,
@@ -29,6 +31,7 @@ from verify.tasks.count01.layer_norm.cone import (
 )
 from verify.tasks.count01.layer_norm.laws import Law
 from verify.tasks.count01.layer_norm.numbers import HeadNumbers
+from verify.tasks.count01.layer_norm.surds import Surd
 from verify.tasks.count01.task import BOS, EQUALS, ONE, TWO, ZERO
 
 SEPARATOR, TIGHT, GORDAN = "separator", "tight", "gordan"
@@ -97,7 +100,7 @@ class ReadoutForm:
     def rows(self, constraints: Sequence[Constraint]) -> Constraints:
         return Constraints(constraints, self.balls, self.sums if self.head.is_rational else None)
 
-    def balls(self, bits: int) -> list[list[Any]]:
+    def balls(self, bits: int) -> list[list[arb]]:
         """The matrix (4, r), line by line."""
         with ctx.workprec(bits + 64):
             return [
@@ -111,15 +114,13 @@ class ReadoutForm:
                 for line in LINES
             ]
 
-    def sums(self) -> list[list[Any]]:
+    def sums(self) -> list[list[Combination]]:
         """Returns the rows as sums of exponentials. Only for rational numbers."""
         weight = {t: self.head.exact_weight(t, EQUALS) for line in LINES for t in line}
         return [[total(weight[t] * self._point(t, k).value for t in line) for k in self.columns] for line in LINES]
 
-    def _point(self, t: int, k: int) -> Any:
+    def _point(self, t: int, k: int) -> Surd:
         """Coordinate k of (v_t, 1)."""
-        from verify.tasks.count01.layer_norm.surds import Surd
-
         return self.head.values[t][k] if k < self.head.d_h else Surd.rational(1)
 
     def _independent(self) -> tuple[int, ...]:
@@ -166,7 +167,9 @@ def independent_rows(P: fmpq_mat) -> list[int]:
     return [next(k for k in range(P.nrows()) if reduced[i, k] != 0) for i in range(rank)]
 
 
-def _rounded(form: ReadoutForm, rows: Constraints, rays: list[Any], T: Any) -> Separability | None:
+def _rounded(
+    form: ReadoutForm, rows: Constraints, rays: list[tuple[float, tuple[int, ...], Array]], T: arb_mat
+) -> Separability | None:
     """A separator of few bits from the middle of the cone; None where none is confirmed."""
     middle = sum((ray[2] for ray in rays), start=rays[0][2] * 0) if rays else None
     if middle is None or not float(abs(middle).max()) > 0:
@@ -192,7 +195,7 @@ def _rounded(form: ReadoutForm, rows: Constraints, rays: list[Any], T: Any) -> S
 def _holds(rows: Constraints, X: Sequence[int]) -> bool:
     """Whether the separator X meets every constraint: positive, or at least zero where nothing strict is asked."""
 
-    def score(i: int) -> Callable[[list[list[Any]]], Any]:
+    def score(i: int) -> RingPolynomial:
         return lambda Z: sum((z * k for z, k in zip(Z[i][1:], X[1:], strict=True)), Z[i][0] * X[0])
 
     signs = ((rows.sign(score(i)), constraint) for i, constraint in enumerate(rows.constraints))
@@ -267,7 +270,7 @@ def _ray(rows: Constraints, tight: tuple[int, ...]) -> tuple[int, set[int]] | No
     for i, constraint in enumerate(rows.constraints):
         if _direction(constraint.row) in zero:
             continue
-        sign = rows.sign(lambda Z, i=i: determinant([Z[i], *(Z[j] for j in tight)]))  # type: ignore[misc]
+        sign = rows.sign(lambda Z, i=i: determinant([Z[i], *(Z[j] for j in tight)]))
         if sign and orientation and sign != orientation:
             return None
         orientation = orientation or sign
@@ -290,7 +293,7 @@ def _gordan(form: ReadoutForm, rows: Constraints, candidates: Sequence[tuple[int
 def ruled_out(rows: Constraints, candidates: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
     """Constraints of which a nonnegative combination is zero, with a positive part at one that asks strictly."""
 
-    def minor(others: list[int]) -> Callable[[list[list[Any]]], Any]:
+    def minor(others: list[int]) -> RingPolynomial:
         return lambda Z: determinant([Z[i] for i in others])
 
     for support in candidates:

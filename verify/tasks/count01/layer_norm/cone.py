@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from verify.arithmetic.exact_reals import Undecided
+from verify.arithmetic.exact_reals import Combination, Undecided
+from verify.arithmetic.rings import R
 from verify.arithmetic.slack import Array
+
+if TYPE_CHECKING:
+    from flint import arb, arb_mat
 
 Row = tuple[int, int, int, int]
 BITS = (128, 512, 2048)
@@ -37,19 +41,18 @@ class Constraint:
         return self.is_more_ones and self.is_strict
 
 
-def determinant(rows: Sequence[Sequence[object]]) -> Any:
+def determinant(rows: Sequence[Sequence[R]]) -> R:
     """The determinant of a square matrix over any ring, by the first column's cofactors."""
     if len(rows) == 1:
         return rows[0][0]
-    out: Any = None
-    for i, row in enumerate(rows):
-        minor = determinant([other[1:] for j, other in enumerate(rows) if j != i])
-        term = row[0] * minor if i % 2 == 0 else row[0] * minor * -1
-        out = term if out is None else out + term
-    return out
+    minors = [determinant([other[1:] for j, other in enumerate(rows) if j != i]) for i in range(len(rows))]
+    terms = [
+        row[0] * minor * (1 if i % 2 == 0 else -1) for i, (row, minor) in enumerate(zip(rows, minors, strict=True))
+    ]
+    return sum(terms[1:], terms[0])
 
 
-def crossed(rows: Sequence[Sequence[object]], size: int) -> list[Any]:
+def crossed(rows: Sequence[Sequence[R]], size: int) -> Sequence[R | int]:
     """The vector x of `size` entries with x . z = det(z, rows...), zero at every row."""
     if not rows:
         return [1] * size  # one dimension: the form itself
@@ -57,6 +60,12 @@ def crossed(rows: Sequence[Sequence[object]], size: int) -> list[Any]:
         determinant([[x for i, x in enumerate(row) if i != k] for row in rows]) * (1 if k % 2 == 0 else -1)
         for k in range(size)
     ]
+
+
+class RingPolynomial(Protocol):
+    """A polynomial in the entries of rows, over any ring."""
+
+    def __call__(self, rows: Sequence[Sequence[R]], /) -> R: ...
 
 
 class Constraints:
@@ -68,26 +77,26 @@ class Constraints:
     def __init__(
         self,
         constraints: Sequence[Constraint],
-        at: Callable[[int], list[list[Any]]],
-        exact: Callable[[], list[list[Any]]] | None,
+        at: Callable[[int], list[list[arb]]],
+        exact: Callable[[], list[list[Combination]]] | None,
     ) -> None:
         self.constraints, self._at, self._exact = tuple(constraints), at, exact
-        self._balls: dict[int, list[list[object]]] = {}
-        self._sums: list[list[object]] | None = None
+        self._balls: dict[int, list[list[arb]]] = {}
+        self._sums: list[list[Combination]] | None = None
 
-    def balls(self, bits: int) -> list[list[Any]]:
+    def balls(self, bits: int) -> list[list[arb]]:
         if bits not in self._balls:
             self._balls[bits] = self._turned(self._at(bits))
         return self._balls[bits]
 
-    def sums(self) -> list[list[Any]]:
+    def sums(self) -> list[list[Combination]]:
         if self._exact is None:
             raise Undecided("a sign that 2048 bits do not show, of numbers that are no sums of exponentials")
         if self._sums is None:
             self._sums = self._turned(self._exact())
         return self._sums
 
-    def _turned(self, form: list[list[Any]]) -> list[list[Any]]:
+    def _turned(self, form: list[list[R]]) -> list[list[R]]:
         """Row . form for every constraint: form is the matrix (4, r) of the coefficients of 1, n0, n1, n2."""
         out = []
         for c in self.constraints:
@@ -95,7 +104,7 @@ class Constraints:
             out.append([sum(column[1:], column[0]) for column in zip(*terms, strict=True)])
         return out
 
-    def sign(self, polynomial: Callable[[list[list[Any]]], Any]) -> int:
+    def sign(self, polynomial: RingPolynomial) -> int:
         """The sign of a polynomial in the rows' entries: balls first, then exactly.
 
         Raises: Undecided where neither shows it.
@@ -116,7 +125,7 @@ class Constraints:
         return len(self.balls(BITS[0])[0])
 
 
-def whitened(rows: Constraints) -> tuple[Array, object]:
+def whitened(rows: Constraints) -> tuple[Array, arb_mat]:
     """The rows in coordinates in which r of them are the unit vectors, as floats, and those coordinates' matrix.
 
     Only a guide: what it suggests is shown by `Constraints.sign`.
@@ -137,7 +146,7 @@ def whitened(rows: Constraints) -> tuple[Array, object]:
     return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-300), T
 
 
-def _spread(rows: list[list[Any]], r: int) -> list[int]:
+def _spread(rows: list[list[arb]], r: int) -> list[int]:
     """The indices of r rows that span a large volume, by elimination with the largest pivot."""
     left, chosen = [list(row) for row in rows], []
     for _ in range(r):

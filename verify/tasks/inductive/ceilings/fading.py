@@ -223,8 +223,7 @@ def _norm_slope(norm: nn.Module, x: arb_mat) -> arb:
 
 
 def _deviation(norm: nn.LayerNorm, x: arb_mat) -> arb:
-    found: arb = squared_deviation(x.entries(), norm.eps).sqrt()
-    return found
+    return squared_deviation(x.entries(), arb(norm.eps)).sqrt()
 
 
 def _linear(attention: Attention, name: str, y: arb_mat) -> arb_mat:
