@@ -9,7 +9,7 @@ import traceback
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
 from constructions.errors import BadInput, ProvedImpossible
 from verify import __version__
@@ -44,11 +44,14 @@ def one_line_warnings() -> Iterator[None]:
     """Shows what a certificate does not speak of in one line on stderr, other warnings as Python does."""
     shown_by_python = warnings.showwarning
 
-    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    def show(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int,
+        file: TextIO | None = None, line: str | None = None,
+    ) -> None:  # fmt: skip
         if issubclass(category, UserWarning) and category.__module__.startswith(("verify.", "constructions.")):
             print(f"warning: {one_line(message)}", file=sys.stderr)
         else:
-            shown_by_python(message, category, *where, **more)
+            shown_by_python(message, category, filename, lineno, file, line)
 
     with warnings.catch_warnings():
         warnings.showwarning = show

@@ -11,7 +11,8 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from verify.changes.radius import Radius
     from verify.changes.repair import Repair
 
+T = TypeVar("T")
 ANY_MODULE = {"inputs", "expected"}  # what says that a module of any type is to be judged
 
 
@@ -206,7 +208,7 @@ def _changeable(module: nn.Module, options: Mapping[str, object]) -> Changeable:
     return found
 
 
-def _with_known(function: Callable[..., object], options: Mapping[str, object]) -> Any:
+def _with_known(function: Callable[..., T], options: Mapping[str, object]) -> T:
     """What a function returns with these options; BadInput for one that it does not take, or lacks."""
     from inspect import signature
 
@@ -221,7 +223,7 @@ def _with_known(function: Callable[..., object], options: Mapping[str, object]) 
     return function(**options)
 
 
-def _door(module: object) -> Any:
+def _door(module: object) -> ModuleType:
     """The door of a model's task: `posed(module, how, **options)` is the problem to decide, with how, and `command`
     writes the weights and decides them again.
 

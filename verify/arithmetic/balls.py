@@ -15,12 +15,11 @@ relies on it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from flint import arb, ctx
 
-from verify.arithmetic.slack import ENLARGE, FAINT, LEAST, NORMAL, Array, U, gamma
+from verify.arithmetic.slack import ENLARGE, FAINT, LEAST, NORMAL, Array, Index, U, gamma
 
 TINY = 2.0**-60
 HUGE = 2.0**100
@@ -85,7 +84,7 @@ class Ball:
     def T(self) -> Ball:
         return Ball(self.mid.T, self.rad.T)
 
-    def __getitem__(self, index: Any) -> Ball:
+    def __getitem__(self, index: Index) -> Ball:
         return Ball(self.mid[index], self.rad[index])
 
     def __neg__(self) -> Ball:

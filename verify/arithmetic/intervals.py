@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from verify.arithmetic.outward import float_neighbours
-from verify.arithmetic.slack import LEAST, U
+from verify.arithmetic.slack import LEAST, Index, U
 
 Numbers = np.ndarray[Any, Any]  # of floats, or of Fractions where it is exact
 
@@ -45,7 +45,7 @@ class Interval:
     def between(cls, low: Numbers, high: Numbers) -> Interval:
         return cls(low, high)
 
-    def __getitem__(self, index: Any) -> Interval:
+    def __getitem__(self, index: Index) -> Interval:
         return Interval(self.lower[index], self.upper[index])
 
     def __add__(self, other: Interval) -> Interval:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from math import factorial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from flint import arb, arb_series, ctx, fmpq
@@ -19,7 +19,10 @@ from flint import arb, arb_series, ctx, fmpq
 from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.slack import OF_FEW, Array
 
-T = TypeVar("T")  # an array, or a tensor
+if TYPE_CHECKING:
+    from torch import Tensor
+
+T = TypeVar("T", Array, "Tensor")  # an array, or a tensor
 U = fmpq(1, 2**53)
 BITS = 200
 SMALLEST_EXPONENT = -700.0  # below it exp is rounded to zero: less than e^-700 < 2^-1000 is lost
@@ -64,11 +67,11 @@ class Polynomial:
     error: fmpq
 
     def __call__(self, t: T) -> T:
-        value: Any = self.coefficients[-1]
-        for a in reversed(self.coefficients[:-1]):
+        *rest, before, last = self.coefficients
+        value = last * t + before
+        for a in reversed(rest):
             value = value * t + a
-        found: T = value
-        return found
+        return value
 
 
 def taylor(exact: list[fmpq], radius: fmpq, remainder: fmpq, t_error: fmpq) -> Polynomial:
@@ -103,10 +106,9 @@ class PeriodReduction:
 
     def __call__(self, x: T) -> tuple[T, T]:
         """k and r."""
-        given: Any = x
-        k = (given * self.inverse).round()
+        k = (x * self.inverse).round()
         high, middle, low = self.parts
-        return k, ((given - k * high) - k * middle) - k * low
+        return k, ((x - k * high) - k * middle) - k * low
 
     def error(self, k: int, r: fmpq) -> fmpq:
         """Bounds the error of r: three roundings of numbers that are at most 2 r and that of k low.

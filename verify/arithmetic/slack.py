@@ -15,12 +15,25 @@ operations there are. No bound may leave the absolute term out because numbers "
 from __future__ import annotations
 
 import math
-from typing import overload
+from collections.abc import Sequence
+from types import EllipsisType
+from typing import SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Place = (
+    SupportsIndex
+    | slice
+    | EllipsisType
+    | None
+    | NDArray[np.intp]
+    | NDArray[np.int64]
+    | NDArray[np.bool_]
+    | Sequence[int]
+)
+Index = Place | tuple[Place, ...]
 
 U = 2.0**-53  # the unit round-off of float64
 LEAST = 2.0**-1074  # the smallest positive number of float64: twice what one product, quotient or root can underflow by

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flint import fmpq_mat
+from numpy.typing import NDArray
 
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import rational
@@ -16,7 +17,7 @@ from verify.arithmetic.slack import Array
 if TYPE_CHECKING:
     from torch import Tensor
 
-Numbers = np.ndarray[Any, Any]  # of Fractions
+Numbers = NDArray[np.object_]  # of Fractions
 
 
 def numbers(x: Tensor | Array) -> Array:
@@ -60,7 +61,7 @@ def rationals(x: Tensor | Array) -> Numbers:
     return np.array([rational(v) for v in values.ravel().tolist()], dtype=object).reshape(values.shape)
 
 
-def matrix(x: Tensor | Numbers) -> fmpq_mat:
+def matrix(x: Tensor | Array | Numbers) -> fmpq_mat:
     """The stored numbers of a matrix, or the fractions of an array, as a matrix of flint's rationals."""
     values = x if isinstance(x, np.ndarray) else numbers(x)
     rows, columns = values.shape

@@ -8,7 +8,7 @@ that ends PROVED. Only the verifier's word on the numbers as they are stored cou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -207,7 +207,11 @@ class SoftReLU(TorchFunctionMode):
         self.width = width
 
     def __torch_function__(
-        self, function: Callable[..., Any], types: object, args: Any = (), kwargs: Mapping[str, object] | None = None
+        self,
+        function: Callable[..., object],
+        types: object,
+        args: Sequence[Tensor] = (),
+        kwargs: Mapping[str, object] | None = None,
     ) -> object:
         if self.width > 0 and function in (torch.relu, torch.Tensor.relu, nn.functional.relu):
             return nn.functional.softplus(args[0], 1 / self.width)

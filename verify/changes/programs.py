@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
 from flint import arb, ctx
-from scipy.optimize import linprog
+from scipy.optimize import OptimizeResult, linprog
 
 from verify.arithmetic.exact_reals import float_below
 from verify.arithmetic.slack import Array
@@ -138,7 +137,7 @@ MANY = 2000  # rows from which interior points come first: the simplex stalls wh
 OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
-def solved(cost: Array, A: object, b: Array, bounds: object, until: Deadline | None = None) -> Any:
+def solved(cost: Array, A: object, b: Array, bounds: object, until: Deadline | None = None) -> OptimizeResult | None:
     """What HiGHS finds for min cost . x, A x <= b; None where it finds none, or not in time."""
     for method in METHODS[::-1] if len(b) >= MANY else METHODS:
         limit = {} if until is None else {"time_limit": max(0.0, until.left())}

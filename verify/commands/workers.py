@@ -9,12 +9,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from constructions.errors import BadInput
 from verify.commands.options import check_least
@@ -269,11 +269,21 @@ def _cluster(address: str) -> Iterator[Pool]:
             client.close(timeout=SECONDS_TO_ANSWER)
 
 
+class Client(Protocol):
+    """What is asked of a client of dask's."""
+
+    def scheduler_info(self, n_workers: int) -> Mapping[str, Mapping[str, Mapping[str, int]]]: ...
+
+    def get_executor(self, pure: bool) -> Executor: ...
+
+    def close(self, timeout: float) -> None: ...
+
+
 @dataclass
 class Drought:
     """Says it once where a scheduler is without workers for a while; they may come back, so that nothing ends."""
 
-    client: Any
+    client: Client
     began: float | None = None
     is_said: bool = False
 
@@ -288,10 +298,10 @@ class Drought:
             print(f"no worker for {SECONDS_WITHOUT} s; waiting for one", file=sys.stderr, flush=True)
 
 
-def _client(distributed: ModuleType, address: str) -> Any:
+def _client(distributed: ModuleType, address: str) -> Client:
     """Raises: BadInput where no scheduler answers, or its workers have more than one thread."""
     try:
-        client = distributed.Client(address, timeout=SECONDS_TO_ANSWER, set_as_default=False)
+        client: Client = distributed.Client(address, timeout=SECONDS_TO_ANSWER, set_as_default=False)
     except (OSError, ValueError) as error:
         start = "Start `dask scheduler`, and name the address that it prints."
         raise BadInput(f"--scheduler {address}: no scheduler answers ({type(error).__name__}). {start}") from None
@@ -306,7 +316,7 @@ def _client(distributed: ModuleType, address: str) -> Any:
     return client
 
 
-def _threads(client: Any) -> list[int]:
+def _threads(client: Client) -> list[int]:
     """How many threads each worker of the scheduler has."""
     return [worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
 

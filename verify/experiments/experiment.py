@@ -37,7 +37,7 @@ class Result:
     sampled: tuple[int, int]
     verdict: Verdict
     exact: Mapping[str, tuple[Fraction, Fraction]] = field(default_factory=dict)
-    wrong: Mapping[str, Any] | None = None
+    wrong: Mapping[str, object] | None = None
     inputs: Mapping[str, int] = field(default_factory=dict)
     shown: Mapping[str, Any] = field(default_factory=dict)
 

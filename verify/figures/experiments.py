@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from verify.figures.style import BLUE, GREY, VERMILLION, new_figure, style
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from verify.experiments.experiment import Result
+    from verify.experiments.experiment import Result, Setting
 
 COLUMNS = 3  # of panels
 FLOOR = 1e-15  # of a share on a logarithmic axis
@@ -45,9 +46,9 @@ def heat_maps(results: Sequence[Result], *, panel: str, x: str, y: str, law: str
     return figure
 
 
-def _cells(results: Sequence[Result], x: str, y: str, law: str) -> dict[tuple[Any, Any], tuple[Fraction, bool]]:
+def _cells(results: Sequence[Result], x: str, y: str, law: str) -> dict[tuple[Setting, Setting], tuple[Fraction, bool]]:
     """The mean share of each pair of settings, and whether one of its models is proved; of models with a share."""
-    found: dict[tuple[Any, Any], list[Result]] = {}
+    found: dict[tuple[Setting, Setting], list[Result]] = {}
     for result in (each for each in results if law in each.exact):
         found.setdefault((result.settings[x], result.settings[y]), []).append(result)
     return {
@@ -56,7 +57,7 @@ def _cells(results: Sequence[Result], x: str, y: str, law: str) -> dict[tuple[An
     }
 
 
-def _write(axes: Any, column: int, line: int, share: Fraction, is_proved: bool) -> None:
+def _write(axes: Axes, column: int, line: int, share: Fraction, is_proved: bool) -> None:
     from matplotlib.patches import Rectangle
 
     per_cent = int(100 * share)  # rounded down, so that 100 is 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -54,6 +54,9 @@ READING_REAL = "real"
 RUN_AS = "run_as"  # of a counterexample: the evaluation to run again, for programs to read
 READING_DTYPE = "dtype, any order"
 READING_BIT_EXACT = "bit-exact"
+
+Plain = str | float | int | bool | None  # what JSON holds in one place
+Json = Plain | Sequence["Json"] | Mapping[str, "Json"]
 
 CERTIFIED, EXHAUSTIVE, SAMPLED = METHODS = ("certified", "exhaustive", "sampled")
 
@@ -263,14 +266,14 @@ KEYS = (
 )
 
 
-def _flattened(prefix: str, value: Any) -> Iterator[tuple[str, str | float | int | bool | None]]:
+def _flattened(prefix: str, value: Json) -> Iterator[tuple[str, Plain]]:
     if isinstance(value, dict):
         for name, entry in value.items():
             yield from _flattened(f"{prefix}.{name}" if prefix else name, entry)
-    elif isinstance(value, list | tuple):
-        yield prefix, json.dumps(value)
-    else:
+    elif value is None or isinstance(value, Plain):
         yield prefix, value
+    else:
+        yield prefix, json.dumps(value)
 
 
 def in_words(counterexample: dict[str, object]) -> str:

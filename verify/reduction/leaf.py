@@ -23,7 +23,7 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from verify.arithmetic.slack import Array
+from verify.arithmetic.slack import Array, Index
 
 Mask = NDArray[np.bool_]
 
@@ -42,7 +42,7 @@ class Enclosed(Protocol):
 
     def hull(self, axis: int) -> Self: ...
 
-    def __getitem__(self, index: object) -> Self: ...
+    def __getitem__(self, index: Index) -> Self: ...
 
     def __add__(self, other: Self) -> Self: ...
 

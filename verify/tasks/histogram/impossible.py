@@ -440,7 +440,7 @@ def free_vectors(module: HistogramTransformer) -> list[list[Fraction]]:
 
 def _is_reproduced(kernel: list[list[Fraction]], noise: Numbers, L: int) -> bool:
     """Whether u_t = -sum of n_ts u_s for all u of the kernel, with all |n_ts| < 1/(2L - 3): the dual certificate."""
-    is_small = all(abs(x) * (2 * L - 3) < 1 for x in noise.flat)
+    is_small = all(abs(x) * (2 * L - 3) < 1 for x in noise.flatten().tolist())
     return is_small and all((noise @ np.array(u) == [-x for x in u]).all() for u in kernel)
 
 

@@ -238,7 +238,7 @@ def _streams(model: DecoderArrays) -> Numbers:
         return np.concatenate([E, table], -1)
     if not table.any():
         return E
-    return E + table
+    return np.asarray(E + table)
 
 
 def _readers(model: DecoderArrays, x: Numbers) -> tuple[Reader, Reader]:
