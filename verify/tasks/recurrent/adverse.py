@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -38,72 +38,74 @@ PLACES = 3  # answers of a turn, against which runs go on for ever
 AHEAD = 96  # tokens that these look ahead
 STEPS_AT_A_TIME = 16
 
+V = TypeVar("V", Array, torch.Tensor)
 Signs = list[Array]  # of the results of one step, in their order
 
 
 @dataclass(frozen=True)
-class Sum:
+class Sum(Generic[V]):
     """W x + .. + b + .., which other terms may still join."""
 
-    products: tuple[tuple[Array, Any], ...]
+    products: tuple[tuple[Array, V], ...]
     added: tuple[Array, ...]
 
-    def cut(self, start: int, stop: int) -> Sum:
+    def cut(self, start: int, stop: int) -> Sum[V]:
         return Sum(tuple((W[start:stop], x) for W, x in self.products), tuple(b[start:stop] for b in self.added))
 
 
 @dataclass(frozen=True)
-class Steered:
+class Steered(Generic[V]):
     """Vectors whose every result is passed through a function: of a sum, of one operation, of tanh and sigmoid.
 
     `tuned` says which n of those that tanh may be is taken by n + z (h - n), which is given z and h.
     """
 
-    total: Callable[[Sum], Any]
-    result: Callable[[Any], Any]
-    function: Callable[[str, Any], Any]
-    stored: Callable[[Array], Any]
-    known: Callable[[BallVector], Any]
-    tuned: Callable[[Any, Any, Any], Any]
+    total: Callable[[Sum[V]], V]
+    result: Callable[[V], V]
+    function: Callable[[str, V], V]
+    stored: Callable[[Array], V]
+    known: Callable[[BallVector], V]
+    tuned: Callable[[V, V, V], V]
 
-    def value(self, x: Any) -> Any:
+    def value(self, x: V | Sum[V]) -> V:
         return self.total(x) if isinstance(x, Sum) else x
 
-    def linear(self, W: Array, x: Any, b: Array, terms: Array | None = None) -> Sum:
+    def linear(self, W: Array, x: V | Sum[V] | Array, b: Array, terms: Array | None = None) -> Sum[V]:
         return Sum(((W, self.stored(x) if isinstance(x, np.ndarray) else self.value(x)),), (b,))
 
-    def whole(self, x: Sum, y: Sum) -> Sum:
+    def whole(self, x: V | Sum[V], y: V | Sum[V]) -> Sum[V]:
+        assert isinstance(x, Sum) and isinstance(y, Sum), "sums, which linear gives"
         return Sum(x.products + y.products, x.added + y.added)
 
-    def add(self, x: Any, y: Any) -> Any:
+    def add(self, x: V | Sum[V], y: V | Sum[V]) -> V:
         return self.result(self.value(x) + self.value(y))
 
-    def multiply(self, x: Any, y: Any) -> Any:
+    def multiply(self, x: V | Sum[V], y: V | Sum[V]) -> V:
         return self.result(self.value(x) * self.value(y))
 
-    def noted(self, x: Any) -> Any:
+    def noted(self, x: V) -> V:
         return x
 
-    def blend(self, z: Any, n: Any, h: Any, on: Logged | Steered | None = None) -> Any:
+    def blend(self, z: V | Sum[V], n: V | Sum[V], h: V | Sum[V], on: Logged | Steered[V] | None = None) -> V:
         """As n + z (h - n), which drifts where z is 1 and h - n is always rounded the same way."""
-        on = on or self
-        n = on.noted(self.tuned(z, n, h))
+        on, z, h = on or self, self.value(z), self.value(h)
+        n = on.noted(self.tuned(z, self.value(n), h))
         return on.add(n, on.multiply(z, on.add(h, -n)))
 
-    def tanh(self, x: Any) -> Any:
+    def tanh(self, x: V | Sum[V]) -> V:
         return self.function("tanh", self.value(x))
 
-    def sigmoid(self, x: Any) -> Any:
+    def sigmoid(self, x: V | Sum[V]) -> V:
         return self.function("sigmoid", self.value(x))
 
-    def relu(self, x: Any) -> Any:
+    def relu(self, x: V | Sum[V]) -> V:
         return self.value(x).clip(0)
 
-    def cut(self, x: Any, start: int, stop: int) -> Any:
+    def cut(self, x: V | Sum[V], start: int, stop: int) -> V | Sum[V]:
         return x.cut(start, stop) if isinstance(x, Sum) else x[start:stop]
 
 
-def zeros(net: Network) -> State:
+def zeros(net: Network) -> State[Array]:
     return [np.zeros(net.hidden) for _ in range(net.size // net.hidden)]
 
 
@@ -121,7 +123,13 @@ class Gradient:
     """
 
     def __init__(
-        self, net: Network, line: OrbitQuestion, steps: int, until: Deadline, start: int = 0, state: State | None = None
+        self,
+        net: Network,
+        line: OrbitQuestion,
+        steps: int,
+        until: Deadline,
+        start: int = 0,
+        state: State[Array] | None = None,
     ) -> None:
         self.leaves: list[list[torch.Tensor]] = []
         self.net, self.line, self.margins = net, line, list[torch.Tensor]()
@@ -151,7 +159,7 @@ class Gradient:
         self.leaves[-1].append(leaf)
         return x + leaf
 
-    def _total(self, x: Sum) -> torch.Tensor:
+    def _total(self, x: Sum[torch.Tensor]) -> torch.Tensor:
         terms = [*(_tensor(W) @ y for W, y in x.products), *(_tensor(b) for b in x.added)]
         return self._added(torch.stack(terms).sum(0))
 
@@ -204,10 +212,10 @@ class Choosing:
     def _chosen(self, x: Array) -> Array:
         return self._towards(x, next(self._signs) > 0)
 
-    def _total(self, x: Sum) -> Array:
+    def _total(self, x: Sum[Array]) -> Array:
         return self.sums(x, next(self._signs) > 0)
 
-    def sums(self, x: Sum, is_up: np.ndarray) -> Array:
+    def sums(self, x: Sum[Array], is_up: np.ndarray) -> Array:
         """The greatest or least of sums in ascending and descending order, each result rounded or kept."""
         with np.errstate(all="ignore"):
             products = [self._towards(W * self.near(y), is_up[:, None]) for W, y in x.products]
@@ -262,9 +270,9 @@ class Choosing:
 class Steering(Protocol):
     """Which signs the results of each step have."""
 
-    def __call__(self, t: int, state: State) -> Signs: ...
+    def __call__(self, t: int, state: State[Array]) -> Signs: ...
 
-    def is_new(self, t: int, state: State) -> bool:
+    def is_new(self, t: int, state: State[Array]) -> bool:
         """Whether other signs are taken from here on, where a state has come again."""
 
 
@@ -274,10 +282,10 @@ class Planned:
 
     signs: Sequence[Signs]
 
-    def __call__(self, t: int, state: State) -> Signs:
+    def __call__(self, t: int, state: State[Array]) -> Signs:
         return self.signs[t]
 
-    def is_new(self, t: int, state: State) -> bool:
+    def is_new(self, t: int, state: State[Array]) -> bool:
         return False
 
 
@@ -291,13 +299,13 @@ class Onwards:
         self._net, self._line, self._place, self._last = net, line, place, last
         self._turn, self._look, self._from = list[Signs](), 0, 0
 
-    def __call__(self, t: int, state: State) -> Signs:
+    def __call__(self, t: int, state: State[Array]) -> Signs:
         if t >= self._look:
             self.is_new(t, state)
             self._look = max(2 * t, t + AHEAD)
         return self._turn[(t - self._from) % len(self._turn)]
 
-    def is_new(self, t: int, state: State) -> bool:
+    def is_new(self, t: int, state: State[Array]) -> bool:
         k, before = self._line.period, self._turn
         least = _ahead(k)
         steps = least + (self._place - t - least) % k
@@ -336,7 +344,8 @@ def run(
             break
         taken.append(steering(t, state))
         choosing.steer(taken[-1])
-        state = [choosing.on.value(x) for x in step(net, state, line.at(t), choosing.on)]
+        parts: State[Array | Sum[Array]] = [*state]
+        state = [choosing.on.value(x) for x in step(net, parts, line.at(t), choosing.on)]
         if net.is_beyond(state):
             break
         t += 1
@@ -354,7 +363,7 @@ def run(
     return ComputedRun(AGAINST, t)
 
 
-def _logits(net: Network, choosing: Choosing, state: State, right: int) -> list[float]:
+def _logits(net: Network, choosing: Choosing, state: State[Array], right: int) -> list[float]:
     """The right logit as small, and the others as large, as sums may be."""
     total = choosing.on.linear(net.V, state[-net.parts], net.b)
     logits: list[float] = choosing.sums(total, np.arange(len(net.b)) != right).tolist()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import Array
 from verify.tasks.recurrent.enclosures import Balls, Off, Roundings, tanh
-from verify.tasks.recurrent.network import CellNumbers, Network, nonzeros
+from verify.tasks.recurrent.network import CellNumbers, Network, X, nonzeros
 
 SIGNS = (1 - 2.0**-16, 0.98, 0.95, 0.9, 0.8)  # least absolute values of a sign that are tried, one after the other
 MOST_STATES = 10_000  # of one type's units
@@ -32,6 +32,12 @@ class BlockProof(NamedTuple):
     margin: float | None
     reason: str | None = None
     facts: dict[str, Any] | None = None
+
+
+class OfAnyNumbers(Protocol):
+    """A part of a step, in numbers of any kind."""
+
+    def __call__(self, on: CellNumbers[X], x: X, /) -> X: ...
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,7 @@ class Thermometer:
             np.nextafter(ends[1].value.upper + error, np.inf),
         )
 
-    def _computed(self, run: Callable[[CellNumbers, Any], Any], low: Array, high: Array) -> tuple[Array, Array]:
+    def _computed(self, run: OfAnyNumbers, low: Array, high: Array) -> tuple[Array, Array]:
         """The ends of all computed results over boxes of states."""
         box = Ball.between(low, high)
         if self.at is None:

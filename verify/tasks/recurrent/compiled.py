@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -42,9 +42,9 @@ class StoredRows(Protocol):
 class Walked:
     """The state after t tokens, all right, and the one saved after `look`; whether it is the same at the same place."""
 
-    state: State
+    state: State[Sequence[float]]
     t: int
-    saved: State
+    saved: State[Sequence[float]]
     look: int
     is_again: bool = False
 
@@ -87,7 +87,7 @@ class CompiledWalk:
             now = Walked(state, t, *((state, t) if t >= 2 * now.look else (now.saved, now.look)), is_again=tokens < 0)
         return now
 
-    def _moved(self, now: Walked, tokens: int) -> tuple[State, int]:
+    def _moved(self, now: Walked, tokens: int) -> tuple[State[Sequence[float]], int]:
         """The state after up to so many tokens, and how many: less than 0 where it is the saved one."""
         k = self._turn
         if self._due is None:
@@ -186,7 +186,7 @@ class _Emitted:
 
     def __init__(self, loop: _Loop, numbers: StoredRows, fmt: Format, *, keeps: bool) -> None:
         self._loop, self._do, self._numbers, self._fmt, self._keeps = loop, loop.do, numbers, fmt, keeps
-        self._functions = dict[str, Any]()
+        self._functions: dict[str, ir.Function] = {}
 
     def _constant(self, x: float) -> ir.Value:
         return self._loop.number(x)
@@ -227,12 +227,12 @@ class _Emitted:
             self._functions[name] = self._loop.ir.Function(self._loop.module, kind, name)
         return self._do.call(self._functions[name], [x])
 
-    def linear(self, W: Array, x: Any, b: Array, terms: Array | None = None) -> list[ir.Value]:
+    def linear(self, W: Array, x: Sequence[ir.Value] | Array, b: Array, terms: Array | None = None) -> list[ir.Value]:
         """Weights 0 are left out: all factors are finite."""
         vector = [self._constant(y) for y in x.tolist()] if isinstance(x, np.ndarray) else x
         if self._keeps:
             vector = [self._factor(y) for y in vector]
-        found = list[Any]()
+        found: list[ir.Value] = []
         for row, constant in self._numbers.rows_of(W, b):
             total = self._constant(0.0)
             for i, w in row:

@@ -245,7 +245,7 @@ def _logged(net: Network, line: OrbitQuestion, steps: int, numbers: Computed) ->
     return on.numbers(numbers.linear(net.V, state[-net.parts], net.b))
 
 
-def _start(net: Network) -> State:
+def _start(net: Network) -> State[Sequence[float]]:
     return [[0.0] * net.hidden for _ in range(net.size // net.hidden)]
 
 

@@ -9,6 +9,7 @@ those that may be either.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -128,7 +129,7 @@ class CountedStrings:
                 return None
         return seen_low, seen_high
 
-    def _tables(self, ends: Any) -> tuple[Ball, Ball]:
+    def _tables(self, ends: Callable[[Ball], Ends]) -> tuple[Ball, Ball]:
         """What is kept and added (K, 1, d)."""
         keep, add = (Ball.between(*ends(table)) for table in (self.keep, self.add))
         return keep[:, None, :], add[:, None, :]

@@ -8,9 +8,8 @@ state is in B, and all margins on the boxes of the turn are above 0, the orbit i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -55,34 +54,36 @@ class Grid:
     def value(self, x: Part | Ball) -> Ball:
         return self._at.rows(x.W, x.x, *x.added) if isinstance(x, Part) else x
 
-    def linear(self, W: Array, x: Any, b: Array, terms: Array | None = None) -> Part:
+    def linear(self, W: Array, x: Part | Ball | Array, b: Array, terms: Array | None = None) -> Part:
         return Part(W, point(x) if isinstance(x, np.ndarray) else self.value(x), (b,))
 
     def known(self, x: BallVector) -> Ball:
         return Balls().known(x)
 
-    def whole(self, x: Part, y: Part) -> Part:
+    def whole(self, x: Part | Ball, y: Part | Ball) -> Part:
+        assert isinstance(x, Part) and isinstance(y, Part), "sums, which linear gives"
         joined = Ball(np.concatenate([x.x.mid, y.x.mid]), np.concatenate([x.x.rad, y.x.rad]))
         return Part(np.concatenate([x.W, y.W], axis=1), joined, x.added + y.added)
 
-    def add(self, x: Any, y: Any) -> Ball:
+    def add(self, x: Part | Ball, y: Part | Ball) -> Ball:
         return self._at.sum_of(self.value(x), self.value(y))
 
-    def multiply(self, x: Any, y: Any) -> Ball:
+    def multiply(self, x: Part | Ball, y: Part | Ball) -> Ball:
         return self._at.one(self.value(x) * self.value(y))
 
-    def blend(self, z: Ball, n: Ball, h: Ball) -> Ball:
+    def blend(self, z: Part | Ball, n: Part | Ball, h: Part | Ball) -> Ball:
         """As (1 - z) n + z h, or as n + z (h - n): kernels do either."""
+        z, n, h = self.value(z), self.value(n), self.value(h)
         one = self.add(self.multiply(self._at.one(ONE - z), n), self.multiply(z, h))
         return hull(one, self.add(n, self.multiply(z, self.add(h, -n))))
 
-    def tanh(self, x: Any) -> Ball:
+    def tanh(self, x: Part | Ball) -> Ball:
         return self._increasing(tanh, self.value(x))
 
-    def sigmoid(self, x: Any) -> Ball:
+    def sigmoid(self, x: Part | Ball) -> Ball:
         return self._increasing(sigmoid, self.value(x))
 
-    def _increasing(self, f: Any, x: Ball) -> Ball:
+    def _increasing(self, f: Callable[[Ball], Ball], x: Ball) -> Ball:
         """Between the values at the ends, each off by 2 units in the last place, and rounded; of what may have
         overflowed nothing is known, since it may be NaN.
         """
@@ -92,11 +93,11 @@ class Grid:
         found = Ball.between(low - off * np.abs(low) - tiny, high + off * np.abs(high) + tiny)
         return Ball(found.mid, np.where(np.isfinite(x.rad), found.rad, np.inf))
 
-    def relu(self, x: Any) -> Ball:
+    def relu(self, x: Part | Ball) -> Ball:
         low, high = ends(self.value(x))
         return Ball.between(np.maximum(low, 0.0), np.maximum(high, 0.0))
 
-    def cut(self, x: Any, start: int, stop: int) -> Any:
+    def cut(self, x: Part | Ball, start: int, stop: int) -> Part | Ball:
         if isinstance(x, Part):
             return Part(x.W[start:stop], x.x, tuple(a[start:stop] for a in x.added))
         return x[start:stop]
@@ -130,7 +131,7 @@ class Boxes:
     def step(self, state: Ball, t: int) -> Ball:
         """The box after one more token, t having been read."""
         H = self.net.hidden
-        parts = [state[k : k + H] for k in range(0, self.net.size, H)]
+        parts: list[Part | Ball] = [state[k : k + H] for k in range(0, self.net.size, H)]
         after = [self._on.value(x) for x in step(self.net, parts, self.line.at(t), self._on)]
         return Ball(np.concatenate([x.mid for x in after]), np.concatenate([x.rad for x in after]))
 

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from verify.arithmetic.slack import Array
-from verify.tasks.recurrent.network import BallVector, CellNumbers, Network, State, step
+from verify.tasks.recurrent.network import BallVector, CellNumbers, Network, State, X, step
 
 MOST_NUMBERS = 100_000
 KINDS = ("rnn", "gru", "lstm")
@@ -22,7 +22,7 @@ class Pending:
     of: Any
 
 
-class Blending(CellNumbers, Protocol):
+class Blending(CellNumbers[Any], Protocol):
     """Numbers whose blend is made by other operations, where they are given."""
 
     def blend(self, z: Any, n: Any, h: Any, on: Any = None) -> Any: ...
@@ -44,7 +44,7 @@ class Logged:
         is_read = self._net.kind in KINDS and self._net.activation != "none"
         return not is_read or self._numbers * self._steps > MOST_NUMBERS * len(self.rows)
 
-    def step(self, state: State, token: int) -> State:
+    def step(self, state: State[X], token: int) -> State[X]:
         """The state after one more token."""
         self.rows.append([])
         return [self.plain(x) for x in step(self._net, state, token, self)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 from flint import arb, ctx
@@ -134,7 +134,7 @@ class Network:
         start = self.size - self.parts * self.hidden
         return slice(start, start + self.hidden)
 
-    def is_beyond(self, state: State) -> bool:
+    def is_beyond(self, state: Sequence[Sequence[float] | Array]) -> bool:
         """Whether a run of this network is not one of the model's from this state on."""
         return self.has_more_rows and not all(np.isfinite(x).all() for x in state)
 
@@ -184,41 +184,44 @@ def _padded(x: Array, rows: int, columns: int) -> Array:
     return np.pad(x, ((0, rows - x.shape[0]), (0, columns - x.shape[1])))
 
 
-class CellNumbers(Protocol):
+X = TypeVar("X")  # a vector
+
+
+class CellNumbers(Protocol[X]):
     """Operations on vectors of one kind: floats, balls, balls with derivatives, or bounds on rounding."""
 
-    def linear(self, W: Array, x: Any, b: Array, terms: Array) -> Any:
+    def linear(self, W: Array, x: X | Array, b: Array, terms: Array) -> X:
         """W x + b; x may be a plain vector, which is exact.
 
         `terms` counts, row by row, the terms of the whole sum that a kernel may compute it in.
         """
 
-    def known(self, x: BallVector) -> Any: ...
+    def known(self, x: BallVector) -> X: ...
 
-    def whole(self, x: Any, y: Any) -> Any:
+    def whole(self, x: X, y: X) -> X:
         """x + y, two parts of a sum whose `terms` are those of both."""
 
-    def add(self, x: Any, y: Any) -> Any: ...
+    def add(self, x: X, y: X) -> X: ...
 
-    def multiply(self, x: Any, y: Any) -> Any: ...
+    def multiply(self, x: X, y: X) -> X: ...
 
-    def blend(self, z: Any, n: Any, h: Any) -> Any:
+    def blend(self, z: X, n: X, h: X) -> X:
         """(1 - z) n + z h."""
 
-    def tanh(self, x: Any) -> Any: ...
+    def tanh(self, x: X) -> X: ...
 
-    def sigmoid(self, x: Any) -> Any: ...
+    def sigmoid(self, x: X) -> X: ...
 
-    def relu(self, x: Any) -> Any: ...
+    def relu(self, x: X) -> X: ...
 
-    def cut(self, x: Any, start: int, stop: int) -> Any:
+    def cut(self, x: X, start: int, stop: int) -> X:
         """Entries from start to stop."""
 
 
-State = list[Any]  # the vectors of all layers: h, and for an LSTM h and c
+State = list[X]  # the vectors of all layers: h, and for an LSTM h and c
 
 
-def step(net: Network, state: Sequence[object], token: int, on: CellNumbers) -> State:
+def step(net: Network, state: Sequence[X], token: int, on: CellNumbers[X]) -> State[X]:
     """The state after one more token."""
     if net.kind == "gated":
         keep, add, read = map(on.known, net.tables[token])
@@ -227,8 +230,8 @@ def step(net: Network, state: Sequence[object], token: int, on: CellNumbers) -> 
         if net.W is not None:
             y = on.relu(on.linear(net.W, y, net.U[token], nonzeros(net.W, net.U[token])))
         return [y, h]
-    after: State = []
-    x: Any = net.tokens[token]
+    after: State[X] = []
+    x: X | Array = net.tokens[token]
     for k, layer in enumerate(net.layers):
         own = state[net.parts * k : net.parts * (k + 1)]
         new = {"rnn": _rnn, "gru": _gru, "lstm": _lstm}[net.kind](net, layer, x, own, on)
@@ -247,24 +250,24 @@ def nonzeros(W: Array, b: Array) -> Array:
     return count
 
 
-def _parts(layer: RecurrentLayer, x: Any, h: Any, on: CellNumbers) -> tuple[Any, Any]:
+def _parts(layer: RecurrentLayer, x: X | Array, h: X, on: CellNumbers[X]) -> tuple[X, X]:
     """W_x x + b_x and W_h h + b_h."""
     n = layer.terms
     return on.linear(layer.W_x, x, layer.b_x, n), on.linear(layer.W_h, h, layer.b_h, n)
 
 
-def _rnn(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[object], on: CellNumbers) -> State:
+def _rnn(net: Network, layer: RecurrentLayer, x: X | Array, own: Sequence[X], on: CellNumbers[X]) -> State[X]:
     a = on.whole(*_parts(layer, x, own[0], on))
     if net.activation == "none":
         return [a]
     return [on.relu(a) if net.activation == "relu" else on.tanh(a)]
 
 
-def _sigmoid(net: Network, x: Any, on: CellNumbers) -> Any:
+def _sigmoid(net: Network, x: X, on: CellNumbers[X]) -> X:
     return on.sigmoid(x) if net.sigmoids is None else on.multiply(on.known(net.sigmoids), on.sigmoid(x))
 
 
-def _lstm(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[object], on: CellNumbers) -> State:
+def _lstm(net: Network, layer: RecurrentLayer, x: X | Array, own: Sequence[X], on: CellNumbers[X]) -> State[X]:
     """i, f, g, o = gates; c' = f c + i g; h' = o tanh(c')."""
     H = net.hidden
     a = on.whole(*_parts(layer, x, own[0], on))
@@ -274,7 +277,7 @@ def _lstm(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[object], on
     return [on.multiply(o, on.tanh(c)), c]
 
 
-def _gru(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[object], on: CellNumbers) -> State:
+def _gru(net: Network, layer: RecurrentLayer, x: X | Array, own: Sequence[X], on: CellNumbers[X]) -> State[X]:
     """r, z = gates; n = tanh(W x + b + r (W h + b)); h' = (1 - z) n + z h."""
     H, (h,) = net.hidden, own
     a, u = _parts(layer, x, h, on)
@@ -318,7 +321,7 @@ class Floats:
         return x[..., start:stop]
 
 
-def vectors(net: Network, state: Array) -> State:
+def vectors(net: Network, state: Array) -> State[Array]:
     """The state's vectors, from all numbers along the last axis."""
     H = net.hidden
     return [state[..., k * H : (k + 1) * H] for k in range(net.size // H)]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
-from flint import arb, arb_mat, ctx
+from flint import acb, arb, arb_mat, arb_series, ctx
 
 from verify.arithmetic.arb_matrices import stored
 from verify.arithmetic.exact_reals import float_above, float_below
@@ -21,6 +21,7 @@ from verify.tasks.recurrent.network import BallVector, Network, State, step
 
 BITS = (128, 512, 2048, 8192)
 Vector = Sequence[arb]
+N = TypeVar("N", arb, arb_series, acb)
 
 
 class JudgedTokens(Protocol):
@@ -32,26 +33,26 @@ class JudgedTokens(Protocol):
     def expected(self) -> Callable[[int], int]: ...
 
 
-class Entrywise:
+class Entrywise(Generic[N]):
     """What is the same for vectors of balls, power series and complex balls: sums and products."""
 
-    def whole(self, x: Sequence[Any], y: Sequence[Any]) -> list[Any]:
+    def whole(self, x: Sequence[N | arb], y: Sequence[N | arb]) -> list[N | arb]:
         return self.add(x, y)
 
-    def add(self, x: Sequence[Any], y: Sequence[Any]) -> list[Any]:
+    def add(self, x: Sequence[N | arb], y: Sequence[N | arb]) -> list[N | arb]:
         return [a + b for a, b in zip(x, y, strict=True)]
 
-    def multiply(self, x: Sequence[Any], y: Sequence[Any]) -> list[Any]:
+    def multiply(self, x: Sequence[N | arb], y: Sequence[N | arb]) -> list[N | arb]:
         return [a * b for a, b in zip(x, y, strict=True)]
 
-    def blend(self, z: Sequence[Any], n: Sequence[Any], h: Sequence[Any]) -> list[Any]:
+    def blend(self, z: Sequence[N | arb], n: Sequence[N | arb], h: Sequence[N | arb]) -> list[N | arb]:
         return [(1 - a) * b + a * c for a, b, c in zip(z, n, h, strict=True)]
 
-    def cut(self, x: Sequence[Any], start: int, stop: int) -> Sequence[Any]:
+    def cut(self, x: Sequence[N | arb], start: int, stop: int) -> Sequence[N | arb]:
         return x[start:stop]
 
 
-class Digits(Entrywise):
+class Digits(Entrywise[arb]):
     """Vectors of balls, with the precision of the context; an operation of `Numbers` encloses its result.
 
     Weights are turned into balls once for each precision, and found again by the arrays that hold them.
@@ -170,7 +171,7 @@ def follow(net: Network, line: JudgedTokens, steps: int, until: Deadline) -> Fol
 
 def _follow(net: Network, line: JudgedTokens, steps: int, until: Deadline, found: Followed) -> Followed:
     numbers = Digits(net)
-    state: State = [[arb(0)] * net.hidden for _ in range(net.size // net.hidden)]
+    state: State[Vector] = [[arb(0)] * net.hidden for _ in range(net.size // net.hidden)]
     for t in range(1, steps + 1):
         if until.is_up():
             found.stuck = f"time is up after {t - 1} tokens"
@@ -198,7 +199,7 @@ def answers(net: Network, line: JudgedTokens, steps: int, until: Deadline) -> li
 
 def _answers(net: Network, line: JudgedTokens, steps: int, until: Deadline) -> Iterator[bool | None]:
     numbers = Digits(net)
-    state: State = [[arb(0)] * net.hidden for _ in range(net.size // net.hidden)]
+    state: State[Vector] = [[arb(0)] * net.hidden for _ in range(net.size // net.hidden)]
     for t in range(1, steps + 1):
         if until.is_up():
             return

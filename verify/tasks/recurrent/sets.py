@@ -25,8 +25,8 @@ from verify.frame.clock import Deadline
 from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.chain import cut
 from verify.tasks.recurrent.enclosures import Balls, Roundings
-from verify.tasks.recurrent.network import Network, float_step, nonzeros, step
-from verify.tasks.recurrent.precise import BITS, Digits
+from verify.tasks.recurrent.network import Network, State, float_step, nonzeros, step
+from verify.tasks.recurrent.precise import BITS, Digits, Vector
 
 WINDOWS = (1, 2, 3, 4, 6, 8)  # how many last tokens a box stands for
 MOST_SETS, MOST_STRINGS = 6000, 60_000
@@ -270,7 +270,8 @@ def gap(net: Network, string: tuple[int, ...], right: int) -> tuple[float, int]:
     found = []
     for bits in BITS:
         with ctx.workprec(bits):
-            numbers, parts = Digits(net), [[arb(0)] * net.hidden for _ in range(net.size // net.hidden)]
+            numbers = Digits(net)
+            parts: State[Vector] = [[arb(0)] * net.hidden for _ in range(net.size // net.hidden)]
             for token in string:
                 parts = step(net, parts, token, numbers)
             gaps = numbers.gaps(parts[net.read.start // net.hidden], right)

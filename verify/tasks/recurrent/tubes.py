@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from flint import acb, acb_mat, arb, arb_mat, arb_poly, arb_series, ctx
@@ -27,7 +27,7 @@ from flint import acb, acb_mat, arb, arb_mat, arb_poly, arb_series, ctx
 from verify.arithmetic.exact_reals import float_below
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
-from verify.tasks.recurrent.network import BallVector, Network, step
+from verify.tasks.recurrent.network import BallVector, CellNumbers, Network, step
 from verify.tasks.recurrent.precise import Digits, Entrywise, Vector
 
 MOST_BISECTIONS = 100_000
@@ -35,6 +35,7 @@ HALVES_AT_A_TIME = 64
 RADIUS = 4  # of the disc on which a series is bounded, the piece itself being [-1, 1]
 
 Polynomials = list[arb_poly]  # one for each number of the state
+T = TypeVar("T")
 Signs = list[bool]  # which ReLUs are on, in the order in which a step meets them
 
 
@@ -49,6 +50,11 @@ class Sloped:
     value: Vector
     rows: list[list[arb]] | None
 
+    @property
+    def slopes(self) -> list[list[arb]]:
+        assert self.rows is not None
+        return self.rows
+
 
 class Slopes:
     """Vectors of balls with derivatives, which hold at every point of the box that the state is."""
@@ -59,8 +65,7 @@ class Slopes:
     def linear(self, W: Array, x: Sloped | Array, b: Array, terms: Array) -> Sloped:
         if isinstance(x, np.ndarray):
             return Sloped(self._on.linear(W, x, b), None)
-        assert x.rows is not None
-        return Sloped(self._on.linear(W, x.value, b), (self._on.exactly[id(W), id(b)][0] * arb_mat(x.rows)).tolist())
+        return Sloped(self._on.linear(W, x.value, b), (self._on.exactly[id(W), id(b)][0] * arb_mat(x.slopes)).tolist())
 
     def known(self, x: BallVector) -> Sloped:
         return Sloped(self._on.known(x), None)
@@ -112,7 +117,7 @@ def increasing(f: Callable[[arb], arb], x: arb) -> arb:
     return found
 
 
-class Analytic(Entrywise):
+class Analytic(Entrywise[Any]):
     """What power series and complex balls have in common; `signs` says which ReLUs are on."""
 
     def __init__(self, net: Network, signs: Signs, product: Callable[[arb_mat, Sequence[Any]], list[Any]]) -> None:
@@ -189,12 +194,12 @@ def terms(n: int) -> Iterator[None]:
         ctx.cap = before
 
 
-def parted(net: Network, state: Sequence[Any]) -> list[Sequence[Any]]:
+def parted(net: Network, state: Sequence[T]) -> list[Sequence[T]]:
     """The vectors that the numbers of a state are."""
     return [state[i : i + net.hidden] for i in range(0, net.size, net.hidden)]
 
 
-def stepped(net: Network, state: Sequence[Any], token: int, on: Any) -> list[Any]:
+def stepped(net: Network, state: Sequence[T], token: int, on: CellNumbers[Sequence[T]]) -> list[T]:
     """One step of plain numbers, balls, series or discs."""
     return [x for part in step(net, parted(net, state), token, on) for x in part]
 
@@ -207,7 +212,7 @@ def derivatives(net: Network, box: Vector, token: int) -> tuple[arb_mat, Signs]:
     on, rows = Slopes(net), [[arb(int(i == j)) for j in range(net.size)] for i in range(net.size)]
     parts = zip(parted(net, box), parted(net, rows), strict=True)
     after = step(net, [Sloped(value, list(slope)) for value, slope in parts], token, on)
-    return arb_mat([row for part in after for row in part.rows]), on.signs
+    return arb_mat([row for part in after for row in part.slopes]), on.signs
 
 
 def off_step(net: Network, P: Polynomials, after: Polynomials, token: int, signs: Signs, n: int) -> list[arb]:
