@@ -7,15 +7,16 @@ import logging
 import operator
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from io import StringIO
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.fx.node import Argument
 from torch.overrides import TorchFunctionMode
 
 from constructions.errors import BadInput
@@ -27,6 +28,9 @@ from verify.engine.dtypes import ANY, FLOATS, is_float, is_whole, widens
 from verify.engine.rules import RULES, cover_of
 from verify.engine.rules.activations import known_factors
 from verify.engine.rules.pointwise import known_power
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 KEPT_WHOLE = ("scaled_dot_product_attention", "linear", "silu", "baddbmm", "softplus", "elu", "_fused_rms_norm")
 CREATING = (
@@ -155,7 +159,7 @@ def load_tracer() -> None:
     capture(nn.Embedding(2, 2).eval(), 1)
 
 
-def _export(module: nn.Module, length: int, arguments: Named) -> Any:
+def _export(module: nn.Module, length: int, arguments: Named) -> ExportedProgram:
     from torch.export import default_decompositions, export
     from torch.fx._lazy_graph_module import _use_lazy_graph_module as written_when_run  # the code of graphs between
 
@@ -172,7 +176,10 @@ def _export(module: nn.Module, length: int, arguments: Named) -> Any:
         quiet, numbers = redirect_stderr(StringIO()), StoredNumbers(module)
         with warnings.catch_warnings(), torch.no_grad(), numbers, quiet, written_when_run(True):
             warnings.simplefilter("ignore")  # what matters is refused below
-            return export(module, (example,), arguments or None, strict=False).run_decompositions(table)
+            program: ExportedProgram = export(module, (example,), arguments or None, strict=False).run_decompositions(
+                table
+            )
+            return program
     except BadInput:
         raise
     except Exception as error:  # torch.export raises errors of many classes
@@ -200,7 +207,9 @@ class StoredNumbers(TorchFunctionMode):
         self.module = module
         self.stored = {name: value.item() for name, value in module.named_buffers() if value.numel() == 1}
 
-    def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Callable[..., object], types: object, args: Sequence[Tensor] = (), kwargs: Named | None = None
+    ) -> object:
         if function in self.READS:
             for name, number in self.stored.items():
                 if self.module.get_buffer(name) is args[0]:  # while it is traced, a stand-in for the number
@@ -240,7 +249,7 @@ def source_line(node: torch.fx.Node) -> str:
     return f"{own[-1][0]}:{own[-1][1]}: {own[-1][2].strip()}" if own else "no source line"
 
 
-def _refusals(program: Any, is_real: bool) -> Iterator[str]:
+def _refusals(program: ExportedProgram, is_real: bool) -> Iterator[str]:
     signature = program.graph_signature
     for name in signature.buffers_to_mutate.values():
         yield f"the forward changes the buffer {name}, so one call depends on those before"
@@ -435,7 +444,7 @@ def _refusal_of_whole(node: torch.fx.Node, computed: set[torch.fx.Node]) -> str 
     return None
 
 
-def _nodes(x: Any) -> list[torch.fx.Node]:
+def _nodes(x: Argument) -> list[torch.fx.Node]:
     """The nodes in an argument, in lists too."""
     found: list[torch.fx.Node] = []
     torch.fx.node.map_arg(x, found.append)

@@ -28,7 +28,7 @@ from verify.engine.run import condition, holds, plain
 Array = NDArray[np.object_]
 Operand = Array | Tensor | float
 Axes = int | list[int] | None
-Operation = Callable[..., Any]
+Operation = Callable[..., object]
 Function = TypeVar("Function", bound=Operation)
 OPERATIONS: dict[str, Operation] = {}
 
@@ -48,6 +48,7 @@ class MinusInfinity:
 
 
 MINUS_INFINITY = MinusInfinity()
+Entry = arb | MinusInfinity
 UNKNOWN = object()  # where sorted numbers stood: not followed here
 
 
@@ -129,7 +130,7 @@ def evaluate(graph: Graph, tokens: Tensor, at: torch.fx.Node | None = None) -> A
     raise AssertionError("a graph without an output")
 
 
-def balls(x: object) -> Any:
+def balls(x: object) -> object:
     """A tensor of floats as exact balls; whole numbers and truth values stay as they are."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         return x
@@ -221,10 +222,10 @@ def each(function: Operation, *arrays: Operand) -> Array:
     return filled(flat, broadcast[0].shape)
 
 
-def added(x: Any, y: Any, alpha: float = 1) -> Any:
-    if x is MINUS_INFINITY or y is MINUS_INFINITY:
-        other = y if x is MINUS_INFINITY else x
-        return other if other is not MINUS_INFINITY and other.is_nan() else MINUS_INFINITY
+def added(x: Entry, y: Entry, alpha: float = 1) -> Entry:
+    if isinstance(x, MinusInfinity) or isinstance(y, MinusInfinity):
+        other = y if isinstance(x, MinusInfinity) else x
+        return other if isinstance(other, arb) and other.is_nan() else MINUS_INFINITY
     return x + y if alpha == 1 else x + arb(alpha) * y
 
 

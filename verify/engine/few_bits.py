@@ -25,7 +25,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ from verify.arithmetic.elementary import power_of_two
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LOST, OF_MANY, OF_SUMS, U, gamma
-from verify.engine.balls import Arithmetic, Ball, Norm, Step, Unsure, Whole, length
+from verify.engine.balls import Arithmetic, Ball, Norm, Step, Unsure, Value, Whole, length
 from verify.engine.capture import CREATING, Graph, computed_in, given
 from verify.engine.dtypes import as_float, is_float
 from verify.engine.margins import Question
@@ -44,7 +44,7 @@ from verify.engine.rules import RULES, cover_of
 from verify.engine.rules import normalisation as rules
 from verify.engine.rules.linear import SLOPES, product, times, turned, unbroadcast, widened
 from verify.engine.rules.movement import MOVES
-from verify.engine.rules.registry import as_ball
+from verify.engine.rules.registry import Rule, as_ball
 from verify.engine.run import ENTRIES_AT_ONCE, call, condition, enclosed_weights, holds, is_assertion, where_all_hold
 
 EXACT = frozenset(
@@ -91,6 +91,7 @@ PRODUCTS = frozenset(
     f"aten.{name}" for name in ("bmm.default", "mm.default", "matmul.default", "mul.Tensor", "div.Tensor")
 )
 SDPA = "aten.scaled_dot_product_attention.default"
+T = TypeVar("T")
 RANGE = 2.0**200  # numbers whose exponents are looked at: beyond, or below its inverse, nothing is known of rounding
 
 
@@ -173,7 +174,7 @@ def exact_sum(at: Arithmetic, x: Ball, y: Ball, fmt: Format, wide: Format) -> Ba
     return at.record(Ball(mid, radius, Norm(length(radius)) if mid.ndim else None), (), radius, lambda slope: ())
 
 
-def tightened(at: Arithmetic, x: object) -> Any:
+def tightened(at: Arithmetic, x: T) -> T | Ball:
     """The ball with each radius no larger than the mean value form says."""
     if not isinstance(x, Ball) or x.rad is None:
         return x
@@ -220,7 +221,7 @@ def relu(at: Arithmetic, x: Ball) -> Ball:
     return at.record(out, (x,), local, lambda g: (times(SLOPES, g, Ball(slope)),))
 
 
-def linearised(at: Arithmetic, rule: Any, x: Ball, **options: Any) -> Ball:
+def linearised(at: Arithmetic, rule: Rule, x: Ball, **options: object) -> Ball:
     """A function of single numbers, its slope the middle of those in the ball, which are off by some share of |dx|."""
     assert at.tape is not None
     tape: list[Step] = []
@@ -373,7 +374,9 @@ class FewBits:
                     values[node] = self._computed(node, values, at, tokens.device)
         raise AssertionError("a graph without an output")
 
-    def _computed(self, node: torch.fx.Node, values: dict[torch.fx.Node, Any], at: Arithmetic, device: Any) -> Any:
+    def _computed(
+        self, node: torch.fx.Node, values: dict[torch.fx.Node, Any], at: Arithmetic, device: torch.device
+    ) -> Any:
         name, value = str(node.target), node.meta.get("val")
         whole = self._whole_numbers(node, values)
         if whole:
@@ -427,7 +430,7 @@ class FewBits:
         """What an operation leaves: a number rounded once, or one that is rounded where it is read."""
         return x if self.is_kept else rounded_once(at, x, self.fmt)
 
-    def _read(self, at: Arithmetic, x: object, more: Tensor | float = 0.0) -> Any:
+    def _read(self, at: Arithmetic, x: T, more: Tensor | float = 0.0) -> T | Ball:
         """A result that may be rounded or kept wherever it is read; `more` is taken from it before that."""
         if not self.is_kept or not isinstance(x, Ball) or x.rad is None:
             return x
@@ -447,7 +450,7 @@ class FewBits:
         return {x: as_float(at, values[x]) for x in read if isinstance(values[x], Tensor | Unsure | Whole)}
 
     def _attention(
-        self, at: Arithmetic, q: Ball, k: Ball, v: Ball, mask: object = None, dropout: float = 0.0,
+        self, at: Arithmetic, q: Ball, k: Ball, v: Ball, mask: Value | None = None, dropout: float = 0.0,
         is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
     ) -> Ball:  # fmt: skip
         """Scores and weights are rounded once, or kept; where results are, the scores may round in several steps."""

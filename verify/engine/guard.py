@@ -219,7 +219,7 @@ def computed(node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
         return None  # it states the dtype that was captured, and float64 is another
     if isinstance(dtype, torch.dtype) and dtype.is_floating_point and name not in CREATING:
         kwargs = {**kwargs, "dtype": torch.float64}
-    function: Callable[..., Any] = node.target  # type: ignore[assignment]
+    function: Callable[..., object] = node.target  # type: ignore[assignment]
     if name == "aten.view.default":
         return args[0].reshape(args[1])
     with torch.no_grad():

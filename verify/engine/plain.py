@@ -19,9 +19,9 @@ from verify.arithmetic import elementary
 from verify.engine.capture import CREATING, Graph, constant, given, is_exact_constant
 from verify.engine.rules.pointwise import CUBE, ROOT_2_OVER_PI, logistic
 from verify.engine.run import ENTRIES_AT_ONCE
-from verify.engine.tables import NoRadius, Rows, Tables
+from verify.engine.tables import NoRadius, Rows, Tabled, Tables, Taken
 
-Run = Callable[..., Any]
+Run = Callable[..., object]
 AT_ONCE = 2048
 
 
@@ -138,7 +138,7 @@ class Plain:
     sqrt(variance + eps) of each input (N, norms).
     """
 
-    def __init__(self, graph: Graph, tables: Tables, found: list[object], device: str = "cpu") -> None:
+    def __init__(self, graph: Graph, tables: Tables, found: list[Tabled], device: str = "cpu") -> None:
         self.graph, self.tables, self.device = graph, tables, torch.device(device)
         self.rows, self.at_once = Rows(tables, found, device), max(1, min(AT_ONCE, ENTRIES_AT_ONCE // graph.widest))
         self.norms = tables.norms
@@ -157,7 +157,7 @@ class Plain:
         outputs, deviations = zip(*found, strict=True)
         return torch.cat(outputs), torch.cat(deviations)
 
-    def _one(self, tokens: Tensor, rows: list[object]) -> tuple[Tensor, Tensor]:
+    def _one(self, tokens: Tensor, rows: list[Taken]) -> tuple[Tensor, Tensor]:
         values: dict[torch.fx.Node, Any] = dict(zip(self.tables.frontier, rows, strict=True))
         deviations = []
         for node in self.graph.program.nodes:

@@ -28,10 +28,11 @@ from verify.engine.margins import Question
 from verify.engine.mean_value import difference
 from verify.engine.rules.normalisation import layer_norm
 from verify.engine.run import call, enclosed_weights
-from verify.engine.tables import NoRadius, Tables
+from verify.engine.tables import NoRadius, Tabled, Tables
 
 MOST_ENTRIES = 2**26  # numbers of all slopes that are followed at once
 MOST_SLOPES = 4096  # outputs whose slopes are followed
+Hulled = Ball | Tensor | list["Hulled"]
 Floors = Mapping[torch.fx.Node, float]
 
 
@@ -42,7 +43,7 @@ def radii(
     fmt: Format,
     accumulate: Format | None,
     floors: Floors,
-    found: list[object],
+    found: list[Tabled],
 ) -> tuple[Tensor, dict[torch.fx.Node, float]]:
     """Bounds, for each answer position and class, |logit of a run - logit in real arithmetic|.
 
@@ -110,7 +111,7 @@ def least_deviation(computed: float, x: Ball) -> float:
     return math.sqrt(square) * (1 - 8 * U) if square > 0 else 0.0
 
 
-def _hulls(found: Any, at: Arithmetic) -> Any:
+def _hulls(found: Tabled, at: Arithmetic) -> Hulled:
     """The hulls of tables (ranks, ...) over the ranks; whole numbers where all ranks have the same."""
     if isinstance(found, list):
         return [_hulls(part, at) for part in found]

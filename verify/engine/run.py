@@ -94,7 +94,9 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], at: Arithmeti
     return covered(node, name, at, args, _without_options(kwargs))
 
 
-def covered(node: torch.fx.Node, name: str, at: Arithmetic, args: Any, kwargs: Any) -> Any:
+def covered(
+    node: torch.fx.Node, name: str, at: Arithmetic, args: Sequence[object], kwargs: Mapping[str, object]
+) -> Any:
     """An operation by its rule in the dtype in which torch computes it, its arguments cast to that before."""
     dtype = computed_in(node)
     cover = cover_of(name, dtype)
@@ -110,14 +112,14 @@ def covered(node: torch.fx.Node, name: str, at: Arithmetic, args: Any, kwargs: A
     return out
 
 
-def cast_all(at: Arithmetic, x: object, dtype: torch.dtype) -> Any:
+def cast_all(at: Arithmetic, x: object, dtype: torch.dtype) -> object:
     """An argument cast to a dtype, each tensor of a list; Python's numbers stay as they are."""
     if isinstance(x, list | tuple):
         return [cast_all(at, part, dtype) for part in x]
     return cast(at, x, dtype) if isinstance(x, Ball | Tensor | Unsure | Whole) else x
 
 
-def plain(node: torch.fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any], device: torch.device) -> Any:
+def plain(node: torch.fx.Node, args: Sequence[Any], kwargs: Mapping[str, object], device: torch.device) -> Any:
     """An operation on whole numbers or truth values, as torch computes it."""
     name = str(node.target)
     if name in ("aten.view.default", "aten._unsafe_view.default"):
@@ -127,7 +129,9 @@ def plain(node: torch.fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any], d
     return node.target(*args, **kwargs)  # type: ignore[operator]
 
 
-def created(node: torch.fx.Node, args: Any, kwargs: Any, at: Arithmetic, device: torch.device) -> object:
+def created(
+    node: torch.fx.Node, args: Sequence[object], kwargs: Mapping[str, object], at: Arithmetic, device: torch.device
+) -> object:
     """A constant tensor in the module's own dtype: a ball where it holds floats."""
     shaped = [a.meta["val"].shape if isinstance(a, torch.fx.Node) else None for a in node.args]
     args = [a if shape is None else torch.zeros(shape, device=device) for a, shape in zip(args, shaped, strict=True)]
@@ -185,7 +189,7 @@ def enclose(
     """
     stored = enclosed_weights(graph, at, device)
 
-    def one(tokens: Tensor, answers: Tensor) -> Any:
+    def one(tokens: Tensor, answers: Tensor) -> object:
         return finish(evaluate(graph, stored, tokens, at), tokens, answers)
 
     many = torch.vmap(one)

@@ -20,6 +20,9 @@ MOST_TOKENS = 4096  # of one position, in tables
 
 
 Taker = Callable[[list[Tensor]], Tensor]
+Tabled = Tensor | dict[str, Tensor] | list["Tabled"]  # whole numbers, midpoints and radii, or lists of these
+Takers = Taker | list["Takers"]
+Taken = Tensor | list["Taken"]
 
 
 class NoRadius(Exception):
@@ -104,11 +107,11 @@ class Tables:
         columns = [torch.tensor(allowed)[torch.arange(self.ranks).clamp(max=len(allowed) - 1)] for allowed in self.sets]
         return torch.stack(columns, 1)
 
-    def balls(self, at: Arithmetic) -> list[Any]:
+    def balls(self, at: Arithmetic) -> list[Tabled]:
         """The frontier's numbers (ranks, ...): midpoints and radii, whole numbers, or lists of these."""
         stored = enclosed_weights(self.graph, at)
 
-        def one(tokens: Tensor) -> Any:
+        def one(tokens: Tensor) -> tuple[list[Tabled], Tensor]:
             values: dict[torch.fx.Node, Any] = {}
             held = torch.ones((), dtype=torch.bool)
             for node in self.graph.program.nodes:
@@ -124,11 +127,11 @@ class Tables:
             found, held = torch.vmap(one)(self.runs)
         if not bool(held.all()):
             raise NoRadius("the module fails on some token")
-        parts: list[Any] = found
+        parts: list[Tabled] = found
         return parts
 
 
-def _parts(x: object) -> Any:
+def _parts(x: object) -> Tabled:
     if isinstance(x, list | tuple):
         return [_parts(part) for part in x]
     if isinstance(x, Ball):
@@ -141,7 +144,7 @@ def _parts(x: object) -> Any:
 class Rows:
     """The frontier's numbers for given tokens, by their tables."""
 
-    def __init__(self, tables: Tables, found: list[object], device: str = "cpu") -> None:
+    def __init__(self, tables: Tables, found: list[Tabled], device: str = "cpu") -> None:
         self.tables = tables
         self.ranks = [torch.zeros(max(allowed) + 1, dtype=torch.long) for allowed in tables.sets]
         for rank, allowed in zip(self.ranks, tables.sets, strict=True):
@@ -151,11 +154,11 @@ class Rows:
             self._take(value, tables.depends[node]) for node, value in zip(tables.frontier, found, strict=True)
         ]
 
-    def __call__(self, tokens: Tensor) -> list[Any]:
+    def __call__(self, tokens: Tensor) -> list[Taken]:
         ranks = [rank[tokens[:, i]] for i, rank in enumerate(self.ranks)]
         return [_apply(take, ranks) for take in self.taken]
 
-    def _take(self, value: Any, depends: Any) -> Any:
+    def _take(self, value: Tabled, depends: dependence.Deps) -> Takers:
         if isinstance(value, list):
             if not isinstance(depends, list):
                 raise NoRadius("several results of one dependence")
@@ -164,7 +167,7 @@ class Rows:
         return _taker(table.to(self.ranks[0].device), depends)
 
 
-def _apply(take: Any, ranks: list[Tensor]) -> Any:
+def _apply(take: Takers, ranks: list[Tensor]) -> Taken:
     return [_apply(part, ranks) for part in take] if isinstance(take, list) else take(ranks)
 
 

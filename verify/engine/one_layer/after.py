@@ -14,6 +14,7 @@ rows:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -122,7 +123,7 @@ class Atoms:
         is_tanh = options(node).get("approximate") == "tanh"
         return self.of(OF_ONE[name] + ("_tanh" if is_tanh else ""), x, entries, shape)
 
-    def _by_relu(self, name: str, x: Form, more: Any, entries: Tensor, shape: list[int]) -> Form:
+    def _by_relu(self, name: str, x: Form, more: Sequence[float | None], entries: Tensor, shape: list[int]) -> Form:
         def relu(z: Form) -> Form:
             return self.of("relu", z, entries, shape)
 
@@ -137,7 +138,7 @@ class Atoms:
         found = x if least is None else add(relu(subtract(x, least)), least)
         return found if over is None else subtract(found, over)
 
-    def _of_two(self, name: str, xs: list[object], entries: Tensor, shape: list[int]) -> Form:
+    def _of_two(self, name: str, xs: list[Form | Ball | float], entries: Tensor, shape: list[int]) -> Form:
         x, y = (expanded(part, shape) for part in xs)
         if name == "aten.maximum.default":
             return add(y, self.of("relu", subtract(x, y), entries, shape))
@@ -202,7 +203,7 @@ def normalised(z: Tensor, kind: str, eps: float) -> Tensor:
     return z / (z.square().mean(-1, keepdim=True) + eps).sqrt()
 
 
-def expanded(x: Any, shape: list[int]) -> Form:
+def expanded(x: Form | Ball | float, shape: list[int]) -> Form:
     """A form, or a constant as one, broadcast to a shape."""
     if not isinstance(x, Form):
         return shifted(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verify.engine.balls import Arithmetic, Ball
+from verify.engine.balls import Arithmetic, Ball, Value
 from verify.engine.one_layer.dependence import move
 from verify.engine.rules.linear import mean, plus, product, times, total, turned
 from verify.engine.rules.movement import cat, stack
@@ -82,16 +82,16 @@ def shifted(x: Form, bias: Ball) -> Form:
     return each_column(lambda a, b: plus(AT, a, b), x, Form.constant(bias))
 
 
-def number(x: Any) -> Ball:
+def number(x: Value) -> Ball:
     """A constant: a ball, whole numbers, or a Python number."""
     return as_ball(AT, x, torch.zeros(()))
 
 
-def as_form(x: object) -> Form:
+def as_form(x: Form | Value) -> Form:
     return x if isinstance(x, Form) else Form.constant(number(x))
 
 
-def add(x: object, y: object) -> Form:
+def add(x: Form | Value, y: Form | Value) -> Form:
     return each_column(lambda a, b: plus(AT, a, b), as_form(x), as_form(y))
 
 
@@ -99,7 +99,7 @@ def negative(x: Form) -> Form:
     return Form(-x.mid, x.rad)
 
 
-def subtract(x: object, y: object) -> Form:
+def subtract(x: Form | Value, y: Form | Value) -> Form:
     return add(as_form(x), negative(as_form(y)))
 
 
@@ -109,7 +109,7 @@ def multiply(x: Any, y: Any) -> Form:
     return each_column(lambda column: times(AT, column, number(factor)), form)
 
 
-def divide(x: Form, y: object) -> Form:
+def divide(x: Form, y: Value) -> Form:
     return each_column(lambda column: div(AT, column, number(y)), x)
 
 
@@ -131,7 +131,7 @@ def linear(x: Form, weight: Ball, bias: Ball | None = None) -> Form:
     return out if bias is None else shifted(out, bias)
 
 
-def addmm(bias: object, x: object, y: object) -> Form:
+def addmm(bias: Form | Value, x: Form | Value, y: Form | Value) -> Form:
     return add(bias, matmul(x, y))
 
 
@@ -143,11 +143,11 @@ def means(x: Form, dims: Sequence[int], keepdim: bool = False, **options: object
     return each_column(lambda column: mean(AT, column, dims, keepdim), x)
 
 
-def joined(xs: list[object], dim: int = 0) -> Form:
+def joined(xs: list[Form | Value], dim: int = 0) -> Form:
     return each_column(lambda *columns: cat(AT, list(columns), dim), *map(as_form, xs))
 
 
-def stacked(xs: list[object], dim: int = 0) -> Form:
+def stacked(xs: list[Form | Value], dim: int = 0) -> Form:
     return each_column(lambda *columns: stack(AT, list(columns), dim), *map(as_form, xs))
 
 

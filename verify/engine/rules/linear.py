@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import reduce
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -371,7 +370,7 @@ def cumsum(at: Arithmetic, x: Value, dim: int, **options: object) -> Ball:
 
 
 @rule("aten.var.correction")
-def variance(at: Arithmetic, x: Ball, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Ball:
+def variance(at: Arithmetic, x: Ball, dim: Axes = None, *, correction: float | None = 1, keepdim: bool = False) -> Ball:
     """A variance: the mean, then the sum of squared distances, divided.
 
     In a dtype it is within gamma_(4k+16) of the mean of x^2, which one pass, two passes and Welford's update keep: see

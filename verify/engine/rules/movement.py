@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,10 +11,10 @@ from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE_LONG, gamma
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.engine.balls import Arithmetic, Ball, Norm, Pull, Unsure, length, norm_after
+from verify.engine.balls import Arithmetic, Ball, Computed, Norm, Pull, Unsure, Value, length, norm_after
 from verify.engine.dtypes import truth
 from verify.engine.rules.linear import unbroadcast
-from verify.engine.rules.registry import RULES, as_ball, midpoint, rule
+from verify.engine.rules.registry import RULES, Rule, as_ball, midpoint, rule
 
 aten = torch.ops.aten
 
@@ -136,14 +136,14 @@ def select(at: Arithmetic, x: Ball, dim: int, index: int) -> Ball:
 
 
 @rule("aten.split_with_sizes.default", "aten.split.Tensor")
-def split(at: Arithmetic, x: Ball, sizes: Any, dim: int = 0) -> list[Ball]:
+def split(at: Arithmetic, x: Ball, sizes: int | list[int], dim: int = 0) -> list[Ball]:
     """The numbers in consecutive parts along one axis."""
     mids, rads = torch.split(x.mid, sizes, dim), None if x.rad is None else torch.split(x.rad, sizes, dim)
     norms = norms_of_parts(x, mids, sizes, dim)
     return [Ball(mid, None if rads is None else rads[i], norms[i], x.infinite) for i, mid in enumerate(mids)]
 
 
-def norms_of_parts(x: Ball, mids: Sequence[Tensor], sizes: Any, dim: int) -> Sequence[Norm | None]:
+def norms_of_parts(x: Ball, mids: Sequence[Tensor], sizes: int | list[int], dim: int) -> Sequence[Norm | None]:
     """The norms of consecutive parts along an axis; of h equal parts of vectors where their blocks are known."""
     if x.norm is None:
         return [None] * len(mids)
@@ -167,7 +167,7 @@ def unbind(at: Arithmetic, x: Ball, dim: int = 0) -> list[Ball]:
 
 
 @rule("aten.cat.default")
-def cat(at: Arithmetic, xs: list[Any], dim: int = 0) -> Ball:
+def cat(at: Arithmetic, xs: list[Value], dim: int = 0) -> Ball:
     """Tensors joined along one axis."""
     balls = [as_ball(at, x, midpoint(*xs)) for x in xs]
     rad = None if all(x.rad is None for x in balls) else torch.cat([x.radius for x in balls], dim)
@@ -179,7 +179,7 @@ def cat(at: Arithmetic, xs: list[Any], dim: int = 0) -> Ball:
 
 
 @rule("aten.stack.default")
-def stack(at: Arithmetic, xs: list[Any], dim: int = 0) -> Ball:
+def stack(at: Arithmetic, xs: list[Value], dim: int = 0) -> Ball:
     """Tensors joined along a new axis."""
     balls = [as_ball(at, x, midpoint(*xs)) for x in xs]
     rad = None if all(x.rad is None for x in balls) else torch.stack([x.radius for x in balls], dim)
@@ -236,7 +236,7 @@ def index(at: Arithmetic, x: Ball, places: list[object]) -> Ball:
 def register_write(name: str, operation: Callable[..., Tensor], says: str) -> None:
     """Registers an operation that overwrites a part of a tensor."""
 
-    def write(at: Arithmetic, x: Any, part: Any, *place: Any, **options: Any) -> Ball:
+    def write(at: Arithmetic, x: Value, part: Value, *place: object, **options: object) -> Ball:
         like = midpoint(x, part)
         whole, new = as_ball(at, x, like), as_ball(at, part, like)
         rad = None
@@ -266,14 +266,14 @@ register_write("aten.slice_scatter.default", slice_scatter, "A tensor with a par
 
 
 @rule("aten.copy.default")
-def copy(at: Arithmetic, x: Any, new: Any, *options: object) -> Ball:
+def copy(at: Arithmetic, x: Value, new: Value, *options: object) -> Ball:
     """A tensor overwritten by another."""
     ball, shape = as_ball(at, new, midpoint(x, new)), midpoint(x).shape
     return moved(ball, lambda values: values.expand(shape))
 
 
 @rule("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar", aside=(0,))
-def where(at: Arithmetic, condition: Any, a: Any, b: Any) -> Ball:
+def where(at: Arithmetic, condition: Computed, a: Value, b: Value) -> Ball:
     """One of two numbers by a truth value; both where the truth value is not sure."""
     like = midpoint(a, b, condition)
     x, y = as_ball(at, a, like), as_ball(at, b, like)
@@ -317,7 +317,7 @@ MOVES = {
 }
 
 
-def record_move(at: Arithmetic, move: object, args: Sequence[Any], options: object, out: object) -> None:
+def record_move(at: Arithmetic, move: Rule, args: Sequence[Any], options: Mapping[str, object], out: object) -> None:
     """Writes an operation that moves numbers on the tape: slopes are moved back, and added where they meet."""
     outs = out if isinstance(out, list) else [out]
     given = args[0] if isinstance(args[0], list) else [args[0]]
@@ -329,7 +329,7 @@ def record_move(at: Arithmetic, move: object, args: Sequence[Any], options: obje
             at.record(part, tuple(given), torch.zeros(()), pull, is_same=True)
 
 
-def back(move: Any, args: Any, options: Any, given: list[Ball], i: int | None) -> Pull:
+def back(move: Rule, args: Sequence[Any], options: Mapping[str, object], given: list[Ball], i: int | None) -> Pull:
     """Slopes moved back through part i of what an operation gives, all of it where i is None."""
     is_list = isinstance(args[0], list)
 
@@ -357,7 +357,7 @@ def back(move: Any, args: Any, options: Any, given: list[Ball], i: int | None) -
     return pull
 
 
-def undone(move: Any, slope: Ball, shape: torch.Size, args: Any) -> Ball:
+def undone(move: Rule, slope: Ball, shape: torch.Size, args: Sequence[Any]) -> Ball:
     """Slopes in the shape and order before a view or a permutation; their norms go with them."""
     at = Arithmetic()
     if move is permute:

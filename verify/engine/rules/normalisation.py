@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from verify.arithmetic import elementary
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, OF_SUMS, U, gamma
-from verify.engine.balls import Arithmetic, Ball, Computed, Norm, Unsure, length
+from verify.engine.balls import Arithmetic, Ball, Computed, Norm, Unsure, Value, length
 from verify.engine.dtypes import as_float
 from verify.engine.rules.linear import (
     SLOPES,
@@ -158,7 +158,7 @@ def attention(
     q: Ball,
     k: Ball,
     v: Ball,
-    mask: object = None,
+    mask: Value | None = None,
     dropout: float = 0.0,
     is_causal: bool = False,
     *,
@@ -194,7 +194,13 @@ def repeated(at: Arithmetic, x: Ball, heads: int) -> Ball:
 
 
 def scores(
-    at: Arithmetic, q: Ball, k: Ball, mask: Any, is_causal: bool, scale: float | None, multiply: Any = product
+    at: Arithmetic,
+    q: Ball,
+    k: Ball,
+    mask: Value | None,
+    is_causal: bool,
+    scale: float | None,
+    multiply: Callable[..., Ball] = product,
 ) -> Ball:
     """q k^T times the scale (else 1 / sqrt(d)) plus the mask: exactly -inf where a truth value is false."""
     keys = at.record(turned(k), (k,), torch.zeros(()), lambda g: (turned(g),), is_same=True)

@@ -8,7 +8,6 @@ dtype's range may be any number of it, for it wraps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -196,8 +195,10 @@ def moved(name: str) -> Rule:
     """The rule of an operation that moves numbers, or writes some over others: done on both ends alike."""
     rule = RULES[name]
 
-    def move(at: Arithmetic, x: Number, *arguments: object, dtype: torch.dtype, **options: object) -> Any:
-        def end(i: int, value: object) -> Any:
+    def move(
+        at: Arithmetic, x: Number, *arguments: object, dtype: torch.dtype, **options: object
+    ) -> Decided | list[Decided]:
+        def end(i: int, value: object) -> object:
             if isinstance(value, list) and any(isinstance(part, Tensor | Unsure | Whole) for part in value):
                 return [end(i, part) for part in value]
             return Ball(ends(at, value)[i]) if isinstance(value, Tensor | Unsure | Whole) else value
