@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from verify.arithmetic.readings import reading_of
 from verify.frame.certificate import CERTIFIED, Certificate, Verdict
@@ -40,10 +41,10 @@ __all__ = [
 def certify(
     module: nn.Module,
     *,
-    inputs: Any,
-    expected: Any,
-    position: Any = -1,
-    classes: Any = None,
+    inputs: object,
+    expected: Callable[[Tensor], object],
+    position: int | Sequence[int] | None = -1,
+    classes: Iterable[int] | None = None,
     reading: str = "real",
     accumulate: str | None = None,
     rounding: str = "any",
@@ -77,9 +78,9 @@ def certify(
 def certify_recurrence(
     cell: nn.Module,
     *,
-    start: Any,
+    start: object,
     expected: Automaton,
-    vocabulary: Any = 1,
+    vocabulary: int | Iterable[int] = 1,
     length: int | None = None,
     method: str = CERTIFIED,
     budget: float | Budget = 30.0,

@@ -155,7 +155,7 @@ class Search:
         self,
         given: OneLayer,
         part: Product,
-        expected: Callable[[Tensor], Any] | Chart | Traced,
+        expected: Callable[[Tensor], object] | Chart | Traced,
         column: Callable[[int, int], int],
         aim: Aim = "accuracy",
     ) -> None:

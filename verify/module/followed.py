@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from flint import arb, ctx
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.slack import ENLARGE, LOST, Array, U
-from verify.engine.exact import MINUS_INFINITY, Undecidable
+from verify.engine.exact import MINUS_INFINITY, Entry, Undecidable
 from verify.frame.clock import Deadline
 from verify.module.recurrence import Precise, StepGraph
 
@@ -67,7 +66,7 @@ class Known:
         self.wrong, self.wrong_by, self.rival, self.is_first = string, margin.high, margin.rival, is_first
 
 
-def margin(logits: Sequence[Any], right: int) -> Margin:
+def margin(logits: Sequence[Entry], right: int) -> Margin:
     """The margin of logits in balls; nothing is known where one is no number.
 
     >>> margin([arb(1), arb(3)], 0)
@@ -131,9 +130,9 @@ def _one_token(graph: StepGraph, steps: int, until: Deadline, is_in: IsIn, found
     return found
 
 
-def after(graph: StepGraph, string: Sequence[int]) -> tuple[Precise, list[Any]]:
+def after(graph: StepGraph, string: Sequence[int]) -> tuple[Precise, list[Entry]]:
     """The state and the logits after a string, in balls of as many bits as the context has."""
-    state, logits = graph.precise_start(), list[Any]()
+    state, logits = graph.precise_start(), list[Entry]()
     for token in string:
         state, logits = graph.precise(state, token)
     return state, logits

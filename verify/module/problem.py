@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import torch
@@ -604,7 +603,7 @@ class ModuleProblem:
         if isinstance(reading, Real | Rounded):
             margin, proved = self._proved_answer(tokens, reading)
         one = len(right) == 1
-        case: dict[str, Any] = {
+        case: dict[str, object] = {
             "input": tokens.tolist(),
             "expected": right[0] if one else right,
             "predicted": proved[0] if one else proved,

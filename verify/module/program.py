@@ -18,7 +18,7 @@ from verify.module.problem import ModuleProblem
 
 MOST_INPUTS = 1 << 18
 TOO_MANY = {"reason": f"more than {MOST_INPUTS} inputs that are no product of token sets with a rule that has a name"}
-RULES: dict[str, Callable[[Tensor], Any]] = {"largest token": largest, "smallest token": smallest}
+RULES: dict[str, Callable[[Tensor], Tensor]] = {"largest token": largest, "smallest token": smallest}
 NOWHERE = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit")  # what no number depends on
 
 

@@ -258,7 +258,7 @@ class StepGraph:
         """The first state in balls."""
         return exact.filled([arb(x) for x in self.first.tolist()], (self.size,))
 
-    def precise(self, state: Precise, token: int) -> tuple[Precise, list[object]]:
+    def precise(self, state: Precise, token: int) -> tuple[Precise, list[exact.Entry]]:
         """One step in balls of as many bits as the context has: the next state and the logits.
 
         Raises: Undecidable where a comparison in the cell stays open.

@@ -22,6 +22,7 @@ from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real
 from verify.engine.balls import Arithmetic
 from verify.frame.arguments import check_whole_number
 from verify.frame.certificate import Certificate
+from verify.frame.clock import Deadline
 from verify.frame.decide import BUG, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, no_reading
 from verify.frame.over_time import OverTime
 from verify.module import followed
@@ -151,7 +152,7 @@ class RecurrentProblem:
         best = further if further.wrong is not None or further.right_to >= first.right_to else first
         return self._finding(best, proof)
 
-    def _followed(self, most: int, until: Any) -> Known:
+    def _followed(self, most: int, until: Deadline) -> Known:
         if len(self.alphabet) > 1:
             return followed.all_strings(self.graph, self.length, most, until)
         return followed.one_token(self.graph, min(most, self.length or most), until)

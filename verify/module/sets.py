@@ -7,12 +7,14 @@ are found from the sets' ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from verify.engine.balls import Axes
 
 MOST_VALUES = 1 << 12  # that a number of the graph may have
 AT_ONCE = 1 << 22  # combinations that are formed at a time
@@ -59,11 +61,13 @@ class Sets:
         return self.may.shape[-1] - 1 - self.may.flip(-1).double().argmax(-1)
 
 
-def as_sets(x: Any) -> Sets:
+def as_sets(x: Sets | Tensor) -> Sets:
     return x if isinstance(x, Sets) else Sets.exactly(x)
 
 
-def pointwise(operation: Callable[..., Tensor], args: Any, kwargs: Any = None) -> Sets:
+def pointwise(
+    operation: Callable[..., Tensor], args: Sequence[object], kwargs: Mapping[str, object] | None = None
+) -> Sets:
     """An operation on one number of each argument: torch computes it for all combinations of values."""
     args = [as_sets(x) if isinstance(x, Tensor) and x.ndim else x for x in args]
     sets = [x for x in args if isinstance(x, Sets)]
@@ -92,7 +96,7 @@ def padded(may: Tensor, axes: int) -> Tensor:
     return may.reshape(len(may), *[1] * (axes - may.ndim + 2), *may.shape[1:])
 
 
-def moved(operation: Callable[..., Tensor], x: Sets, *args: object, **kwargs: object) -> Any:
+def moved(operation: Callable[..., Tensor], x: Sets, *args: object, **kwargs: object) -> Sets | list[Sets]:
     """An operation that moves numbers."""
 
     def one(part: Tensor) -> Tensor:
@@ -102,14 +106,14 @@ def moved(operation: Callable[..., Tensor], x: Sets, *args: object, **kwargs: ob
     return [Sets(x.values, part) for part in found] if isinstance(found, list | tuple) else Sets(x.values, found)
 
 
-def axes_of(x: Sets, dims: Any) -> list[int]:
+def axes_of(x: Sets, dims: Axes) -> list[int]:
     """Axes of the tensor of truth values, the last one first."""
     n = x.may.ndim - 2
     listed = range(n) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
     return sorted((d % n + 1 for d in listed), reverse=True)
 
 
-def folded(x: Sets, dims: object, keepdim: bool, fold: Callable[[Sets, int], Sets]) -> Sets:
+def folded(x: Sets, dims: Axes, keepdim: bool, fold: Callable[[Sets, int], Sets]) -> Sets:
     """A function along axes in turn, each of which it leaves out."""
     axes = axes_of(x, dims)
     for axis in axes:
@@ -155,7 +159,7 @@ def in_dtype(x: Sets, node: torch.fx.Node) -> Sets:
     return pointwise(lambda v: v.to(dtype), [x])
 
 
-def mean(node: torch.fx.Node, x: Sets, dims: object = None, keepdim: bool = False, **options: object) -> Sets:
+def mean(node: torch.fx.Node, x: Sets, dims: Axes = None, keepdim: bool = False, **options: object) -> Sets:
     """The sum, divided by the number of terms, as torch does it on a CPU."""
     found = folded(in_dtype(x, node), dims, keepdim, in_turn(torch.add))
     count = x.may[0, ..., 0].numel() // found.may[0, ..., 0].numel()
@@ -164,7 +168,7 @@ def mean(node: torch.fx.Node, x: Sets, dims: object = None, keepdim: bool = Fals
 
 def triangle(node: torch.fx.Node, x: Sets, *diagonal: object) -> Sets:
     """Zeros beside a diagonal."""
-    operation: Any = node.target
+    operation: Callable[..., Tensor] = node.target  # type: ignore[assignment]
     kept = operation(torch.ones(x.may.shape[1:-1], dtype=torch.bool), *diagonal)
     return pointwise(torch.where, [kept, x, torch.zeros((), dtype=x.values.dtype)])
 
@@ -179,7 +183,7 @@ def ranked(node: torch.fx.Node, x: Sets, *args: Any) -> list[Sets]:
     return found if is_kept else [replace(part, may=part.may.squeeze(axis)) for part in found]
 
 
-def total(node: torch.fx.Node, x: Sets, dims: object = None, keepdim: bool = False, **options: object) -> Sets:
+def total(node: torch.fx.Node, x: Sets, dims: Axes = None, keepdim: bool = False, **options: object) -> Sets:
     return folded(in_dtype(x, node), dims, keepdim, in_turn(torch.add))
 
 
@@ -202,15 +206,15 @@ def truth(x: Sets) -> Sets:
     return pointwise(lambda v: v != 0, [x])
 
 
-def any_of(node: torch.fx.Node, x: Sets, dims: object = None, keepdim: bool = False) -> Sets:
+def any_of(node: torch.fx.Node, x: Sets, dims: Axes = None, keepdim: bool = False) -> Sets:
     return folded(truth(x), dims, keepdim, larger)
 
 
-def all_of(node: torch.fx.Node, x: Sets, dims: object = None, keepdim: bool = False) -> Sets:
+def all_of(node: torch.fx.Node, x: Sets, dims: Axes = None, keepdim: bool = False) -> Sets:
     return folded(truth(x), dims, keepdim, smaller)
 
 
-def joined(node: torch.fx.Node, xs: list[object], dim: int = 0) -> Sets:
+def joined(node: torch.fx.Node, xs: list[Sets | Tensor], dim: int = 0) -> Sets:
     parts = [as_sets(x) for x in xs]
     values = torch.unique(torch.cat([part.values for part in parts]))
     cells = max(len(part.may) for part in parts)
@@ -252,7 +256,7 @@ def any_place(x: Sets, dim: int) -> Sets:
     return Sets(torch.arange(n), torch.ones(*x.may.shape[:-1], n, dtype=torch.bool))
 
 
-def place(x: Sets, dim: object, keepdim: bool, is_max: bool) -> Sets:
+def place(x: Sets, dim: int | None, keepdim: bool, is_max: bool) -> Sets:
     """The first place of the extreme: i may be it where no number before must reach its, and none after exceed it."""
     if dim is None:
         flat_one = Sets(x.values, x.may.flatten(1, -2))
@@ -280,7 +284,7 @@ def extreme(is_max: bool) -> Callable[..., list[Sets]]:
     return both
 
 
-def gathered(node: torch.fx.Node, x: object, dim: int, places: object) -> Sets:
+def gathered(node: torch.fx.Node, x: Sets | Tensor, dim: int, places: Sets | Tensor) -> Sets:
     """The numbers at places that may be several: whatever is at one of them."""
     x, places = as_sets(x), as_sets(places)
     (axis,) = axes_of(x, dim)
@@ -299,7 +303,7 @@ def gathered(node: torch.fx.Node, x: object, dim: int, places: object) -> Sets:
 def indexed(node: torch.fx.Node, x: object, where: list[object]) -> Sets:
     """A known table at places that may be several, or sets at known places."""
     if isinstance(x, Sets) and not any(isinstance(p, Sets) for p in where):
-        return moved(lambda part: torch.ops.aten.index.Tensor(part, where), x)  # type: ignore[no-any-return]
+        return moved(lambda part: torch.ops.aten.index.Tensor(part, where), x)  # type: ignore[return-value]
     if isinstance(x, Tensor) and x.ndim == 1 and len(where) == 1 and not x.is_floating_point():
         return pointwise(lambda at: x[at], where)
     raise NotTraced("an index")

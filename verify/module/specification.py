@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import redirect_stderr
 from io import StringIO
 from typing import Any
@@ -69,7 +69,7 @@ class Traced:
     Raises: NotTraced where its answers on cells are not known.
     """
 
-    def __init__(self, expected: Callable[[Tensor], Any], sets: Sequence[Sequence[int]]) -> None:
+    def __init__(self, expected: Callable[[Tensor], object], sets: Sequence[Sequence[int]]) -> None:
         self.sets = [torch.tensor(list(allowed)) for allowed in sets]
         self.expected, self.graph = expected, graph_of(expected, len(sets))
         self.values = torch.unique(torch.cat(self.sets))
@@ -238,7 +238,7 @@ class Run:
         if name == "<built-in function getitem>":
             return args[0][args[1]]
         base = name.split(".")[1] if name.startswith("aten.") else name
-        operation: Any = node.target
+        operation: Callable[..., Tensor] = node.target  # type: ignore[assignment]
         if base in LIKE:
             return operation(torch.zeros_like(node.args[0].meta["val"], device="cpu"), *args[1:], **kwargs)  # type: ignore[union-attr]
         if not any(isinstance(x, Sets) for x in flat(args)):
@@ -254,7 +254,7 @@ class Run:
         return pointwise(operation, args, kwargs)
 
 
-def flat(args: Any) -> list[Any]:
+def flat(args: Iterable[object]) -> list[object]:
     return [part for x in args for part in (x if isinstance(x, list | tuple) else [x])]
 
 

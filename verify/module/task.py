@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,14 +30,14 @@ class Task:
     """
 
     inputs: Domain
-    expected: Callable[[Tensor], Any]
+    expected: Callable[[Tensor], object]
     position: tuple[int, ...] | None
     classes: tuple[int, ...] | None
 
     def __init__(
         self,
         inputs: object,
-        expected: Callable[[Tensor], Any],
+        expected: Callable[[Tensor], object],
         position: int | Sequence[int] | None = -1,
         classes: Iterable[int] | None = None,
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from verify.tasks.addition.proof import ColumnCells, Overflows, Unfit
 from verify.tasks.addition.shares import check_normal
 
 if TYPE_CHECKING:
+    from flint import fmpq
+
     from verify.tasks.addition.adder.model import Adder
 
 ARGUMENT = "columns one after another, with carries as states"
@@ -177,7 +179,7 @@ class DigitAddition(PairsAdded):
         try:
             check_normal(stored, arithmetic)
             cells = ColumnCells.of(stored, self.sums, arithmetic)
-            margins: list[tuple[Any, Pair]] = []
+            margins: list[tuple[fmpq, Pair]] = []
             for cell in cells.all():
                 found = cells.margin(cell)
                 if found is not None and not found > 0:

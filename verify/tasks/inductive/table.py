@@ -49,7 +49,7 @@ class CellTable:
     """Columns and rows; `open_cells` are those that are neither proved nor impossible."""
 
     columns: tuple[str, ...]
-    rows: list[list[Any]]
+    rows: list[list[int | str | None]]
     open_cells: int
 
     @property
@@ -69,7 +69,7 @@ class Entry:
     claim: str
     is_impossible: bool = False
 
-    def to_json(self) -> dict[str, Any] | None:
+    def to_json(self) -> dict[str, object] | None:
         """Its fields, or None where nothing is known, which more time may change."""
         return None if self.claim == NOTHING else asdict(self)
 

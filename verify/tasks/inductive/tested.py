@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -62,7 +61,7 @@ class EveryString:
     right: list[int]
     wrong: list[int]
     total: list[int]
-    counterexample: dict[str, Any] | None
+    counterexample: dict[str, object] | None
 
     @property
     def verdict(self) -> Verdict:

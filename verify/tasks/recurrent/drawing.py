@@ -16,6 +16,7 @@ from verify.tasks.recurrent.network import Network, float_step, orbit
 from verify.tasks.recurrent.task import Homogeneous
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CORNERS = 180  # of the polygons that stand for ellipses
@@ -108,7 +109,7 @@ def _due(invariant: dict[str, Any], i: int, modulus: int) -> int:
 
 
 def _draw_orbit(
-    axes: Any, net: Network, invariant: dict[str, Any], centres: np.ndarray, shapes: np.ndarray, modulus: int
+    axes: Axes, net: Network, invariant: dict[str, Any], centres: np.ndarray, shapes: np.ndarray, modulus: int
 ) -> None:
     (directions, middle), entry = plane(centres), int(invariant["entry"])
     way = (orbit(net, [0] * entry) - middle) @ directions.T
@@ -128,7 +129,7 @@ def _draw_orbit(
 
 
 def _draw_steps(
-    axes: Any, net: Network, centres: np.ndarray, shapes: np.ndarray, answers: list[int], seed: int
+    axes: Axes, net: Network, centres: np.ndarray, shapes: np.ndarray, answers: list[int], seed: int
 ) -> None:
     angles = np.linspace(0, 2 * np.pi, CORNERS)
     axes.plot(np.cos(angles), np.sin(angles), color=BLUE, label="the next ellipsoid")

@@ -33,6 +33,7 @@ from verify.tasks.contextual.task import MOST_PLACED, StringDomain, answers, wri
 
 if TYPE_CHECKING:
     import torch
+    from flint import arb
     from torch import nn
 
 Tokens = tuple[int, ...]
@@ -66,7 +67,7 @@ class OnStrings(ABC):
     def positions(self) -> dict[str, object]:
         """What a certificate says of its positions."""
 
-    def exact(self, tokens: Tokens) -> list[Any]:
+    def exact(self, tokens: Tokens) -> list[arb]:
         """The margins of one string as balls of 400 bits."""
         return exact.margins(self.weights, list(tokens), answers(list(tokens), self.module.R), is_causal=self.is_causal)
 

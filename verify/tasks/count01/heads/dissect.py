@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from flint import arb, ctx
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 UNBOUNDED = law_named("unbounded")
 MOST_PAIRED = 24  # heads: beyond it, pairs are looked at where asked
+T = TypeVar("T")
 Progress = Callable[[str, float], None]
 
 
@@ -115,7 +116,7 @@ class Dissection:
         data["complete"], data["open"] = not self.open, self.open
         return HeadFindings(data, self.open)
 
-    def _shown(self, items: Iterable[object], stage: str) -> Iterable[Any]:
+    def _shown(self, items: Iterable[T], stage: str) -> Iterable[T]:
         listed = list(items)
         for i, item in enumerate(listed):
             self.progress(stage, i / len(listed))
