@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
@@ -25,6 +25,9 @@ class AdderLayer:
     W_2: fmpq_mat
 
 
+M = TypeVar("M", arb_mat, fmpq_mat)
+
+
 @dataclass(frozen=True)
 class Adder:
     """E (tokens, d), positions (length, d), layers, W_out (d, classes), b_out (1, classes)."""
@@ -40,7 +43,7 @@ class Adder:
     def embedded(self, token: int, position: int) -> list[fmpq]:
         return [self.E[token, i] + self.positions[position, i] for i in range(self.E.ncols())]
 
-    def logits(self, tokens: list[int]) -> Any:
+    def logits(self, tokens: list[int]) -> arb_mat:
         """Logits at every position of one input, in balls of the precision that is set."""
         x = arb_mat(fmpq_mat([self.embedded(t, i) for i, t in enumerate(tokens)]))
         n = len(tokens)
@@ -70,7 +73,7 @@ def neurons(layer: AdderLayer, x: Any, skip: bool) -> Any:
     return x + written if skip else written
 
 
-def plus(x: Any, row: fmpq_mat) -> Any:
+def plus(x: M, row: fmpq_mat) -> M:
     """A row added to every row."""
     return x + type(x)(x.nrows(), 1, [1] * x.nrows()) * type(x)(row)
 

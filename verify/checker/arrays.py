@@ -7,12 +7,13 @@ forward does with its batch of one input is done for each input by itself: no in
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from flint import arb, arb_mat
 
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 
+Axes = int | Sequence[int] | None
 Shape = tuple[int, ...]
 FLOAT, WHOLE, TRUTH = KINDS = ("float", "whole number", "truth value")
 MOST_NUMBERS = 1 << 24  # of one tensor
@@ -115,7 +116,7 @@ def together(*arrays: Array) -> list[Sequence[Sequence[Any]]]:
     return [x.rows if len(x.rows) == most else [x.rows[0]] * most for x in arrays]
 
 
-def each(function: Callable[..., Any], *given: Any, kind: str = FLOAT) -> Array:
+def each(function: Callable[..., object], *given: object, kind: str = FLOAT) -> Array:
     """A function of single numbers on tensors that broadcast; of balls, unless another kind is named."""
     arrays = [array(x).as_floats() if kind == FLOAT else array(x) for x in given]
     shape = common(x.shape for x in arrays)
@@ -138,7 +139,7 @@ def permuted(x: Array, order: Sequence[int]) -> Array:
     return moved(x, tuple(x.shape[i] for i in order), lambda index: [index[i] for i in back])
 
 
-def along(function: Callable[[Sequence[Any]], Sequence[Any]], x: Array, dim: int, kind: str = FLOAT) -> Array:
+def along(function: Callable[[Sequence[Any]], Sequence[object]], x: Array, dim: int, kind: str = FLOAT) -> Array:
     """A function from the numbers along an axis to as many others, or to one, which then is an axis of size 1."""
     axis, by_lines = axis_of(dim, len(x.shape)), lines(x, dim)
     n = by_lines.shape[-1] if by_lines.shape else 1
@@ -194,7 +195,7 @@ def joined(arrays: Sequence[Array], dim: int) -> Array:
     blocks = [x.size // math.prod(first[:axis]) if x.size else 0 for x in arrays]
     rows = []
     for numbers in zip(*together(*arrays), strict=True):
-        row: list[Any] = []
+        row: list[object] = []
         for outer in range(math.prod(first[:axis])):
             for part, block in zip(numbers, blocks, strict=True):
                 row.extend(part[outer * block : (outer + 1) * block])
@@ -209,5 +210,5 @@ def sure(x: arb, holds: bool, fails: bool) -> bool:
     return holds
 
 
-def refuse(what: str) -> Any:
+def refuse(what: str) -> NoReturn:
     raise Refusal(f"graph: {what} is not followed", NOT_CHECKABLE)

@@ -28,13 +28,15 @@ FRACTION = f"(-?)({NUMBER})(?:/([1-9][0-9]*))?"
 
 Constraint = tuple[Row, bool, bool]  # row of (1, n0, n1, n2), whether n1 > n0 there, whether strictly
 
+Law = tuple[int, int, int] | None  # a box (lo, hi, M), or all of N^3
+
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     c = certificate_of("heads", weights, certificate)
     heads, parameters = _heads(weights)
     trusted, law = walk(c, "heads"), _law(c["law"])
-    due: dict[str, Any] = {
+    due: dict[str, object] = {
         "task": "heads",
         "reading": "real",
         "parameters": parameters,
@@ -53,7 +55,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     return "SEPARABILITY", list(dict.fromkeys(trusted))
 
 
-def _of_law(law: tuple[int, int, int] | None) -> dict[str, str]:
+def _of_law(law: Law) -> dict[str, str]:
     """How many triples a law has, and the law in words."""
     if law is None:
         return {"inputs": "infinite", "law_text": "all n0, n1, n2 >= 0"}
@@ -62,7 +64,7 @@ def _of_law(law: tuple[int, int, int] | None) -> dict[str, str]:
     return {"inputs": str((hi - lo + 1) ** 2 * (M + 1)), "law_text": text}
 
 
-def _law(name: Any) -> tuple[int, int, int] | None:
+def _law(name: str) -> Law:
     """The box (lo, hi, M), None for all of N^3."""
     if name == "unbounded":
         return None
@@ -97,7 +99,7 @@ class RationalHead:
         )
 
 
-def _certified(heads: list[RationalHead], named: tuple[int, ...], law: Any, said: Any, c: Any) -> list[str]:
+def _certified(heads: list[RationalHead], named: tuple[int, ...], law: Law, said: Any, c: Any) -> list[str]:
     """Accepts one answer with its certificate, and returns what of it is trusted. Raises: Refusal."""
     where = f"heads {list(named)}, {'all of N^3' if law is None else f'box {law}'}"
     is_named = len(named) > 0 and all(type(h) is int and 0 <= h < len(heads) for h in named)
@@ -109,7 +111,7 @@ def _certified(heads: list[RationalHead], named: tuple[int, ...], law: Any, said
         if kind == "one head":
             require(said and c["head"] in named, f"{where}: one head separates only where it does")
             return trusted + _certified(heads, (c["head"],), law, True, c["certificate"])
-        checks: dict[tuple[Any, bool], Callable[[], bool]] = {
+        checks: dict[tuple[str, object], Callable[[], bool]] = {
             ("separator", True): lambda: _separates(heads[named[0]], law, c),
             ("tight", True): lambda: _touches(heads[named[0]], law, c),
             ("gordan", False): lambda: _excludes(heads[named[0]], law, c),
@@ -126,7 +128,7 @@ def _certified(heads: list[RationalHead], named: tuple[int, ...], law: Any, said
     return trusted
 
 
-def constraints(law: Any) -> Sequence[Constraint]:
+def constraints(law: Law) -> Sequence[Constraint]:
     """What a form must meet: at the corners of both sides' hulls, or the vertices and rays where law is None."""
     if law is None:
         more = [((1, 0, 1, 0), True), ((0, 1, 1, 0), False), ((0, 0, 1, 0), False), ((0, 0, 0, 1), False)]
@@ -137,7 +139,7 @@ def constraints(law: Any) -> Sequence[Constraint]:
     return [((1, a, b, n2), b > a, b > a) for a, b in corners for n2 in {0, M}]
 
 
-def _is_constraint(row: Any, is_more: Any, law: Any) -> bool:
+def _is_constraint(row: Sequence[int], is_more: object, law: Law) -> bool:
     """Whether every separator must meet this one: a triple of the law, or a listed vertex or ray of N^3."""
     ints = isinstance(row, list) and [type(x) for x in row] == [int] * 4 and type(is_more) is bool
     if not ints:
@@ -149,7 +151,7 @@ def _is_constraint(row: Any, is_more: Any, law: Any) -> bool:
     return bool(one == 1 and lo <= a <= hi and lo <= b <= hi and 0 <= n2 <= M and (b > a) == is_more)
 
 
-def _separates(head: RationalHead, law: object, c: Any) -> bool:
+def _separates(head: RationalHead, law: Law, c: Any) -> bool:
     """A separator in numbers: the form's sign at every corner, exactly."""
     x = [_rational(v) for v in (*c["w"], c["b"])]
     require(len(x) == head.size, "separator: has another dimension")
@@ -161,7 +163,9 @@ def _separates(head: RationalHead, law: object, c: Any) -> bool:
     return True
 
 
-def _turned(head: RationalHead, columns: Any, rows: Any, more: Any, law: Any) -> list[list[Sum]]:
+def _turned(
+    head: RationalHead, columns: Sequence[int], rows: Sequence[Sequence[int]], more: Sequence[bool], law: Law
+) -> list[list[Sum]]:
     """The constraints' rows in the chosen entries of (w, b), turned so that all ask for "positive"."""
     good = isinstance(columns, list) and all(type(k) is int and 0 <= k < head.size for k in columns)
     require(good and len(set(columns)) == len(columns) > 0, "columns: must be different entries of (w, b)")
@@ -173,7 +177,7 @@ def _turned(head: RationalHead, columns: Any, rows: Any, more: Any, law: Any) ->
     return out
 
 
-def _touches(head: RationalHead, law: Any, c: Any) -> bool:
+def _touches(head: RationalHead, law: Law, c: Any) -> bool:
     """A sum of forms that are each zero at r - 1 constraints: none breaks one, and each strict one is met by some."""
     missing = {i for i, (_, is_more, strict) in enumerate(constraints(law)) if is_more and strict}
     for ray in c["rays"]:
@@ -188,7 +192,7 @@ def _touches(head: RationalHead, law: Any, c: Any) -> bool:
     return not missing
 
 
-def _excludes(head: RationalHead, law: object, c: Any) -> bool:
+def _excludes(head: RationalHead, law: Law, c: Any) -> bool:
     """A nonnegative combination of constraints that is zero, with a positive part at one that asks strictly."""
     columns, rows, more = c["columns"], c["rows"], c["more_ones"]
     Z = _turned(head, columns, rows, more, law)
@@ -202,7 +206,7 @@ def _excludes(head: RationalHead, law: object, c: Any) -> bool:
     return not {1, -1} <= set(signs) and any(strict)
 
 
-def _require_spanning(head: RationalHead, columns: Sequence[int], rows: Any) -> None:
+def _require_spanning(head: RationalHead, columns: Sequence[int], rows: Sequence[Sequence[int]]) -> None:
     """The other entries of (w, b) add no forms: over the tokens that the rows speak of, they depend on the chosen."""
     tokens = [t for k, line in enumerate(LINES) if any(row[k] for row in rows) for t in line]
     whole = fmpq_mat([[head.points[t][k] for k in range(head.size)] for t in tokens])
@@ -211,7 +215,7 @@ def _require_spanning(head: RationalHead, columns: Sequence[int], rows: Any) -> 
     require(spans, "columns: that the others depend on them takes more than their rank to see", NOT_CHECKABLE)
 
 
-def _all_excluded(heads: list[RationalHead], named: tuple[int, ...], law: object, c: Any) -> bool:
+def _all_excluded(heads: list[RationalHead], named: tuple[int, ...], law: Law, c: Any) -> bool:
     """d + 2 triples whose turned outputs (r, 1) have a positive combination that is zero: signs of determinants."""
     rows, more = c["rows"], c["more_ones"]
     size = sum(heads[h].size - 1 for h in named) + 1
@@ -229,7 +233,7 @@ def _all_excluded(heads: list[RationalHead], named: tuple[int, ...], law: object
     return False
 
 
-def _all_touch(heads: list[RationalHead], law: object, c: Any) -> bool:
+def _all_touch(heads: list[RationalHead], law: Law, c: Any) -> bool:
     """On N^3: a separator each of whose rays is zero at d coefficients of the polynomials of both sides.
 
     With the smaller count and the difference as variables no coefficient has the wrong sign, and the constant one of
@@ -279,7 +283,7 @@ def _multiplied(a: dict[Row, Sum], b: dict[Row, Sum]) -> dict[Row, Sum]:
     return out
 
 
-def _outputs(heads: list[RationalHead], named: tuple[int, ...], n: Any, sign: int, bits: int) -> list[arb]:
+def _outputs(heads: list[RationalHead], named: tuple[int, ...], n: Sequence[int], sign: int, bits: int) -> list[arb]:
     """The heads' outputs on one triple, then 1, all times a sign, in balls."""
     out = []
     for h in named:

@@ -223,7 +223,7 @@ class QueryCell:
         """An index of each kind of positions, with how many there are: the same weights in each group in some order."""
         if not self.model.is_linear:
             return {0: self.model.L}
-        kinds: dict[Any, list[int]] = {}
+        kinds: dict[object, list[int]] = {}
         for place, (position, groups) in enumerate(zip(self.positions, self.slots, strict=True)):
             scores = self.model.scores[position]
             kinds.setdefault((scores[position], *(tuple(sorted(scores[m] for m in g)) for g in groups)), []).append(

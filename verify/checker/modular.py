@@ -1,5 +1,6 @@
 """Certificates about addition modulo P: every pair again, in fractions or in balls (docs/checker.md)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
@@ -54,7 +55,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     return verdict, trusted
 
 
-def _is_pair(x: Any, P: int) -> bool:
+def _is_pair(x: Sequence[int], P: int) -> bool:
     return len(x) == 2 and max(x) < P
 
 
@@ -68,7 +69,7 @@ class Pairs:
         self.places = [*map(fmpq_mat, numbers), self.own]
         self.is_exact = all(len({*row}) == 1 for row in map(self._scores, model.layers[0].heads))
         self.tables: dict[int, list[Any]] = {}
-        self.decided: dict[Any, Any] = {}
+        self.decided: dict[object, fmpq] = {}
 
     def _scores(self, head: Head) -> list[fmpq]:
         """What "=" gives a first number, a second one, and itself."""
@@ -87,7 +88,7 @@ class Pairs:
                 out.append(([arb(s - top).exp() for s in here], [[arb(y) for y in row] for row in written]))
         return out
 
-    def row(self, a: int, bits: int) -> list[Any]:
+    def row(self, a: int, bits: int) -> list[arb | fmpq]:
         """The least margins of all pairs (a, b)."""
         if bits not in self.tables:
             self.tables[bits] = [self._table(head) for head in self.model.layers[0].heads]
@@ -116,7 +117,7 @@ class Pairs:
         """All wrong pairs, in order. Raises: Refusal where one is right by less than the margin, or stays open."""
         found, least = list[list[int]](), fmpq(*margin.as_integer_ratio())
         for a in range(self.P):
-            gaps: list[Any] = []
+            gaps: list[arb | fmpq] = []
             for bits in BITS[:1] if self.is_exact else BITS:
                 with ctx.workprec(bits):
                     gaps = self.row(a, bits)

@@ -13,6 +13,7 @@ from verify.checker.arrays import (
     TRUTH,
     WHOLE,
     Array,
+    Axes,
     array,
     axis_of,
     check_size,
@@ -39,7 +40,7 @@ def kind_in(dtype: str) -> str:
     return TRUTH if dtype == "bool" else WHOLE if dtype in RANGES else FLOAT
 
 
-def created(number: Any, dtype: str) -> Any:
+def created(number: float, dtype: str) -> bool | int | arb:
     """A number as torch makes it in a dtype: rounded to float32, exact in the others or not followed."""
     kind = kind_in(dtype)
     if kind == TRUTH:
@@ -61,13 +62,13 @@ def created(number: Any, dtype: str) -> Any:
     return arb(value)
 
 
-def full(shape: Sequence[int], number: object, dtype: str) -> Array:
+def full(shape: Sequence[int], number: float, dtype: str) -> Array:
     sizes = tuple(shape)
     check_size(sizes)
     return Array(kind_in(dtype), sizes, [[created(number, dtype)] * math.prod(sizes)])
 
 
-def arange(*ends: Any, dtype: str) -> Array:
+def arange(*ends: float, dtype: str) -> Array:
     start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
     require(all(float(x).is_integer() for x in (start, stop, step)) and step != 0, "graph: a range is not whole")
     numbers = range(int(start), int(stop), int(step))
@@ -90,10 +91,10 @@ CREATING: dict[str, Callable[..., Array]] = {
 }  # fmt: skip
 
 
-def made_kind(base: str, args: Sequence[Any]) -> str:
+def made_kind(base: str, args: Sequence[object]) -> str:
     """The kind that torch makes where no dtype is asked for."""
     if base.endswith("_like") or base.startswith("new_"):
-        return str(args[0].kind)
+        return array(args[0]).kind
     if base in ("full", "arange"):
         kinds = [array(x).kind for x in (args[1:2] if base == "full" else args)]
         return next(kind for kind in KINDS if kind in kinds)
@@ -119,7 +120,7 @@ def transposed(x: Array, a: int, b: int) -> Array:
     return permuted(x, order)
 
 
-def sliced(x: Array, dim: int = 0, start: Any = None, stop: Any = None, step: int = 1) -> Array:
+def sliced(x: Array, dim: int = 0, start: int | None = None, stop: int | None = None, step: int = 1) -> Array:
     axis = axis_of(dim, len(x.shape))
     chosen = range(x.shape[axis])[slice(start, stop, step)]
     return taken(x, axis, chosen)
@@ -136,7 +137,7 @@ def selected(x: Array, dim: int, place: int) -> Array:
     return Array(x.kind, x.shape[:axis] + x.shape[axis + 1 :], found.rows)
 
 
-def split(x: Array, sizes: Any, dim: int = 0) -> tuple[Array, ...]:
+def split(x: Array, sizes: int | Sequence[int], dim: int = 0) -> tuple[Array, ...]:
     n, start, parts = x.shape[axis_of(dim, len(x.shape))], 0, []
     if isinstance(sizes, int):
         require(sizes > 0, "graph: parts of no size")
@@ -157,7 +158,7 @@ def unsqueezed(x: Array, dim: int) -> Array:
     return Array(x.kind, (*x.shape[:axis], 1, *x.shape[axis:]), x.rows)
 
 
-def squeezed(x: Array, dims: Any = None) -> Array:
+def squeezed(x: Array, dims: Axes = None) -> Array:
     axes = range(len(x.shape)) if dims is None else [dims] if isinstance(dims, int) else dims
     gone = {axis_of(dim, len(x.shape)) for dim in axes}
     return Array(x.kind, tuple(n for i, n in enumerate(x.shape) if n != 1 or i not in gone), x.rows)
@@ -210,7 +211,7 @@ def chosen_by(x: Array, places: Sequence[Array | None], negative: bool = True) -
     block, stride = math.prod(after), math.prod(x.shape[first:])
     rows = []
     for numbers, *at in zip(*together(x, *(expanded(p, shape) for p in tensors)), strict=True):
-        row: list[Any] = []
+        row: list[object] = []
         for outer in range(math.prod(x.shape[:first])):
             for index in zip(*at, strict=True):
                 require(negative or min(index) >= 0, "graph: a token is below 0")

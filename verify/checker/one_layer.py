@@ -8,7 +8,7 @@ that hold for all inputs of this kind; no structure has to be believed.
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from flint import arb
 
@@ -23,6 +23,7 @@ FUSED = "scaled_dot_product_attention"
 PRODUCTS = ("bmm", "matmul", "mm")
 STILL = ("clone", "alias", "detach", "contiguous", "view", "_unsafe_view", "reshape", "permute", "transpose", "t",
          "unsqueeze", "squeeze", "expand", "slice", "select")  # fmt: skip  # linear, and no number twice in a line
+T = TypeVar("T")
 
 
 class ScoresAndValues(NamedTuple):
@@ -36,7 +37,7 @@ def with_token(sets: Sets, place: int, token: int) -> Sets:
     return (*sets[:place], (token,), *sets[place + 1 :])
 
 
-def of_each(rows: Sequence[object], i: int) -> Any:
+def of_each(rows: Sequence[T], i: int) -> T:
     """The row of one input, where there may be one for all."""
     return rows[i if len(rows) > 1 else 0]
 
@@ -111,7 +112,7 @@ class OneLayerGraph(Follower):
                 self.fixed[i] = values[i]
         return [values[i] for i in wanted]
 
-    def _rows(self, i: int, values: Mapping[int, Any]) -> Array:
+    def _rows(self, i: int, values: Mapping[int, Array]) -> Array:
         """The rows of a table that sets of tokens choose, as balls around those of each set."""
         W = values[self.uses[i][0]]
         self.require_affine(W.kind == FLOAT and len(W.shape) == 2, i)  # balls are around floats alone

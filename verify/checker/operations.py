@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
-from typing import Any
+from typing import Any, TypeVar
 
 from flint import arb
 
@@ -17,6 +17,7 @@ from verify.checker.arrays import (
     TRUTH,
     WHOLE,
     Array,
+    Axes,
     along,
     array,
     axis_of,
@@ -33,6 +34,7 @@ from verify.checker.moves import MOVES, transposed
 from verify.checker.reading import require
 
 Operation = Callable[..., Any]
+T = TypeVar("T")
 OfArrays = Callable[..., Array]
 ZERO, ONE = arb(0), arb(1)
 
@@ -43,7 +45,7 @@ def kind_of(*given: object) -> str:
     return next(kind for kind in KINDS if kind in kinds)
 
 
-def arithmetic(function: Callable[..., Any]) -> OfArrays:
+def arithmetic(function: Callable[..., object]) -> OfArrays:
     """An operation on single numbers, exact on whole ones."""
 
     def of_arrays(*given: object) -> Array:
@@ -55,7 +57,7 @@ def arithmetic(function: Callable[..., Any]) -> OfArrays:
     return of_arrays
 
 
-def floats(function: Callable[..., Any]) -> OfArrays:
+def floats(function: Callable[..., object]) -> OfArrays:
     return lambda *given: each(function, *given)
 
 
@@ -69,7 +71,7 @@ def plus(x: object, y: object, alpha: object = 1) -> Array:
     return ADDED(x, y if alpha == 1 else TIMES(y, alpha))
 
 
-def minus(x: Any, y: Any, alpha: Any = 1) -> Array:
+def minus(x: object, y: object, alpha: float = 1) -> Array:
     require(kind_of(x, y) != TRUTH, "graph: truth values have no difference")
     return ADDED(x, TIMES(y, -alpha))
 
@@ -95,8 +97,8 @@ def logical(function: Callable[..., bool]) -> OfArrays:
     return lambda *given: each(function, *map(truths, given), kind=TRUTH)
 
 
-def bitwise(function: Callable[..., Any]) -> OfArrays:
-    def of_arrays(*given: Any) -> Array:
+def bitwise(function: Callable[..., int]) -> OfArrays:
+    def of_arrays(*given: object) -> Array:
         kind = kind_of(*given)
         if kind == FLOAT:
             refuse("an operation on whole numbers, of floats")
@@ -115,12 +117,12 @@ def where(condition: Array, x: object = None, y: object = None) -> Array:
 # ---- functions of one number
 
 
-def raised(v: Any, n: int) -> Any:
+def raised(v: arb, n: int) -> arb | int:
     """v^n. As a product, since ** of python-flint gives no number for a ball whose middle is 0."""
     return math.prod([v] * n) if n else v**0
 
 
-def power(x: Any, n: Any) -> Array:
+def power(x: object, n: object) -> Array:
     if not isinstance(n, int | float):
         refuse("a power by a tensor")
     if float(n).is_integer():
@@ -146,7 +148,7 @@ def gelu(x: object, approximate: str = "none") -> Array:
     return floats(lambda v: v * (1 + (v / arb(2).sqrt()).erf()) / 2)(x)
 
 
-def softplus(x: object, beta: Any = 1, threshold: Any = 20) -> Array:
+def softplus(x: object, beta: float = 1, threshold: float = 20) -> Array:
     """log(1 + e^(beta x)) / beta, and x itself where beta x is above the threshold, as torch says."""
 
     def one(v: arb) -> arb:
@@ -167,12 +169,12 @@ def by_sign(right: Callable[[arb], arb], left: Callable[[arb], arb]) -> OfArrays
     return floats(one)
 
 
-def elu(x: object, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Array:
+def elu(x: object, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Array:
     a, s, i = arb(alpha), arb(scale), arb(input_scale)
     return by_sign(lambda v: s * v, lambda v: s * a * (v * i).expm1())(x)
 
 
-def clamp(x: Any, least: object = None, most: Any = None) -> Array:
+def clamp(x: Array, least: object = None, most: object = None) -> Array:
     x = x if least is None else LARGER(x, least)
     return x if most is None else SMALLER(x, most)
 
@@ -184,11 +186,11 @@ def hardtanh(x: Array, least: object = -1, most: object = 1) -> Array:
 # ---- sums, extremes and norms over axes
 
 
-def total(numbers: Sequence[object]) -> Any:
+def total(numbers: Sequence[T]) -> T:
     return reduce(operator.add, numbers)
 
 
-def over(function: Callable[[Sequence[Any]], Any], x: Array, dims: Any, keepdim: bool, kind: str) -> Array:
+def over(function: Callable[[Sequence[Any]], object], x: Array, dims: Axes, keepdim: bool, kind: str) -> Array:
     """A function of the numbers along axes, all of them where none is named."""
     rank = len(x.shape)
     axes = [*range(rank)] if dims is None or dims == [] else [dims] if isinstance(dims, int) else [*dims]
@@ -206,7 +208,7 @@ def over(function: Callable[[Sequence[Any]], Any], x: Array, dims: Any, keepdim:
     )
 
 
-def summed(x: Array, dims: object = None, keepdim: bool = False) -> Array:
+def summed(x: Array, dims: Axes = None, keepdim: bool = False) -> Array:
     kind = WHOLE if x.kind == TRUTH else x.kind
     return over(total, x, dims, keepdim, kind)
 
@@ -214,13 +216,13 @@ def summed(x: Array, dims: object = None, keepdim: bool = False) -> Array:
 def holding(function: Callable[[Sequence[bool]], bool]) -> OfArrays:
     """Whether any or all numbers along axes are not 0; along none of them, unlike a sum, each by itself."""
 
-    def of_array(x: Array, dims: Any = None, keepdim: bool = False) -> Array:
+    def of_array(x: Array, dims: Axes = None, keepdim: bool = False) -> Array:
         return truths(x) if dims == [] else over(function, truths(x), dims, keepdim, TRUTH)
 
     return of_array
 
 
-def mean(x: Array, dims: object = None, keepdim: bool = False) -> Array:
+def mean(x: Array, dims: Axes = None, keepdim: bool = False) -> Array:
     return over(lambda row: total(row) / len(row), x.as_floats(), dims, keepdim, FLOAT)
 
 
@@ -229,19 +231,18 @@ def deviations(row: Sequence[arb]) -> list[arb]:
     return [v - middle for v in row]
 
 
-def variance(x: Array, dims: Any = None, correction: Any = 1, keepdim: bool = False) -> Array:
+def variance(x: Array, dims: Axes = None, correction: float | None = 1, keepdim: bool = False) -> Array:
     off = 1 if correction is None else correction
 
     def one(row: Sequence[arb]) -> arb:
         require(len(row) > off, "graph: a variance of too few numbers")
-        squares: arb = total([v * v for v in deviations(row)])
-        return squares / arb(len(row) - off)
+        return total([v * v for v in deviations(row)]) / arb(len(row) - off)
 
     return over(one, x.as_floats(), dims, keepdim, FLOAT)
 
 
 def extreme(pick: str) -> OfArrays:
-    def of_array(x: Array, dims: object = None, keepdim: bool = False) -> Array:
+    def of_array(x: Array, dims: Axes = None, keepdim: bool = False) -> Array:
         function = (lambda a, b: getattr(a, pick)(b)) if x.kind == FLOAT else {"max": max, "min": min}[pick]
         return over(lambda row: reduce(function, row), x, dims, keepdim, x.kind)
 
@@ -249,7 +250,7 @@ def extreme(pick: str) -> OfArrays:
 
 
 def cumulated(x: Array, dim: int) -> Array:
-    def one(row: Sequence[Any]) -> list[Any]:
+    def one(row: Sequence[arb]) -> list[arb]:
         out = [row[0]]
         for v in row[1:]:
             out.append(out[-1] + v)
@@ -291,7 +292,7 @@ def scaled(x: Array, weight: object, bias: object) -> Array:
     return x if bias is None else ADDED(x, bias)
 
 
-def layer_norm(x: Array, sizes: list[int], weight: Any, bias: Any, eps: float) -> tuple[Array]:
+def layer_norm(x: Array, sizes: list[int], weight: object, bias: object, eps: float) -> tuple[Array]:
     if [*x.shape[-1:]] != sizes:
         refuse("a norm over several axes")
 
@@ -303,7 +304,7 @@ def layer_norm(x: Array, sizes: list[int], weight: Any, bias: Any, eps: float) -
     return (scaled(along(one, x.as_floats(), -1), weight, bias),)
 
 
-def rms_norm(x: Array, sizes: list[int], weight: Any = None, eps: Any = None) -> tuple[Array]:
+def rms_norm(x: Array, sizes: list[int], weight: object = None, eps: float | None = None) -> tuple[Array]:
     if [*x.shape[-1:]] != sizes or eps is None:
         refuse("a norm over several axes, or without eps")
 
@@ -352,8 +353,8 @@ def shared(x: Array, heads: int) -> Array:
 
 
 def scores_and_values(
-    q: Array, k: Array, v: Array, mask: Any = None, dropout: Any = 0.0, is_causal: bool = False, *,
-    scale: Any = None, enable_gqa: bool = False,
+    q: Array, k: Array, v: Array, mask: object = None, dropout: float = 0.0, is_causal: bool = False, *,
+    scale: float | None = None, enable_gqa: bool = False,
 ) -> tuple[Array, Array]:  # fmt: skip
     """What attention takes the softmax of, q k^T scale + mask, and what it then mixes. A causal mask is tril."""
     if float(dropout) != 0:
@@ -368,7 +369,7 @@ def scores_and_values(
         m, n = scores.shape[-2:]
         mask = Array(TRUTH, (m, n), [[j <= i for i in range(m) for j in range(n)]])
     if mask is not None:
-        added = where(mask, 0.0, -math.inf) if array(mask).kind == TRUTH else mask
+        added = where(array(mask), 0.0, -math.inf) if array(mask).kind == TRUTH else mask
         scores = ADDED(scores, added)
     return scores, v
 

@@ -37,7 +37,7 @@ class RoundedFollower(Follower):
         check_widths(graph, self.uses, at.fmt)
         self.call, self.finish, self.most_at_once = self.called, self.hulls, 1 if at.errors.are_kept else AT_ONCE
         self.show = lambda found: found.mid if isinstance(found, MovedArray) else found
-        self.rules: dict[str, Callable[..., Any]] = {
+        self.rules: dict[str, Callable[..., object]] = {
             "add": self.plus, "sub": lambda x, y, alpha=1: self.plus(x, y, -alpha), "pow": self.power,
             "rsub": lambda x, y, alpha=1: self.plus(y, x, -alpha), "leaky_relu": self.leaky_relu,
             "mul": lambda x, y: at.times(TIMES, at.read(x), at.read(y)), "linear": self.linear,
@@ -85,7 +85,7 @@ class RoundedFollower(Follower):
         require(base in self.rules, f"program: {node['op'][:60]} is not followed in a dtype", NOT_CHECKABLE)
         return self.rules[base](*args, **kwargs)
 
-    def cast(self, x: Any, dtype: str) -> Any:
+    def cast(self, x: MovedArray | Array, dtype: str) -> object:
         """Numbers of another format, none with fewer bits than are followed; whole ones are rounded by none."""
         if dtype not in SIGNIFICANT:
             return (
@@ -100,7 +100,7 @@ class RoundedFollower(Follower):
         require(is_kept, "program: a cast that rounds a whole number", NOT_CHECKABLE)
         return self.at.number(x)
 
-    def moved(self, base: str, x: Any, *rest: Any, **options: Any) -> Any:
+    def moved(self, base: str, x: Any, *rest: object, **options: object) -> MovedArray | tuple[MovedArray, ...]:
         """What moves numbers moves what each error does to them."""
         move, linear = OPERATIONS[base], self.at.errors.linear
         if base in ("cat", "stack"):
@@ -116,7 +116,7 @@ class RoundedFollower(Follower):
     def unread(self, x: object) -> MovedArray:
         return x if isinstance(x, MovedArray) else self.at.number(x)
 
-    def chosen(self, base: str, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:
+    def chosen(self, base: str, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """What chooses among numbers, which rounding does not reorder, or says how they compare, as they are read."""
         taken = self.at.read if base in TRUTHS else self.unread
         alone = base in ("amax", "amin", "any", "all")
@@ -136,7 +136,7 @@ class RoundedFollower(Follower):
 
     # ---- sums and products
 
-    def plus(self, x: object, y: object, alpha: Any = 1) -> MovedArray:
+    def plus(self, x: object, y: object, alpha: float = 1) -> MovedArray:
         x, y, at = self.at.read(x), self.at.read(y), self.at
         if abs(alpha) != 1:
             return at.plus(x, at.read(at.times(TIMES, y, at.number(alpha))))
@@ -147,7 +147,7 @@ class RoundedFollower(Follower):
         found = self.at.errors.of_balls(OPERATIONS["leaky_relu"](x.hull, steep))
         return self.at.left(found, ADDED(x.size, found.size), 1)
 
-    def power(self, x: object, n: Any) -> MovedArray:
+    def power(self, x: object, n: float) -> MovedArray:
         names = {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
         if n in names:
             return self.function(names[n], x)

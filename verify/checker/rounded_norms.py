@@ -1,7 +1,6 @@
 """Softmax, attention and norms in a format of floats, as all kernels of the contract compute them: docs/checker.md."""
 
 import math
-from typing import Any
 
 from flint import arb
 
@@ -46,8 +45,8 @@ class RoundedKernels(RoundedResults):
         return self.left(found, found.size, 0, 2, each(lambda p: lost * (1 + n * p), found.size))
 
     def attention(
-        self, q: object, k: object, v: object, mask: Any = None, dropout: Any = 0.0, is_causal: bool = False, *,
-        scale: Any = None, enable_gqa: bool = False,
+        self, q: object, k: object, v: object, mask: object = None, dropout: float = 0.0, is_causal: bool = False, *,
+        scale: float | None = None, enable_gqa: bool = False,
     ) -> MovedArray:  # fmt: skip
         """Softmax of q k^T scale + mask, times v. Queries and keys may each be scaled, and weights divided last."""
         if float(dropout) != 0 or is_causal and (mask is not None or scale is not None and not scale >= 2.0**-126):

@@ -5,7 +5,7 @@ A field that is not in the table of its kind is refused, and so is a value of an
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from verify.checker.reading import as_text, require
 
@@ -23,7 +23,7 @@ class Field(NamedTuple):
     name: str = ""
 
 
-TYPES: dict[str, Callable[[Any], bool]] = {
+TYPES: dict[str, Callable[[object], bool]] = {
     "null": lambda x: x is None,
     "flag": lambda x: type(x) is bool,
     "whole": lambda x: type(x) is int and x >= 0,
@@ -884,14 +884,14 @@ MODULE_IN_DTYPE: Table = {
 TABLES |= {f"{kind}{IN_DTYPE}": TABLES[kind] | MODULE_IN_DTYPE for kind in ("module, proved", "module, refuted")}
 
 
-def walk(found: Any, kind: str) -> list[str]:
+def walk(found: object, kind: str) -> list[str]:
     """Refuses whatever has no place in certificates of this kind, and returns what is trusted, each once."""
     table, met = TABLES[kind], set[str]()
     _visit(found, "", table, met)
     return list(dict.fromkeys(field.name for field in table.values() if field.name in met))
 
 
-def _visit(value: Any, path: str, table: Table, met: set[str]) -> None:
+def _visit(value: object, path: str, table: Table, met: set[str]) -> None:
     if path:
         field = table.get(path) or table.get(f"{path}?")
         require(field is not None, f"{path}: is no field of such a certificate")

@@ -3,7 +3,7 @@
 They are compared with the real ones, of which they may be off by what computing and storing them rounds.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
 from flint import arb, ctx, fmpq, fmpq_mat
 
@@ -14,6 +14,7 @@ BASE = 10_000  # of the wavelengths
 NAMES = {"rope": ("cos", "sin"), "sine": ("W_pos",)}
 FEW = arb(2) ** -48  # by which share of its angle, and of 1, a sine in float64 may be off
 BITS = 128
+N = TypeVar("N", arb, fmpq)
 
 
 def tables_of(said: Any, pe: str, positions: int, size: int, dtype: str) -> dict[str, fmpq_mat]:
@@ -44,7 +45,7 @@ def _table(rows: Any, name: str, positions: int, size: int, fmt: BinaryFormat) -
     return fmpq_mat(positions, width, [fmpq(*x.as_integer_ratio()) for row in rows for x in row])
 
 
-def turns(cos: list[Any], sin: list[Any], heads: int) -> list[list[Any]]:
+def turns(cos: list[N], sin: list[N], heads: int) -> list[list[N]]:
     """The matrix that turns the pair (x_i, x_(i + d/2)) of each head by its angle: (a cos - b sin, b cos + a sin)."""
     half, d = len(cos), 2 * len(cos)
     found = [[0 * cos[0]] * (heads * d) for _ in range(heads * d)]
