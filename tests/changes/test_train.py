@@ -10,7 +10,7 @@ from safetensors.torch import load, save
 
 from verify.changes import until_proved
 from verify.commands.train import courses
-from verify.engine import capture
+from verify.frame import tracing
 from verify.frame.certificate import Verdict
 from verify.tasks.histogram import training
 
@@ -43,7 +43,7 @@ def test_a_network_is_trained_until_it_is_proved(tmp_path, capsys):
 
 def test_what_verdicts_are_traced_with_is_loaded_before_the_time_begins(capsys, monkeypatch):
     order = []
-    monkeypatch.setattr(capture, "load_tracer", lambda: order.append("loaded"))
+    monkeypatch.setattr(tracing, "load_tracer", lambda: order.append("loaded"))
     monkeypatch.setattr(until_proved, "until_proved", lambda *about: order.append("begun"))
     assert run(capsys, "train", "modular", "--P", "3")[0] == 2  # no round was trained
     assert order == ["loaded", "begun"]

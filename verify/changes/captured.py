@@ -18,11 +18,12 @@ from verify.changes.boxes import hidden_of
 from verify.changes.changeable import Changeable, ChangeableReadout, Questions, check_listed
 from verify.engine import exact
 from verify.engine.balls import Arithmetic
-from verify.engine.capture import Graph, capture, load_tracer
+from verify.engine.capture import Graph, capture
 from verify.engine.run import enclose
 from verify.frame import clock
 from verify.frame.certificate import Certificate
 from verify.frame.decide import Effort
+from verify.frame.tracing import load_tracer
 
 EXACT_BITS = 4096  # that hold sums of products of stored numbers exactly, where the module divides by powers of two
 KEEPS_ROWS = {

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from verify.changes.layers import repair_layers
     from verify.changes.repair import RepairOutcome
-    from verify.engine.capture import load_tracer
+    from verify.frame.tracing import load_tracer
 
     asked = ChangeAsked.of(args, RECORD)
     load_tracer()

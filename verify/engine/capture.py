@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from io import StringIO
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -151,12 +151,6 @@ def capture(module: nn.Module, length: int, *, is_real: bool = True, arguments: 
             assert isinstance(value, Tensor), spec
             stored[name], names[name] = as_stored(value.detach()), spec.target
     return Graph(program.graph, stored, names, length)
-
-
-@cache
-def load_tracer() -> None:
-    """Loads what torch traces modules with, by tracing a small one: start-up, and no part of any search."""
-    capture(nn.Embedding(2, 2).eval(), 1)
 
 
 def _export(module: nn.Module, length: int, arguments: Named) -> ExportedProgram:

@@ -8,7 +8,7 @@ evaluation, the one without roundings among them, lies in its balls, and so does
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
@@ -20,7 +20,7 @@ from verify.arithmetic.formats import FORMATS, Format, format_of
 from verify.arithmetic.margins import margins
 from verify.arithmetic.readings import Real, Rounded
 from verify.engine.balls import Arithmetic, Ball
-from verify.engine.capture import CREATING, Graph, capture, given
+from verify.engine.capture import CREATING, Graph, given
 from verify.engine.margins import Question
 from verify.engine.run import ENTRIES_AT_ONCE, call, condition, enclose, enclosed_weights, is_assertion
 
@@ -173,21 +173,6 @@ def in_format(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 
     found: nn.Module = module._apply(converted)  # type: ignore[no-untyped-call]
     return found
-
-
-def ends(module: nn.Module, tokens: Sequence[int], right: int, row: int = -1, **options: object) -> tuple[float, float]:
-    """The margin of class `right` in a row of what the module returns for these tokens: at least in a run, and at most.
-
-    It is at least the first number in the module's own dtype, sums in any order; and at most the second one in real
-    arithmetic. `options` are further arguments of its forward.
-    Raises: BadInput where there is no rule for an operation of the module.
-    """
-    graph = capture(deepcopy(module).eval(), len(tokens), arguments=options)
-    question = Question((range(graph.output.shape[1])[row],), None)
-    asked = torch.tensor([list(tokens)], dtype=torch.long), torch.tensor([[right]])
-    low, _ = enclose(graph, Arithmetic(format_of(graph.coarsest), has_norms=True), question)(*asked)
-    _, high = enclose(graph, Arithmetic(), question)(*asked)
-    return float(low[0].nan_to_num(-torch.inf)), float(high[0].nan_to_num(torch.inf))
 
 
 def first_apart(graph: Graph, tokens: Tensor) -> str | None:

@@ -402,7 +402,7 @@ def is_wrong_in_its_ball(
 
     Raises: BadInput where the engine has no rule for an operation of the module.
     """
-    from verify.engine.guard import ends  # loads torch's tracer
+    from verify.frame.tracing import ends  # loads torch's tracer
 
     run_at_least, really_at_most = ends(module, tokens, right, row, **options)
     return really_at_most <= 0 or run_at_least > 0

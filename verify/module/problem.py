@@ -24,7 +24,7 @@ from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Roun
 from verify.arithmetic.slack import LARGEST_NU, gamma
 from verify.engine import few_bits
 from verify.engine.balls import Arithmetic, Ball
-from verify.engine.capture import Graph, capture, load_tracer, longest_sum
+from verify.engine.capture import Graph, capture, longest_sum
 from verify.engine.guard import Disagreement, Guard
 from verify.engine.one_layer.layer import NotOneLayer
 from verify.engine.run import enclose
@@ -34,6 +34,7 @@ from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import BUG, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order
 from verify.frame.judged import check_on_cpu, check_read, is_judged
 from verify.frame.over_time import OverTime
+from verify.frame.tracing import load_tracer
 from verify.module import cells, positions
 from verify.module.decision import Bounds, Judge, Progress, Tally, climb
 from verify.module.inputs import BATCH, Listed, Product

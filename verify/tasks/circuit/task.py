@@ -268,7 +268,7 @@ class CircuitProblem:
         is_wrong = judged(g, tokens, expected[:, n:])[1]
         step = int(is_wrong[0].argmax())
         right = int(expected[0, n + step])
-        from verify.engine.guard import ends
+        from verify.frame.tracing import ends
 
         run_at_least, really_at_most = ends(sides(module_of(self.model)), expected[0, : n + step].tolist(), right)
         is_wrong_at_tie = right == 1  # g = 1/2 is the token 0

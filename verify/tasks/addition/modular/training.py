@@ -33,7 +33,7 @@ def course(args: argparse.Namespace) -> Lesson:
     from constructions.decoder import Decoder, to_progress_measures
     from constructions.training import Recipe
     from verify.changes.until_proved import Lesson
-    from verify.engine.capture import load_tracer
+    from verify.frame.tracing import load_tracer
     from verify.tasks.addition.modular.experiments import decoder
     from verify.tasks.addition.modular.grokking import problem_of
 
