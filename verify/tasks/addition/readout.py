@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from flint import fmpq
 
-from verify.arithmetic.any_order import RoundedArithmetic, is_power_of_two
-from verify.arithmetic.rounding import rounded
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.slack import ENLARGE_LONG, INFLATION, OF_MANY, Array
 from verify.arithmetic.stored import numbers
+from verify.tasks.addition.adder.rounded import apart_from_factors, sum_error
 from verify.tasks.addition.shares import exactly
 
 if TYPE_CHECKING:
@@ -200,38 +200,3 @@ def written_sizes(readout: Readout, W_2: Array, lanes: tuple[int, ...], embedded
         least, most = linear_range(slopes, constant, box)
         sizes.append(float(max(abs(least + low), abs(most + high))) * INFLATION)
     return np.array(sizes)
-
-
-def apart_from_factors(x: Array, arithmetic: RoundedArithmetic) -> Array:
-    """Bounds how far numbers of these sizes, kept with more bits where they are added, are from themselves as factors.
-
-    A skip connection may add what a kernel still holds with 2p + 2 bits; a factor of a matrix product has p of them.
-    """
-    return np.where(x > 0, arithmetic.stored.u * x + arithmetic.stored.tiny, 0.0) * INFLATION
-
-
-def sum_error(
-    x: Array, W: Array, added: tuple[Array, ...], results: Array | None, arithmetic: RoundedArithmetic
-) -> Array:
-    """Bounds the rounding error of x W + added in any order, by column. Two terms round once, relative to their result.
-
-    `x` and `results` bound absolute values. Infinite where the sum of absolute values leaves the format. Where factors
-    are rounded, a computed one is off by v of itself, a stored one by what is known, and the product by both; stored
-    numbers that are subnormal may be read as zero.
-    """
-    size = x @ np.abs(W) + sum(np.abs(a) for a in added)
-    terms = (x != 0).astype(float) @ (W != 0).astype(float) + sum((a != 0).astype(float) for a in added)
-    is_hard = (x != 0).astype(float) @ (~is_power_of_two(W)).astype(float) > 0
-    adds = np.maximum(terms - 1, 0)
-    is_plain = arithmetic.inner is arithmetic.stored
-    roundings = adds + is_hard + (0 if is_plain else 1)
-    error = np.where(roundings > 0, arithmetic.growth(roundings, 2), 0.0) * size
-    if results is not None and is_plain:
-        before = arithmetic.growth(np.maximum(roundings - 1, 0)) * size
-        error = np.where(roundings > 0, before + arithmetic.stored.u * (results + before) * INFLATION, 0.0)
-    v = arithmetic.operand.u if arithmetic.rounds_factors else 0.0
-    moved = np.abs(W - rounded(W, arithmetic.operand)) + arithmetic.flush_loss(W)
-    error = error + x @ (v * np.abs(W) + (1 + v) * moved) * (1 + arithmetic.growth(roundings, 2))
-    error = error + sum(arithmetic.flush_loss(a) for a in added)
-    error = (error + arithmetic.underflow(2 * terms) * 2) * INFLATION
-    return np.where((size + error) * INFLATION <= arithmetic.stored.largest, error, np.inf)
