@@ -9,7 +9,7 @@ from models.selection import every
 from constructions.checkpoint import load
 from verify.report.tables import render
 from verify.tasks.histogram.frontier.command import COLUMNS
-from verify.tasks.histogram.frontier.kept import kept_table
+from verify.tasks.histogram.frontier_table import kept_table
 from verify.tasks.histogram.proof import certify
 
 ROOT = Path(__file__).parents[2]

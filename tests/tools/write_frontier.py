@@ -1,6 +1,6 @@
 """Keeps the output of `verify frontier ... --json --save DIR`: python tests/tools/write_frontier.py ROWS DIR.
 
-Writes verify/tasks/histogram/frontier/frontier.json, docs/frontier.md and tests/data/frontier.
+Writes verify/tasks/histogram/frontier.json, docs/frontier.md and tests/data/frontier.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ def main(rows_file: str, weights: str) -> None:
     rows = json.loads(Path(rows_file).read_text())
     order = {model: i for i, model in enumerate(("lin", "lin+sftm", "dot", "bos", "dot+sftm", "bos+sftm"))}
     rows.sort(key=lambda row: (row["T"], row["L"], order[row["model"]]))
-    (ROOT / "verify" / "tasks" / "histogram" / "frontier" / "frontier.json").write_text(
-        json.dumps(rows, indent=1) + "\n"
-    )
+    (ROOT / "verify" / "tasks" / "histogram" / "frontier.json").write_text(json.dumps(rows, indent=1) + "\n")
     table = render(COLUMNS, [[row[column] for column in COLUMNS] for row in rows], "markdown")
     (ROOT / "docs" / "frontier.md").write_text(INTRODUCTION + "\n" + table)
     target = ROOT / "tests" / "data" / "frontier"

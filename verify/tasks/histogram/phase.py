@@ -18,7 +18,7 @@ from constructions.histogram import HistogramTransformer, check_sizes
 from constructions.histogram_sizes import CARRIER
 from constructions.two_layers import after, distance
 from verify.frame.certificate import Verdict
-from verify.tasks.histogram.frontier.kept import kept_table
+from verify.tasks.histogram.frontier_table import kept_table
 from verify.tasks.histogram.handed_on import counts_as_one_layer, is_right_on_pairs
 from verify.tasks.histogram.proof import certify
 

@@ -15,7 +15,7 @@ from bounds.exact_laws import (
 )
 from constructions.codes.kept import smallest_kept
 from constructions.histogram_sizes import CARRIER
-from verify.tasks.histogram.frontier.kept import kept_table
+from verify.tasks.histogram.frontier_table import kept_table
 
 
 @dataclass(frozen=True)

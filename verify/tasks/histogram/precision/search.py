@@ -136,7 +136,7 @@ def _to_try(by_bits: dict[int, Certificate]) -> Iterator[int]:
 
 def constructions(T: int, L: int) -> Iterator[Construction]:
     """The histogram constructions but for exact laws, at the d that the proposition or the frontier table gives."""
-    from verify.tasks.histogram.frontier.kept import kept_table
+    from verify.tasks.histogram.frontier_table import kept_table
 
     frontier_d = {(row["model"], row["T"], row["L"]): row["d"] for row in kept_table()}
     for (model, name), (builder, _) in CONSTRUCTIONS.items():
