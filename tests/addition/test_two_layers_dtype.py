@@ -243,7 +243,7 @@ FAULTS = [
     (induction, "off_average", "(growth + 24 * small) * size", "0.0 * size"),
     (induction, "_blurred", "found.off + np.where(found.is_top, 0.0, off * INFLATION)", "scores.rad"),
     (induction, "_decided", "if at.rounds else None", "if False else None"),
-    (readout, "sum_error", "if arithmetic.rounds_factors:", "if False:"),
+    (readout, "sum_error", "if arithmetic.rounds_factors else 0.0", "if False else 0.0"),
     (induction, "_after_neurons", "if not at.rounds:", "if True:"),
     (induction, "_after_layer_1", "off += _off_averages(shares, each, seen, at)", "off += 0"),
 ]
