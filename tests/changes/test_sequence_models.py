@@ -157,7 +157,7 @@ def test_more_recurrent_networks_are_repaired_or_impossible():
 
 FAULTS = [
     (of_count01, "changeable", "n1, right) if last == EQUALS", "n1, right) if last != EQUALS"),
-    (of_count01, "changeable", "len(tokens) - 1 for", "len(tokens) - 2 for"),
+    (of_count01, "changeable", "ends[:, -1] - 1", "ends[:, -1] - 2"),
 ]
 
 

@@ -165,7 +165,7 @@ FAULTS = [
     (CountedCell, "of", "rivals], is_on", "rivals], 0 * is_on"),
     (CountedCell, "shares", "+ is_open", ""),
     (CountedCell, "shares", "prefixes.outer * found", "found"),
-    (CountedCell, "shares", "least - self.odd", "least"),
+    (CountedCell, "shares", "surely - self.odd", "surely"),
     (CountedCell, "shares", "self.others + self.odd", "self.others"),
     (CountedCell, "shares", "self.others + self.odd", "self.odd"),
     (nearly_equal, "_rivals", "Fraction(float(most[i]))", "Fraction(0)"),
