@@ -53,8 +53,7 @@ def changeable(
     load_tracer()
     began = clock.wall()
     graph = capture(module, shortest or length)
-    decision_takes = (clock.wall() - began) * length / graph.length  # at least: it traces the module at that length
-    trace_takes = decision_takes if graph.length < length else 0.0
+    trace_takes = (clock.wall() - began) * length / graph.length if graph.length < length else 0.0
     readout, read = readout_of(graph)
     known = {name for name, _ in module.named_parameters()}
     for name in (readout.weight, readout.bias):
@@ -82,10 +81,7 @@ def changeable(
     def posed(changed: nn.Module) -> Changeable:
         return changeable(changed, length, questions, decide, file, shortest)
 
-    found = Changeable(
-        module, readout, length, every, decide, file, enclosed, terms, posed,
-        trace_takes=trace_takes, decision_takes=decision_takes,
-    )  # fmt: skip
+    found = Changeable(module, readout, length, every, decide, file, enclosed, terms, posed, trace_takes=trace_takes)
     return found
 
 
