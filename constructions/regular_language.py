@@ -9,7 +9,7 @@ from pathlib import Path
 
 from constructions import plain_json, regular_files
 from constructions.circuits.automata_lib import DFA, NFA, AutomatonException, RegexException
-from constructions.circuits.between import Between, goes_on, watched
+from constructions.circuits.between import AT_ONCE, Between, goes_on, watched
 from constructions.circuits.circuit import MAX_NODES, Circuit, Signal, from_signals
 from constructions.circuits.expression import letters, plain
 from constructions.circuits.expression_size import MOST_STATES, TRAP, deterministic, most_states
@@ -225,7 +225,8 @@ def unroll(automaton: Automaton, n: int, between: Between = goes_on) -> Unrollin
     useful = _useful_states(automaton, n)
     inputs = [name for t in range(1, n + 1) for name in _bit_names(automaton, t)]
     definitions: dict[Signal, tuple[str, Sequence[Signal]]] = {}
-    for t in watched(range(1, n + 1), between):
+    at_once = max(1, AT_ONCE // (len(automaton.step) * len(automaton.alphabet)))  # positions
+    for t in watched(range(1, n + 1), between, at_once):
         definitions.update(_symbols(automaton, t))
         definitions.update(_transitions(automaton, t, useful))
     last = [_state(n, state) for state in sorted(useful[n] & automaton.accepting)]

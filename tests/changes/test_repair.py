@@ -1,6 +1,7 @@
 """Repairs against one linear programme over all inputs, and impossibilities against fractions."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -248,6 +249,17 @@ def test_questions_are_not_looked_at_again_when_the_time_is_up(monkeypatch):
     search.deadline = looks(1).deadline()
     found = search.repaired()
     assert found.outcome == "UNKNOWN" and found.reason.startswith("the budget ended;") and not passes
+
+
+def test_a_verdict_that_cannot_look_at_its_clock_in_time_is_not_begun():
+    """Of seconds: by steps, which do not depend on how long a trace takes, the same is found as without."""
+    given, decided = changeable(fitted(3, **SIZES)), []
+    late = replace(given, decision_takes=9.0, decide=lambda *about: decided.append(1) or given.decide(*about))
+    found = mending.repair(late, None, Effort(endless(8.0)))
+    assert found.outcome == "UNKNOWN" and found.reason.startswith("the budget ended") and decided == [1]  # as it is
+    assert mending.repair(late, None, Effort(endless(10.0))).change > 0
+    steps = [mending.repair(each, None, Effort(Budget.counting(1000, 3.0))).change for each in (late, given)]
+    assert steps[0] == steps[1] > 0
 
 
 @pytest.mark.parametrize("seeds", [SEEDS[:2], pytest.param(SEEDS, marks=pytest.mark.deep)])

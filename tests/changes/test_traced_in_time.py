@@ -7,9 +7,12 @@ import pytest
 import torch
 from clocks import endless
 
+from constructions.inductive import positioned
 from verify.changes import repair as repairs
+from verify.counting.tasks import Task
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort
+from verify.tasks.inductive import changing
 from verify.tasks.recurrent.changing import TRACED, changeable, load
 
 pytestmark = pytest.mark.deep  # two traces take seconds
@@ -23,6 +26,14 @@ def network():
     with torch.no_grad():
         model.readout.bias[3] += 5.0
     return changeable(model, length=TRACED + 1)
+
+
+def test_verdicts_that_trace_say_how_long_it_takes(network):
+    assert network.decision_takes == 0  # it is decided without its graph
+    of_the_engine = changing.load(str(DATA / "inductive/vanilla_nope_l4.safetensors"))
+    assert changing.changeable(*of_the_engine, length=8).decision_takes > 0
+    one_layer = positioned(K=2, C=2, positions=4), Task.of("selective", types=2, max_count=2)
+    assert changing.changeable(*one_layer, length=3).decision_takes == 0
 
 
 def test_a_bound_is_left_out_where_its_trace_does_not_fit(network):

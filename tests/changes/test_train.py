@@ -8,6 +8,7 @@ import torch
 from command import run
 from safetensors.torch import load, save
 
+from constructions.errors import BadInput
 from verify.changes import until_proved
 from verify.commands.train import courses
 from verify.frame import tracing
@@ -47,6 +48,21 @@ def test_what_verdicts_are_traced_with_is_loaded_before_the_time_begins(capsys, 
     monkeypatch.setattr(until_proved, "until_proved", lambda *about: order.append("begun"))
     assert run(capsys, "train", "modular", "--P", "3")[0] == 2  # no round was trained
     assert order == ["loaded", "begun"]
+
+
+def test_a_verdict_has_a_part_of_the_looks_at_the_clock(capsys, monkeypatch):
+    now, seen = [0.0], []
+
+    def trained(module, loss, recipe, seed, is_over):
+        while not is_over():
+            now[0] += 0.01
+        seen.append(now[0])
+        raise BadInput("enough")
+
+    monkeypatch.setattr("verify.frame.clock.wall", lambda: now[0])
+    monkeypatch.setattr(until_proved, "train", trained)
+    assert run(capsys, "train", "modular", "--P", "3", "--budget", "3")[0] == 2
+    assert seen == [pytest.approx(2.55, abs=0.02)]  # a trace and a proof take longer than a tenth
 
 
 def test_what_is_not_proved_is_said_with_its_share(tmp_path, capsys, short, monkeypatch):

@@ -13,16 +13,20 @@ import torch
 from clocks import looks
 from command import run
 
-from constructions import relation_counting
+from constructions import regular_language, relation_counting
+from constructions.circuits.between import AT_ONCE
 from constructions.codes import library
+from constructions.errors import BadInput
 from constructions.fewer_dimensions_arrays import code, coherent, plane, sphere
 from verify import radius
 from verify.changes.quantise import BITS, Roundable, fewest_bits
-from verify.commands import workers
+from verify.commands import figure, workers
+from verify.figures import style
 from verify.frame import clock
 from verify.frame.certificate import Verdict
 from verify.frame.clock import NOT_REACHED, Budget, Deadline, TimeIsUp
 from verify.frame.decide import Effort, silent
+from verify.tasks.histogram.drawings.histogram import margins
 from verify.tasks.histogram.frontier.search import smallest_d
 from verify.tasks.histogram.precision import command as precision
 from verify.tasks.histogram.precision.search import BitsFrontier
@@ -237,3 +241,43 @@ def test_a_row_that_more_seconds_may_change_is_not_kept(limit, kept, tmp_path, c
     argv = ("precision", "histogram", "--model", "bos", "--T", "3", "--L", "2", "--sweep", "d=3:5", "--bits", "8:9")
     run(capsys, *argv, limit, "100", "--resume", str(tmp_path))
     assert {json.loads(part.read_text())["result"][0] for part in tmp_path.iterdir()} == kept
+
+
+def test_a_circuit_of_strings_asks_the_clock_after_so_many_gates(monkeypatch):
+    made, at_once, usual = [0], [], regular_language._transitions
+
+    def transitions(*about):
+        found = usual(*about)
+        made[0] += len(found)
+        return found
+
+    monkeypatch.setattr(regular_language, "_transitions", transitions)
+    regular_language.unroll(regular_language.majority(90), 90, lambda: at_once.append(made[0]))
+    assert made[0] > 4 * AT_ONCE and max(np.diff([*at_once, made[0]])) < 2 * AT_ONCE
+
+
+def test_what_is_built_in_part_leaves_time_to_let_it_go(capsys, monkeypatch):
+    asked = count()
+    monkeypatch.setattr(clock, "wall", lambda: float(next(asked)))
+    code, out, _ = run(capsys, "language", "--majority", "--length", "200", "--budget", "20")
+    assert code == 3 and "ended while the circuit of all strings was built" in out
+    assert next(asked) == 19  # the first began the time, and the one at 85 % ended it
+
+
+def test_what_draws_is_loaded_before_a_figure_s_search(capsys, monkeypatch):
+    order = []
+    monkeypatch.setattr(style, "load", lambda: order.append("loaded"))
+
+    def draw(args):
+        order.append("drawn")
+        raise BadInput("enough")
+
+    monkeypatch.setattr(figure, "draw", draw)
+    assert run(capsys, "figure", "margin", "--model", "dot", "--T", "3", "--L", "3", "--out", "f.svg")[0] == 2
+    assert order == ["loaded", "drawn"]
+
+
+def test_margins_that_are_not_proved_are_refused_with_what_would_help():
+    for word, advice in ((Verdict.REFUTED, "Choose other"), (Verdict.UNKNOWN, "Raise --budget, or choose other")):
+        with pytest.raises(BadInput, match=f"{word.value}, and only a proof has margins. {advice} weights."):
+            margins(mock.Mock(verdict=word, margin=None, margin_per_count=None))

@@ -1,5 +1,6 @@
 """Accuracies, AUC and Shapley values of heads, against brute force over every triple."""
 
+import tracemalloc
 from fractions import Fraction
 from itertools import combinations, permutations
 from math import comb
@@ -88,6 +89,17 @@ def test_constant_answers_are_right_on_49_and_51_percent():
     law = law_named("d-test")
     found = Learned(numbers("a16_s2"), law, ONES).answers(()).accuracy(law)
     assert found == (Fraction(49, 100),) * 2 or found == (Fraction(51, 100),) * 2
+
+
+def test_multiplicities_are_made_in_one_piece():
+    law = law_named("box:0:30:40")
+    triples = law.triples
+    tracemalloc.start()
+    counts = law.counts
+    held = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert counts[:, 1:4].tolist() == triples.tolist() and (counts[:, [0, 4]] == 1).all()
+    assert held < 1.1 * counts.nbytes
 
 
 @pytest.mark.deep

@@ -125,12 +125,12 @@ FAULTS = (  # where, what it says, what it says wrongly there, the decoders that
         "places, n, 0).max(-1)\n    size",
         "built",
     ),
-    (placed, "window", "enumerate(G[1:], 1)", "enumerate(G[2:], 2)", "fitted"),
+    (placed, "window", "for i in range(1, len(G))", "for i in range(2, len(G))", "fitted"),
     (placed, "rows", "more * others.own + rest", "rest", "nudged"),
     (placed, "cells_of", "min(task.C or 1, n)", "1", "changed"),
     (placed, "of_lengths", "PlacedCells(t, k, np.repeat(lengths, sizes))", "PlacedCells(t, k, k)", "built"),
     (placed, "of_lengths", "np.repeat(np.arange(len(lengths)), sizes)", "0 * t", "built"),
-    (placed, "window", "left.max(0)", "0 * left.max(0)", "table"),
+    (placed, "window", "left.max(0, keepdims=True)", "0 * left.max(0, keepdims=True)", "table"),
     (placed, "decide", "if not least > 0:", "if False:", "changed"),
 )
 

@@ -21,7 +21,7 @@ from verify.arithmetic.readings import Real, reading_of
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import certify, exhaustive
-from verify.tasks.inductive import boxes, marked, sharp
+from verify.tasks.inductive import boxes, marked, noisy, sharp, uniform
 from verify.tasks.inductive.task import Counting
 
 STYLES = ("built", "changed", "changed", "changed", "nudged", "soft", "flag", "gates", "drawn", "scores", "table")
@@ -176,11 +176,14 @@ FAULTS = (  # where, what it says, what it says wrongly there, the decoders that
     (marked, "_has_shares", "task.has_distinct_start and ", "", "built"),
     (marked, "decide", "if not least > 0:", "if False:", None),
     (marked, "by_shares", "(1 / n, 1 - 1 / n)", "(1 / n, 1 / n)", None),
-    (marked, "by_positions", "a[:, first : first + n]", "a[:, :n]", "table"),
-    (marked, "by_positions", "x.mid.shape[1] - 1", "1", "table"),
+    (marked, "by_positions", "slice(i, i + n)", "slice(0, min(n, end - together - i))", "table"),
+    (marked, "by_positions", "range(together, min(together + TOGETHER, end - 1))", "[together]", "table"),
     (marked, "first_tokens", "uniform.after(at, model, x, mixed, 0)", "x", None),
-    (marked, "_enclosed", "boxes.hull(x.boxed())", "boxes.hull(x.boxed().each(lambda a: a[:, :1]))", "changed"),
+    (marked, "_enclosed", "boxes.hull(rows)", "boxes.hull(rows.each(lambda a: a[:, :1]))", "changed"),
     (sharp, "reached", "(weights * apart).sum(1)", "0 * apart.sum(1)", "soft"),
+    (uniform, "_heard", "(out != 0).any(1)", "(out > 0).any(1)", "built"),
+    (uniform, "written", "(W != 0).any(0)", "(W > 0).any(0)", "built"),
+    (noisy, "lanes_read", "(W != 0).any(1)", "(W > 0).any(1)", "built"),
 )  # fmt: skip
 
 

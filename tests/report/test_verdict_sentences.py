@@ -10,6 +10,7 @@ from constructions import relation_counting
 from verify import certify
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import reading_of
+from verify.report.console import screen
 from verify.report.meaning import sentence
 from verify.tasks.histogram.rounded.verdict import certify as in_format
 
@@ -30,6 +31,12 @@ LINES = (
     "language 1* --length 3 --bits 3",
     "inductive --task modular --model rnn --modulus 3 --length 3",
 )
+
+
+def test_what_is_printed_stands_as_it_is(capsys):
+    for text in (":smile:", "[bold]x[/bold]", "a:x:b"):
+        screen().print(text, markup=False)
+        assert capsys.readouterr().out == f"{text}\n"
 
 
 @pytest.mark.parametrize("line", first(9, LINES))

@@ -118,7 +118,8 @@ class Changeable:
     number, each as rational multiples of numbers that are linearly independent over the rationals; None where it
     cannot. `loose` says for which tensors torch reads a relative bit more than is stored, as where it divides by the
     double sqrt(d). `root` is the d of a sqrt(d) among `terms`, 1 where there is none. `sampling` is how questions are
-    met where they cannot be listed, None where they always can. `posed` says the same of another module of the
+    met where they cannot be listed, None where they always can. `decision_takes` are seconds of a verdict before it
+    looks at its clock. `posed` says the same of another module of the
     same type and shapes.
     """
 
@@ -135,6 +136,7 @@ class Changeable:
     sampling: Sampling | None = None
     root: int = 1
     trace_takes: float = 0.0
+    decision_takes: float = 0.0
 
     def chosen(self, tensors: Collection[str] | None) -> tuple[str, ...]:
         """The names of tensors, all by default.
@@ -174,6 +176,10 @@ class Changeable:
         if until is None or not self.trace_takes or "hidden_graph" in vars(self):
             return True
         return self.trace_takes < until.left()
+
+    def is_decided(self, until: Deadline | None) -> bool:
+        """Whether a verdict can look at its clock by then."""
+        return until is None or not self.decision_takes or self.decision_takes < until.left()
 
     @property
     def at_once(self) -> int:

@@ -286,6 +286,8 @@ class RepairSearch:
                     return self._without_relaxed(relaxed)
                 unit, is_lowered = unit / MORE_ROOM, True
                 continue
+            if not self.changeable.is_decided(self.until):
+                return self.unknown("the budget ended")
             found = self._decided(relaxed, unit)
             if isinstance(found, Repair):
                 return self._sharpened(found, unit)
@@ -314,7 +316,7 @@ class RepairSearch:
 
     def _sharpened(self, best: Repair, unit: float) -> Repair:
         """The same with less room for rounding, while that is proved too and its change is not close to the bound."""
-        while not self.deadline.is_up():
+        while not self.deadline.is_up() and self.changeable.is_decided(self.until):
             assert best.change is not None and best.at_least is not None
             if best.change <= CLOSE * best.at_least:
                 break

@@ -29,7 +29,7 @@ from verify.frame.decide import Decidable, Effort, decide
 
 REPAIRABLE = 0.003  # share of wrong answers below which a repair is tried
 LEAST = 0.2  # seconds of a verdict, even where no time is left: small models are decided in them
-DECIDING = 0.1  # of the time that is left, for the verdict on a round, and for a repair
+DECIDING = 0.15  # of the time that is left, for the verdict on a round, and for a repair
 GENTLER = 0.3  # by which the rate is divided more in each round
 
 

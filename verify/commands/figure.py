@@ -44,12 +44,13 @@ def _add_kind(
 
 def run(args: argparse.Namespace) -> int:
     from constructions.written_files import check_target
-    from verify.figures.style import Look, format_of, save, style
+    from verify.figures.style import Look, format_of, load, save, style
 
     check_target(args.out, "out")
     format_of(args.out)
     look = Look.of(args.size, args.dpi, args.no_title)
     with style():
+        load()
         save(draw(args), args.out, look=look)
     say_written(args.out)
     return 0

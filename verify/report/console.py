@@ -94,7 +94,7 @@ def screen(*, is_error: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if is_error else sys.stdout
-    return Console(stderr=is_error, highlight=False, width=columns(stream) or UNLIMITED)
+    return Console(stderr=is_error, emoji=False, highlight=False, width=columns(stream) or UNLIMITED)
 
 
 def folded(text: str, width: int) -> list[str]:

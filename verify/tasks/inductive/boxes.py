@@ -23,7 +23,7 @@ from verify.arithmetic.slack import OF_FEW, gamma
 from verify.counting.tasks import FIRST, Task
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.inductive import uniform
-from verify.tasks.inductive.noisy import Allowed, Noisy, box, is_power, layer_norm, plus, sum_error, underflow
+from verify.tasks.inductive.noisy import Allowed, Noisy, box, is_power, plus, sum_error, underflow
 
 ARGUMENT = "rows of token, count and range of lengths, for every string: boxes with shared errors"
 LARGEST = 1 << 40  # beyond every length that a dtype tells apart
@@ -68,6 +68,7 @@ def decide(
 ) -> Found:
     """The longest length up to which every string of the task is proved right, within some seconds."""
     at = Allowed.of(reading)
+    model = uniform.without_idle(at, model)
     tokens, deadline = tokens_of(at, model, task), Budget.of(budget).deadline()
     return widest(at, model, task, lambda most: tokens, LARGEST if longest is None else longest, deadline)
 
@@ -104,14 +105,12 @@ def widest(
 
 def tokens_of(at: Allowed, model: DecoderArrays, task: Task) -> TokenBoxes | None:
     """Streams and values of all tokens, over all positions that they may have; None where a score may overflow."""
-    block = model.blocks[0]
     K = task.K
     assert K is not None
     x = streams(at, model)
-    seen = layer_norm(at, x, block.norm_1, "heads")
-    if uniform.may_overflow(at, block.attention, seen):
+    values = uniform.values_of(at, model, x)
+    if values is None:
         return None
-    values = uniform.values_of(at, model, seen)
     values = hull(values.boxed([q for q in values.shared if q != "heads.s"]))
     types, bos = np.arange(K), np.array([K])
     return TokenBoxes(hull(x)[types], values[types], values[bos])

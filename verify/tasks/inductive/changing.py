@@ -14,7 +14,7 @@ from torch import nn
 
 from constructions import files
 from constructions.decoder import Decoder
-from constructions.decoder_arrays import KEY
+from constructions.decoder_arrays import KEY, DecoderArrays
 from constructions.errors import BadInput
 from constructions.inductive.files import as_bytes
 from constructions.inductive.files import load as load_decoder
@@ -22,10 +22,11 @@ from verify.arithmetic.readings import Reading
 from verify.changes import captured
 from verify.changes.changeable import Changeable, Questions, Sampling, TooMany, check_listed
 from verify.counting.tasks import Task
-from verify.frame import decide
+from verify.frame import clock, decide
 from verify.frame.certificate import CERTIFIED, Certificate
 from verify.frame.decide import Effort
 from verify.frame.judged import check_whole_number
+from verify.tasks.inductive import sharp, uniform
 from verify.tasks.inductive.task import Counting
 
 LOOKED_AT = 128  # tokens of an input at most, where no length is named
@@ -110,8 +111,12 @@ def changeable(module: Decoder, task: Task, *, length: int | None = None) -> Cha
         assert isinstance(changed, Decoder)
         return as_bytes(changed, {"task": task.name, **task.parameters()})
 
+    began = clock.wall()
     found = captured.changeable(deepcopy(module).eval(), steps, questions, verdict, file)
-    return replace(found, sampling=Sampling(drawn, near, of))
+    arrays = DecoderArrays.of(module)
+    is_traced = not (uniform.applies(arrays) or sharp.applies(arrays))  # else the engine decides what it captures
+    takes = clock.wall() - began if is_traced else 0.0
+    return replace(found, sampling=Sampling(drawn, near, of), decision_takes=takes)
 
 
 def neighbours(string: list[int], tokens: int) -> Iterator[tuple[int, ...]]:

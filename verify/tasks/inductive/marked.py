@@ -22,10 +22,11 @@ from verify.counting.tasks import Task
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.inductive import boxes, sharp, uniform
 from verify.tasks.inductive.boxes import Found, TokenBoxes
-from verify.tasks.inductive.noisy import Allowed, Noisy, box, layer_norm, plus, product, underflow
+from verify.tasks.inductive.noisy import Allowed, Noisy, box, joined, layer_norm, plus, product, underflow
 
 ARGUMENT = "the first token and later ones after layer 1, then rows of token, count and range of lengths: boxes"
 LARGEST = 1 << 20  # no table of positions, and no length that weights store, is larger
+TOGETHER = 4  # first positions whose strings are bounded at once
 
 
 def applies(model: DecoderArrays, task: Task) -> bool:
@@ -52,6 +53,7 @@ def decide(
 ) -> Found:
     """The longest length up to which every string of the task is proved right, within some seconds."""
     at = Allowed.of(reading)
+    model = uniform.without_idle(at, model)
     deadline = Budget.of(budget).deadline()
     end = LARGEST if longest is None else longest
     firsts = first_tokens(at, model)
@@ -72,15 +74,16 @@ def first_tokens(at: Allowed, model: DecoderArrays) -> TokenBoxes | None:
     seen = layer_norm(at, x, model.blocks[0].norm_1, "heads")
     if _scores_may_overflow(at, model, seen):
         return None
-    mixed = uniform.values_of(at, model, seen)
+    mixed = uniform.taken(at, _attention(model), seen)
     return _enclosed(at, model, uniform.after(at, model, x, mixed, 0))
 
 
 def _scores_may_overflow(at: Allowed, model: DecoderArrays, seen: Noisy) -> bool:
-    """Whether a score of layer 1 may overflow in the dtype."""
-    if at.stored is None:
-        return False
+    """Whether a score of layer 1 may overflow in the dtype, or be no number."""
     attention, sizes = _attention(model), []
+    if at.stored is None:
+        stored = (attention.W_Q, attention.W_K, attention.b_Q, attention.b_K)
+        return not all(bool(np.isfinite(x).all()) for x in stored if x is not None)
     for name in ("Q", "K"):
         rows = product(at, seen, at.tensor(getattr(attention, f"W_{name}")))
         bias: np.ndarray | None = getattr(attention, f"b_{name}")
@@ -91,12 +94,11 @@ def _scores_may_overflow(at: Allowed, model: DecoderArrays, seen: Noisy) -> bool
 
 def _enclosed(at: Allowed, model: DecoderArrays, x: Noisy) -> TokenBoxes | None:
     """Boxes of streams (types, rows, d) before the second layer, over all rows, and of their values."""
-    block = model.blocks[1]
-    seen = layer_norm(at, x, block.norm_1, "heads")
-    if uniform.may_overflow(at, block.attention, seen):
+    found = uniform.values_of(at, model, x, 1)
+    if found is None:
         return None
-    values = boxes.hull(uniform.values_of(at, model, seen, 1).boxed())
-    return TokenBoxes(boxes.hull(x.boxed()), values, values, is_counted=True)
+    stream, values = (boxes.hull(rows).boxed() for rows in (x, found))
+    return TokenBoxes(stream, values, values, is_counted=True)
 
 
 def single(at: Allowed, model: DecoderArrays, task: Task, firsts: TokenBoxes) -> np.ndarray:
@@ -127,10 +129,10 @@ def by_shares(at: Allowed, model: DecoderArrays, n: int) -> TokenBoxes | None:
     the hull of the others'. A dtype's weights are off from 1/n together, and its sums by what sums of n terms are.
     """
     x = boxes.streams(at, model)
-    seen = layer_norm(at, x, model.blocks[0].norm_1, "heads")
-    if uniform.may_overflow(at, _attention(model), seen):
+    found = uniform.values_of(at, model, x)
+    if found is None:
         return None
-    values = uniform.values_of(at, model, seen).boxed().each(lambda a: a[:, 0])
+    values = found.boxed().each(lambda a: a[:, 0])
     others = boxes.others_hull(values, np.arange(len(values.mid)))
     low, high = np.full_like(values.mid, np.inf), np.full_like(values.mid, -np.inf)
     for own in (1 / n, 1 - 1 / n):
@@ -150,25 +152,23 @@ def by_shares(at: Allowed, model: DecoderArrays, n: int) -> TokenBoxes | None:
 def by_positions(at: Allowed, model: DecoderArrays, n: int, deadline: Deadline) -> TokenBoxes | None:
     """What types have after the first position, at each first and own position id of strings of up to n tokens."""
     x = boxes.streams(at, model)
-    found = []
-    for first in range(x.mid.shape[1] - 1):
+    any_type = boxes.hull(x.each(lambda a: a.swapaxes(0, 1)))
+    found, end = [], x.mid.shape[1]
+    for together in range(0, end - 1, TOGETHER):
         if deadline.is_up():
             return None
-        here = x.each(lambda a: a[:, first : first + n])  # noqa: B023
-        any_type = boxes.hull(here.each(lambda a: a.swapaxes(0, 1)))
-        mixed = sharp.mixed_near(at, model, any_type)
-        rows, mixed = (
-            here.each(lambda a: a[:, 1:]),
-            mixed.each(lambda a: np.broadcast_to(a[None, 1:], (len(x.mid), *a[1:].shape))),
-        )
+        firsts = range(together, min(together + TOGETHER, end - 1))
+        own = np.concatenate([np.arange(first + 1, min(first + n, end)) for first in firsts])
+        keys = sharp.scored(at, model, any_type.each(lambda a: a[together : firsts[-1] + n]))  # noqa: B023
+        strings = (sharp.mixed_near(at, keys.part(slice(i, i + n))) for i in range(len(firsts)))
+        mixed = joined([string.each(lambda a: a[1:]) for string in strings], 0).each(lambda a: a[None])
+        rows = x.each(lambda a: a[:, own])  # noqa: B023
         part = _enclosed(at, model, uniform.after(at, model, rows, mixed, 0))
         if part is None:
             return None
         found.append(part)
-    stream, values = (boxes.hull(_stacked([getattr(part, name) for part in found])) for name in ("stream", "values"))
+    stream, values = (
+        boxes.hull(joined([getattr(part, name).each(lambda a: a[:, None]) for part in found], 1))
+        for name in ("stream", "values")
+    )
     return TokenBoxes(stream, values, values, is_counted=True)
-
-
-def _stacked(rows: list[Noisy]) -> Noisy:
-    """Boxes (types, d) side by side: (types, number, d)."""
-    return Noisy(np.stack([row.mid for row in rows], 1), np.stack([row.noise for row in rows], 1))

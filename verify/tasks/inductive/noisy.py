@@ -11,9 +11,10 @@ what is computed from numbers that are not exactly 0 is off by `underflow` of so
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, reduce
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from verify.arithmetic.slack import INFLATION, LEAST, LOST, OF_FEW, OF_MANY, U, 
 
 GRID = range(-8, 5)  # 2^-a, of which numbers may be multiples
 LARGEST = np.finfo(np.float64).max
+Lanes: TypeAlias = np.ndarray | slice  # places in rows
 SMALLEST = 2.0**-1000  # of products of two numbers that are not 0, so that none underflows
 ALIKE = 4  # kinds of columns that a matrix has several times, whose errors are kept apart
 SPARSE = 0.75  # of the sum of |G_i - mean(G)|: where that of |G_i| is less, few numbers make it up
@@ -102,11 +104,35 @@ class Noisy:
         """The same view of all parts."""
         return Noisy(view(self.mid), view(self.own), {q: view(G) for q, G in self.shared.items()})
 
+    def with_lanes(self, lanes: Lanes, y: Noisy) -> Noisy:
+        """The rows with those of y (..., lanes) in these places, all of whose shared errors y has."""
+        shape = (*y.mid.shape[:-1], self.mid.shape[-1])
+
+        def of(old: np.ndarray | float, new: np.ndarray) -> np.ndarray:
+            rows = np.empty(shape)
+            rows[...], rows[..., lanes] = old, new
+            return rows
+
+        shared = {q: of(self.shared.get(q, 0.0), G) for q, G in y.shared.items()}
+        return Noisy(of(self.mid, y.mid), of(self.own, y.own), shared)
+
+    def without_zeros(self) -> Noisy:
+        """The rows without shared errors that move no number."""
+        return Noisy(self.mid, self.own, {q: G for q, G in self.shared.items() if bool(G.any())})
+
     def boxed(self, names: Iterable[str] | None = None) -> Noisy:
         """These shared errors, or all of them, as errors of each number's own."""
         names = tuple(self.shared if names is None else (q for q in names if q in self.shared))
         own = reduce(np.add, (np.abs(self.shared[q]) for q in names), self.own) * ENLARGE
         return Noisy(self.mid, own, {q: G for q, G in self.shared.items() if q not in names})
+
+
+def joined(parts: Sequence[Noisy], axis: int) -> Noisy:
+    """Rows one after the other along an axis; a shared error that a part has not is 0 there."""
+    names = sorted({q for x in parts for q in x.shared})
+    shared = {q: np.concatenate([x.shared.get(q, np.zeros_like(x.mid)) for x in parts], axis) for q in names}
+    mid, own = (np.concatenate(rows, axis) for rows in zip(*((x.mid, x.own) for x in parts), strict=True))
+    return Noisy(mid, own, shared)
 
 
 def underflow(is_some: np.ndarray | np.bool, operations: int) -> np.ndarray:
@@ -129,20 +155,27 @@ def box(low: np.ndarray, high: np.ndarray) -> Noisy:
     return Noisy(mid, rad * ENLARGE)
 
 
+def total(*x: np.ndarray) -> np.ndarray:
+    """The sum of numbers, or of products of two, along the last axis, kept as an axis of size one: in any order."""
+    return np.asarray(np.einsum(",".join(["...i"] * len(x)) + "->...", *x))[..., None]
+
+
 @np.errstate(all="ignore")
 def root_mean_square(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Bounds on sqrt(mean of x_i^2) along the last axis, kept as an axis of size one.
 
-    Rows are scaled by a power of two first, so that their largest number is between 2^-80 and 2^80: what products and
-    squares then lose to underflow is less than 2^-900 of their mean, and gamma counts it. Scaling back loses LEAST / 2.
+    Rows are scaled by a power of two first, so that their largest number is between 2^-80 and 2^80, unless all sums of
+    squares are between 2^-160 and 2^160 without: what products and squares then lose to underflow is less than 2^-900
+    of their mean, and gamma counts it. Scaling back loses LEAST / 2.
     """
-    d = x.shape[-1]
-    largest = np.abs(x).max(-1, keepdims=True)
-    scale = np.ldexp(1.0, -np.clip(np.frexp(largest)[1], -1000, 1000))
-    found = np.sqrt(np.square(x * scale).mean(-1, keepdims=True)) / scale
-    lost = underflow(largest > 0, 1)
+    d, squares, scale = x.shape[-1], total(x, x), np.array(1.0)
+    if not bool(((squares >= 2.0**-160) & (squares <= 2.0**160)).all()) and bool(x.any()):
+        scale = np.ldexp(1.0, -np.clip(np.frexp(np.abs(x).max(-1, keepdims=True))[1], -1000, 1000))
+        squares = total(x * scale, x * scale)
+    found = np.sqrt(squares / d) / scale
+    lost = underflow(squares > 0, 1)
     low = np.maximum(np.minimum(found, LARGEST) * (1 - gamma(d + 16)) - lost, 0)
-    return np.where(np.isfinite(largest), low, 0.0), found * (1 + gamma(d + 16)) + lost
+    return np.where(np.isfinite(squares), low, 0.0), found * (1 + gamma(d + 16)) + lost
 
 
 @np.errstate(all="ignore")
@@ -274,13 +307,28 @@ def plus(at: Allowed, x: Noisy, y: Noisy) -> Noisy:
         local = at.checked(size, local + relative + at.tiny)
     is_exact = x.is_zero | y.is_zero
     local = np.where(is_exact, 0.0, local) if bool(is_exact.any()) else local
-    names = {*x.shared, *y.shared}
-    shared = {q: x.shared.get(q, 0.0) + y.shared.get(q, 0.0) for q in names}
-    return Noisy(mid, (x.own + y.own + local) * ENLARGE, shared)  # type: ignore[arg-type]
+    both = {q: x.shared[q] + y.shared[q] for q in x.shared.keys() & y.shared.keys()}
+    shared = {q: np.broadcast_to(G, mid.shape) for q, G in {**x.shared, **y.shared, **both}.items()}
+    return Noisy(mid, (x.own + y.own + local) * ENLARGE, shared)
 
 
-def layer_norm(at: Allowed, x: Noisy, layer: NormArrays | None, name: str) -> Noisy:
-    """(x - mean) / s, times the weight, plus the bias; nothing where the layer is none.
+def some(are: np.ndarray) -> np.ndarray:
+    """The places of those that are true; the first where none is, so that what is no number there is met."""
+    return np.flatnonzero(are) if bool(are.any()) else np.zeros(1, int)
+
+
+def lanes_read(at: Allowed, layer: NormArrays | None, W: np.ndarray) -> Lanes:
+    """The numbers of a normalised row that W (d, f) reads: all, but in real arithmetic those that it multiplies by 0.
+
+    A row that is no number somewhere is so everywhere once it is normalised, and a layer's numbers are looked at here.
+    """
+    if layer is None or not at.is_real:
+        return slice(None)
+    return some((W != 0).any(1) | ~np.isfinite(layer.weight) | ~np.isfinite(layer.bias))
+
+
+def layer_norm(at: Allowed, x: Noisy, layer: NormArrays | None, name: str, lanes: Lanes = slice(None)) -> Noisy:
+    """(x - mean) / s, times the weight, plus the bias, of these numbers of rows; nothing where the layer is none.
 
     One mean m and one s serve a row: they are the shared errors `name`.m and `name`.s. |s - s(mid)| is at most the root
     mean square of the noise, as the standard deviation is a seminorm. In a dtype m is off by what sums over d numbers
@@ -294,15 +342,16 @@ def layer_norm(at: Allowed, x: Noisy, layer: NormArrays | None, name: str) -> No
     loses of the gain, 1/s times a weight, by x_i - m.
     """
     if layer is None:
-        return x
+        return x.each(lambda a: a[..., lanes])
     d = x.mid.shape[-1]
-    weight, bias = at.tensor(layer.weight), at.tensor(layer.bias)
-    centre = x.mid.mean(-1, keepdims=True)
+    weight, bias = at.tensor(layer.weight[lanes]), at.tensor(layer.bias[lanes])
+    centre = total(x.mid) / d
     size, noise = x.size, x.noise
-    is_some = (size > 0).any(-1, keepdims=True)
-    mean_noise = noise.mean(-1, keepdims=True) * ENLARGE
-    mean_size = size.mean(-1, keepdims=True) * (1 + gamma(d + 4))
-    m_error = (x.own.mean(-1, keepdims=True) + (gamma(d + 8) + at.sums(d + 2)) * mean_size) * ENLARGE
+    sizes = total(size)
+    is_some = sizes > 0
+    mean_noise = total(noise) / d * ENLARGE
+    mean_size = sizes / d * (1 + gamma(d + 4))
+    m_error = (total(x.own) / d + (gamma(d + 8) + at.sums(d + 2)) * mean_size) * ENLARGE
     m_error = m_error + underflow(is_some, 8) + (0.0 if at.is_real else at.lost_in_sums(d))
     c = x.mid - centre
     r, r_error = inverse_deviation(at, c, noise, size, layer.eps)
@@ -311,22 +360,23 @@ def layer_norm(at: Allowed, x: Noisy, layer: NormArrays | None, name: str) -> No
         is_plain = bool((weight.mid == 1).all() and (bias.mid == 0).all())
         each += (2 if is_plain else 5) * at.u
     gain = r * weight.mid
-    mid = c * gain
-    means = {q: G.mean(-1, keepdims=True) for q, G in x.shared.items()}
+    mid = c[..., lanes] * gain
+    means = {q: total(G) / d for q, G in x.shared.items()}
     centred = {q: G - means[q] for q, G in x.shared.items()}
-    spread, common = x.own, np.zeros_like(centre)
+    own, spread, common = x.own[..., lanes], x.own[..., lanes], np.zeros_like(centre)
     for q, G in x.shared.items():
         largest, moved = np.abs(G), np.abs(centred[q])
-        is_sparse = largest.sum(-1, keepdims=True) <= SPARSE * moved.sum(-1, keepdims=True)
+        is_sparse = total(largest) <= SPARSE * total(moved)
+        largest, moved = largest[..., lanes], moved[..., lanes]
         if bool(is_sparse.any()):
             moved = np.where(is_sparse, largest, moved)
             common = common + np.abs(np.where(is_sparse, means[q], 0.0))
         spread = spread + moved
     lost = underflow(is_some, 8 + 4 * len(x.shared))
     spread, common = spread * ENLARGE, common * ENLARGE + lost
-    reach = size + np.abs(centre) + mean_noise + m_error + lost
-    local = each * reach + r_error * spread + gamma(d + 8) * (noise + mean_noise) + lost
-    own = ((x.own + local) * (1 + r_error) * np.abs(gain) + each * np.abs(bias.mid)) * ENLARGE
+    reach = size[..., lanes] + np.abs(centre) + mean_noise + m_error + lost
+    local = each * reach + r_error * spread + gamma(d + 8) * (noise[..., lanes] + mean_noise) + lost
+    own = ((own + local) * (1 + r_error) * np.abs(gain) + each * np.abs(bias.mid)) * ENLARGE
     if weight.own.any() or bias.own.any():
         own = own + (reach * r * (1 + r_error) * weight.own + bias.own) * 2
     own = own + (weight.mid != 0) * (2 * reach * (1 + r_error) * LEAST + lost)
@@ -337,7 +387,7 @@ def layer_norm(at: Allowed, x: Noisy, layer: NormArrays | None, name: str) -> No
         squares = np.square(size).mean(-1, keepdims=True) * (1 + gamma(d + 4)) * 2 * d
         steep = np.broadcast_to(2 * r * (1 + r_error), own.shape)
         own = at.checked(np.maximum(squares, loudest(reach, steep, weight.size, bias.size)), own)
-    shared = {q: G * gain for q, G in centred.items()}
+    shared = {q: G[..., lanes] * gain for q, G in centred.items()}
     shared[f"{name}.m"] = np.broadcast_to((m_error * (1 + r_error) + r_error * common) * gain, mid.shape) * ENLARGE
     shared[f"{name}.s"] = r_error * mid
     return Noisy(mid + bias.mid, own * ENLARGE, shared)
@@ -359,7 +409,7 @@ def inverse_deviation(
     """
     d = c.shape[-1]
     rms = root_mean_square(noise)[1] + 4 * gamma(d + 8) * root_mean_square(size)[1]
-    rms = (rms + underflow((size > 0).any(-1, keepdims=True), 2)) * ENLARGE
+    rms = (rms + underflow(total(size) > 0, 2)) * ENLARGE
     least, most = root_mean_square(c)
     root = np.sqrt(np.array([eps]))
     low = hypotenuse(np.maximum(least * (1 - 4 * U) - rms, 0), root * (1 - 4 * U))[0]
@@ -418,15 +468,16 @@ def gelu(at: Allowed, x: np.ndarray, activation: str) -> tuple[np.ndarray, np.nd
     halve last.
     """
     size, square = np.abs(x), np.square(x)
+    below = (1 + erf(x * 0.5**0.5)) / 2
     if activation == "gelu":
-        share, off = (1 + erf(x * 0.7071067811865476)) / 2, erf_error() / 2 + 4 * U
+        share, off = below, erf_error() / 2 + 4 * U
     else:
         inner = ROOT_2_OVER_PI * (x + CUBE * x * x * x)
         e = decay(np.abs(2 * inner))
         low = e / (1 + e)
         share, off = np.where(inner >= 0, 1 - low, low), (exp_error() / 4 + 4 * U) * ENLARGE + LOST + 16 * U
     error = at.checked(2 * size, size * off + LOST) + ULPS * size * at.u + (0.0 if at.is_real else at.tiny)
-    slope = (1 + erf(x * 0.5**0.5)) / 2 + x * decay(square / 2) * 0.3989422804014327
+    slope = below + x * decay(square / 2) * 0.3989422804014327
     return x * share, error * ENLARGE, slope
 
 

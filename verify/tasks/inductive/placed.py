@@ -24,7 +24,7 @@ from verify.counting.tasks import Task
 from verify.frame.clock import Budget
 from verify.tasks.inductive import boxes, drift, uniform
 from verify.tasks.inductive.boxes import Found
-from verify.tasks.inductive.noisy import Allowed, Noisy, layer_norm, underflow
+from verify.tasks.inductive.noisy import Allowed, Noisy, joined, underflow
 
 ARGUMENT = "equal weights over tokens and positions: rows of token, count and length, shifts as shared errors"
 LARGEST = 1 << 20  # no table of positions is larger
@@ -47,6 +47,7 @@ def decide(
     if known is None:
         return found._replace(ended_by=boxes.REREAD)
     at, (model, lost) = Allowed(), known
+    model = uniform.without_idle(at, model)
     longest = min(longest or len(model.table), len(model.table))
     types, places, rest = parts(values(at, model))
     bounds = (
@@ -66,8 +67,9 @@ def decide(
 
 def values(at: Allowed, model: DecoderArrays) -> Noisy:
     """What the head takes from each token at each position: (types, P, inner)."""
-    block = model.blocks[0]
-    return uniform.values_of(at, model, layer_norm(at, boxes.streams(at, model), block.norm_1, "heads")).boxed()
+    found = uniform.values_of(at, model, boxes.streams(at, model))
+    assert found is not None  # in real arithmetic no score overflows
+    return found.boxed()
 
 
 def parts(x: Noisy) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -81,7 +83,7 @@ def parts(x: Noisy) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def window(at: Allowed, model: DecoderArrays, places: np.ndarray, n: int) -> Noisy:
-    """What the last of n positions and the mean of their numbers add to the stream, over all shifts: (d,).
+    """What the last of n positions and the mean of their numbers add to the stream, over all shifts: (1, d).
 
     The shifts' rows are nearly polynomials of few degrees in the shift: what each Chebyshev polynomial T_i brings, with
     |T_i| <= 1, is one shared error, and what is left is a remainder. Any coefficients will do. A mean may lose
@@ -98,7 +100,8 @@ def window(at: Allowed, model: DecoderArrays, places: np.ndarray, n: int) -> Noi
     T = np.clip(chebvander(np.linspace(-1, 1, len(y)), min(DEGREE, len(y) - 1)), -1, 1)
     G = np.linalg.pinv(T) @ y
     left = np.abs(y - T @ G) + error + gamma(DEGREE + 8) * (np.abs(y) + np.abs(T) @ np.abs(G)) + 4 * len(G) * LEAST
-    return Noisy(G[0], left.max(0) * ENLARGE, {f"shift{i}": row for i, row in enumerate(G[1:], 1)})
+    shared = {f"shift{i}": G[i : i + 1] for i in range(1, len(G))}
+    return Noisy(G[:1], left.max(0, keepdims=True) * ENLARGE, shared)
 
 
 def of_lengths(
@@ -114,7 +117,7 @@ def of_lengths(
     cells = [cells_of(task, len(types), n) for n in lengths]
     sizes = [len(t) for t, _ in cells]
     t, k = (np.concatenate(column) for column in zip(*cells, strict=True))
-    position = stacked([window(at, model, places, n) for n in lengths])[np.repeat(np.arange(len(lengths)), sizes)]
+    position = joined([window(at, model, places, n) for n in lengths], 0)[np.repeat(np.arange(len(lengths)), sizes)]
     low = rows(at, model, task, types, rest, position, PlacedCells(t, k, np.repeat(lengths, sizes)))
     return [float(part.min(initial=math.inf)) for part in np.split(low, np.cumsum(sizes)[:-1])]
 
@@ -123,13 +126,6 @@ def cells_of(task: Task, K: int, n: int) -> tuple[np.ndarray, np.ndarray]:
     """The tokens and counts of strings of n tokens; of one type there is one, whose last count is judged or not."""
     counts = np.arange(n if K == 1 else 1, min(task.C or 1, n) + 1)
     return np.repeat(np.arange(K), len(counts)), np.tile(counts, K)
-
-
-def stacked(parts: list[Noisy]) -> Noisy:
-    """Rows (d,) one below the other; an error that a row does not share is 0 there."""
-    names = sorted({q for x in parts for q in x.shared})
-    shared = {q: np.stack([x.shared.get(q, np.zeros_like(x.mid)) for x in parts]) for q in names}
-    return Noisy(np.stack([x.mid for x in parts]), np.stack([x.own for x in parts]), shared)
 
 
 class PlacedCells(NamedTuple):

@@ -55,7 +55,7 @@ def _together(at: Allowed, runs: Runs, shifts: range, longest: int) -> list[Marg
     tokens, answers = padded(runs.task, (line.tokens for part in lines for line in part), longest)
     sizes = [len(part) for part in lines]
     x = uniform.embedded(at, model, uniform.with_bos(model, tokens), np.repeat(shifts, sizes))
-    mixed, judged = brought(at, model, x), answers >= 0
+    mixed, judged = brought(at, scored(at, model, x)), answers >= 0
     low, high = np.full(tokens.shape, np.inf), np.full(tokens.shape, np.inf)
     own, mixed = (part.each(lambda a: a[:, bos:][judged]) for part in (x, mixed))
     low[judged], high[judged] = uniform.read(at, model, uniform.last(at, model, own, mixed), answers[judged])
@@ -65,6 +65,20 @@ def _together(at: Allowed, runs: Runs, shifts: range, longest: int) -> list[Marg
         found.append(MarginBounds(range(shift, shift + 1), part, low[here], high[here], "balls"))
         first += len(part)
     return found
+
+
+class Scored(NamedTuple):
+    """The values (..., n, inner) of the keys of strings, the scores (..., n, n) of each two positions, masked or not,
+    and what those are off by."""
+
+    values: Noisy
+    scores: np.ndarray
+    off: np.ndarray
+
+    def part(self, rows: slice) -> Scored:
+        """Those of a string that has these positions alone."""
+        v = self.values.each(lambda a: a[..., rows, :])
+        return Scored(v, self.scores[..., rows, rows], self.off[..., rows, rows])
 
 
 class Heard(NamedTuple):
@@ -80,7 +94,7 @@ class Heard(NamedTuple):
     behind: np.ndarray
 
 
-def heard(at: Allowed, model: DecoderArrays, x: Noisy) -> Heard:
+def scored(at: Allowed, model: DecoderArrays, x: Noisy) -> Scored:
     """The keys of strings, of which x (..., n, d) are the rows of the stream."""
     block = model.blocks[0]
     seen = layer_norm(at, x, block.norm_1, "heads")
@@ -91,9 +105,15 @@ def heard(at: Allowed, model: DecoderArrays, x: Noisy) -> Heard:
     if not at.is_real and math.frexp(root)[0] != 0.5:
         off = off + 3 * at.u * scores.size
     off = off / root * ENLARGE + underflow(scores.size > 0, 2) + (0.0 if at.is_real or root == 1 else at.tiny)
-    n = scores.mid.shape[-1]
+    return Scored(v, scores.mid / root, off)
+
+
+def heard(at: Allowed, keys: Scored) -> Heard:
+    """The best key of each position, and how far others are behind it."""
+    v, scores, off = keys
+    n = scores.shape[-1]
     is_future = np.triu(np.ones((n, n), bool), 1)
-    mid = np.where(is_future, -np.inf, scores.mid / root)
+    mid = np.where(is_future, -np.inf, scores)
     best = mid.argmax(-1)[..., None]
     behind = (mid - np.take_along_axis(mid, best, -1) + off + np.take_along_axis(off, best, -1)) * (1 - 4 * U)
     behind = np.where(behind < 0, behind * (1 - 2 * at.u), np.inf)  # a difference is rounded
@@ -109,9 +129,9 @@ def powers(behind: np.ndarray) -> np.ndarray:
     return np.where(np.isneginf(behind), 0.0, found + LOST)
 
 
-def brought(at: Allowed, model: DecoderArrays, x: Noisy) -> Noisy:
+def brought(at: Allowed, keys: Scored) -> Noisy:
     """What the head mixes at each position of strings, (..., n, inner); unbounded where no key stands out."""
-    v, own, behind = heard(at, model, x)
+    v, own, behind = heard(at, keys)
     n = behind.shape[-1]
     growth = (1 + at.u) ** (2 * n + 4) * (1 + 2 * ULPS * at.u) * ENLARGE
     tail = (powers(behind).sum(-1, keepdims=True) * growth + (0.0 if at.is_real else 4 * n * at.tiny)) * ENLARGE
@@ -134,11 +154,11 @@ def _column_by_column(mid: np.ndarray, error: np.ndarray) -> Noisy:
     return Noisy(mid, np.where(is_some, 0.0, error), shared)
 
 
-def mixed_near(at: Allowed, model: DecoderArrays, x: Noisy) -> Noisy:
+def mixed_near(at: Allowed, keys: Scored) -> Noisy:
     """What the head mixes, in real arithmetic bounded by each key's own distance, so that no key need stand out."""
     if not at.is_real:
-        return brought(at, model, x)
-    v, own, behind = heard(at, model, x)
+        return brought(at, keys)
+    v, own, behind = heard(at, keys)
     weights = np.minimum(powers(behind), 1.0)
     return Noisy(own.mid, (reached(weights, v, own) + own.noise + 8 * U * own.size) * ENLARGE)
 

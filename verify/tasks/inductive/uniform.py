@@ -8,6 +8,7 @@ their sum, which is N exactly for N <= 2^p in any order.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,16 +20,19 @@ from verify.arithmetic.slack import LEAST, U, gamma
 from verify.counting.tasks import Line
 from verify.tasks.inductive.noisy import (
     Allowed,
+    Lanes,
     Noisy,
     activate,
     box,
     carried,
     is_power,
+    lanes_read,
     layer_norm,
     margins,
     plus,
     product,
     product_of_alike,
+    some,
     sum_error,
     underflow,
 )
@@ -58,6 +62,33 @@ def has_zero_scores(block: BlockArrays) -> bool:
     if not all(bool(np.isfinite(W).all()) and (b is None or bool(np.isfinite(b).all())) for W, b in pairs):
         return False
     return any(not bool(W.any()) and (b is None or not bool(b.any())) for W, b in pairs)
+
+
+def without_idle(at: Allowed, model: DecoderArrays) -> DecoderArrays:
+    """The decoder without neurons, and without numbers of values, that add nothing to the stream in real arithmetic.
+
+    A neuron whose row of W_out is 0 adds 0 times a real number, where what it reads is finite; a number of a head's
+    mean likewise, by its row of W_O, as a mean is of numbers alone.
+    """
+    return replace(model, blocks=tuple(map(_without_idle, model.blocks))) if at.is_real else model
+
+
+def _without_idle(block: BlockArrays) -> BlockArrays:
+    heads, mlp = block.attention, block.mlp
+    bias = np.zeros(heads.W_V.shape[1]) if heads.b_V is None else heads.b_V
+    kept = _heard(heads.W_V, bias, heads.W_O)
+    b_V = None if heads.b_V is None else heads.b_V[kept]
+    block = replace(block, attention=replace(heads, W_V=heads.W_V[:, kept], b_V=b_V, W_O=heads.W_O[kept]))
+    if mlp is None:
+        return block
+    kept = _heard(mlp.W_in, mlp.b_in, mlp.W_out)
+    neurons = replace(mlp, W_in=mlp.W_in[:, kept], b_in=mlp.b_in[kept], W_out=mlp.W_out[kept])
+    return replace(block, mlp=neurons)
+
+
+def _heard(W: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """Which columns of W a row of `out` reads that is not 0, or are no numbers."""
+    return some((out != 0).any(1) | ~np.isfinite(W).all(0) | ~np.isfinite(b))
 
 
 def may_overflow(at: Allowed, attention: AttentionArrays, x: Noisy) -> bool:
@@ -105,11 +136,17 @@ def beside(x: Noisy, y: Noisy) -> Noisy:
     return Noisy(np.concatenate([x.mid, y.mid], -1), np.concatenate([x.own, y.own], -1))
 
 
-def values_of(at: Allowed, model: DecoderArrays, seen: Noisy, layer: int = 0) -> Noisy:
-    """What a layer's heads take from normalised rows of the stream."""
+def values_of(at: Allowed, model: DecoderArrays, x: Noisy, layer: int = 0) -> Noisy | None:
+    """What heads whose scores are 0 take from rows of the stream; None where a query or key may overflow."""
     block = model.blocks[layer]
-    attention = block.attention
-    values = product(at, seen, at.tensor(attention.W_V))
+    lanes = lanes_read(at, block.norm_1, block.attention.W_V)
+    seen = layer_norm(at, x, block.norm_1, "heads", lanes)
+    return None if may_overflow(at, block.attention, seen) else taken(at, block.attention, seen, lanes)
+
+
+def taken(at: Allowed, attention: AttentionArrays, seen: Noisy, lanes: Lanes = slice(None)) -> Noisy:
+    """What heads take from these numbers of normalised rows of the stream."""
+    values = product(at, seen, at.tensor(attention.W_V[lanes]))
     return values if attention.b_V is None else plus(at, values, at.tensor(attention.b_V))
 
 
@@ -177,25 +214,30 @@ def kept_apart(values: Noisy) -> Noisy:
 
 def last(at: Allowed, model: DecoderArrays, x: Noisy, mixed: Noisy, layer: int = 0) -> Noisy:
     """What is unembedded, from rows of the stream and what their heads mixed, before W_O."""
-    return layer_norm(at, after(at, model, x, mixed, layer), model.norm, "last")
+    return layer_norm(at, after(at, model, x, mixed, layer), model.norm, "last", lanes_read(at, model.norm, model.W_U))
 
 
 def after(at: Allowed, model: DecoderArrays, x: Noisy, mixed: Noisy, layer: int = 0) -> Noisy:
     """The stream after a block, from rows of the stream before it and what its heads mixed, before W_O."""
     block = model.blocks[layer]
     attention, mlp = block.attention, block.mlp
-    out = product(at, mixed, at.tensor(attention.W_O))
-    if attention.b_O is not None:
-        out = plus(at, out, at.tensor(attention.b_O))
-    x = plus(at, x, out)
+    x = written(at, x, mixed, attention.W_O, attention.b_O)
     if mlp is None:
         return x
-    seen = layer_norm(at, x, block.norm_2, f"mlp{layer}")
-    hidden = product_of_alike(at, seen, at.tensor(mlp.W_in), f"hidden{layer}")
+    lanes = lanes_read(at, block.norm_2, mlp.W_in)
+    seen = layer_norm(at, x, block.norm_2, f"mlp{layer}", lanes)
+    hidden = product_of_alike(at, seen, at.tensor(mlp.W_in[lanes]), f"hidden{layer}")
     hidden = plus(at, hidden, at.tensor(mlp.b_in))
-    hidden = activate(at, hidden, mlp.activation)
-    out = plus(at, product(at, hidden, at.tensor(mlp.W_out)), at.tensor(mlp.b_out))
-    return plus(at, x, out)
+    hidden = activate(at, hidden, mlp.activation).without_zeros()
+    return written(at, x, hidden, mlp.W_out, mlp.b_out)
+
+
+def written(at: Allowed, x: Noisy, y: Noisy, W: np.ndarray, b: np.ndarray | None) -> Noisy:
+    """x + (y W + b); in real arithmetic what W and b leave as it is has no error."""
+    lanes: Lanes = some((W != 0).any(0) | (b is not None and b != 0)) if at.is_real else slice(None)
+    out = product(at, y, at.tensor(W[:, lanes]))
+    out = out if b is None else plus(at, out, at.tensor(b[lanes]))
+    return x.with_lanes(lanes, plus(at, x.each(lambda a: a[..., lanes]), out))
 
 
 class UniformRows(NamedTuple):
@@ -242,12 +284,11 @@ def at_any_shift(at: Allowed, model: DecoderArrays, length: int) -> UniformRows 
     tokens, P = model.W_E.shape[0], len(model.table)
     if tokens * P * model.W_U.shape[0] > TABLE:
         return None
-    block = model.blocks[0]
     x = embedded(at, model, np.broadcast_to(np.arange(tokens)[:, None], (tokens, P)), 0)
-    seen = layer_norm(at, x, block.norm_1, "heads")
-    if may_overflow(at, block.attention, seen):
+    values = values_of(at, model, x)
+    if values is None:
         return None
-    found = UniformRows(*(_from_each_on(part, length + int(model.has_bos)) for part in (x, values_of(at, model, seen))))
+    found = UniformRows(*(_from_each_on(part, length + int(model.has_bos)) for part in (x, values)))
     return found if all(bool(np.isfinite(part.size).all()) for part in found) else None
 
 
@@ -275,7 +316,6 @@ def of_lines(
     model = runs.decoder
     longest = max(len(line.tokens) for line in lines)
     tokens, answers = padded(runs.task, (line.tokens for line in lines), longest)
-    block = model.blocks[0]
     low = np.full(tokens.shape, np.inf)
     high = low.copy()
     at_once = max(1, ROWS // (longest * model.W_U.shape[1]))
@@ -285,11 +325,10 @@ def of_lines(
         judged = answers[rows] >= 0
         if known is None:
             x = stream(at, model, tokens[rows], shift)
-            seen = layer_norm(at, x, block.norm_1, "heads")
-            if may_overflow(at, block.attention, seen):
+            values = values_of(at, model, x)
+            if values is None:
                 low[rows][judged], high[rows][judged] = -np.inf, np.inf
                 continue
-            values = values_of(at, model, seen)
         else:
             at_each = (with_bos(model, tokens[rows]), np.arange(longest + bos))
             x, values = (part.each(lambda a: a[at_each]) for part in known)  # noqa: B023
@@ -301,8 +340,11 @@ def of_lines(
 
 
 def read(at: Allowed, model: DecoderArrays, x: Noisy, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds on the margins of rows of the last stream."""
-    W_U, b_U = at.tensor(model.W_U), None if model.b_U is None else at.tensor(model.b_U)
+    """Bounds on the margins of rows of the last stream, of which x has what W_U reads."""
+    W_U, b_U = (
+        at.tensor(model.W_U[lanes_read(at, model.norm, model.W_U)]),
+        None if model.b_U is None else at.tensor(model.b_U),
+    )
     at_once = max(1, ROWS // max(W_U.mid.shape[1], (RIVALS + 1) * len(W_U.mid)))
     found = [
         _of_rows(at, W_U, b_U, x[rows], right[rows])

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from constructions.circuits.between import Between
     from constructions.regular_language import Unrolling
 
+BUILT = 0.85  # of a budget, for building; a fifth as long takes it to let go of what is not whole then
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
@@ -65,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
     asked = Request.of(args).begun()
     limit = Budget.of(asked.budget)
-    wish, strings, until = chains.ChainWish.of(args, asked), LanguageStrings.of(args), limit.building()
+    wish, strings, until = chains.ChainWish.of(args, asked), LanguageStrings.of(args), limit.building().part(BUILT)
     try:
         with uncollected():
             unrolling = strings.unrolled(until.check)

@@ -33,8 +33,9 @@ class JudgedTriples(ABC):
     @cached_property
     def counts(self) -> Array:
         """Multiplicities (N, 5) of BOS, 0, 1, 2 and "=" as floats."""
-        one = np.ones((len(self.triples), 1))
-        return np.concatenate([one, self.triples.astype(float), one], axis=1)
+        found = np.ones((len(self.triples), 5))
+        found[:, 1:4] = self.triples
+        return found
 
     @cached_property
     def has_more_ones(self) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
 from verify.arithmetic.outward import below
 from verify.figures.style import BLUE, GREY, VERMILLION, new_figure, style
-from verify.frame.certificate import Certificate
+from verify.frame.certificate import Certificate, Verdict
 from verify.tasks.histogram.activations import activation_ranges, thresholds
 
 if TYPE_CHECKING:
@@ -189,8 +189,9 @@ def margins(certificate: Certificate) -> Figure:
     Raises: BadInput where nothing was proved.
     """
     if certificate.margin_per_count is None or certificate.margin is None:
+        advice = "Choose" if certificate.verdict is Verdict.REFUTED else "Raise --budget, or choose"
         raise BadInput(
-            f"margin: the verdict is {certificate.verdict.value}, and only a proof has margins. Choose other weights."
+            f"margin: the verdict is {certificate.verdict.value}, and only a proof has margins. {advice} other weights."
         )
     values = np.array([np.nan if m is None else m for m in certificate.margin_per_count])
     k = np.arange(1, len(values) + 1)
