@@ -1,7 +1,7 @@
 (* What the check of a modular adder's file shows: if it says true, the file adds all pairs by its margin. *)
 
 From Coq Require Import Reals List Arith ZArith Lia Lra Bool.
-From Weightproof Require Import Model Stored Sums Forms Words Check Tables Pairs PairChecks.
+From Weightproof Require Import Model Stored Sums Forms Words Check Tables Pairs UniformAttention PairChecks.
 Import ListNotations.
 Open Scope R_scope.
 
@@ -30,35 +30,10 @@ Proof. exact (zat_add_scaled a u v j). Qed.
 Lemma zat1_map (f : Z -> Z) (l : list Z) (j : nat) : f 0%Z = 0%Z -> zat1 (map f l) j = f (zat1 l j).
 Proof. intros H. unfold zat1. rewrite <- H at 1. apply map_nth. Qed.
 
-Lemma row_product_over (n : nat) (v : nat -> R) (a : R) (W : matrix) (c : nat) :
-  row_product n (fun j => v j / a) W c = row_product n v W c / a.
-Proof. unfold row_product, Rdiv. rewrite <- sum_scale_right. apply sum_ext. intros j _. ring. Qed.
-
-Lemma row_product_same (n : nat) (u v : nat -> R) (W : matrix) (c : nat) :
-  (forall j, (j < n)%nat -> u j = v j) -> row_product n u W c = row_product n v W c.
-Proof. intros H. apply sum_ext. intros j Hj. now rewrite H. Qed.
-
 Lemma in_thinned (l : list (list Z)) (u : list Z) : In u l -> In u (thinned l).
 Proof.
   induction l as [|v l IH]; [easy|]. destruct l as [|w l]; [easy|]. cbn [thinned].
   destruct (list_eq_dec Z.eq_dec v w) as [->|_]; intros [<-|H]; [apply IH; now left|now apply IH|now left|right; now apply IH].
-Qed.
-
-(* ---- Uniform attention ------------------------------------------------------------------------------------------------------------- *)
-
-Definition keys_sum (m : pair_model) (a b : nat) : embedded := fun j => placed m a 0 j + placed m b 1 j + own m j.
-
-Lemma mixed_uniformly (m : pair_model) (h : attention_head) (a b c : nat) :
-  pair_score m h (placed m a 0) = pair_score m h (own m) -> pair_score m h (placed m b 1) = pair_score m h (own m) ->
-  mixed_by m h a b c = row_product (width m) (fun j => keys_sum m a b j / 3) (head_v h) c.
-Proof.
-  intros Ha Hb. unfold mixed_by, attended_to, pair_weight. cbn [map total fold_right]. rewrite Ha, Hb.
-  pose proof (exp_pos (pair_score m h (own m))) as He. set (e := exp _) in *.
-  rewrite row_product_over. unfold keys_sum, row_product, Rdiv.
-  rewrite (sum_ext _ (fun j => (placed m a 0 j + placed m b 1 j + own m j) * at2 (head_v h) j c)
-    (fun j => placed m a 0 j * at2 (head_v h) j c + placed m b 1 j * at2 (head_v h) j c + own m j * at2 (head_v h) j c))
-    by (intros; ring).
-  rewrite !sum_plus. field. lra.
 Qed.
 
 Section File.
