@@ -211,7 +211,18 @@ def _stream(module, lane, pairs):
 @needs_coqc
 @pytest.mark.deep
 def test_the_exact_margin_is_accepted_and_no_larger_one(tmp_path, capsys):
-    modules = [clock(P=5, frequencies=(1, 2)), pizza(P=5), staircase(P=4), one_neuron(P=3), *map(dense, range(1, 5))]
+    finer = staircase(P=4)  # biases of more bits than what they are added to
+    with torch.no_grad():
+        finer.layers[0].b_1 += 2.0**-30
+        finer.b_out += 2.0**-45
+    modules = [
+        finer,
+        clock(P=5, frequencies=(1, 2)),
+        pizza(P=5),
+        staircase(P=4),
+        one_neuron(P=3),
+        *map(dense, range(1, 5)),
+    ]
     checks, is_due = [], []
     for i, module in enumerate(modules):
         margin, folder = exact_margin(module), tmp_path / str(i)
