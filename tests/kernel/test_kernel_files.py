@@ -103,7 +103,7 @@ def test_out_and_json(saved, tmp_path, capsys):
     "key, value, says",
     [
         ("verdict", "REFUTED", "Only what is proved"),
-        ("task", "modular", "histogram models"),
+        ("task", "addition", "histogram models"),
         ("task", "parity", "task is"),
         ("task", "count01", "knows Count01"),
         ("reading", "dtype, any order", "without --precision"),

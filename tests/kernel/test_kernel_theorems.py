@@ -18,6 +18,7 @@ from constructions.addition import one_head
 from constructions.checkpoint import as_bytes
 from constructions.count01 import documents, uniform
 from constructions.histogram import MODELS
+from constructions.modular import staircase
 from verify.frame.certificate import Verdict
 from verify.kernel.compiler import ALLOWED_AXIOMS, SOURCES, compile_theorem, library, sources
 from verify.kernel.general import GENERAL
@@ -204,6 +205,30 @@ def test_the_numbers_of_the_separating_value_are_the_builders():
         found = {name: text.strip() for name, text in re.findall(r"(\w+) => ([^|]+)", cases)}
         values = [float(numbers.get(x, x)) for x in (found.get(name, "0") for name in TOKENS_IN_COQ)]
         assert found and values == pytest.approx(tensor.tolist(), abs=1e-12)
+
+
+def test_the_numbers_of_the_staircase_are_the_builders():
+    """Addition.v writes the weights of constructions.modular.staircase as a model of Pairs.v."""
+    P = 7
+    model, text, c = staircase(P=P), (SOURCES / "Addition.v").read_text(), range(P)
+    stated = text[text.index("Definition staircase") : text.index("Lemma staircase_embeds")]
+    layer, zero = model.blocks[0], [[[0.0]]]
+    said = {
+        "keeps_stream := true;": (model.skip, True),
+        "tokens := map (fun t => [3 * INR t]) (seq 0 P) ++ [[0]];": (model.E, [*([3.0 * t] for t in c), [0.0]]),
+        "positions := [[0]; [0]; [0]];": (model.positions, [[0.0]] * 3),
+        "head_q := [[0]];": (layer.W_Q, zero),
+        "head_k := [[0]];": (layer.W_K, zero),
+        "head_v := [[1]];": (layer.W_V, [[[1.0]]]),
+        "head_o := [[1]] |}]": (layer.W_O, [[[1.0]]]),
+        "mlp_1 := [[1; 1]];": (layer.W_1, [[1.0, 1.0]]),
+        "bias_1 := [1 - INR P; - INR P];": (layer.b_1, [1.0 - P, -float(P)]),
+        "mlp_2 := [[- INR P]; [INR P]];": (layer.W_2, [[-float(P)], [float(P)]]),
+        "readout := [map INR (seq 0 P)];": (model.W_out, [[float(x) for x in c]]),
+        "bias_out := map (fun c => - (INR c * INR c / 2)) (seq 0 P)": (model.b_out, [-x * x / 2 for x in c]),
+    }
+    for words, (tensor, numbers) in said.items():
+        assert words in stated and tensor.tolist() == numbers
 
 
 def test_the_numbers_of_the_column_theorem_are_the_builders():

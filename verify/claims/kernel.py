@@ -74,8 +74,8 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     theorem(
         "K-W-E4.4",
-        "from the average of 3 a, 3 b and 0, which uniform attention finds, two neurons in one dimension add a, b < P "
-        "modulo P with margin 1/2, for every P (no softmax is in the theorem)",
+        "in real arithmetic one dimension, one softmax head and two neurons add a, b < P modulo P with margin 1/2, for "
+        "every P >= 2",
         "this project",
         "staircase_adds",
     ),

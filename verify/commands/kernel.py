@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder",
         metavar="DIR",
         nargs="?",
-        help="a folder that `verify histogram`, `parity` or `count01` wrote with --save, PROVED and real; "
+        help="a folder that `verify histogram`, `parity`, `count01` or `modular` wrote with --save, PROVED and real; "
         "of `parity` also in a format",
     )
     parser.add_argument(
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from constructions.written_files import check_target, write_whole
-    from verify.kernel.prompts import TASK, read_prompts, state_prompts
+    from verify.kernel import pairs, prompts
     from verify.kernel.stored import read_counting, read_folder
     from verify.kernel.theorem import state
 
@@ -55,9 +55,12 @@ def run(args: argparse.Namespace) -> int:
     if out is not None:
         check_target(out, "out")
     data, said = read_folder(args.folder)
-    if said.get("task") == TASK:
-        prompts = read_prompts(args.folder, data, said)
-        unsaid, theorem = prompts.unsaid, state_prompts(prompts)
+    if said.get("task") == prompts.TASK:
+        of_prompts = prompts.read_prompts(args.folder, data, said)
+        unsaid, theorem = of_prompts.unsaid, prompts.state_prompts(of_prompts)
+    elif said.get("task") == pairs.TASK:
+        of_pairs = pairs.read_pairs(args.folder, data, said)
+        unsaid, theorem = of_pairs.unsaid, pairs.state_pairs(of_pairs)
     else:
         counting = read_counting(args.folder, data, said)
         unsaid, theorem = counting.unsaid, state(counting)

@@ -42,8 +42,8 @@ GENERAL = {
         "last_right_20": "D-1: at N = 20 that k is 17108827",
     },
     "Addition": {
-        "staircase_adds": "W-E4.4: from the average of 3 a, 3 b and 0 two neurons add modulo P with margin 1/2, for "
-        "every P",
+        "staircase_adds": "W-E4.4: one softmax head and two neurons in one dimension add modulo P with margin 1/2, "
+        "for every P >= 2",
         "columns_add": "W-E4.1: a softmax over keys with exact logarithms as scores, and two neurons, find every "
         "digit of every sum of two n-digit numbers in base B, where all other keys' scores are low enough",
     },

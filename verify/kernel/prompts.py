@@ -18,9 +18,10 @@ from verify.kernel.stored import (
     check_says,
     is_margin,
     rows_of,
+    skip_of,
     tensors_of,
 )
-from verify.kernel.theorem import MARGIN_BITS, Theorem, tensor_in_coq
+from verify.kernel.theorem import MARGIN_BITS, Theorem, file_of, proof_of, tensor_in_coq
 
 TASK = "count01"
 TOKENS = 8
@@ -101,9 +102,7 @@ def _read(data: bytes) -> tuple[WordFormat, bool, dict[str, int], dict[str, Word
     Raises: BadInput for a tensor that such a model has not, one that is missing, or one of another shape.
     """
     tensors = tensors_of(data)
-    skip = tensors.pop("skip", {"dtype": "BOOL", "shape": [], "data": b"\1"})
-    if skip["dtype"] != "BOOL" or list(skip["shape"]) or bytes(skip["data"]) not in (b"\0", b"\1"):
-        raise BadInput("weights: skip is neither true nor false. Save it again.")
+    is_skipped = skip_of(tensors)
     dtypes = {str(entry["dtype"]) for entry in tensors.values()}
     if {*tensors} != {*NAMES} or len(dtypes) != 1 or not dtypes <= WORD_FORMATS.keys():
         raise BadInput(
@@ -126,7 +125,7 @@ def _read(data: bytes) -> tuple[WordFormat, bool, dict[str, int], dict[str, Word
         for row in rows:
             for word in row:
                 format.denominator_bits(word)  # refuses NaN and infinity
-    return format, bytes(skip["data"]) == b"\1", {"d": d, "d_h": d_h, "classes": classes}, words
+    return format, is_skipped, {"d": d, "d_h": d_h, "classes": classes}, words
 
 
 def _limit(folder: str, name: str, value: object) -> int | None:
@@ -169,26 +168,14 @@ def state_prompts(stored: StoredPrompts) -> Theorem:
     digits, noise = ("any number of" if n is None else f"up to {n}" for n in (stored.digits, stored.noise))
     due = "4 where n0 >= n1, else 5" if stored.is_thesis else "4 where n1 > n0, else 5"
     margin = "a margin over the sum of all exp(score)" if stored.is_over_sum else "a margin"
-    lines = [
+    comment = (
         f"(* {digits} zeros (n0) and ones (n1) each, {noise} twos, in any order, between BOS and =: after = the answer",
         f"   ({due}), after 4 and after 5 EOS has the largest logit, by {margin}.",
         f"   Words of the weights file with SHA-256 {stored.sha256}. *)",
-        "",
-        *PREAMBLE,
-        "",
-        "(* The file: its sizes, and its tensors as the words that it holds. *)",
-        f"Definition weights : prompt_file := {check.weights}.",
-        "",
-        f"Theorem {name} : {statement}.",
-        "Proof.",
-        f"  apply (check_prompts_correct weights {check.scale} {check.how}).",
-        "  vm_cast_no_check (eq_refl true).",
-        "Qed.",
-        "",
-        f"Print Assumptions {name}.",
-        "",
-    ]
-    return Theorem(name, statement, "\n".join(lines), "PromptsCorrect")
+    )
+    text = file_of(comment, PREAMBLE, "prompt_file", check.weights, name, statement)
+    proof = proof_of(name, f"check_prompts_correct weights {check.scale} {check.how}")
+    return Theorem(name, statement, text + proof, "PromptsCorrect")
 
 
 @dataclass(frozen=True)

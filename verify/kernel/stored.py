@@ -169,7 +169,7 @@ def read_counting(folder: str, data: bytes, about: Mapping[str, object]) -> Stor
         found = shown(about.get("task"))
         raise BadInput(
             f"folder={folder!r}: the task is {found}. "
-            "The kernel knows histogram models, parity models, and Count01 models with one head."
+            "The kernel knows histogram models, parity models, Count01 models with one head, and modular adders."
         )
     is_rounded = about["task"] == PARITY and about.get("reading") == ANY_ORDER[1]
     check_says(folder, about, (ANY_ORDER if is_rounded else REAL, *DECIDED))
@@ -325,6 +325,17 @@ def tensors_of(data: bytes) -> dict[str, Any]:
         raise BadInput(f"weights: the file is no safetensors file ({str(error)[:80]}). Save it again.") from None
 
 
+def skip_of(tensors: dict[str, Any]) -> bool:
+    """Takes `skip` out of the tensors, true where there is none.
+
+    Raises: BadInput unless it is one boolean.
+    """
+    skip = tensors.pop("skip", {"dtype": "BOOL", "shape": [], "data": b"\1"})
+    if skip["dtype"] != "BOOL" or list(skip["shape"]) or bytes(skip["data"]) not in (b"\0", b"\1"):
+        raise BadInput("weights: skip is neither true nor false. Save it again.")
+    return bytes(skip["data"]) == b"\1"
+
+
 def _metadata(header: Any) -> dict[str, Any]:
     """The sizes, the model and the claim in the metadata.
 
@@ -357,5 +368,7 @@ def rows_of(format: WordFormat, tensor: Mapping[str, Any]) -> Words:
     """A matrix as its rows of words, a vector as one row."""
     code = {64: "<Q", 32: "<I", 16: "<H"}[format.width]
     words = tuple(word for (word,) in struct.iter_unpack(code, bytes(tensor["data"])))
-    columns = tensor["shape"][-1]
+    *rows, columns = list[int](tensor["shape"])
+    if not columns:
+        return ((),) * math.prod(rows)
     return tuple(words[i : i + columns] for i in range(0, len(words), columns))

@@ -62,15 +62,33 @@ def state(stored: StoredProof) -> Theorem:
         f"Definition how : effort := {inputs.how}.",
         "",
         f"Theorem {name} : {statement}.",
-        "Proof.",
-        f"  apply ({' '.join([f'{check}_correct', *formats])} weights {inputs.scale} how).",
-        "  vm_cast_no_check (eq_refl true).",
-        "Qed.",
-        "",
-        f"Print Assumptions {name}.",
         "",
     ]
-    return Theorem(name, statement, "\n".join(lines), "Correct" if stored.run_in is None else "RunsCorrect")
+    proof = proof_of(name, f"{' '.join([f'{check}_correct', *formats])} weights {inputs.scale} how")
+    return Theorem(name, statement, "\n".join(lines) + proof, "Correct" if stored.run_in is None else "RunsCorrect")
+
+
+def file_of(
+    comment: Iterable[str], preamble: Iterable[str], of_type: str, weights: str, name: str, statement: str
+) -> str:
+    """A Coq file up to the statement: a comment, what it requires, and the words of the weights file."""
+    lines = [
+        *comment,
+        "",
+        *preamble,
+        "",
+        "(* The file: its sizes, and its tensors as the words that it holds. *)",
+        f"Definition weights : {of_type} := {weights}.",
+        "",
+        f"Theorem {name} : {statement}.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def proof_of(name: str, lemma: str) -> str:
+    """The proof by a lemma whose one premise is that a check says true, and the axioms that the theorem rests on."""
+    return f"Proof.\n  apply ({lemma}).\n  vm_cast_no_check (eq_refl true).\nQed.\n\nPrint Assumptions {name}.\n"
 
 
 @dataclass(frozen=True)

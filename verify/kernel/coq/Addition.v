@@ -1,10 +1,10 @@
 (* Addition, for all numbers of every size, without computation.
 
-   staircase_adds (W-E4.4): two neurons in one dimension add modulo P with margin 1/2, for every P >= 2.
+   staircase_adds (W-E4.4): one softmax head and two neurons in one dimension add modulo P with margin 1/2, for every P >= 2.
    columns_add (W-E4.1): one head and two neurons find every digit of the sum of two numbers with n digits in base B. *)
 
 From Coq Require Import Reals List Arith Lia Lra.
-From Weightproof Require Import Model Sums.
+From Weightproof Require Import Model Sums Pairs UniformAttention.
 Import ListNotations.
 Open Scope R_scope.
 
@@ -28,8 +28,7 @@ Proof.
       now rewrite Nat.mod_add by lia.
 Qed.
 
-(* Claim W-E4.4: the right class leads every other one by at least 1/2, for every modulus. *)
-Theorem staircase_adds (P a b c : nat) : (a < P)%nat -> (b < P)%nat -> c <> ((a + b) mod P)%nat ->
+Lemma stair_leads (P a b c : nat) : (a < P)%nat -> (b < P)%nat -> c <> ((a + b) mod P)%nat ->
   stair P (added a b) c + 1/2 <= stair P (added a b) ((a + b) mod P)%nat.
 Proof.
   intros Ha Hb Hc. unfold stair. rewrite wrapped_is_modulo by assumption. set (r := ((a + b) mod P)%nat) in *.
@@ -38,6 +37,65 @@ Proof.
     - apply le_INR in Hlt. rewrite S_INR in Hlt. nra.
     - assert (Hlt : (r < c)%nat) by lia. apply le_INR in Hlt. rewrite S_INR in Hlt. nra. }
   nra.
+Qed.
+
+(* The weights of constructions/modular.py:staircase. *)
+Definition staircase (P : nat) : pair_model := {|
+  keeps_stream := true; modulus := P; width := 1; key_width := 1; value_width := 1; neurons := 2;
+  tokens := map (fun t => [3 * INR t]) (seq 0 P) ++ [[0]];
+  positions := [[0]; [0]; [0]];
+  heads := [{| head_q := [[0]]; head_k := [[0]]; head_v := [[1]]; head_o := [[1]] |}];
+  mlp_1 := [[1; 1]]; bias_1 := [1 - INR P; - INR P];
+  mlp_2 := [[- INR P]; [INR P]];
+  readout := [map INR (seq 0 P)]; bias_out := map (fun c => - (INR c * INR c / 2)) (seq 0 P)
+|}.
+
+Lemma staircase_embeds (P t i : nat) : (t < P)%nat -> (i < 3)%nat -> placed (staircase P) t i O = 3 * INR t.
+Proof.
+  intros Ht Hi. unfold placed, at2. cbn [tokens positions staircase].
+  rewrite app_nth1 by now rewrite map_length, seq_length. rewrite nth_map_seq by assumption.
+  destruct i as [|[|[|i]]]; cbn; lra || lia.
+Qed.
+
+Lemma staircase_own (P : nat) : own (staircase P) O = 0.
+Proof.
+  unfold own, placed, at2. cbn [tokens positions modulus staircase].
+  rewrite app_nth2 by (rewrite map_length, seq_length; lia). rewrite map_length, seq_length, Nat.sub_diag. cbn. lra.
+Qed.
+
+Lemma staircase_stream (P a b : nat) : (a < P)%nat -> (b < P)%nat -> stream (staircase P) a b O = added a b.
+Proof.
+  intros Ha Hb. unfold stream. cbn [keeps_stream heads value_width map total fold_right staircase].
+  unfold row_product. cbn [sum]. rewrite mixed_uniformly.
+  - unfold row_product, keys_sum. cbn [sum width staircase]. rewrite !staircase_own, !staircase_embeds by lia.
+    unfold at2, added. cbn. lra.
+  - unfold pair_score, row_product, at2. cbn. lra.
+  - unfold pair_score, row_product, at2. cbn. lra.
+Qed.
+
+Lemma staircase_logit (P a b c : nat) : (a < P)%nat -> (b < P)%nat -> (c < P)%nat ->
+  pair_logit (staircase P) a b c = stair P (added a b) c.
+Proof.
+  intros Ha Hb Hc. unfold pair_logit, row_product. cbn [sum width staircase]. unfold last_stream, row_product.
+  cbn [sum neurons keeps_stream staircase]. unfold neuron_value, row_product. cbn [sum width staircase].
+  rewrite !staircase_stream by assumption. unfold at2, at1. cbn [mlp_1 mlp_2 bias_1 readout bias_out staircase nth].
+  rewrite !nth_map_seq by assumption. unfold stair, wrapped.
+  replace (0 + added a b * 1 + (1 - INR P)) with (added a b - INR P + 1) by lra.
+  replace (0 + added a b * 1 + - INR P) with (added a b - INR P) by lra. lra.
+Qed.
+
+(* Claim W-E4.4: the right class leads every other one by at least 1/2, for every modulus. *)
+Theorem staircase_adds (P : nat) : (2 <= P)%nat -> pair_shapes (staircase P) /\ adds_by (staircase P) (1/2).
+Proof.
+  intros HP. split.
+  - unfold pair_shapes, head_shapes, shape2, shape1. cbn [tokens positions heads mlp_1 bias_1 mlp_2 readout bias_out modulus width
+      key_width value_width neurons staircase].
+    rewrite app_length, !map_length, seq_length. cbn [length].
+    repeat split; try lia; repeat constructor; cbn; try lia; rewrite ?map_length, ?seq_length; try reflexivity.
+    apply Forall_app. split; [|repeat constructor]. apply Forall_forall. intros row Hin.
+    apply in_map_iff in Hin as [t [<- _]]. reflexivity.
+  - intros a b Ha Hb c Hc Hne. cbn [modulus staircase] in *.
+    rewrite !staircase_logit by (assumption || (apply Nat.mod_upper_bound; lia)). now apply stair_leads.
 Qed.
 
 (* ---- Numbers with n digits: the weights of constructions/addition.py:one_head, with exact logarithms ---------------- *)

@@ -27,6 +27,9 @@ Fixpoint sum (n : nat) (f : nat -> R) : R :=
 (* The sum of a list. *)
 Definition total (l : list R) : R := fold_right Rplus 0 l.
 
+(* v @ W, for a vector with n entries. *)
+Definition row_product (n : nat) (v : nat -> R) (W : matrix) : nat -> R := fun c => sum n (fun j => v j * at2 W j c).
+
 (* ---- The module ------------------------------------------------------------------------------------------ *)
 
 (* Lin mixes by a matrix A of its own; Dot by the scores of queries against keys; Bos does so with one more token,

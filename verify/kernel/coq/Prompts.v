@@ -20,9 +20,6 @@ Record prompt_model := {
   b_out : vector    (* answers *)
 }.
 
-(* v @ W, for a vector with n entries. *)
-Definition row_product (n : nat) (v : nat -> R) (W : matrix) : nat -> R := fun c => sum n (fun j => v j * at2 W j c).
-
 (* (E[q] @ W_Q) . (E[t] @ W_K). *)
 Definition key_score (m : prompt_model) (q t : nat) : R :=
   sum (head m) (fun c => row_product (dim m) (at2 (emb m) q) (w_q m) c * row_product (dim m) (at2 (emb m) t) (w_k m) c).

@@ -83,3 +83,9 @@ Proof.
   induction n as [|n IH]; [reflexivity|].
   rewrite seq_S, map_app, total_app, IH. simpl. lra.
 Qed.
+
+Lemma nth_map_seq {X : Type} (f : nat -> X) (n i : nat) (y : X) : (i < n)%nat -> nth i (map f (seq 0 n)) y = f i.
+Proof.
+  intros H. rewrite (nth_indep _ _ (f O)) by now rewrite map_length, seq_length.
+  now rewrite map_nth, seq_nth.
+Qed.

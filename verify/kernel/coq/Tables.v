@@ -24,12 +24,6 @@ Proof.
   unfold zat1 at 1. f_equal. unfold zat1. now destruct n.
 Qed.
 
-Lemma nth_map_seq {X : Type} (f : nat -> X) (n i : nat) (y : X) : (i < n)%nat -> nth i (map f (seq 0 n)) y = f i.
-Proof.
-  intros H. rewrite (nth_indep _ _ (f O)) by now rewrite map_length, seq_length.
-  now rewrite map_nth, seq_nth.
-Qed.
-
 Lemma nth_map_in {X Y : Type} (f : X -> Y) (l : list X) (i : nat) (x0 : X) (y0 : Y) :
   (i < length l)%nat -> nth i (map f l) y0 = f (nth i l x0).
 Proof. intros H. rewrite (nth_indep _ _ (f x0)) by now rewrite map_length. apply map_nth. Qed.
