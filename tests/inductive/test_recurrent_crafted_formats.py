@@ -81,6 +81,14 @@ def test_a_ring_that_is_entered_late_is_not_checkable():
 
 
 @pytest.mark.deep
+def test_boxes_of_decays_are_not_checkable():
+    """A true proof, again, of boxes that the checker does not follow."""
+    found = decided(crafted(198), "float32")
+    assert found.verdict is Verdict.PROVED and "boxes" in found.extra
+    assert verdict_of(198, "float32") is Verdict.PROVED
+
+
+@pytest.mark.deep
 @pytest.mark.parametrize("family", ["lstm swings", "lstm first", "disturbed cycle"])
 def test_roundings_that_are_not_counted_are_found(family):
     case = crafted(FAMILIES.index(family))
