@@ -7,15 +7,14 @@ from dataclasses import replace
 from fractions import Fraction
 from unittest import mock
 
-import mpmath
 import numpy as np
 import pytest
 import torch
 from flint import fmpq
 from models.crafted import FAMILIES, crafted
+from models.judged_crafted import MANY, faults_in_real
 from models.selection import every
 from oracles.exact_lines import LONGEST
-from oracles.slow_units import Cell
 
 from constructions.recurrent.model import RecurrentModel
 from tests.clocks import endless
@@ -25,7 +24,7 @@ from verify.tasks.recurrent import exact, steady
 from verify.tasks.recurrent.proof import OrbitQuestion
 from verify.tasks.recurrent.task import Homogeneous
 
-MANY, LONGEST_BESIDE = 500, 20_000
+LONGEST_BESIDE = 20_000
 SLOWLY_RUN = ("tanh creeps",)  # its oracle takes seconds
 QUICK = [seed for seed, name in enumerate(FAMILIES) if name not in SLOWLY_RUN]
 
@@ -34,38 +33,11 @@ def decided(case, length=None):
     return certify(Homogeneous(case.model, case.task, length), None, Effort(budget=endless()))
 
 
-def first_margins(case, n):
-    """The margins of the first tokens in many digits, where the cell is one that the closed form reads."""
-    if not hasattr(case.model.cell, "weight_ih_l0") and not hasattr(case.model.cell, "A"):
-        return []
-    with mpmath.mp.workdps(60):
-        cell = Cell(case.model)
-        state, found = cell.start(), []
-        for right in case.task.answers((0,) * n):
-            state = cell.step(state)
-            found.append(cell.margin(cell.shown(state), right))
-        return found
-
-
-def faults(case, found, wrong):
-    """What is not true of a verdict, where the first wrong length is known."""
-    if found.verdict is Verdict.REFUTED:
-        n = found.counterexample["length"]
-        yield n != wrong, f"wrong first at {wrong}, and {n} is said"
-        yield found.margin > 0 or not found.counterexample["is_first"] or found.extra["right_to"] != n - 1, "no first"
-    elif found.verdict is Verdict.PROVED:
-        yield wrong is not None, f"wrong at {wrong}, and proved"
-        margins = first_margins(case, 40 if case.task.M is None else case.task.M)
-        yield any(found.margin > x for x in margins), "its margin is too large"
-    else:
-        yield wrong is not None and found.extra["right_to"] >= wrong, "said to be right where it is wrong"
-
-
 def check(seed):
     """The verdict on a network, which must be true of it; at the lengths beside its first wrong one, too."""
     case = crafted(seed)
     wrong, found = case.oracle(), decided(case)
-    told = [why for is_fault, why in faults(case, found, wrong) if is_fault]
+    told = [why for is_fault, why in faults_in_real(case, found, wrong) if is_fault]
     assert not told, (seed, case.family, told)
     assert not case.by_run or wrong is None or wrong <= LONGEST
     if wrong is not None and 1 < wrong < LONGEST_BESIDE and found.verdict is Verdict.REFUTED:

@@ -8,103 +8,17 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import torch
 from models.crafted import FAMILIES, crafted
+from models.judged_crafted import MANY, decided, faults, refused_by_checker
 from models.selection import first
-from mpmath import isfinite, mp
-from oracles import slow_units
 
 from constructions.errors import BadInput
-from constructions.recurrent.linear import RotationModel
-from tests.clocks import looks
-from verify.arithmetic.formats import FORMATS
-from verify.arithmetic.readings import Rounded
-from verify.checker.inductive import check as checked
-from verify.checker.reading import FAILS, Refusal
 from verify.frame.certificate import Verdict
-from verify.frame.decide import Effort, certify
-from verify.tasks.recurrent import rounded
 from verify.tasks.recurrent.enclosures import Off, Roundings
-from verify.tasks.recurrent.models import bytes_of
-from verify.tasks.recurrent.task import Homogeneous
 
-MANY, SHARES, LOOKS = 500, 4, 2000  # some 3 CPU s for a network
-RUN = 1000  # tokens of torch's run
+SHARES = 4
 NAMES = ("float32", "bfloat16", "float64")
 LEAST = {"float32": 0.8, "bfloat16": 0.75, "float64": 0.75}  # of these, decided with so few looks
-PREFIXES = {"": None, rounded.SAID_LOW: rounded.LOW, rounded.SAID_HIGH: rounded.HIGH, rounded.SAID_NEAR: 0.0,
-            rounded.SAID_KEEPS_LOW: rounded.LOW, rounded.SAID_KEEPS_HIGH: rounded.HIGH}  # fmt: skip
-SHARE_OF = {said + rounded.EXACTLY_KEPT: share for said, share in PREFIXES.items()}
-
-
-def decided(case, name):
-    return certify(Homogeneous(case.model, case.task, None), Rounded(FORMATS[name]), Effort(budget=looks(LOOKS)))
-
-
-def asked(case):
-    """What is due after t tokens, the tokens of a turn, and where the line ends."""
-    if case.task.m is not None:
-        return lambda t, m=case.task.m: (t - 1) % m, case.task.m, 10**24
-    if case.task.M is not None:
-        return lambda t: t, case.task.M, case.task.M
-    return lambda t: int(t == 1), 1, 10**24
-
-
-def margins_in_torch(case, name):
-    """The margins of the first answers, as torch runs the module in the format."""
-    due, _, last = asked(case)
-    n = min(RUN, last)
-    logits = slow_units.in_format(case.model, FORMATS[name]).to(getattr(torch, name))(
-        torch.zeros(1, n, dtype=torch.long)
-    )
-    right = torch.tensor([[due(t)] for t in range(1, n + 1)])
-    logits = logits[0].double()
-    best = logits.scatter(1, right, -torch.inf).max(1).values
-    return (logits.gather(1, right)[:, 0] - best).tolist()
-
-
-def kept(case, name, share=None):
-    """The cell in the run that keeps every result exactly, where that has a closed form."""
-    if isinstance(case.model, RotationModel):
-        return None
-    with mp.workdps(slow_units.DIGITS):
-        cell = slow_units.KeptCell(case.model, FORMATS[name], share)
-    return cell if cell.is_alone() else None
-
-
-def faults(case, name, found):
-    """What is not true of a verdict, by two runs that the reading allows, and the run that it names."""
-    due, turn, most = asked(case)
-    margins, cell = margins_in_torch(case, name), kept(case, name)
-    wrong = [next((t for t, x in enumerate(margins, 1) if not x > 0), None)]
-    wrong += [] if cell is None else [slow_units.first_wrong(cell, due, turn, most)]
-    wrong = [t for t in wrong if t is not None]
-    if found.verdict is Verdict.PROVED:
-        yield bool(wrong), f"proved, and runs are wrong at {wrong}"
-        yield found.margin > min(margins), "its margin is too large"
-        return
-    right = found.extra["right_to"] or 0
-    yield any(t <= right for t in wrong), f"right to {right}, and runs are wrong at {wrong}"
-    if found.verdict is not Verdict.REFUTED:
-        return
-    n, said = found.counterexample["length"], found.counterexample.get("evaluation", rounded.EVERY)
-    yield not right < n or found.counterexample["is_first"] is not (right == n - 1), "not first, or first and not said"
-    if said == rounded.EVERY:
-        yield n <= len(margins) and margins[n - 1] > 0, f"torch is right at {n}"
-        yield cell is not None and slow_units.margin_after(cell, n, due, turn) > 0, f"a run is right at {n}"
-    if said in SHARE_OF and cell is not None:
-        margin = slow_units.margin_after(kept(case, name, SHARE_OF[said]), n, due, turn)
-        yield isfinite(margin) and margin > 0, f"the run that is named is right at {n}"
-
-
-def refused_by_checker(case, found):
-    """Whether the checker, which shares nothing with the proofs, says that the certificate does not hold."""
-    weights = bytes_of(case.model)
-    try:
-        checked(weights, found.about(weights).to_json().encode())
-    except Refusal as refusal:
-        return refusal.exit_code == FAILS
-    return False
 
 
 def verdict_of(seed, name):
@@ -164,6 +78,14 @@ def test_a_ring_that_is_entered_late_is_not_checkable():
     found = decided(case, "float32")
     assert found.verdict is Verdict.PROVED and found.extra["invariant"]["entry"] > 2000
     assert verdict_of(472, "float32") is Verdict.PROVED
+
+
+@pytest.mark.deep
+def test_boxes_of_decays_are_not_checkable():
+    """A true proof, again, of boxes that the checker does not follow."""
+    found = decided(crafted(198), "float32")
+    assert found.verdict is Verdict.PROVED and "boxes" in found.extra
+    assert verdict_of(198, "float32") is Verdict.PROVED
 
 
 @pytest.mark.deep

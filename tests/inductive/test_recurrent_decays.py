@@ -265,6 +265,38 @@ def test_a_state_that_helps_until_it_is_infinite_is_refuted():
     assert found.by is None and margin_in_digits(case, fmt, rounded.HIGH, found.at - 1) > fmt.largest
 
 
+def sums_up(a, pushes):
+    """A state that keeps all of itself and adds a, beside one that settles; the right class is helped."""
+    cell = DiagonalCell(stored([0.5, 1.0]), stored([[1.0, a]]), stored([1.0, 0.5]))
+    return GatedModel(cell, stored([[1.0, pushes], [0.0, -pushes]]), stored([0.0, 0.0]))
+
+
+FAR_SUMS = [("float32", 2.0**-5, 130), ("bfloat16", 3 * 2.0**-100, 220), ("float64", 2.0**-10, 1030)]
+
+
+@pytest.mark.parametrize(("name", "a", "bits"), FAR_SUMS)
+def test_a_sum_that_helps_until_it_is_infinite_is_refuted_there(name, a, bits):
+    """0 times an infinite number is NaN: as soon as it is no number, and not one token before."""
+    fmt, line = FORMATS[name], OrbitQuestion((), 0, lambda t: 0)
+    model = sums_up(a, 1.0)
+    model.readout.weight.data[1, 1] = 0.0
+    found = decays.refuted(gated.network(model), line, None, fmt, 0.0, NEVER)
+    most = Fraction(fmt.largest) * (1 + Fraction(fmt.u) * Fraction(decays.BEYOND))
+    before = found.at - 1 - (found.at >> (decays.BITS - 20))  # as far as that many bits tell lengths apart
+    assert before * Fraction(a) / 2 <= most < found.at * Fraction(a) / 2
+    assert found.at.bit_length() > bits and found.by is None
+    assert decays.refuted(gated.network(model), line, min(before, 10**30), fmt, 0.0, NEVER) is None
+    assert decays.refuted(gated.network(sums_up(a, 1.0)), line, None, fmt, 0.0, NEVER) is None  # inf beats -inf
+    assert decays.refuted(gated.network(sums_up(0.0, 1.0)), line, None, fmt, 0.0, NEVER) is None
+
+
+def test_a_sum_that_is_not_asked_far_enough_is_found():
+    line, net = OrbitQuestion((), 0, lambda t: 0), gated.network(sums_up(2.0**-5, 1.0))
+    net.V[1, 1] = 0.0
+    with planted(decays.Decays, "overflows", "TWICE / Fraction(y)", "1 / 2 / Fraction(y)"):
+        assert decays.refuted(net, line, None, FORMATS["float32"], 0.0, NEVER) is None
+
+
 def test_a_length_that_was_not_asked_is_not_judged():
     case, fmt = crafted(103), FORMATS["float32"]
     net = gated.network(gated.stored_in(case.model, fmt))

@@ -15,6 +15,7 @@ from models.selection import every, first
 
 from constructions.errors import BadInput
 from constructions.recurrent import counters, holding
+from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import LinearModel
 from constructions.recurrent.model import RecurrentModel
 from tests.clocks import endless, looks
@@ -26,8 +27,8 @@ from verify.arithmetic.readings import Kernel, Rounded
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
-from verify.tasks.recurrent import computed, grid, logged
-from verify.tasks.recurrent.network import Network
+from verify.tasks.recurrent import computed, gated, grid, logged
+from verify.tasks.recurrent.network import Network, orbit
 from verify.tasks.recurrent.proof import OrbitQuestion
 from verify.tasks.recurrent.task import Homogeneous, network_of
 
@@ -318,6 +319,33 @@ def test_gated_decays_are_decided_in_a_format():
         case = crafted(FAMILIES.index("s4 first"))
         found = certify(Homogeneous(case.model, case.task, None), Rounded(FORMATS[name]), Effort(budget=looks(4000)))
         assert found.verdict is Verdict.REFUTED and found.counterexample["length"] == case.oracle()
+
+
+def boxed(seed, name):
+    """The boxes of a crafted network, and what is known of the line."""
+    case, fmt = crafted(seed), FORMATS[name]
+    is_gated = isinstance(case.model, GatedModel)
+    at = RoundedArithmetic.of(fmt)
+    net = gated.network(case.model, at) if is_gated else Network.of(case.model).rounded(fmt)
+    boxes = grid.Boxes(net, asked(case), at)
+    return boxes, boxes.follow(None, looks(100).deadline())
+
+
+LIMITS = [(198, "mamba first", "FOLLOWING", 0), (111, "tanh creeps", "AHEAD", (0.0,))]
+
+
+@pytest.mark.parametrize(("seed", "family", "constant", "less"), first(1, LIMITS))
+def test_boxes_are_looked_for_round_limits(seed, family, constant, less):
+    """What is read of a slow state reaches as far as that, and a unit passes one fixed point on its way to another."""
+    assert crafted(seed).family == family
+    boxes, found = boxed(seed, "float32")
+    assert found.entered is not None and found.margin > 0
+    with mock.patch.object(grid, constant, less):
+        assert boxed(seed, "float32")[1].entered is None
+    low, high = np.array(boxes.kept["low"]), np.array(boxes.kept["high"])
+    tokens = boxes.line.tokens(0, boxes.kept["entry"] + 5000 * boxes.kept["turn"])
+    last = orbit(boxes.net, tokens)[boxes.kept["entry"] :: boxes.kept["turn"]]
+    assert ((low <= last) & (last <= high)).all()
 
 
 PLANTED = {

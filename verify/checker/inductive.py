@@ -84,7 +84,8 @@ def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple
         require(not is_run or "run" in c, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
         return "words" + wrong + " in a run" * is_run, worded.decide
     if model in gated.KINDS:
-        require("invariant" not in c, "invariants of such cells are not checked", NOT_CHECKABLE)
+        is_kept = "invariant" in c or "boxes" in c
+        require(not is_kept, "invariants and boxes of such cells are not checked", NOT_CHECKABLE)
         if reading != "real":
             return _in_format(c, task in SELECTIVE, wrong)
     if "sets_found" in c:

@@ -11,8 +11,11 @@ An f that may be computed above 1 lets states grow without end, so that they are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 from flint import arb, ctx
@@ -26,6 +29,7 @@ from verify.tasks.recurrent.proof import OrbitQuestion
 
 BITS = 256
 FURTHEST = 1 << 60  # tokens
+TWICE = 2  # what a sum is asked at, in largest numbers: it may have begun at one of the other sign
 FINER = 16  # lengths that are judged, until they are twice as long
 BEYOND = 3 / 4  # of u: the largest number is (2 - 2u) 2^e, and what is rounded to 2^(e + 1) is at least (2 - u) 2^e
 WITHIN = 2  # units in the last place of v, each more than u |v|
@@ -81,6 +85,13 @@ class Decays:
             found.append(r * (power * h + a * ((power - 1) / (f - 1) if f != 1 else arb(n))))
         return found
 
+    def overflows(self) -> list[int]:
+        """Lengths at which a state that keeps all of itself, and so is a sum, is read far beyond the largest number."""
+        _, add, read = (table.balls for table in self._net.tables[self._line.token])
+        steps = [float(abs(r * a).lower()) for f, a, r in zip(self._keep, add, read, strict=True) if f == 1]
+        return sorted(len(self._line.leading) + math.ceil(Fraction(self._fmt.largest) * TWICE / Fraction(y))
+                      for y in steps if y > 0)  # fmt: skip
+
     def wrong(self, t: int) -> WrongAnswer | None:
         """The answer after t tokens, where it is surely wrong."""
         read, largest = self.read(t), self._fmt.largest
@@ -90,7 +101,7 @@ class Decays:
             return WrongAnswer(t, high, self._said(factors)) if high <= 0 else None
         if self._fmt.saturates or not all(y.is_finite() for y in read):
             return None
-        beyond = [abs(y) > largest * arb(1 + BEYOND * self._fmt.u) for y in read]
+        beyond = [abs(y) > largest * (1 + arb(BEYOND) * self._fmt.u) for y in read]
         if not all(is_beyond or abs(y) <= largest for y, is_beyond in zip(read, beyond, strict=True)):
             return None
         signs = np.array([is_beyond * (1.0 if y > 0 else -1.0) for y, is_beyond in zip(read, beyond, strict=True)])
@@ -113,10 +124,10 @@ def first_found(on: Decays, line: OrbitQuestion, length: int | None, until: Dead
     """A wrong answer among few of those up to a length: about the first, where it is wrong from then on."""
     k, last = line.period, FURTHEST if length is None else length
     before = max(line.settled, len(line.leading)) + 1
-    for number, t in enumerate(_grid(before, last)):
+    for number, t in enumerate(chain(_grid(before, last), on.overflows() if length is None else ())):
         if number % LOOKS == 0 and until.is_up():
             return None
-        turn = range(t, min(t + k, last + 1))
+        turn = range(t, t + k if length is None else min(t + k, last + 1))
         found = next((wrong for wrong in map(on.wrong, turn) if wrong is not None), None)
         if found is not None:
             return _earliest(on, before, found, k)

@@ -32,6 +32,8 @@ MOST_WIDER = 24
 MOST_TURNS = 2  # multiples of the period that are tried as a turn
 ROOM = 4.0  # units of rounding by which boxes are larger
 EDGE = 2.0**-40  # of a box, for the rounding of its ends
+AHEAD = (0.0, 2.0**10, 2.0**16)  # turns, about, from where a limit is looked for: there may be several
+SPREADS, FOLLOWING = (1.0, 3.0), 2  # times the width of a box that holds it, and turns of such a box
 NEWTON, NOISE = 4, 6.0  # steps, and units of rounding of a number in a step
 OWN = 256 * U  # as the format's unit: radii are enlarged by 32 U each, some eight times in a step
 
@@ -204,22 +206,38 @@ class Boxes:
         (low, high), after = ends(state), ends(list(self.turn(state, t, k))[-1][0])
         down, up = np.minimum(after[0] - low, 0.0), np.maximum(after[1] - high, 0.0)
         room = ROOM * (self.at.stored.u * np.maximum(np.abs(low), np.abs(high)) + self.at.stored.tiny)
-        far = self._limit(state, t, k)
+        far = self._limit(state, t, k, state.mid)
+        before = None
         for j in range(MOST_WIDER):
             reach = WIDER**j
             least = np.minimum(low, np.maximum(low + reach * down, far[0])) - room * (down < 0)
             most = np.maximum(high, np.minimum(high + reach * up, far[1])) + room * (up > 0)
-            own = (most - least) * EDGE
-            yield Ball.between(least - own, most + own)
-            if (down >= 0).all() and (up <= 0).all():
+            box = _edged(least, most)
+            if before is not None and np.array_equal(ends(box), ends(before)):
                 break
+            yield box
+            before = box
+            if (down >= 0).all() and (up <= 0).all():
+                return
+        for ahead in AHEAD:
+            x = state.mid + ahead * (down + up)
+            yield from self._round(hull(state, Ball.between(*self._limit(state, t, k, x))), t, k, room)
 
-    def _limit(self, state: Ball, t: int, k: int) -> tuple[Array, Array]:
-        """About where a turn's fixed point is, by Newton's method in floats, give or take what rounding adds up to.
+    def _round(self, limit: Ball, t: int, k: int, room: Array) -> Iterator[Ball]:
+        """Boxes round one of where states settle; numbers that follow slow ones at once reach as far as these."""
+        for wider in SPREADS if np.isfinite(limit.rad).all() else ():
+            box = Ball(limit.mid, wider * limit.rad)
+            for _ in range(FOLLOWING):
+                own, after = ends(box), ends(list(self.turn(box, t, k))[-1][0])
+                box = _edged(np.minimum(own[0], after[0] - room), np.maximum(own[1], after[1] + room))
+                yield box
+
+    def _limit(self, state: Ball, t: int, k: int, x: Array) -> tuple[Array, Array]:
+        """About where a fixed point of a turn near x is, by Newton's method in floats, and what rounding adds up to.
 
         Infinite where there is none. Nothing here is trusted.
         """
-        x, eye, nowhere = state.mid, np.eye(self.net.size), np.full(self.net.size, np.inf)
+        eye, nowhere = np.eye(self.net.size), np.full(self.net.size, np.inf)
         with np.errstate(all="ignore"):
             for _ in range(NEWTON):
                 states, J = orbit(self.net, self.line.tokens(t, t + k), x), eye
@@ -237,6 +255,12 @@ class Boxes:
 def _as_lists(box: Ball) -> dict[str, list[float]]:
     low, high = ends(box)
     return {"low": low.tolist(), "high": high.tolist()}
+
+
+def _edged(least: Array, most: Array) -> Ball:
+    """The box between, and a little more, as its ends are rounded."""
+    own = (most - least) * EDGE
+    return Ball.between(least - own, most + own)
 
 
 def is_within(inner: Ball, outer: Ball) -> bool:

@@ -48,7 +48,7 @@ SAID_PAST = (
 )
 FAR = 10_000  # tokens
 ELLIPSOIDS, SHARE = 1 / 4, 2 / 5  # of the time, and of what is left for tubes and then boxes
-SHARE_OF_TUBES = 2 / 3  # where there are three or four
+SHARE_OF_TUBES = 9 / 10  # where there are three or four, and no run comes so far
 AGAINST_BESIDE = 1 / 2  # where bits are few and functions may be askew
 AGAINST, AGAINST_MUCH = 1 / 4, 3 / 4  # of what is then left, for runs against answers, where bits are many and few
 

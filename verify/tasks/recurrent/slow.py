@@ -51,6 +51,7 @@ EVENLY = 2.0**40  # turns that are tried at most where a state grows evenly
 WALKED = 32  # turns that are walked where no segment is found
 MOST_WALKED = 256
 MOST_BEYOND = 40  # segments after a margin that may have either sign
+FURTHEST_BEYOND = 2  # times as many tokens, in which a tube that grows no faster than its states has told
 WIDENINGS = 5  # of the boxes of a turn whose steps are rounded
 WIDEST = 2.0**-8  # of the largest number of the state, half the width of a piece's boxes, beyond what `_guard` says
 FINER = 16  # of the tokens so far a piece may have, in which a margin is said to have either sign
@@ -613,7 +614,8 @@ def go_on(here: Creeping, steps: int | None, until: Deadline) -> None:
     turns, walked, beyond = 0, 0, 0
     while steps is None or here.t <= steps:
         beyond += here.unsure is not None
-        if until.is_up() or walked > MOST_WALKED or beyond > MOST_BEYOND:
+        is_far = here.unsure is not None and here.t > FURTHEST_BEYOND * (here.unsure + FIRST_STEPS)
+        if until.is_up() or walked > MOST_WALKED or beyond > MOST_BEYOND or is_far:
             why = "time is up" if walked <= MOST_WALKED else "no polynomial follows its turns"
             here.found.stuck = f"{why} after {here.t - 1} tokens"
             return
