@@ -353,6 +353,43 @@ def test_runs_of_wrong_steps_are_what_the_oracle_runs(seeds):
     assert held
 
 
+# ---- steps that are open where no input leads
+
+
+def least_margin(model, parts):
+    """The least distance of g on the right side of 1/2, over all inputs and steps: torch in float64."""
+    model, gates = model.double(), [(kind, fan_in) for kind, fan_in, _ in parts.circuit.gates]
+    found = []
+    for bits in inputs(model.n):
+        right = gate_values(gates, bits)
+        for step in range(model.n, len(right)):
+            g = model(torch.tensor([right[:step]])).flatten()[-1].item() - 0.5
+            found.append(g if right[step] else -g)
+    return min(found)
+
+
+def mutated(seed):
+    rng, parts = drawn(seed)
+    model = build(parts.circuit, s=3)
+    with torch.no_grad():
+        for _ in range(rng.randrange(1, 4)):
+            mutate(model, rng)
+        if rng.random() < 0.5:
+            for layer in model.layers:
+                layer.W_Q.mul_(rng.choice([0.05, 0.25]))
+    return parts, model
+
+
+def test_a_step_that_is_open_where_no_input_leads_has_a_margin_where_one_does():
+    """A prover that leaves it out claims too much, and is refused."""
+    parts, model = mutated(70)
+    left_out = ("find", "of_right.min(initial=0.5)", "margins[margins > 0].min(initial=0.5)")
+    with planted(dtype._RoundedProof, *left_out):
+        weights, saved = decided(model, parts, "real")
+    assert saved["verdict"] == "PROVED" and saved["harmless_differences"] == 1
+    assert saved["margin"] > least_margin(model, parts) and checked(weights, saved)[0] == 1
+
+
 # ---- faults in the prover
 
 
@@ -366,12 +403,12 @@ def faulty_weights(parts):
 
 PROVER_FAULTS = [
     ("bits", steps.Steps, "_distance", "is_right &= token == gates.value(tokens)", "is_right &= token == token"),
-    ("real", dtype._RoundedProof, "find", "margins = steps.margins(self.circuit)",
-     "margins = np.abs(steps.margins(self.circuit))"),
-    ("float32", dtype._RoundedProof, "find", "margins = steps.margins(self.circuit)",
-     "margins = np.abs(steps.margins(self.circuit))"),
-    ("bfloat16", dtype._RoundedProof, "find", "margins = steps.margins(self.circuit)",
-     "margins = np.abs(steps.margins(self.circuit))"),
+    ("real", dtype._RoundedProof, "find", "margins, of_right = steps.margins(self.circuit)",
+     "margins, of_right = np.abs(steps.margins(self.circuit))"),
+    ("float32", dtype._RoundedProof, "find", "margins, of_right = steps.margins(self.circuit)",
+     "margins, of_right = np.abs(steps.margins(self.circuit))"),
+    ("bfloat16", dtype._RoundedProof, "find", "margins, of_right = steps.margins(self.circuit)",
+     "margins, of_right = np.abs(steps.margins(self.circuit))"),
 ]  # fmt: skip
 
 
@@ -409,9 +446,9 @@ def test_a_wrong_decomposition_and_a_wrong_unrolling_are_found(reading):
 def test_a_prover_that_finds_right_steps_wrong_is_found(reading):
     """It shows no margin, and takes what a run computes for what it should not be."""
     parts = decompose(Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)))
-    owner, margins = dtype._RoundedProof, "margins = steps.margins(self.circuit)"
+    owner, margins = dtype._RoundedProof, "margins, of_right = steps.margins(self.circuit)"
     with (
-        planted(owner, "find", margins, "margins = -np.abs(steps.margins(self.circuit))"),
+        planted(owner, "find", margins, "margins, of_right = -np.abs(steps.margins(self.circuit))"),
         planted(owner, "_run", "computed != right[:, 1:]", "computed == right[:, 1:]"),
         mock.patch.object(owner, "_reachable", lambda self, faults: ((next(faults), [0, 0]), [[0, 0]])),
     ):
