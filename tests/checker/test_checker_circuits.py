@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 import torch
+from flint import arb
 from models.circuits import inputs, mutate, random_circuit
 from models.selection import first
 from oracles.circuit import NaiveTransformer, gate_value, gate_values
@@ -22,7 +23,9 @@ from constructions.regular_language import Unrolling, from_regex, majority, unro
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
 from verify.checker import circuits, languages
-from verify.checker.reading import NOT_CHECKABLE
+from verify.checker.chains import Balls, Chain
+from verify.checker.constant_bits import Bits
+from verify.checker.reading import NOT_CHECKABLE, Refusal
 from verify.frame import decide
 from verify.tasks.circuit import dtype, proof, steps
 from verify.tasks.circuit.language.task import for_strings
@@ -353,7 +356,20 @@ def test_runs_of_wrong_steps_are_what_the_oracle_runs(seeds):
     assert held
 
 
-# ---- steps that are open where no input leads
+# ---- scores that depend on tokens
+
+
+def near(seed, reading):
+    """A built model with noise in some of its numbers, so that no two scores are the same."""
+    rng, parts = drawn(seed)
+    model, draw = build(parts.circuit, s=3), torch.Generator().manual_seed(seed)
+    scale, share = rng.choice([2.0**-12, 2.0**-5, 2.0**-3, 2.0**-2]), rng.choice([0.1, 0.5, 1.0])
+    with torch.no_grad():
+        for x in model.parameters():
+            if x.numel():
+                noise = torch.randn(x.shape, generator=draw) * scale * (x.abs().max() if reading == "real" else 1)
+                x += noise * (torch.rand(x.shape, generator=draw) < share)
+    return parts, model
 
 
 def least_margin(model, parts):
@@ -366,6 +382,32 @@ def least_margin(model, parts):
             g = model(torch.tensor([right[:step]])).flatten()[-1].item() - 0.5
             found.append(g if right[step] else -g)
     return min(found)
+
+
+@pytest.mark.parametrize("seeds", first(1, [[1, 30, 78], range(300)]), ids=str)
+@pytest.mark.parametrize("reading", ["real", "bits"])
+def test_weights_near_the_built_ones(reading, seeds):
+    """What is decided holds, and no margin that an input has not; a step of 78 is open where no input leads."""
+    held = 0
+    for seed in seeds:
+        parts, model = near(seed, reading)
+        weights, saved = decided(model, parts, reading)
+        code = checked(weights, saved)[0]
+        if saved["verdict"] == "UNKNOWN" or not parts.circuit.gates:
+            continue
+        assert code == 0 or code == NOT_CHECKABLE and reading == "bits", seed
+        held += code == 0
+        if saved["verdict"] == "REFUTED":
+            assert checked(as_bytes(build(parts.circuit, s=3)), saved)[0] == 1
+            flipped = saved["counterexample"] | {"expected": 1 - saved["counterexample"]["expected"]}
+            assert checked(weights, saved | {"counterexample": flipped})[0] == 1
+        elif reading == "real":
+            least = least_margin(model, parts)
+            assert (saved["margin"] or 0) <= least + 1e-12
+            assert checked(weights, saved | {"margin": 1.001 * least + 1e-9})[0] != 0
+        else:
+            assert computes(model, parts, reading)
+    assert held
 
 
 def mutated(seed):
@@ -388,6 +430,62 @@ def test_a_step_that_is_open_where_no_input_leads_has_a_margin_where_one_does():
         weights, saved = decided(model, parts, "real")
     assert saved["verdict"] == "PROVED" and saved["harmless_differences"] == 1
     assert saved["margin"] > least_margin(model, parts) and checked(weights, saved)[0] == 1
+
+
+ONE_ROW = ("_different", "all(any(a != b for a, b in zip(row, other, strict=True)) for other in rows)", "(not rows)")
+SEEN = [
+    ("real", mutated, 5, Chain, *ONE_ROW),
+    ("real", mutated, 5, Balls, "mixed", "(share.lower(), share.upper())", "(share.lower(),)"),
+    ("real", mutated, 5, Balls, "retrieved", "high / (1 + high)", "low / (1 + low)"),
+    ("bits", near, 209, Chain, *ONE_ROW),
+    ("bits", near, 155, Bits, "retrieved", " and self.is_alive(alive[0][1])", ""),
+    ("bits", near, 155, Bits, "between", "min(numbers), max(numbers)", "max(numbers), max(numbers)"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(SEEN)))
+def test_a_fault_of_the_checker_accepts_a_wrong_chain(number):
+    """A proof of the built model, moved to one that is wrong."""
+    reading, drawn_by, seed, *fault = SEEN[number]
+    parts, model = drawn_by(seed, "real") if drawn_by is near else drawn_by(seed)
+    _, saved = decided(build(parts.circuit, s=3), parts, reading)
+    saved["margin"] = 1e-9
+    assert not computes(model, parts, reading) and checked(as_bytes(model), saved)[0] != 0
+    with planted(*fault):
+        assert checked(as_bytes(model), saved)[0] == 0
+
+
+def leaves_its_ball(seed):
+    """Whether a mean of drawn values by drawn scores is outside what is said of all scores and values in balls."""
+    draw, at = random.Random(seed), Balls()
+    scores = [arb(draw.uniform(-9, -2), draw.choice([0, 0.1])) for _ in range(draw.randrange(1, 4))] + [arb(0, 0.1)]
+    values = [arb(draw.uniform(-1, 1), draw.choice([0, 0.2])) for _ in scores]
+    best, share = at.retrieved(scores, at.any_of(values))
+    ball = at.mixed(values[best], share)
+    for _ in range(20):
+        points = [[x.mid() + x.rad() * draw.choice([-1, 1]) for x in row] for row in (scores, values)]
+        if not ball.overlaps(at.mean(*points)):
+            return True
+    return False
+
+
+def test_means_are_in_their_balls():
+    faults = [("retrieved", "high / (1 + high)", "low / (1 + low)"),
+              ("mixed", "(share.lower(), share.upper())", "(share.lower(),)"),
+              ("mixed", "(value.upper(), values.upper())", "(value.lower(), values.upper())")]  # fmt: skip
+    assert not any(map(leaves_its_ball, range(40)))
+    for fault in faults:
+        with planted(Balls, *fault):
+            assert any(map(leaves_its_ball, range(40)))
+
+
+def test_one_position_is_looked_at_whatever_the_tokens_are():
+    """In constant bits: several, none, or one that only some tokens show, are not followed."""
+    at, dead, alive = Bits(2), -(4**2 - 1), 0
+    assert at.retrieved([(dead, dead), (alive, alive + 1)], None) == (1, 0)
+    for row in ([(dead, alive), (alive, alive)], [(alive, alive)] * 2, [(dead, dead)], [(dead, alive), (dead, dead)]):
+        with pytest.raises(Refusal):
+            at.retrieved(row, None)
 
 
 # ---- faults in the prover
@@ -487,11 +585,22 @@ def test_wrong_steps_hold_where_a_run_is_wrong(reading, seeds):
     assert held and refused
 
 
+def test_a_step_without_a_token():
+    """A softmax is 0/0: so it is in a run, and not of weights where it is not."""
+    parts = decompose(Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)))
+    weights, saved = decided(build(parts.circuit, s=1, as_printed=True), parts, "bits")
+    case = saved["counterexample"]
+    assert saved["margin"] is None and checked(weights, saved) == (0, "REFUTED")
+    assert checked(weights, saved | {"margin": -0.5})[0] == 1
+    for name, value in (("computed", 0), ("predicted", 1), ("expected", 1 - case["expected"]), ("kind", "not")):
+        assert checked(weights, saved | {"counterexample": case | {name: value}})[0] == 1
+    other = build(parts.circuit, s=2)
+    moved = saved | {"parameters": saved["parameters"] | {"s": 2, "precision": "s2"}}
+    assert checked(as_bytes(other), moved)[0] != 0
+
+
 def test_what_is_beyond_it_is_not_checkable():
     parts = decompose(Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)))
     weights, saved = decided(build(parts.circuit, s=2), parts, "bits")
     del saved["program"]
     assert checked(weights, saved)[0] == NOT_CHECKABLE
-    model = build(parts.circuit, s=1, as_printed=True)
-    weights, saved = decided(model, parts, "bits")
-    assert saved["verdict"] == "REFUTED" and checked(weights, saved)[0] == NOT_CHECKABLE  # a step without a token

@@ -49,6 +49,7 @@ def drawn(seed):
         W = {of: fmt.of_weights(x) for of, x in rows.items()}
         n, T = sizes["n"], sizes["T"]
         chain = circuits._chain(ComputedSteps(fmt, format_of(inner or name)), W, n, (n + T - 1).bit_length())
+        assert len(chain.looks.streams) == n + T - 1
     except Refusal as refusal:
         assert refusal.exit_code == NOT_CHECKABLE
         return None

@@ -42,6 +42,8 @@ class ComputedSums:
         first = numbers[0]
         return first if first.is_exact() and all(x == first for x in numbers) else reduce(arb.union, numbers)
 
+    any_of = between = hull
+
     def _nearest(self, x: arb) -> arb:
         man, exponent = map(int, x.man_exp()) if x.is_finite() else (1, self.fmt.most + 2)
         found = self.fmt.closest(man << max(exponent, 0), max(-exponent, 0))
