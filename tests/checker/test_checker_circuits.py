@@ -61,7 +61,7 @@ def computes(model, parts, reading):
 
     Real arithmetic on rounded weights is one of the evaluations in a dtype.
     """
-    stored = torch.float64 if reading in ("bits", "real") else getattr(torch, reading)
+    stored = torch.float64 if reading in ("bits", "real") else getattr(torch, reading.replace("tf32", "float32"))
     state = {k: x.to(stored).double() for k, x in model.state_dict().items()}
     gates = [(kind, fan_in) for kind, fan_in, _ in parts.circuit.gates]
     naive = NaiveTransformer(model.state_dict(), model.n, model.T, model.s)
@@ -506,6 +506,8 @@ PROVER_FAULTS = [
     ("float32", dtype._RoundedProof, "find", "margins, of_right = steps.margins(self.circuit)",
      "margins, of_right = np.abs(steps.margins(self.circuit))"),
     ("bfloat16", dtype._RoundedProof, "find", "margins, of_right = steps.margins(self.circuit)",
+     "margins, of_right = np.abs(steps.margins(self.circuit))"),
+    ("tf32", dtype._RoundedProof, "find", "margins, of_right = steps.margins(self.circuit)",
      "margins, of_right = np.abs(steps.margins(self.circuit))"),
 ]  # fmt: skip
 

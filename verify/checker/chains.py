@@ -27,6 +27,8 @@ class Balls:
     def stored(self, x: float) -> arb:
         return arb(x)
 
+    weight = stored
+
     def times(self, x: arb, w: arb) -> arb:
         return x * w
 

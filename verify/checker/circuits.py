@@ -74,8 +74,9 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     with ctx.workprec(128):
         at: Any = Balls() if is_real else LeftToRight(s)
         if fmt:
-            W = {name: fmt.of_weights(rows) for name, rows in W.items()}
-            at = ComputedSteps(fmt, format_of(p.get("accumulate") or p["precision"]) or fmt)
+            W = {name: [[*map(fmt.nearest, row)] for row in rows] for name, rows in W.items()}
+            inner = None if fmt.factors else format_of(p.get("accumulate") or p["precision"])
+            at = ComputedSteps(fmt, inner or fmt)
         chain = _chain(at, W, n, k)
         if is_wrong:
             compare(c["counterexample"], {"string": spelled(c["counterexample"]["input"], p)} if is_language else {})
@@ -111,8 +112,8 @@ def _read(data: bytes) -> tuple[dict[str, Any], dict[str, int]]:
 
 def _chain(at: Any, W: dict[str, Any], n: int, k: int) -> Chain:
     def columns(name: str) -> Any:
-        rows = [[at.stored(x) for x in row] for row in W[name]]
-        return [[(j, w) for j, w in enumerate(column) if w != 0] for column in zip(*rows, strict=True)]
+        rows = [[at.weight(x) for x in row] for row in W[name]]
+        return [[(j, w) for j, w in enumerate(column) if not w == 0] for column in zip(*rows, strict=True)]  # noqa: SIM201
 
     def row(name: str) -> Any:
         return [at.stored(x) for x in W[name][0]]

@@ -36,7 +36,8 @@ class ComputedSteps(ComputedSums):
     @property
     def _divided(self) -> arb:
         """What a reciprocal, its product, and that as a factor round."""
-        return (1 + self.once) ** 3 * (1 + self.fmt.u) - 1
+        fewer = arb(2) ** -self.fmt.factors if self.fmt.factors else 0
+        return (1 + self.once) ** 3 * (1 + self.fmt.u) * (1 + fewer) - 1
 
     def scores(self, queries: list[Row], keys: list[Row], seen: Sequence[int] = ()) -> list[Row]:
         """Of all sums one bound on what they round: by each column's largest numbers and its unit."""

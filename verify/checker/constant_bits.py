@@ -50,6 +50,8 @@ class Bits:
         exact = Fraction(x) * self.one
         return self._rounded(exact.numerator, exact.denominator)
 
+    weight = stored
+
     def times(self, x: int, w: int) -> int:
         return self._rounded(x * w, self.one)
 
