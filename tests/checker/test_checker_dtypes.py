@@ -15,9 +15,9 @@ from models.certificates import HISTOGRAMS, IN_DTYPES, PARITIES, honest, in_dtyp
 from models.random_models import random_model
 from models.selection import every, first
 from oracles.contextual import random_model as drawn_strings
+from oracles.eleven_bits import FactorsOfElevenBits
 from oracles.forged import falsehood
 from test_checker_real import outcome
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from constructions import checkpoint, count01
 from constructions.adder.transformer import to_bytes
@@ -184,27 +184,6 @@ def test_what_torch_computes_is_within_the_bound(kind, seeds, device):
         assert far <= off + 1e-9, (seed, dtype, far, off)
         closest = max(closest, far / off if off else 0.0)
     assert closest > 1e-3  # the bound is about these roundings, and no number out of the air
-
-
-class FactorsOfElevenBits(TorchDispatchMode):
-    """Matrix products whose factors are rounded to 11 bits, each to one number."""
-
-    PRODUCTS = ("mm", "bmm", "mv", "dot", "addmm", "baddbmm")
-
-    def __init__(self):
-        super().__init__()
-        self.met = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        if name in self.PRODUCTS:
-            self.met += 1
-            args = [x if i == 0 and name.startswith(("add", "badd")) else self.read(x) for i, x in enumerate(args)]
-        return func(*args, **(kwargs or {}))
-
-    def read(self, x):
-        m, e = torch.frexp(x)
-        return torch.ldexp((m * 2**11).round() / 2**11, e)
 
 
 def in_eleven_bits(kind, seed):

@@ -343,6 +343,7 @@ IN_DTYPES = {  # a format, and whose model is read in it
     "places, before and after, float64": ("float64", "places, before and after"),
     "regions, convex, float64": ("float64", "regions, convex"),
     "transformer, float32": ("float32", "transformer"),
+    "transformer, tf32": ("tf32", "transformer"),
     "transformer, placed, float64": ("float64", "transformer, placed"),
     "transformer, strings, float32": ("float32", "transformer, strings"),
     "transformer, turned, float32": ("float32", "transformer, turned"),

@@ -30,7 +30,7 @@ def still_due(margin: float, off: float, is_stepwise: bool = False) -> float:
 def opened(task: str, c: dict[str, object]) -> tuple[str, BinaryFormat | None, list[str]]:
     """The verdict, the format of one in a dtype, and the fields taken on trust. Raises: Refusal."""
     verdict, fmt = reading_of(c)
-    is_followed = fmt is None or fmt.factors is None or task not in ("transformer", "placed")
+    is_followed = fmt is None or fmt.factors is None or task != "placed"
     require(is_followed, "parameters: factors of fewer bits are not followed", NOT_CHECKABLE)
     kind = f"{task}, {verdict.lower()}{IN_DTYPE * (fmt is not None)}"
     require(kind in TABLES, "wrong inputs in a dtype are not checked", NOT_CHECKABLE)

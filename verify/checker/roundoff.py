@@ -184,6 +184,18 @@ def exact(W: fmpq_mat) -> Reach:
     return Reach(sizes, arb_mat(W.nrows(), W.ncols()), unit, W)
 
 
+def as_factors(fmt: BinaryFormat, x: arb_mat) -> arb_mat:
+    """Balls of numbers as a matrix product reads them: in tf32 rounded to 11 bits, or not at all."""
+    return x if fmt.factors is None else arb_mat([[y + arb(0, _rounded(fmt, y)) for y in row] for row in x.table()])
+
+
+def _rounded(fmt: BinaryFormat, x: arb) -> arb:
+    """By how much a factor may differ from a number: nothing where that has few bits."""
+    if x.is_exact() and arb(float(x)) == x:
+        return abs(x - arb(fmt.factor(float(x)))).upper()
+    return ((abs(x) + fmt.tiny) * arb(2) ** -int(fmt.factors or 0)).upper()
+
+
 def is_there(sizes: arb_mat) -> arb_mat:
     """1 where a number may be other than 0."""
     return arb_mat([[int(x != 0) if x.is_exact() else 1 for x in row] for row in sizes.tolist()])
