@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 import torch
+from flint import arb
 from models.circuits import inputs, mutate, random_circuit
 from models.selection import first
 from oracles.circuit import NaiveTransformer, gate_value, gate_values
@@ -22,7 +23,9 @@ from constructions.regular_language import Unrolling, from_regex, majority, unro
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
 from verify.checker import circuits, languages
-from verify.checker.reading import NOT_CHECKABLE
+from verify.checker.chains import Balls, Chain
+from verify.checker.constant_bits import Bits
+from verify.checker.reading import NOT_CHECKABLE, Refusal
 from verify.frame import decide
 from verify.tasks.circuit import dtype, proof, steps
 from verify.tasks.circuit.language.task import for_strings
@@ -58,7 +61,7 @@ def computes(model, parts, reading):
 
     Real arithmetic on rounded weights is one of the evaluations in a dtype.
     """
-    stored = torch.float64 if reading in ("bits", "real") else getattr(torch, reading)
+    stored = torch.float64 if reading in ("bits", "real") else getattr(torch, reading.replace("tf32", "float32"))
     state = {k: x.to(stored).double() for k, x in model.state_dict().items()}
     gates = [(kind, fan_in) for kind, fan_in, _ in parts.circuit.gates]
     naive = NaiveTransformer(model.state_dict(), model.n, model.T, model.s)
@@ -353,6 +356,138 @@ def test_runs_of_wrong_steps_are_what_the_oracle_runs(seeds):
     assert held
 
 
+# ---- scores that depend on tokens
+
+
+def near(seed, reading):
+    """A built model with noise in some of its numbers, so that no two scores are the same."""
+    rng, parts = drawn(seed)
+    model, draw = build(parts.circuit, s=3), torch.Generator().manual_seed(seed)
+    scale, share = rng.choice([2.0**-12, 2.0**-5, 2.0**-3, 2.0**-2]), rng.choice([0.1, 0.5, 1.0])
+    with torch.no_grad():
+        for x in model.parameters():
+            if x.numel():
+                noise = torch.randn(x.shape, generator=draw) * scale * (x.abs().max() if reading == "real" else 1)
+                x += noise * (torch.rand(x.shape, generator=draw) < share)
+    return parts, model
+
+
+def least_margin(model, parts):
+    """The least distance of g on the right side of 1/2, over all inputs and steps: torch in float64."""
+    model, gates = model.double(), [(kind, fan_in) for kind, fan_in, _ in parts.circuit.gates]
+    found = []
+    for bits in inputs(model.n):
+        right = gate_values(gates, bits)
+        for step in range(model.n, len(right)):
+            g = model(torch.tensor([right[:step]])).flatten()[-1].item() - 0.5
+            found.append(g if right[step] else -g)
+    return min(found)
+
+
+@pytest.mark.parametrize("seeds", first(1, [[1, 30, 78], range(300)]), ids=str)
+@pytest.mark.parametrize("reading", ["real", "bits"])
+def test_weights_near_the_built_ones(reading, seeds):
+    """What is decided holds, and no margin that an input has not; a step of 78 is open where no input leads."""
+    held = 0
+    for seed in seeds:
+        parts, model = near(seed, reading)
+        weights, saved = decided(model, parts, reading)
+        code = checked(weights, saved)[0]
+        if saved["verdict"] == "UNKNOWN" or not parts.circuit.gates:
+            continue
+        assert code == 0 or code == NOT_CHECKABLE and reading == "bits", seed
+        held += code == 0
+        if saved["verdict"] == "REFUTED":
+            assert checked(as_bytes(build(parts.circuit, s=3)), saved)[0] == 1
+            flipped = saved["counterexample"] | {"expected": 1 - saved["counterexample"]["expected"]}
+            assert checked(weights, saved | {"counterexample": flipped})[0] == 1
+        elif reading == "real":
+            least = least_margin(model, parts)
+            assert (saved["margin"] or 0) <= least + 1e-12
+            assert checked(weights, saved | {"margin": 1.001 * least + 1e-9})[0] != 0
+        else:
+            assert computes(model, parts, reading)
+    assert held
+
+
+def mutated(seed):
+    rng, parts = drawn(seed)
+    model = build(parts.circuit, s=3)
+    with torch.no_grad():
+        for _ in range(rng.randrange(1, 4)):
+            mutate(model, rng)
+        if rng.random() < 0.5:
+            for layer in model.layers:
+                layer.W_Q.mul_(rng.choice([0.05, 0.25]))
+    return parts, model
+
+
+def test_a_step_that_is_open_where_no_input_leads_has_a_margin_where_one_does():
+    """A prover that leaves it out claims too much, and is refused."""
+    parts, model = mutated(70)
+    left_out = ("find", "of_right.min(initial=0.5)", "margins[margins > 0].min(initial=0.5)")
+    with planted(dtype._RoundedProof, *left_out):
+        weights, saved = decided(model, parts, "real")
+    assert saved["verdict"] == "PROVED" and saved["harmless_differences"] == 1
+    assert saved["margin"] > least_margin(model, parts) and checked(weights, saved)[0] == 1
+
+
+ONE_ROW = ("_different", "all(any(a != b for a, b in zip(row, other, strict=True)) for other in rows)", "(not rows)")
+SEEN = [
+    ("real", mutated, 5, Chain, *ONE_ROW),
+    ("real", mutated, 5, Balls, "mixed", "(share.lower(), share.upper())", "(share.lower(),)"),
+    ("real", mutated, 5, Balls, "retrieved", "high / (1 + high)", "low / (1 + low)"),
+    ("bits", near, 209, Chain, *ONE_ROW),
+    ("bits", near, 155, Bits, "retrieved", " and self.is_alive(alive[0][1])", ""),
+    ("bits", near, 155, Bits, "between", "min(numbers), max(numbers)", "max(numbers), max(numbers)"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(SEEN)))
+def test_a_fault_of_the_checker_accepts_a_wrong_chain(number):
+    """A proof of the built model, moved to one that is wrong."""
+    reading, drawn_by, seed, *fault = SEEN[number]
+    parts, model = drawn_by(seed, "real") if drawn_by is near else drawn_by(seed)
+    _, saved = decided(build(parts.circuit, s=3), parts, reading)
+    saved["margin"] = 1e-9
+    assert not computes(model, parts, reading) and checked(as_bytes(model), saved)[0] != 0
+    with planted(*fault):
+        assert checked(as_bytes(model), saved)[0] == 0
+
+
+def leaves_its_ball(seed):
+    """Whether a mean of drawn values by drawn scores is outside what is said of all scores and values in balls."""
+    draw, at = random.Random(seed), Balls()
+    scores = [arb(draw.uniform(-9, -2), draw.choice([0, 0.1])) for _ in range(draw.randrange(1, 4))] + [arb(0, 0.1)]
+    values = [arb(draw.uniform(-1, 1), draw.choice([0, 0.2])) for _ in scores]
+    best, share = at.retrieved(scores, at.any_of(values))
+    ball = at.mixed(values[best], share)
+    for _ in range(20):
+        points = [[x.mid() + x.rad() * draw.choice([-1, 1]) for x in row] for row in (scores, values)]
+        if not ball.overlaps(at.mean(*points)):
+            return True
+    return False
+
+
+def test_means_are_in_their_balls():
+    faults = [("retrieved", "high / (1 + high)", "low / (1 + low)"),
+              ("mixed", "(share.lower(), share.upper())", "(share.lower(),)"),
+              ("mixed", "(value.upper(), values.upper())", "(value.lower(), values.upper())")]  # fmt: skip
+    assert not any(map(leaves_its_ball, range(40)))
+    for fault in faults:
+        with planted(Balls, *fault):
+            assert any(map(leaves_its_ball, range(40)))
+
+
+def test_one_position_is_looked_at_whatever_the_tokens_are():
+    """In constant bits: several, none, or one that only some tokens show, are not followed."""
+    at, dead, alive = Bits(2), -(4**2 - 1), 0
+    assert at.retrieved([(dead, dead), (alive, alive + 1)], None) == (1, 0)
+    for row in ([(dead, alive), (alive, alive)], [(alive, alive)] * 2, [(dead, dead)], [(dead, alive), (dead, dead)]):
+        with pytest.raises(Refusal):
+            at.retrieved(row, None)
+
+
 # ---- faults in the prover
 
 
@@ -366,12 +501,14 @@ def faulty_weights(parts):
 
 PROVER_FAULTS = [
     ("bits", steps.Steps, "_distance", "is_right &= token == gates.value(tokens)", "is_right &= token == token"),
-    ("real", dtype._RoundedProof, "find", "margins = steps.margins(self.circuit)",
-     "margins = np.abs(steps.margins(self.circuit))"),
-    ("float32", dtype._RoundedProof, "find", "margins = steps.margins(self.circuit)",
-     "margins = np.abs(steps.margins(self.circuit))"),
-    ("bfloat16", dtype._RoundedProof, "find", "margins = steps.margins(self.circuit)",
-     "margins = np.abs(steps.margins(self.circuit))"),
+    ("real", dtype._RoundedProof, "find", "margins, of_right = steps.margins(self.circuit)",
+     "margins, of_right = np.abs(steps.margins(self.circuit))"),
+    ("float32", dtype._RoundedProof, "find", "margins, of_right = steps.margins(self.circuit)",
+     "margins, of_right = np.abs(steps.margins(self.circuit))"),
+    ("bfloat16", dtype._RoundedProof, "find", "margins, of_right = steps.margins(self.circuit)",
+     "margins, of_right = np.abs(steps.margins(self.circuit))"),
+    ("tf32", dtype._RoundedProof, "find", "margins, of_right = steps.margins(self.circuit)",
+     "margins, of_right = np.abs(steps.margins(self.circuit))"),
 ]  # fmt: skip
 
 
@@ -409,9 +546,9 @@ def test_a_wrong_decomposition_and_a_wrong_unrolling_are_found(reading):
 def test_a_prover_that_finds_right_steps_wrong_is_found(reading):
     """It shows no margin, and takes what a run computes for what it should not be."""
     parts = decompose(Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)))
-    owner, margins = dtype._RoundedProof, "margins = steps.margins(self.circuit)"
+    owner, margins = dtype._RoundedProof, "margins, of_right = steps.margins(self.circuit)"
     with (
-        planted(owner, "find", margins, "margins = -np.abs(steps.margins(self.circuit))"),
+        planted(owner, "find", margins, "margins, of_right = -np.abs(steps.margins(self.circuit))"),
         planted(owner, "_run", "computed != right[:, 1:]", "computed == right[:, 1:]"),
         mock.patch.object(owner, "_reachable", lambda self, faults: ((next(faults), [0, 0]), [[0, 0]])),
     ):
@@ -450,11 +587,22 @@ def test_wrong_steps_hold_where_a_run_is_wrong(reading, seeds):
     assert held and refused
 
 
+def test_a_step_without_a_token():
+    """A softmax is 0/0: so it is in a run, and not of weights where it is not."""
+    parts = decompose(Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)))
+    weights, saved = decided(build(parts.circuit, s=1, as_printed=True), parts, "bits")
+    case = saved["counterexample"]
+    assert saved["margin"] is None and checked(weights, saved) == (0, "REFUTED")
+    assert checked(weights, saved | {"margin": -0.5})[0] == 1
+    for name, value in (("computed", 0), ("predicted", 1), ("expected", 1 - case["expected"]), ("kind", "not")):
+        assert checked(weights, saved | {"counterexample": case | {name: value}})[0] == 1
+    other = build(parts.circuit, s=2)
+    moved = saved | {"parameters": saved["parameters"] | {"s": 2, "precision": "s2"}}
+    assert checked(as_bytes(other), moved)[0] != 0
+
+
 def test_what_is_beyond_it_is_not_checkable():
     parts = decompose(Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)))
     weights, saved = decided(build(parts.circuit, s=2), parts, "bits")
     del saved["program"]
     assert checked(weights, saved)[0] == NOT_CHECKABLE
-    model = build(parts.circuit, s=1, as_printed=True)
-    weights, saved = decided(model, parts, "bits")
-    assert saved["verdict"] == "REFUTED" and checked(weights, saved)[0] == NOT_CHECKABLE  # a step without a token

@@ -12,6 +12,7 @@ import torch
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 from models.selection import first
 from oracles import decoder as oracle
+from oracles.eleven_bits import FactorsOfElevenBits
 from oracles.operations import Exact, add, matmul, softmax, whole
 
 from constructions.decoder.model import Decoder
@@ -19,8 +20,9 @@ from constructions.inductive import as_bytes
 from tests.planted import planted
 from verify.checker import waves
 from verify.checker.computed_decoder import ComputedDecoder, _magnitudes, _marks
-from verify.checker.formats import NAMED, BinaryFormat
+from verify.checker.formats import NAMED, TF32, BinaryFormat
 from verify.checker.reading import Refusal
+from verify.checker.roundoff import as_factors
 from verify.tasks.inductive.task import Counting
 
 P = 10
@@ -55,8 +57,11 @@ class Pushed(Exact):
             xs.append(self.once(xs.pop(0) + xs.pop(0 if self.rng.random() < 0.2 else -1)))
         return xs[0] if xs else mpmath.mpf(0)
 
+    def products(self, xs, ys):
+        return [self.once(x * y) for x, y in zip(xs, ys, strict=True)]
+
     def dot(self, xs, ys):
-        return self.sum([self.once(x * y) for x, y in zip(xs, ys, strict=True)])
+        return self.sum(self.products(xs, ys))
 
 
 def drawn(rng):
@@ -124,6 +129,7 @@ def bare(tensors, **named):
     on.exact = {name: fmpq_mat([[fmpq(*float(x).as_integer_ratio()) for x in row] for row in W])
                 for name, W in tensors.items()}  # fmt: skip
     on.sizes, on.marks = ({name: of(x) for name, x in on.exact.items()} for of in (_magnitudes, _marks))
+    on.factors = {name: as_factors(on.fmt, arb_mat(x)) for name, x in on.exact.items()}
     on.differences = on._differences
     return on, {name: arb_mat(x) for name, x in on.exact.items()}
 
@@ -147,9 +153,8 @@ def summed(rng):
     on, tensors = bare({"W": W} | ({"b": b} if (has_b := rng.random() < 0.5) else {}))
     f, is_there = Pushed(rng, said), rng.random() < 0.5
     found = on._affine(x, tensors, "W", "b", arb_mat(stream) if is_there else None)
-    terms = whole(W + b * has_b + stream * is_there)
-    more = [*said[0], mpmath.mpf(1), mpmath.mpf(1)][: len(terms)]
-    return [f.dot(more, terms[:, j]) for j in range(2)], found.entries()
+    factors, added = whole(W), whole(b * has_b + stream * is_there or [[0.0, 0.0]])
+    return [f.sum([*f.products(said[0], factors[:, j]), *added[:, j]]) for j in range(2)], found.entries()
 
 
 def placed(rng):
@@ -333,6 +338,81 @@ def test_a_bound_that_forgets_something_is_found(number):
     operation, *fault = FAULTS[number]
     with planted(ComputedDecoder, *fault):
         assert any((beyond(seed, operation) or 0) > 1 for seed in range(4000))
+
+
+# ---- factors of fewer bits
+
+FEWER = BinaryFormat(P, -126, 127, factors=4)
+
+
+class Few(Pushed):
+    """Factors of matrix products are rounded to four bits, or not, each to one number."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.factor = cache(self._factor)
+
+    def products(self, xs, ys):
+        return super().products([*map(self.factor, xs)], [*map(self.factor, ys)])
+
+    def _factor(self, x):
+        if x == 0 or self.rng.random() < 0.3:
+            return x
+        m, e = mpmath.frexp(x)
+        return mpmath.ldexp(mpmath.nint(m * 16) / 16, e)
+
+
+def beyond_with_few(seed, operation):
+    with mock.patch.dict(globals(), FORMAT=FEWER, Pushed=Few):
+        return beyond(seed, operation)
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(40), range(40, 4000)]), ids=str)
+@pytest.mark.parametrize("operation", [summed, scored, weighed, read], ids=lambda x: x.__name__)
+def test_operations_on_factors_of_fewer_bits_are_within_the_balls(operation, seeds):
+    found = [x for x in (beyond_with_few(seed, operation) for seed in seeds) if x is not None]
+    assert found and 0.05 < max(found) <= 1
+
+
+FAULTS_OF_FACTORS = [
+    (summed, "_affine", "as_factors(self.fmt, x)", "x"),
+    (summed, "_affine", "W | {name: self.factors[name]}", "W"),
+    (scored, "_scores", "root = as_factors(self.fmt, q),", "root = q,"),
+    (weighed, "_mean", "as_factors(self.fmt, values)", "values"),
+    (weighed, "_mean", "(arb(2) ** -fmt.factors if fmt.factors else 0)", "0"),
+    (read, "_gaps", "b.rad() - a.rad() for a, b", "arb(0) for a, b"),
+    (read, "_gaps", '+ _magnitudes(read) * _radii(self.factors["W_U"])', ""),
+]
+
+
+@pytest.mark.parametrize("number", first(2, range(len(FAULTS_OF_FACTORS))))
+def test_a_bound_that_forgets_a_factor_is_found(number):
+    operation, *fault = FAULTS_OF_FACTORS[number]
+    with planted(ComputedDecoder, *fault):
+        assert any((beyond_with_few(seed, operation) or 0) > 1 for seed in range(4000))
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(6), range(6, 200)]), ids=str)
+def test_runs_with_factors_of_eleven_bits_are_within_the_balls(seeds):
+    number = 0
+    for seed in seeds:
+        rng = random.Random(seed)
+        model, tokens, shift = drawn(rng)
+        with torch.no_grad():
+            for x in model.parameters():
+                x.mul_(1 + torch.randn(x.shape, generator=torch.Generator().manual_seed(seed)) / 64)
+        try:
+            rows = decoder(model.float(), TF32).gaps(tokens, [0] * len(tokens), shift, 128)
+        except Refusal:
+            continue
+        with torch.no_grad(), FactorsOfElevenBits() as mode:
+            logits = model.double()(torch.tensor([tokens]), shift=shift)[0]
+        assert mode.met > 3
+        for row, said in zip(rows, logits.tolist(), strict=True):
+            for ball, other in zip(row, said[1:], strict=True):
+                assert (ball + arb(0, 1e-12)).contains(said[0] - other) or not ball.is_finite(), seed
+                number += 1
+    assert number
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(8), range(8, 200)]), ids=str)

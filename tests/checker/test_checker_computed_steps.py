@@ -22,13 +22,25 @@ from tests.planted import planted
 from verify.arithmetic.formats import FORMATS, Format
 from verify.checker import circuits
 from verify.checker.computed_steps import ComputedSteps
-from verify.checker.formats import BinaryFormat, format_of
+from verify.checker.computed_sums import ComputedSums
+from verify.checker.formats import TF32, BinaryFormat, format_of
 from verify.checker.reading import NOT_CHECKABLE, Refusal
 from verify.tasks.circuit import dtype
 from verify.tasks.circuit.language.task import for_strings
 from verify.tasks.circuit.program import program
 
 READINGS = [("bfloat16", None), ("bfloat16", "float32"), ("float16", None), ("float16", "float32"), ("float32", None)]
+READINGS += [("tf32", None)]
+
+
+def steps_of(name, inner):
+    return ComputedSteps(TF32, TF32) if name == "tf32" else ComputedSteps(format_of(name), format_of(inner or name))
+
+
+def loose(W, name, inner, draw, lean):
+    if name == "tf32":
+        return LooseChain(W, FORMATS["float32"], FORMATS["float32"], draw, lean, Format("few", 11, -126, 2.0**127))
+    return LooseChain(W, FORMATS[name], FORMATS[inner or name], draw, lean)
 
 
 def drawn(seed):
@@ -44,15 +56,20 @@ def drawn(seed):
             for x in model.parameters():
                 noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(seed)) * 2.0**-6
                 x += noise * (torch.rand(x.shape, generator=torch.Generator().manual_seed(seed + 1)) < 0.3)
-    fmt, (rows, sizes) = format_of(name), circuits._read(as_bytes(model))
+        if rng.random() < 0.3:
+            for x in model.parameters():  # some numbers below the normal ones of float16
+                tiny = torch.rand(x.shape, generator=torch.Generator().manual_seed(seed + 2)) < 0.3
+                x[(x == 0) & tiny] = 2.0**-15 + 2.0**-20
+    at, (rows, sizes) = steps_of(name, inner), circuits._read(as_bytes(model))
     try:
-        W = {of: fmt.of_weights(x) for of, x in rows.items()}
+        W = {of: [[*map(at.fmt.nearest, row)] for row in x] for of, x in rows.items()}
         n, T = sizes["n"], sizes["T"]
-        chain = circuits._chain(ComputedSteps(fmt, format_of(inner or name)), W, n, (n + T - 1).bit_length())
+        chain = circuits._chain(at, W, n, (n + T - 1).bit_length())
+        assert len(chain.looks.streams) == n + T - 1
     except Refusal as refusal:
         assert refusal.exit_code == NOT_CHECKABLE
         return None
-    return rng, model, (FORMATS[name], FORMATS[inner or name]), W, chain
+    return rng, model, (name, inner), W, chain
 
 
 def balls(chain, tokens):
@@ -62,7 +79,7 @@ def balls(chain, tokens):
         (g,) = (g for seen, g in chain.answers(p) if all(tokens[i] == x for i, x in seen.items()))
         found.append((p, g))
     try:
-        return [*found, (len(tokens) - 1, chain.run(tokens))]
+        return [*found, (len(tokens) - 1, chain.run(tokens))] if len(tokens) >= chain.n else found
     except Refusal as refusal:
         assert refusal.exit_code == NOT_CHECKABLE
         return found
@@ -82,9 +99,9 @@ def leavers(seed, leans=(0, 1)):
     with ctx.workprec(128):
         case, inside, outside = drawn(seed), 0, []
         for lean in leans if case else ():
-            rng, _, formats, W, chain = case
+            rng, _, named, W, chain = case
             tokens = [rng.randrange(2) for _ in chain.embedded]
-            g = LooseChain(W, *formats, rng, lean).run(tokens)
+            g = loose(W, *named, rng, lean).run(tokens)
             for p, ball in balls(chain, tokens):
                 inside += holds(ball, g[p])
                 outside += [(seed, lean, p)] * (not holds(ball, g[p]))
@@ -117,8 +134,13 @@ def exactly(x):
 def a_sum(draw, at, loose, fmt):
     terms = [(number(draw, fmt), number(draw, fmt)) for _ in range(draw.randrange(4))]
     added = [number(draw, fmt) for _ in range(draw.randrange(3))]
-    column = [(j, exactly(w)) for j, (_, w) in enumerate(terms)]
-    return at.total(column, [exactly(x) for x, _ in terms], *map(exactly, added)), lambda: loose.total(terms, *added)
+    column = [(j, at.weight(float(w))) for j, (_, w) in enumerate(terms)]
+    found = at.total(column, [exactly(x) for x, _ in terms], *map(exactly, added))
+    return found, lambda: loose.total([tuple(as_factors(loose, pair)) for pair in terms], *added)
+
+
+def as_factors(loose, numbers):
+    return [loose.factor(x) if loose.few else x for x in numbers]
 
 
 def a_factor(draw, at, loose, fmt):
@@ -129,7 +151,7 @@ def a_factor(draw, at, loose, fmt):
 def a_score(draw, at, loose, fmt):
     q, k = ([number(draw, fmt) for _ in range(3)] for _ in range(2))
     found = at.scores([[*map(exactly, q)]], [[*map(exactly, k)]])[0][0]
-    return found, lambda: loose.total([*zip(q, k, strict=True)])
+    return found, lambda: loose.total([*zip(as_factors(loose, q), as_factors(loose, k), strict=True)])
 
 
 def a_mean(draw, at, loose, fmt):
@@ -146,15 +168,15 @@ def a_mean(draw, at, loose, fmt):
 OPERATIONS = (a_sum, a_factor, a_score, a_mean)
 
 
-def leaving(seed):
+def leaving(seed, readings=tuple(READINGS[:4])):
     """The operation and what it computed outside its ball, None where it is in it."""
     draw = random.Random(seed)
-    name, inner = draw.choice(READINGS[:4])
+    name, inner = draw.choice(readings)
     lean, operation = draw.choice([0, 1, -1]), draw.choice(OPERATIONS)
-    loose = LooseChain({}, FORMATS[name], FORMATS[inner or name], draw, lean)
+    run_loosely = loose({}, name, inner, draw, lean)
     with ctx.workprec(128):
         try:
-            ball, run = operation(draw, ComputedSteps(format_of(name), format_of(inner or name)), loose, FORMATS[name])
+            ball, run = operation(draw, steps_of(name, inner), run_loosely, run_loosely.fmt)
         except Refusal as refusal:
             assert refusal.exit_code == NOT_CHECKABLE
             return None
@@ -171,7 +193,7 @@ FAULTS = {  # a fault of the balls, and a drawn operation that leaves them
     171: ("total", "*apart])", "])"),
     19: ("_sum", "n - 2 + is_hard", "0"),
     1: ("result", "*map(self._nearest, ends), ", ""),
-    1094: ("factor", "(self._nearest(x.lower()), self._nearest(x.upper()))", "(x.lower(), x.upper())"),
+    1094: ("factor", "self._nearest(end)", "end"),
     6: ("scores", "return [[x + arb(0, off)", "return [[x + arb(0, 0)"),
     16: ("retrieved", "own = self.factor(", "own = arb(1) or self.factor("),
     7: ("retrieved", "others = (", "others = arb(2) ** -30 * ("),
@@ -187,6 +209,33 @@ def test_a_fault_of_the_balls_is_seen(seed):
     assert leaving(seed) is None
     with planted(ComputedSteps, *FAULTS[seed]):
         assert leaving(seed)
+
+
+FEWER = [  # of factors in tf32
+    (BinaryFormat, "as_factor", "return [x, *", "return [*"),
+    (ComputedSums, "weight", "self.hull(self._read(arb(x)))", "arb(x)"),
+    (ComputedSums, "factor", "self._read(self._nearest(end))", "[self._nearest(end)]"),
+    (ComputedSums, "_read", "+ self._flushed(*found)", ""),
+]
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(40), range(40, 10_000)]), ids=str)
+def test_single_operations_are_within_their_balls_in_tf32(seeds):
+    assert [found for seed in seeds if (found := leaving(seed, READINGS[-1:]))] == []
+
+
+def test_half_way_cases_are_rounded_either_way():
+    x, ways = 1 + Fraction(1, 2**11), (Fraction(1), 1 + Fraction(1, 2**11), 1 + Fraction(1, 2**10))
+    assert all(holds(steps_of("tf32", None).factor(exactly(x)), way) for way in ways)
+    for wrong, left_out in (("(-1,)", ways[2]), ("(1,)", ways[0])):
+        with planted(BinaryFormat, "as_factor", "(-1, 1)", wrong):
+            assert not holds(steps_of("tf32", None).factor(exactly(x)), left_out)
+
+
+@pytest.mark.parametrize("number", range(len(FEWER)))
+def test_a_fault_of_factors_is_seen(number):
+    with planted(*FEWER[number]):
+        assert any(leaving(seed, READINGS[-1:]) for seed in range(200))
 
 
 BFLOAT16 = format_of("bfloat16")
@@ -244,10 +293,10 @@ def test_what_torch_computes_is_within_the_balls(seeds, device):
         with ctx.workprec(128):
             if (case := drawn(seed)) is None:
                 continue
-            rng, model, (fmt, _), _, chain = case
+            rng, model, (name, _), _, chain = case
             tokens = [rng.randrange(2) for _ in chain.embedded]
             with torch.no_grad():
-                run = model.to(getattr(torch, fmt.name)).to(device)
+                run = model.to(getattr(torch, "float32" if name == "tf32" else name)).to(device)
                 g = run(torch.tensor([tokens], device=device)).double().flatten().tolist()[-1]
             last = [ball for p, ball in balls(chain, tokens) if p == len(tokens) - 1]
             assert all(holds(ball, Fraction(g)) for ball in last), seed

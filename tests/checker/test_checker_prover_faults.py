@@ -58,6 +58,10 @@ FAULTS = {  # what is saved, and the fault: each takes the size of a margin for 
         lambda: in_bits(6, "count01, from 1, wrong"),
         (Count01, "runner", "np.stack(found, axis=1)", "np.abs(np.stack(found, axis=1))"),
     ),
+    "a decoder in tf32": (
+        lambda: in_dtype("tf32", "transformer, wrong"),
+        (Counting, "_lines", NAN_TO_LEAST, "low = np.abs(found.low)"),
+    ),
     "a drawn decoder in float64": (
         lambda: in_dtype("float64", "transformer, drawn, wrong"),
         (Counting, "_lines", NAN_TO_LEAST, "low = np.abs(found.low)"),

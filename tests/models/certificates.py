@@ -308,6 +308,7 @@ CIRCUITS = {  # a circuit or a language, how many bits there are, and the readin
     "circuit, wrong, float32": (
         lambda: Circuit("xor", ("x", "y"), (Gate("xor", (0, 1), "z"),), (("z", 2),)), 3, "float32"),
     "circuit, float32": (lambda: Circuit("or", ("x", "y"), (Gate("or", (0, 1), "z"),), (("z", 2),)), 3, "float32"),
+    "circuit, tf32": (lambda: Circuit("or", ("x", "y"), (Gate("or", (0, 1), "z"),), (("z", 2),)), 3, "tf32"),
     "circuit, bfloat16": (lambda: Circuit("or", ("x", "y"), (Gate("or", (0, 1), "z"),), (("z", 2),)), 3, "bfloat16"),
     "circuit, wrong, float16": (
         lambda: Circuit("xor", ("x", "y"), (Gate("xor", (0, 1), "z"),), (("z", 2),)), 3, "float16"),
@@ -329,6 +330,7 @@ IN_DTYPES = {  # a format, and whose model is read in it
     "addition, float64": ("float64", "addition, two heads"),
     "dot, p30": ("p30", "dot"),
     "parity, p12": ("p12", "parity"),
+    "parity, tf32": ("tf32", "parity"),
     "staircase, p20": ("p20", "staircase"),
     "count01, p40": ("p40", "count01"),
     "parity, float32": ("float32", "parity"),
@@ -341,6 +343,7 @@ IN_DTYPES = {  # a format, and whose model is read in it
     "places, before and after, float64": ("float64", "places, before and after"),
     "regions, convex, float64": ("float64", "regions, convex"),
     "transformer, float32": ("float32", "transformer"),
+    "transformer, tf32": ("tf32", "transformer"),
     "transformer, placed, float64": ("float64", "transformer, placed"),
     "transformer, strings, float32": ("float32", "transformer, strings"),
     "transformer, turned, float32": ("float32", "transformer, turned"),
@@ -355,6 +358,7 @@ WRONG_IN_DTYPES = {
     "addition, wrong, float64": ("float64", "addition, wrong"),
     "addition, two layers, wrong, float32": ("float32", "addition, two layers, wrong"),
     "count01, heads, wrong, float32": ("float32", "count01, heads, wrong"),
+    "count01, heads, wrong, tf32": ("tf32", "count01, heads, wrong"),
     "regions, wrong, float32": ("float32", "regions, wrong"),
     "places, wrong, float64": ("float64", "places, wrong"),
     "places, before and after, wrong, float64": ("float64", "places, before and after, wrong"),

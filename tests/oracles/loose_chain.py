@@ -13,12 +13,13 @@ from verify.arithmetic.formats import Format
 class LooseChain:
     """Rounded weights {name: rows}; results are rounded, kept wider, or flushed.
 
-    `lean` +1 or -1 takes the larger or the smaller of all results that are allowed, 0 draws one of them.
+    `lean` +1 or -1 takes the larger or the smaller of all results that are allowed, 0 draws one of them. Factors may be
+    rounded to a format of fewer bits, half-way cases either way; stored numbers below the normal ones may be flushed.
     """
 
-    def __init__(self, W, fmt, inner, draw, lean):
+    def __init__(self, W, fmt, inner, draw, lean, few=None):
         self.W = {name: [[Fraction(x) for x in row] for row in rows] for name, rows in W.items()}
-        self.fmt, self.inner, self.draw, self.lean = fmt, inner, draw, lean
+        self.fmt, self.inner, self.draw, self.lean, self.few = fmt, inner, draw, lean, few
         self.wide = Format("kept", max(2 * fmt.p + 2, inner.p + 2), -1000, 2.0**1000)
 
     def near(self, x, fmt):
@@ -37,8 +38,15 @@ class LooseChain:
     def stored(self, x):
         return self.one_of([x, *self.near(x, self.fmt)])
 
-    def factor(self, x):
+    def read(self, x):
         return self.one_of(self.near(x, self.fmt))
+
+    def factor(self, x):
+        x = self.read(x)
+        if self.few is None or x == 0:
+            return x
+        beside = abs(x) / 2**60
+        return self.one_of([x, *(y for e in (-beside, beside) for y in self.near(x + e, self.few))])
 
     def tree(self, terms):
         """A sum of numbers, or of pairs that are multiplied first or fused, in a drawn order."""
@@ -68,8 +76,9 @@ class LooseChain:
 
     def linear(self, x, name, *added):
         x = [self.factor(v) for v in x]
+        W = [[self.factor(w) for w in row] for row in self.W[name]]
         return [self.total([*zip(x, column, strict=True)], *(a[j] for a in added))
-                for j, column in enumerate(zip(*self.W[name], strict=True))]  # fmt: skip
+                for j, column in enumerate(zip(*W, strict=True))]  # fmt: skip
 
     def exponential(self, x):
         if x == 0:
@@ -99,7 +108,7 @@ class LooseChain:
 
     def run(self, tokens):
         """The coordinate that says the next token, at each position."""
-        x = [[self.total([], a, b) for a, b in zip(self.W["E"][t], row, strict=True)]
+        x = [[self.total([], self.read(a), self.read(b)) for a, b in zip(self.W["E"][t], row, strict=True)]
              for t, row in zip(tokens, self.W["P"], strict=False)]  # fmt: skip
         for i in range(2):
             of = f"layers.{i}."
@@ -111,7 +120,8 @@ class LooseChain:
                 scores = [self.total([*zip(query, key, strict=True)]) for key in read]
                 mixed = self.mixed(scores, [v[j][0] for j in range(p + 1)])
                 y = self.linear([mixed], of + "W_O", row)
-                hidden = [max(z, Fraction(0)) for z in self.linear(y, of + "W_1", self.W[of + "b_1"][0])]
-                after.append(self.linear(hidden, of + "W_2", self.W[of + "b_2"][0], y))
+                b_1, b_2 = ([self.read(b) for b in self.W[of + name][0]] for name in ("b_1", "b_2"))
+                hidden = [max(z, Fraction(0)) for z in self.linear(y, of + "W_1", b_1)]
+                after.append(self.linear(hidden, of + "W_2", b_2, y))
             x = after
         return [row[3] for row in x]

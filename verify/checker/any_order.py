@@ -29,7 +29,9 @@ def still_due(margin: float, off: float, is_stepwise: bool = False) -> float:
 
 def opened(task: str, c: dict[str, object]) -> tuple[str, BinaryFormat | None, list[str]]:
     """The verdict, the format of one in a dtype, and the fields taken on trust. Raises: Refusal."""
-    verdict, fmt = reading_of(c, may_round_factors=task == "histogram")
+    verdict, fmt = reading_of(c)
+    is_followed = fmt is None or fmt.factors is None or task != "placed"
+    require(is_followed, "parameters: factors of fewer bits are not followed", NOT_CHECKABLE)
     kind = f"{task}, {verdict.lower()}{IN_DTYPE * (fmt is not None)}"
     require(kind in TABLES, "wrong inputs in a dtype are not checked", NOT_CHECKABLE)
     if fmt is not None and verdict == "REFUTED":
@@ -40,7 +42,7 @@ def opened(task: str, c: dict[str, object]) -> tuple[str, BinaryFormat | None, l
     return verdict, fmt, walk(c, kind)
 
 
-def reading_of(c: dict[str, object], may_round_factors: bool = False) -> tuple[str, BinaryFormat | None]:
+def reading_of(c: dict[str, object]) -> tuple[str, BinaryFormat | None]:
     """The verdict, and the format of one in a dtype; None in real arithmetic."""
     if as_text(c.get("reading")) != as_text(READING):
         return header(c), None
@@ -48,8 +50,8 @@ def reading_of(c: dict[str, object], may_round_factors: bool = False) -> tuple[s
     verdict, p = verdict_of(c), c.get("parameters")
     said = [p.get("precision"), p.get("accumulate")] if isinstance(p, dict) else [None] * 2
     fmt, inner = format_of(said[0]), format_of(said[0] if said[1] is None else said[1])
-    if may_round_factors and said == ["tf32", "float32"]:
-        fmt = TF32
+    if said[0] == "tf32" and said[1] in (None, "float32"):
+        fmt = inner = TF32
     known = fmt is not None and inner is not None
     require(known, "parameters: the precision or accumulate is not checked", NOT_CHECKABLE)
     assert fmt is not None and inner is not None
@@ -62,7 +64,8 @@ def contract(
     p: dict[str, Any], sums: str = "", more: Sequence[str] = (), softmax: str = "", small: str = ""
 ) -> list[str]:
     """What a certificate in a dtype must say of its evaluations."""
-    name, inner = (in_words(x) for x in (p["precision"], p.get("accumulate") or p["precision"]))
+    name = in_words(p["precision"])
+    inner = in_words(p.get("accumulate") or ("float32" if name == "tf32" else name))
     inside, products = f"every operation in {name}", MATRIX_PRODUCTS.get(name)
     if name == "tf32":
         name, inside = inner, f"factors of matrix products rounded to {TF32.factors} bits, everything else in {inner}"

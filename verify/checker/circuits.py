@@ -5,8 +5,9 @@ from typing import Any
 from flint import arb, ctx
 
 from verify.checker.any_order import READING, contract, reading_of
-from verify.checker.chains import Balls, Bits, Chain, ChainLayer
+from verify.checker.chains import Balls, Chain, ChainLayer
 from verify.checker.computed_steps import ComputedSteps
+from verify.checker.constant_bits import LeftToRight
 from verify.checker.formats import format_of
 from verify.checker.languages import check_language, spelled
 from verify.checker.netlists import Gates
@@ -20,7 +21,7 @@ from verify.checker.reading import (
     require,
     rows_of,
 )
-from verify.checker.statement import certificate_of, compare, verdict_of
+from verify.checker.statement import certificate_of, check_counts, compare, verdict_of
 from verify.checker.table import IN_DTYPE, WRONG_STEP, walk
 from verify.checker.wrong_steps import refute
 
@@ -71,13 +72,15 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     strings = check_language(circuit, program["automaton"], p, c) if is_language else 1 << max(1, circuit.inputs)
     compare(c, {"inputs_covered": "1" if is_wrong else str(strings)})
     with ctx.workprec(128):
-        at: Any = Balls() if is_real else Bits(s)
+        at: Any = Balls() if is_real else LeftToRight(s)
         if fmt:
-            W = {name: fmt.of_weights(rows) for name, rows in W.items()}
-            at = ComputedSteps(fmt, format_of(p.get("accumulate") or p["precision"]) or fmt)
+            W = {name: [[*map(fmt.nearest, row)] for row in rows] for name, rows in W.items()}
+            inner = None if fmt.factors else format_of(p.get("accumulate") or p["precision"])
+            at = ComputedSteps(fmt, inner or fmt)
         chain = _chain(at, W, n, k)
         if is_wrong:
             compare(c["counterexample"], {"string": spelled(c["counterexample"]["input"], p)} if is_language else {})
+            check_counts(c, strings)
             refute(chain, circuit, n, c)
         else:
             claimed = arb(c["margin"] or 0)
@@ -109,8 +112,8 @@ def _read(data: bytes) -> tuple[dict[str, Any], dict[str, int]]:
 
 def _chain(at: Any, W: dict[str, Any], n: int, k: int) -> Chain:
     def columns(name: str) -> Any:
-        rows = [[at.stored(x) for x in row] for row in W[name]]
-        return [[(j, w) for j, w in enumerate(column) if w != 0] for column in zip(*rows, strict=True)]
+        rows = [[at.weight(x) for x in row] for row in W[name]]
+        return [[(j, w) for j, w in enumerate(column) if not w == 0] for column in zip(*rows, strict=True)]  # noqa: SIM201
 
     def row(name: str) -> Any:
         return [at.stored(x) for x in W[name][0]]

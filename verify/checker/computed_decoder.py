@@ -13,7 +13,7 @@ from verify.checker.formats import BinaryFormat
 from verify.checker.layer_norm import ULPS, LayerNormRoundings
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.regions import mean
-from verify.checker.roundoff import FLUSHED, Roundoff
+from verify.checker.roundoff import FLUSHED, Roundoff, as_factors
 
 
 class ComputedDecoder(LayerNormRoundings, Decoder):
@@ -22,7 +22,8 @@ class ComputedDecoder(LayerNormRoundings, Decoder):
     def __init__(self, data: bytes, fmt: BinaryFormat, tables: object = None) -> None:
         super().__init__(data, tables)
         self.fmt, self.exact = fmt, {name: Roundoff(fmt).rounded(x) for name, x in self.exact.items()}
-        self.sizes, self.marks = ({name: of(x) for name, x in self.exact.items()} for of in (_magnitudes, _marks))
+        self.factors = {name: as_factors(fmt, arb_mat(x)) for name, x in self.exact.items()}
+        self.sizes, self.marks = ({name: of(x) for name, x in self.factors.items()} for of in (_magnitudes, _marks))
         self.differences = cache(self._differences)
         self.growth = cache(fmt.growth)
 
@@ -30,7 +31,8 @@ class ComputedDecoder(LayerNormRoundings, Decoder):
 
     def _affine(self, x: arb_mat, W: Tensors, name: str, bias: str, stream: arb_mat | None = None) -> arb_mat:
         """One sum, in any order, of products, the bias and the stream; a sum of one term of these two is that term."""
-        found = affine(x, W, name, bias, stream)
+        x = as_factors(self.fmt, x)
+        found = affine(x, W | {name: self.factors[name]}, name, bias, stream)
         off = self._off(x, name, bias, stream)
         both = zip(found.table(), off, strict=True)
         return arb_mat([[y + arb(0, e) for y, e in zip(*rows, strict=True)] for rows in both])
@@ -77,7 +79,7 @@ class ComputedDecoder(LayerNormRoundings, Decoder):
 
     def _scores(self, q: arb_mat, k: arb_mat) -> arb_mat:
         """Divided by the rounded root, or times its reciprocal: four more roundings."""
-        turned, root = k.transpose(), arb(q.ncols()).sqrt()
+        q, turned, root = as_factors(self.fmt, q), as_factors(self.fmt, k).transpose(), arb(q.ncols()).sqrt()
         sizes, terms = (_magnitudes(q) * _magnitudes(turned)).table(), (_marks(q) * _marks(turned)).table()
         found = (q * turned).table()
         return arb_mat([[self._divided(x, self._of_sum(size, int(n.unique_fmpz() or 0)), root)
@@ -93,9 +95,10 @@ class ComputedDecoder(LayerNormRoundings, Decoder):
     def _mean(self, scores: Sequence[arb], values: arb_mat) -> list[arb]:
         """Of values weighed by e^score: each weight is off by a share, their sums and quotients round, and what
         underflows in a weight or a share is little beside the largest weight, which is 1."""
+        fmt, values = self.fmt, as_factors(self.fmt, values)
         if len(scores) == 1:
             return [*values.table()[0]]
-        fmt, n, top = self.fmt, len(scores), reduce(arb.max, (abs(x).upper() for x in scores))
+        n, top = len(scores), reduce(arb.max, (abs(x).upper() for x in scores))
         is_plain = bool(top == 0) and n <= 2**fmt.p  # all weights are 1
         moved = arb(0) if is_plain else self.growth(2) * 2 * top + 4 * fmt.tiny + 2 * (ULPS * fmt.u + self.growth(3))
         g = arb(0) if is_plain else self.growth(n + 1)
@@ -104,7 +107,7 @@ class ComputedDecoder(LayerNormRoundings, Decoder):
         first = [x.mid() for x in rows[0]]
         found = mean(wide, arb_mat([[x - y for x, y in zip(row, first, strict=True)] for row in rows]))
         sizes = mean(wide, _magnitudes(values))
-        share = (1 + 2 * g) * (1 + self.growth(3)) - 1
+        share = (1 + 2 * g) * (1 + self.growth(3)) * (1 + (arb(2) ** -fmt.factors if fmt.factors else 0)) - 1
         out = []
         for x, y, size, column in zip(found, first, sizes, zip(*rows, strict=True), strict=True):
             most = reduce(arb.max, (abs(v).upper() for v in column))
@@ -157,17 +160,20 @@ class ComputedDecoder(LayerNormRoundings, Decoder):
 
     def _gaps(self, x: arb_mat, W: Tensors, due: Sequence[int | None]) -> list[list[arb]]:
         """Two logits of one row share its mean and its divisor, so that these move their difference alone."""
-        off, found = self._off(self._normal(x, W, "norm"), "W_U", "b_U"), list[list[arb]]()
-        for row, k, lost in zip(x.table(), due, off, strict=True):
+        normal, found = self._normal(x, W, "norm"), list[list[arb]]()
+        read = as_factors(self.fmt, normal)
+        apart = [[b.rad() - a.rad() for a, b in zip(*rows, strict=True)]
+                 for rows in zip(normal.table(), read.table(), strict=True)]  # fmt: skip
+        off = (arb_mat(self._off(read, "W_U", "b_U")) + _magnitudes(read) * _radii(self.factors["W_U"])).table()
+        for row, k, lost, local in zip(x.table(), due, off, apart, strict=True):
             if k is None:
                 found.append([])
                 continue
             plain, centred, sums = self.differences(k)
-            local = [arb(0)] * len(row)
             gaps = (arb_mat([row]) * centred).table()[0]
             if self.norm:
                 of, (weight, bias) = self._spread(row), self._gain(W, "norm")
-                local = [self._rounded(of, *parts) for parts in zip(of.sizes, weight, bias, strict=True)]
+                local = [e + self._rounded(of, *parts) for e, *parts in zip(local, of.sizes, weight, bias, strict=True)]
                 moved = (arb_mat([bias]) * plain).table()[0]
                 gaps = [(g + arb(0, of.off) * arb(s)) * of.inverse + b
                         for g, s, b in zip(gaps, sums.tolist()[0], moved, strict=True)]  # fmt: skip
@@ -181,6 +187,10 @@ class ComputedDecoder(LayerNormRoundings, Decoder):
 def _magnitudes(x: arb_mat | fmpq_mat) -> arb_mat:
     """What no number exceeds."""
     return arb_mat([[abs(arb(y)).upper() for y in row] for row in x.table()])
+
+
+def _radii(x: arb_mat) -> arb_mat:
+    return arb_mat([[y.rad() for y in row] for row in x.table()])
 
 
 def _marks(x: arb_mat | fmpq_mat) -> arb_mat:

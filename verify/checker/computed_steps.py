@@ -4,6 +4,7 @@ A sum of one large term and small ones is off by few times the small ones, howev
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from flint import arb, arb_mat
@@ -18,13 +19,15 @@ HALF = arb(1) / 2
 
 
 class RowShares(NamedTuple):
-    """A row's computed weights: of the position looked at, of all others together, and of all; how many others."""
+    """A row's computed weights: of the position looked at, of all others together, and of all; how many others, and
+    the hull of all values."""
 
     own: arb
     others: arb
     total: arb
     n: int
     is_clear: bool
+    hull: arb
 
 
 class ComputedSteps(ComputedSums):
@@ -33,9 +36,10 @@ class ComputedSteps(ComputedSums):
     @property
     def _divided(self) -> arb:
         """What a reciprocal, its product, and that as a factor round."""
-        return (1 + self.once) ** 3 * (1 + self.fmt.u) - 1
+        fewer = arb(2) ** -self.fmt.factors if self.fmt.factors else 0
+        return (1 + self.once) ** 3 * (1 + self.fmt.u) * (1 + fewer) - 1
 
-    def scores(self, queries: list[Row], keys: list[Row]) -> list[Row]:
+    def scores(self, queries: list[Row], keys: list[Row], seen: Sequence[int] = ()) -> list[Row]:
         """Of all sums one bound on what they round: by each column's largest numbers and its unit."""
         sides = [[[self.factor(x) for x in row] for row in rows] for rows in (queries, keys)]
         read = [[*zip(*rows, strict=True)] for rows in sides]
@@ -51,12 +55,12 @@ class ComputedSteps(ComputedSums):
         found: list[Row] = (arb_mat(sides[0]) * arb_mat(sides[1]).transpose()).tolist()
         return [[x + arb(0, off) for x in row] for row in found] if off != 0 else found
 
-    def retrieved(self, row: Row) -> tuple[int, RowShares]:
+    def retrieved(self, row: Row, values: arb) -> tuple[int, RowShares]:
         """The position that is looked at, its exponential being 1, and the weights; or where none is, all up to 1."""
         best = max(range(len(row)), key=lambda i: float(row[i].mid()))
         gaps, n = [row[best].lower() - x.upper() for i, x in enumerate(row) if i != best], len(row) - 1
         if n == 0:
-            return best, RowShares(arb(1), arb(0), arb(1), 0, True)
+            return best, RowShares(arb(1), arb(0), arb(1), 0, True, values)
         is_clear = all(gap > 0 for gap in gaps)
         leak = sum(map(self._exponential, gaps), arb(0)).upper() if is_clear else arb(n)
         top = 1 + 2**FORMATS_OF_A_SUM * self._small(leak, n)
@@ -68,11 +72,11 @@ class ComputedSteps(ComputedSums):
         most, lost = ((1 + f) / (1 - off) + up).upper(), min((leak * (1 + f)).upper(), 4 * n * self.fmt.tiny)
         total = arb.union((1 - f) / (1 + off) - lost, most)
         if not is_clear:
-            return best, RowShares(arb(0).union(most), most, total, n, False)
+            return best, RowShares(arb(0).union(most), most, total, n, False, values)
         top = min(top.upper(), ((1 + leak) * (1 + off)).upper())
         own = self.factor(arb.union((1 - 2 * self.kept) / top, arb(1)))
         others = ((1 + f) * min(leak, (leak / (1 + leak) / (1 - off)).upper()) + up).upper()
-        return best, RowShares(own, others, total, n, True)
+        return best, RowShares(own, others, total, n, True, values)
 
     def _exponential(self, gap: arb) -> arb:
         """At most what is computed of e^-gap: the difference is rounded, a result below the normal ones may double."""
@@ -86,14 +90,14 @@ class ComputedSteps(ComputedSums):
             return 2 * size
         return ((size + terms * self.grain) * (1 + self.growth(terms))).upper()
 
-    def mixed(self, value: arb, share: RowShares, others: arb) -> arb:
+    def mixed(self, value: arb, share: RowShares) -> arb:
         """The value that is looked at and up to which share others are added to it.
 
         Two bounds, of which both hold: that of any sum, and that of a large term z and small ones, whose sizes add up
         to T. A partial sum with z is rounded by no more than its distance to the last one in that format, so that each
         of the formats at most doubles what T moves.
         """
-        v, others, n = self.factor(value), self.factor(others), share.n
+        v, others, n = self.factor(value), self.factor(share.hull), share.n
         if n == 0:
             return v
         rest, small = arb(0).union(share.others), share.others * abs(others).upper()
@@ -116,9 +120,9 @@ class ComputedSteps(ComputedSums):
 
     def mean(self, scores: Row, values: Row) -> arb:
         """Of all these values: by how far their weights are off, where none has nearly all of it."""
-        best, share = self.retrieved(scores)
+        best, share = self.retrieved(scores, self.hull(values))
         if share.is_clear:
-            return self.mixed(values[best], share, self.hull(values))
+            return self.mixed(values[best], share)
         read, spread = [self.factor(v) for v in values], max(x.upper() for x in scores) - min(x.lower() for x in scores)
         share_off = (1 + ULPS * self.inner.u) * (1 + self.once) * (1 + self._divided) - 1
         require(bool(share_off < HALF / 2), "a softmax is too far off in the format", NOT_CHECKABLE)

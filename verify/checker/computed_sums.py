@@ -25,12 +25,13 @@ class ComputedSums:
         self.growth, self.exp = cache(inner.growth), cache(lambda x: arb(x).exp().upper())
         self.once = inner.u if is_one else (1 + inner.u) * (1 + fmt.u) - 1  # what is stored, too
         self.kept = (1 + arb(2) ** -(2 * fmt.p + 2)) * (1 + inner.u * (not is_one)) - 1
-        self.grain = fmt.tiny * arb(2) ** (1 - fmt.p)  # between numbers below the normal ones
+        self.grain = fmt.tiny * arb(2) ** (1 - (fmt.factors or fmt.p))  # between numbers below the normal ones
 
     # ---- numbers
 
     def stored(self, x: float) -> arb:
-        return arb(x)
+        """A stored number; below the normal ones it may be flushed where it is read."""
+        return self.hull([arb(x), *self._flushed(arb(x))])
 
     def number(self, x: arb) -> arb:
         return x
@@ -42,19 +43,31 @@ class ComputedSums:
         first = numbers[0]
         return first if first.is_exact() and all(x == first for x in numbers) else reduce(arb.union, numbers)
 
+    any_of = between = hull
+
     def _nearest(self, x: arb) -> arb:
         man, exponent = map(int, x.man_exp()) if x.is_finite() else (1, self.fmt.most + 2)
         found = self.fmt.closest(man << max(exponent, 0), max(-exponent, 0))
         require(math.isfinite(found), "a number may overflow in the format", NOT_CHECKABLE)
         return arb(found)
 
-    def _flushed(self, low: arb, high: arb) -> list[arb]:
-        return [arb(0)] * any(x != 0 and abs(x) < self.fmt.tiny for x in (low, high))
+    def _flushed(self, *numbers: arb) -> list[arb]:
+        return [arb(0)] * any(x != 0 and abs(x) < self.fmt.tiny for x in numbers)
 
     def factor(self, x: arb) -> arb:
         """A number as a matrix product reads it: rounded, and below the normal numbers perhaps 0."""
-        ends = (self._nearest(x.lower()), self._nearest(x.upper()))
-        return self.hull([*ends, *self._flushed(*ends)])
+        ends = [self._read(self._nearest(end)) for end in (x.lower(), x.upper())]
+        return self.hull(sum(ends, []))
+
+    def weight(self, x: float) -> arb:
+        """A stored number as a factor."""
+        return self.hull(self._read(arb(x)))
+
+    def _read(self, x: arb) -> list[arb]:
+        """What a number of the format may be as a factor."""
+        found = [*map(arb, self.fmt.as_factor(float(x)))]
+        require(all(y.is_finite() for y in found), "a factor may overflow in the format", NOT_CHECKABLE)
+        return found + self._flushed(*found)
 
     def result(self, low: arb, high: arb) -> arb:
         """What an operation gives whose exact result lies between two ends: it is rounded, or kept wider."""

@@ -4,10 +4,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from functools import cache, reduce
 from typing import NamedTuple
 
-from verify.checker.chains import Bits
+from flint import arb
+
+from verify.checker.chains import Column, from_left
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.rounded_operations import power
 from verify.checker.statement import compare, verdict_of
@@ -28,6 +31,72 @@ class Slot(NamedTuple):
     values: tuple[Row, ...]
 
 
+class NoToken(Exception):
+    """A softmax is 0/0."""
+
+
+class Bits:
+    """Constant-bit arithmetic: whole numbers over 2^s, rounded after every operation, ties to the smaller magnitude."""
+
+    def __init__(self, s: int) -> None:
+        self.one, self.largest = 1 << s, int(4**s - 1)
+        self.is_alive = cache(lambda j: bool((arb(j) / self.one).exp() * 2 * self.one > 1))
+
+    def _rounded(self, x: int, over: int) -> int:
+        size: int = min((2 * abs(x) + over - 1) // (2 * over), self.largest)
+        return size if x >= 0 else -size
+
+    def stored(self, x: float) -> int:
+        exact = Fraction(x) * self.one
+        return self._rounded(exact.numerator, exact.denominator)
+
+    weight = stored
+
+    def times(self, x: int, w: int) -> int:
+        return self._rounded(x * w, self.one)
+
+    def plus(self, x: int, y: int) -> int:
+        found: int = max(-self.largest, min(self.largest, x + y))
+        return found
+
+    def positive(self, x: int) -> int:
+        return max(x, 0)
+
+    def hull(self, numbers: Sequence[int]) -> int:
+        require(
+            len({*numbers}) == 1, "scores of so many positions depend on tokens, which is not checked", NOT_CHECKABLE
+        )
+        return numbers[0]
+
+    def any_of(self, numbers: Sequence[int]) -> None:
+        """Which value is added with a weight of 0 plays no part."""
+
+    def between(self, numbers: Sequence[int]) -> tuple[int, int]:
+        return min(numbers), max(numbers)
+
+    def scores(self, queries: Sequence[Row], keys: Sequence[Row], seen: Sequence[int]) -> Iterator[list[int]]:
+        for query, n in zip(queries, seen, strict=True):
+            read = [(j, w) for j, w in enumerate(query) if w]
+            yield [self.total(read, key) for key in keys[:n]]
+
+    def total(self, column: Column, x: Row, *added: int) -> int:
+        found: int = from_left(self, column, x, *added)
+        return found
+
+    def retrieved(self, row: Sequence[tuple[int, int]], values: object) -> tuple[int, int]:
+        """The one position whose exponential is never rounded to 0, as all others' are: its share is exactly 1."""
+        alive = [(i, low) for i, (low, high) in enumerate(row) if self.is_alive(high)]
+        is_one = len(alive) == 1 and self.is_alive(alive[0][1])
+        require(is_one, "a step looks at no position, or at several", NOT_CHECKABLE)
+        return alive[0][0], 0
+
+    def mixed(self, value: int, share: int) -> int:
+        return value
+
+    def number(self, x: int) -> arb:
+        return arb(x) / self.one
+
+
 class LeftToRight(Bits):
     """Sums from left to right over places, of each of which several tokens are possible."""
 
@@ -44,6 +113,14 @@ class LeftToRight(Bits):
 
     def divided(self, x: int, y: int) -> int:
         return self._rounded(x * self.one, y)
+
+    def mean(self, scores: Row, values: Row) -> int:
+        """Of one sequence's values by softmax."""
+        powers = [*map(self.power, scores)]
+        total = reduce(self.plus, powers)
+        if total == 0:
+            raise NoToken
+        return self.dot([self.divided(x, total) for x in powers], values)
 
     def matrix(self, rows: Sequence[Sequence[float]]) -> list[list[int]]:
         return [[self.stored(x) for x in row] for row in rows]

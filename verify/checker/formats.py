@@ -9,6 +9,7 @@ from flint import arb
 from verify.checker.reading import NOT_CHECKABLE, require
 
 NAMED = {"float64": (53, -1022, 1023), "float32": (24, -126, 127), "bfloat16": (8, -126, 127), "float16": (11, -14, 15)}
+BESIDE = 2000  # bits below a number: what is so near to a half-way case is rounded to one side of it
 ULPS = 4  # unit round-offs of a computed tanh or sigmoid: two units in the last place
 
 
@@ -56,6 +57,13 @@ class BinaryFormat:
         if self.factors is None or not math.isfinite(x):
             return x
         return BinaryFormat(self.factors, self.least, self.most).closest(*scaled(x))
+
+    def as_factor(self, x: float) -> list[float]:
+        """What a number may be as a factor: itself, or rounded to fewer bits, half-way cases either way."""
+        if self.factors is None:
+            return [x]
+        few, (n, k) = BinaryFormat(self.factors, self.least, self.most), scaled(x)
+        return [x, *(few.closest((n << BESIDE) + e, k + BESIDE) for e in (-1, 1))]
 
     def of_weights(self, rows: list[list[float]]) -> list[list[float]]:
         """Weights as they are rounded once; none of them subnormal, as those may be flushed or kept."""

@@ -45,7 +45,7 @@ def of_counts(on: Roundoff, W: Numbers, slots: int, is_softmax: bool, root: arb 
         scores = on.scores(q, k, root)
     if "A" in W and on.by_rows and not is_softmax:  # any token in any slot
         rows, top = x.size.nrows(), max(sum((abs(w) for w in row), fmpq(0)) for row in W["A"].tolist()) / slots
-        scores = exact(fmpq_mat(rows, rows, [top] * rows**2))._replace(unit=scores.unit)
+        scores = exact(fmpq_mat(rows, rows, [top] * rows**2))._replace(unit=scores.unit, stored=None)
     mixed = on.softmax(scores, x, slots) if is_softmax else on.weighed(scores, x, slots)
     if on.by_rows:  # each token beside each row
         number = x.size.nrows()
@@ -168,7 +168,9 @@ def of_placed(on: Roundoff, W: Numbers, slots: int) -> PlacedSteps:
         q, k = _turned(on, q, W, slots), _turned(on, k, W, slots)
     scores = on.scores(q, k)
     if "slope" in W:
-        far = on.total([(exact(fmpq_mat([[slots]])), W["slope"])], [])  # the longest distance, or more
+        far = on.total(
+            [(exact(fmpq_mat([[slots]]))._replace(stored=None), W["slope"])], []
+        )  # the longest distance, or more
         size, error = (arb_mat([[part[0, 0]] * scores.size.ncols()]) for part in (far.size, far.error))
         scores = on.total([], [scores, Reach(size, error, far.unit)])
     mean = on.mean(v, slots, arb(0))

@@ -89,6 +89,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     accumulate = c["parameters"].get("accumulate")
     inner = format_of(accumulate) or fmt
     assert fmt is not None and inner is not None
+    require(fmt.factors is None, "parameters: factors of fewer bits are not followed", NOT_CHECKABLE)
     tensors, _ = read_tiles(weights, BYTES)
     require("program" in c, "program: is missing; the certificate was not saved by verify module", NOT_CHECKABLE)
     trusted = walk(c, f"module, {verdict.lower()}{IN_DTYPE}")

@@ -19,12 +19,13 @@ FLUSHED = 32  # smallest normal numbers that a share of a softmax may lose at mo
 class Reach(NamedTuple):
     """Rows of numbers: exact or computed, they are at most `size`, and the computed ones within `error` of the exact.
 
-    Where none of them is rounded, they are multiples of 2^unit. Sizes of 0 are exact.
+    Where none of them is rounded, they are multiples of 2^unit. Sizes of 0 are exact. Stored numbers are known.
     """
 
     size: arb_mat
     error: arb_mat
     unit: int | None = None
+    stored: fmpq_mat | None = None
 
 
 class Roundoff:
@@ -48,13 +49,21 @@ class Roundoff:
         return self._summed(products, others, terms)
 
     def read(self, x: Reach) -> Reach:
-        """Numbers as a matrix product's factors: in tf32 rounded to 11 bits, if they may have more, or not at all."""
+        """Numbers as a matrix product's factors: in tf32 rounded to 11 bits, if they may have more, or not at all.
+
+        What is rounded to fewer bits is still a multiple of the unit.
+        """
         bits = self.fmt.factors
         if bits is None or (x.unit is not None and bool(largest(x.size) <= arb(2) ** (x.unit + bits))):
             return x
         require(bool(largest(x.size) < arb(2) ** self.fmt.most), "a factor may overflow in the format", NOT_CHECKABLE)
-        off = x.size * arb(2) ** -bits
-        return Reach(x.size + off, x.error + off)
+        off = x.size * arb(2) ** -bits if x.stored is None else self._rest(x.stored)
+        return Reach(x.size + off, x.error + off, x.unit)
+
+    def _rest(self, W: fmpq_mat) -> arb_mat:
+        """By how much stored numbers differ from what they are as factors."""
+        rows = [[(x, self.fmt.factor(int(x.p) / int(x.q))) for x in row] for row in W.tolist()]
+        return arb_mat([[abs(arb(x) - arb(y)) for x, y in row] for row in rows])
 
     def _product(self, x: Reach, y: Reach) -> "Product":
         x, y = self.read(x), self.read(y)
@@ -172,7 +181,19 @@ def exact(W: fmpq_mat) -> Reach:
     """Stored numbers, which are what they are: each a whole number over a power of two."""
     sizes = arb_mat(W.nrows(), W.ncols(), [arb(abs(x)) for x in W.entries()])
     unit = 1 - max([int(x.q).bit_length() for x in W.entries()], default=1)
-    return Reach(sizes, arb_mat(W.nrows(), W.ncols()), unit)
+    return Reach(sizes, arb_mat(W.nrows(), W.ncols()), unit, W)
+
+
+def as_factors(fmt: BinaryFormat, x: arb_mat) -> arb_mat:
+    """Balls of numbers as a matrix product reads them: in tf32 rounded to 11 bits, or not at all."""
+    return x if fmt.factors is None else arb_mat([[y + arb(0, _rounded(fmt, y)) for y in row] for row in x.table()])
+
+
+def _rounded(fmt: BinaryFormat, x: arb) -> arb:
+    """By how much a factor may differ from a number: nothing where that has few bits."""
+    if x.is_exact() and arb(float(x)) == x:
+        return abs(x - arb(fmt.factor(float(x)))).upper()
+    return ((abs(x) + fmt.tiny) * arb(2) ** -int(fmt.factors or 0)).upper()
 
 
 def is_there(sizes: arb_mat) -> arb_mat:

@@ -647,6 +647,11 @@ IS_WRONG: Table = {
     "counterexample.gate": _trusted("text", "gate", "the name of the step's gate"),
     "counterexample.why": _trusted("text | null", "why", "what is wrong there, in words"),
     "counterexample.run?": _trusted("text", "run", "how the prover ran it"),
+    "counterexample.is_smallest?": _trusted("flag", "is_smallest", "no smaller input is wrong"),
+    "error_share": _trusted("list | null", "counts", "how many inputs are wrong"),
+    "error_share[]": _trusted("number", "counts", "how many inputs are wrong"),
+    "counts?": _trusted("object", "counts", "how many inputs are wrong"),
+    **{f"counts.{name}": _trusted("text", "counts", "how many inputs are wrong") for name in ("right", "wrong")},
 }
 LANGUAGE: Table = CIRCUIT | {
     "parameters.length": Field("whole", INDUCTION),

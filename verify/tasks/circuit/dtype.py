@@ -137,7 +137,7 @@ class _RoundedProof:
             return self._proved(None, 0)
         try:
             steps = RoundedSteps(W, self.model.n, self.model.lanes, self.at, self._step)
-            margins = steps.margins(self.circuit)
+            margins, of_right = steps.margins(self.circuit)
             open_ = np.flatnonzero(~(margins > 0))
             faults = (steps.fault(self.circuit, int(step)) for step in open_[:MAX_FAULTS])
             reached, inputs = self._reachable(faults)
@@ -146,7 +146,7 @@ class _RoundedProof:
         except TimeIsUp:
             return Finding.open(INDUCTION, "the budget ended before every step was bounded")
         if reached is None and len(open_) <= MAX_FAULTS:
-            least = float(margins[margins > 0].min(initial=0.5))
+            least = float(of_right.min(initial=0.5))  # also of steps that are open in cases that no input brings
             return self._proved(None if least <= SMALLEST else least, len(open_))
         if reached is None:
             return self._open(f"{len(open_)} steps are open, of which {MAX_FAULTS} are harmless", [])

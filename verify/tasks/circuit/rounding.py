@@ -260,19 +260,21 @@ class RoundedSteps:
         a, b = self.first.weights.clear[p], self.second.weights.clear[p]
         return a, b, np.where(b == NONE, NONE, self.first.weights.clear[np.maximum(b, 0)])
 
-    def margins(self, circuit: Circuit) -> Array:
-        """Bounds the distance of g from 1/2 for each step, on the right side, over all cases. -inf if a gate reads
-        others.
+    def margins(self, circuit: Circuit) -> tuple[Array, Array]:
+        """Bounds the distance of g from 1/2 for each step, on the right side, over all cases, and over all right ones.
+        -inf if a gate reads others, inf if no case is right.
 
         The token 0 allows a distance of zero, which is then the smallest number instead.
         """
         is_and, first, second = gate_arrays(circuit)
-        margin = np.full(len(circuit.gates), np.inf)
+        margin, of_right = (np.full(len(circuit.gates), np.inf) for _ in range(2))
         for p in blocks(self.N, self.progress, self.n - 1):
             step = p + 1 - self.n
             for _, wanted, low, high in self._compared(p, is_and[step], first[step], second[step]):
-                margin[step] = np.minimum(margin[step], distance(wanted, low, high))
-        return margin
+                found = distance(wanted, low, high)
+                margin[step] = np.minimum(margin[step], found)
+                of_right[step] = np.minimum(of_right[step], np.where(found > 0, found, np.inf))
+        return margin, of_right
 
     def _compared(
         self, p: Indices, is_and: Indices, first: Indices, second: Indices
