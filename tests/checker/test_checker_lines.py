@@ -53,6 +53,7 @@ PARTS = (
     "computed_strings",
     "worded",
     "closed_sets",
+    "blocks",
     "followers",
     "gated",
     "rounded_runs",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from verify.checker import (
+    blocks,
     closed_sets,
     computed_gates,
     computed_strings,
@@ -90,6 +91,8 @@ def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple
     if "sets_found" in c:
         is_saved = "low" in c["sets_found"] and not wrong and task in SELECTIVE
         require(is_saved, "sets of states that are not saved are not checked", NOT_CHECKABLE)
+        if "window" not in c["sets_found"]:
+            return "strings, sets of states of each type", blocks.proved
         return "strings, sets of states", closed_sets.proved
     if is_of_decays:
         return ("strings" if task in SELECTIVE else "line") + wrong, gated.decide
