@@ -93,8 +93,9 @@ def counted(model, C=2, length=None):
     return Selective(model, Task.of("selective", types=2, max_count=C), length)
 
 
-def residues(model, m=2):
-    return Selective(model, Task.of("selective-modular", types=2, modulus=m), None)
+def residues(model, m=2, C=None, length=None):
+    sizes = {} if C is None else {"max_count": C}
+    return Selective(model, Task.of("selective-modular", types=2, modulus=m, **sizes), length)
 
 
 def swinging(f, push):
@@ -134,6 +135,8 @@ def trained_strings():
 
 RECURRENT = {
     "sets": lambda: (trained_strings(), "real"),
+    "blocks": lambda: (residues(holding.rings(types=2, m=2)), "real"),
+    "strings": lambda: (residues(gated.decays(kind="rwkv", m=2, s=4, N=5, types=2), C=6, length=6), "real"),
     "words": lambda: (added(), "real"),
     "words, wrong": lambda: (added(2.0), "real"),
     "words, wrong in a run": lambda: (added(0.5 - 2.0**-9), "bfloat16"),

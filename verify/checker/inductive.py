@@ -86,7 +86,7 @@ def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple
         return "words" + wrong + " in a run" * is_run, worded.decide
     if model in gated.KINDS:
         require("invariant" not in c, "invariants of such cells are not checked", NOT_CHECKABLE)
-        if reading != "real":
+        if reading != "real" or "sets_found" in c:
             return _in_format(c, task in SELECTIVE, wrong)
     if "sets_found" in c:
         is_saved = "low" in c["sets_found"] and not wrong and task in SELECTIVE
@@ -124,7 +124,7 @@ def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple
 
 
 def _in_format(c: dict[str, Any], is_of_strings: bool, wrong: str) -> tuple[str, Decide]:
-    """The kind of a certificate about gated decays or a rotation in a format, and what decides it."""
+    """The kind of a certificate about gated decays or a rotation that is followed as computed, and what decides it."""
     is_run = wrong and "evaluation" in c["counterexample"]
     require(not is_run, "runs of such cells are not repeated", NOT_CHECKABLE)
     require(is_of_strings == ("sets_found" in c), "proofs without sets of states are not checked", NOT_CHECKABLE)

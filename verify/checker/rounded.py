@@ -129,8 +129,9 @@ class Rounding:
         return self.function(x, lambda v: 2 * logistic(2 * v) - 1, lambda y: (1 - y * y).upper().min(arb(1)))
 
     def relu(self, x: ComputedBalls) -> ComputedBalls:
+        """Zeros of what is surely not above zero are not off."""
         value = [v.lower().max(arb(0)).union(v.upper().max(arb(0))) for v in x.value]
-        return ComputedBalls(value, x.error)
+        return ComputedBalls(value, [arb(0) if v + e <= 0 else e for v, e in zip(x.value, x.error, strict=True)])
 
 
 def _sum(x: Vector, y: Vector) -> Vector:
