@@ -54,6 +54,7 @@ PARTS = (
     "worded",
     "closed_sets",
     "blocks",
+    "graphs_of_states",
     "followers",
     "gated",
     "rounded_runs",

@@ -127,14 +127,15 @@ def added(push=0.0):
     return Homogeneous(model, Task.of("helper", vocabulary=2), None)
 
 
-def trained_strings():
-    """A trained network that is right on all strings, by sets of states."""
-    file = Path(__file__).parents[1] / "data/recurrent_selective/rnn_K3_C1_seed1.safetensors"
-    return Selective(load(file), Task.of("selective", types=3, max_count=1), None)
+def trained_strings(name="rnn_K3_C1_seed1", types=3, C=1):
+    """A trained network that is right on all strings, by sets of states, or by ellipsoids."""
+    file = Path(__file__).parents[1] / f"data/recurrent_selective/{name}.safetensors"
+    return Selective(load(file), Task.of("selective", types=types, max_count=C), None)
 
 
 RECURRENT = {
     "sets": lambda: (trained_strings(), "real"),
+    "ellipsoids": lambda: (trained_strings("rnn_K2_C2_seed3", 2, 2), "real"),
     "blocks": lambda: (residues(holding.rings(types=2, m=2)), "real"),
     "strings": lambda: (residues(gated.decays(kind="rwkv", m=2, s=4, N=5, types=2), C=6, length=6), "real"),
     "words": lambda: (added(), "real"),

@@ -10,6 +10,7 @@ from verify.checker import (
     computed_strings,
     counting,
     gated,
+    graphs_of_states,
     linear,
     one_string,
     recurrent,
@@ -88,6 +89,9 @@ def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple
         require("invariant" not in c, "invariants of such cells are not checked", NOT_CHECKABLE)
         if reading != "real" or "sets_found" in c:
             return _in_format(c, task in SELECTIVE, wrong)
+    if "sets_found" in c and c["sets_found"].get("graphs"):
+        require(not wrong and task in SELECTIVE, "sets_found: shows no such verdict")
+        return "strings, ellipsoids", graphs_of_states.proved
     if "sets_found" in c:
         is_saved = "low" in c["sets_found"] and not wrong and task in SELECTIVE
         require(is_saved, "sets of states that are not saved are not checked", NOT_CHECKABLE)

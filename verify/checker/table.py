@@ -198,6 +198,30 @@ def _sets(*sizes: str, depth: str) -> Table:
     )
 
 
+GRAPH = "a witness, tried by graphs_of_states.proved"
+ROUND_STATES: Table = {
+    "sets_found": Field("object", GRAPH),
+    "sets_found.sets": Field("whole", GRAPH),
+    "sets_found.graphs": Field("list", GRAPH),
+    "sets_found.graphs[]": Field("object", GRAPH),
+    **{
+        f"sets_found.graphs[].{name}": Field("list", GRAPH)
+        for name in (
+            "judged",
+            "then",
+            "then[]",
+            "centres",
+            "centres[]",
+            "exponents",
+            "shapes",
+            "shapes[]",
+            "shapes[][]",
+        )
+    },
+    "sets_found.graphs[].judged[]": Field("whole", GRAPH),
+    **{f"sets_found.graphs[].{name}": Field("integer", GRAPH) for name in ("then[][]", "exponents[]")},
+    **{f"sets_found.graphs[].{name}": Field("number", GRAPH) for name in ("centres[][]", "shapes[][][]")},
+}
 KEPT = "a witness, tried by rounded_boxes.for_ever"
 BOXES: Table = INDUCTIVE | {
     "boxes": Field("object", KEPT),
@@ -701,6 +725,7 @@ TABLES: dict[str, Table] = {
     "strings, between two numbers": INDUCTIVE
     | {"sets_found": _trusted("anything", "sets_found", "how many cases the prover met")},
     "strings, sets of states": INDUCTIVE | _sets("window", "sets", depth="[][]"),
+    "strings, ellipsoids": INDUCTIVE | ROUND_STATES,
     "strings, sets of states of each type": INDUCTIVE | _sets("sets", depth="[][][]"),
     "strings, wrong": WRONG_STRING,
     "strings, one wrong": ONE_STRING,
