@@ -21,7 +21,7 @@ from tests.oracles.loose_gates import LooseGates
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import reading_of
-from verify.checker import computed_gates, formats, rounded
+from verify.checker import computed_gates, formats, linear, rounded
 from verify.checker.computed_strings import ComputedStrings
 from verify.checker.reading import NOT_CHECKABLE
 from verify.checker.rounded_runs import ReplayedRun
@@ -58,6 +58,16 @@ def test_certificates_hold_and_margins_that_are_larger_do_not(name):
     numbers[-1] ^= 0x40
     fitted = c | {"weights_sha256": hashlib.sha256(bytes(numbers)).hexdigest()}
     assert outcome(bytes(numbers), json.dumps(fitted))[0] != 0
+
+
+@pytest.mark.parametrize("name", ["mamba, wrong, float32", "decay, wrong, float32"])
+def test_a_class_below_the_first_is_not_one_that_is_left_open(name):
+    """Classes modulo m are said from 1 on; null says that none is predicted in every order."""
+    case = json.loads(honest(name)[1])["counterexample"]
+    assert changed(name, counterexample=case | {"predicted": 0}) == 1
+    assert changed(name, counterexample=case | {"predicted": None}) == 0
+    with planted(linear, "wrong_at", "predicted >= first", "True"):
+        assert changed(name, counterexample=case | {"predicted": 0}) == 0
 
 
 def of_relu():
