@@ -21,7 +21,7 @@ from tests.oracles.loose_gates import LooseGates
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import reading_of
-from verify.checker import computed_gates, formats, rounded
+from verify.checker import computed_gates, formats, linear, rounded
 from verify.checker.computed_strings import ComputedStrings
 from verify.checker.reading import NOT_CHECKABLE
 from verify.checker.rounded_runs import ReplayedRun
@@ -60,6 +60,16 @@ def test_certificates_hold_and_margins_that_are_larger_do_not(name):
     assert outcome(bytes(numbers), json.dumps(fitted))[0] != 0
 
 
+@pytest.mark.parametrize("name", ["mamba, wrong, float32", "decay, wrong, float32"])
+def test_a_class_below_the_first_is_not_one_that_is_left_open(name):
+    """Classes modulo m are said from 1 on; null says that none is predicted in every order."""
+    case = json.loads(honest(name)[1])["counterexample"]
+    assert changed(name, counterexample=case | {"predicted": 0}) == 1
+    assert changed(name, counterexample=case | {"predicted": None}) == 0
+    with planted(linear, "wrong_at", "predicted >= first", "True"):
+        assert changed(name, counterexample=case | {"predicted": 0}) == 0
+
+
 def of_relu():
     """A state space h' = 1 - 2 h that counts modulo 2, and a certificate with a run of it with ReLU, which does not."""
     model = LinearModel("ssm", *(torch.tensor(x) for x in ([[-2.0]], [1.0], [[1.0], [-1.0]], [0.0, 0.0])))
@@ -92,7 +102,7 @@ def beyond():
 def test_a_read_state_that_overflows_proves_nothing():
     weights, text = beyond()
     assert falsehood(weights, text) and outcome(weights, text)[0] == NOT_CHECKABLE
-    with planted(computed_gates, "logit_gaps", "rounding(fmt, abs(r) * x, 1)", "pass"):
+    with planted(computed_gates, "logit_errors", "rounding(fmt, abs(r) * x, 1)", "pass"):
         assert outcome(weights, text)[0] == 0
 
 
@@ -202,7 +212,7 @@ def test_drawn_evaluations_stay_within_what_the_checker_says(name):
 FAULTS = [
     ("after", "abs(f) * e", "0"),
     ("logit_gaps", "off[right] + off[j]", "arb(0)"),
-    ("after", "d * x + g + rounding(fmt, k * x + a, 2)", "0"),
+    ("after", "d * x + g + rounding(fmt, k * x + a, terms)", "0"),
     ("gates", "_off(fmt, y)", "0"),
     ("turning", "own[0] ** 2 + own[1] ** 2", "zero"),
     ("turning", "h[-1].error[0] + ", ""),
@@ -238,7 +248,7 @@ def test_what_is_flushed_stays_within_what_the_checker_says():
 SMALL_FAULTS = [
     ("rounding", "2 * terms * fmt.tiny", "0"),
     ("rounding", "size == 0", "size < 1"),
-    ("logit_gaps", "+ flushed", ""),
+    ("logit_errors", "+ flushed", ""),
 ]
 
 
@@ -276,9 +286,9 @@ def test_drawn_neurons_stay_within_what_the_checker_says():
 
 
 NEURON_FAULTS = [
-    ("_computed_sums", "rounding(fmt, size, len(own) + bool(c) or 1)", "0"),
-    ("_computed_sums", "w * e", "0"),
-    ("neuron_gaps", "abs(r) * e + rounding(fmt, abs(r) * size, 1)", "arb(0)"),
+    ("computed_sums", "rounding(fmt, size, len(own) + bool(c) or 1)", "0"),
+    ("computed_sums", "w * e", "0"),
+    ("neuron_sums", "abs(r) * e + rounding(fmt, abs(r) * size, 1)", "arb(0)"),
     ("neuron_gaps", "gap - off[right] - off[j], gap + off[right] + off[j]", "gap, gap"),
 ]
 
@@ -290,7 +300,7 @@ def test_a_fault_in_a_bound_of_neurons_is_seen_by_drawn_evaluations(function, ri
 
 
 def strings_inside(seed, name, length):
-    """Whether drawn evaluations of drawn strings are within the balls of their counts."""
+    """Whether drawn evaluations of drawn strings are within the ends of their counts, and so are their answers."""
     model, draw = gated.counters(kind=("mamba", "rwkv")[seed % 2], types=2, max_count=2), random.Random(seed)
     said = {"model": model.kind, "units": 2, "layers": 1, "dtype": "float64", "precision": name}
     with ctx.workprec(rounded.BITS):
@@ -302,19 +312,25 @@ def strings_inside(seed, name, length):
             h = run.start()
             for token in draw.choices((0, 1), k=length):
                 h, seen[token] = run.step(h, token), seen[token] + 1
-                ends = [(x.lower(), x.upper()) for x in judged[token].get(seen[token], [])]
+                ends = judged[token].get(seen[token], [])
                 if not all(_is_in(x, *of) for x, of in zip(h, ends, strict=seen[token] <= 2)):
+                    return False
+                if ends and not _are_in(run.logits(h, token), on._gaps(token, ends, 0), 0):
                     return False
     return True
 
 
-def test_strings_stay_within_the_balls_of_their_counts():
+def test_strings_stay_within_the_ends_of_their_counts():
     assert all(strings_inside(seed, "bfloat16", 6) for seed in range(2))
 
 
 @pytest.mark.parametrize(
     ("right", "wrong"),
-    [("range(self.K)", "[t]"), ("judged, n + 1, reached", "judged, n + 1, h"), ("x == t:", "x != t:")],
+    [
+        ("self._step(other, ends)", "ends"),
+        ("judged, n + 1, counted", "judged, n + 1, ends"),
+        ("(True, False)", "(False, True)"),
+    ],
 )
 def test_a_fault_about_strings_is_seen(right, wrong):
     with planted(ComputedStrings, "_judged", right, wrong):

@@ -53,6 +53,8 @@ PARTS = (
     "computed_strings",
     "worded",
     "closed_sets",
+    "blocks",
+    "graphs_of_states",
     "followers",
     "gated",
     "rounded_runs",

@@ -111,7 +111,7 @@ def test_an_s4_file_is_of_decays_or_of_an_angle():
     weights = bytes_of(diagonal_cell(a=(0.5, 0.5)))  # which is wrong
     forged = certificate | {"weights_sha256": hashlib.sha256(weights).hexdigest()}
     assert outcome(weights, forged) == FAILS
-    with planted(checked_gates, "_tables", 'for name in ("a", "c")', 'for name in ("u", "c")'):
+    with planted(checked_gates, "tables", 'for name in ("a", "c")', 'for name in ("u", "c")'):
         assert outcome(weights, forged) == "PROVED"
     in_format = certify(modular(diagonal_cell(), 3, 3), reading_of("float32"), Effort(budget=30))
     weights = bytes_of(diagonal_cell())

@@ -24,6 +24,7 @@ from tests.clocks import looks
 from tests.oracles.loose_steps import loose_steps
 from tests.oracles.rounded import nearest
 from tests.planted import planted
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.readings import reading_of
 from verify.checker import rounded, rounded_boxes, rounded_lines, rounded_runs
@@ -33,11 +34,14 @@ from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
 from verify.checker.recurrent import network
 from verify.checker.rounded import BITS, box_of, reach_of, stored_in
 from verify.counting.tasks import Task
+from verify.frame.clock import Budget
 from verify.frame.decide import Effort, certify
-from verify.tasks.recurrent import adverse, grid
+from verify.tasks.recurrent import adverse, computed, grid
+from verify.tasks.recurrent.logged import Logged
 from verify.tasks.recurrent.models import bytes_of
+from verify.tasks.recurrent.proof import OrbitQuestion
 from verify.tasks.recurrent.selective import Selective
-from verify.tasks.recurrent.task import Homogeneous
+from verify.tasks.recurrent.task import Homogeneous, network_of
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -438,3 +442,31 @@ def test_what_a_faulty_prover_saves_is_refused(name):
     certificate = json.loads(found.about(weights).to_json())
     assert certificate["verdict"] == saved(of)[1]["verdict"] and ("run" in certificate or "boxes" in certificate)
     assert outcome(weights, certificate) in (FAILS, NOT_CHECKABLE)
+
+
+# ---- runs whose functions are low or high
+
+
+def askew_is_followed(name, by):
+    """Whether every number of a run whose sigmoids, and tanh of a GRU, are off by `by` times u is allowed."""
+    problem, fmt = trained(name), FORMATS["bfloat16"]
+    candidates = -by if name.startswith("gru") else 0.0
+    net = network_of(problem.model).rounded(fmt).askew(fmt, sigmoids=by, candidates=candidates)
+    line, at = OrbitQuestion((), 0, lambda t: (t - (t < 20)) % 10, 10), RoundedArithmetic.of(fmt)  # wrong from 20 on
+    found = computed.run(net, line, 400, at, Budget.of(1e9).deadline(), keeps=True)
+    run, said = found.numbers(), problem.parameters(reading_of("bfloat16")) | {"precision": "bfloat16"}
+    with ctx.workprec(BITS):
+        on = rounded_runs.ReplayedRun(*rounded.stored_network(bytes_of(problem.model), said))
+        try:
+            on.follow(run["numbers"], run["logits"], [0] * found.wrong_at)
+        except Refusal:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("name", ["lstm_seed6_stop0.25", "gru_seed2_stop0.5"])
+def test_runs_whose_functions_are_low_or_high_are_followed_as_far_as_these_may_be(name):
+    assert askew_is_followed(name, 1.875) and askew_is_followed(name, -1.5)
+    assert not askew_is_followed(name, 4.5)
+    with planted(Logged, "multiply", "del self.rows[-1][-len(y) :]", "pass"):
+        assert not askew_is_followed(name, 1.875)

@@ -42,7 +42,7 @@ def outside(name, y):
     with mock.patch.object(TokenLines, "closed", lambda *given: kept.append(closed(*given)) or kept[-1]):
         proof = asked.prove(ENDLESS.deadline())
     count, states = 0, np.zeros((1, asked.net.size))
-    for held in (held for held in kept if not isinstance(held, str)):
+    for held, _ in (held for held in kept if not isinstance(held, str)):
         states = along(asked.net, states, y).reshape(-1, asked.net.size)
         inverse = np.linalg.inv(held.shapes * held.scales[:, None, None] + 1e-9 * np.eye(asked.net.size))
         with np.errstate(all="ignore"):
@@ -67,13 +67,14 @@ def test_states_of_all_lines_are_held():
                 "excess(self.net, token, here, after[places], self.rules, is_joint=True, image=image)",
                 "np.zeros(len(here))",
             ),
-            ("closed", "if not (is_in | (over <= 1)).all():", "if False:"),
+            ("closed", "if not (~is_out | (over <= 1)).all():", "if False:"),
         ):
             with planted(TokenLines, *fault), planted(TokenLines, "prove", "if not (over <= 1).all():", "if False:"):
                 assert outside("rnn_K2_C2_seed1", 0)[1] > 0, fault
-    with planted(TokenLines, "enters", "found[near] = over <= 1", "found[:] = True"):
+    with planted(TokenLines, "enters", "found[near] = np.where(over <= 1, place[near], -1)", "found = place"):
         assert outside("rnn_K2_C2_seed1", 0)[1] > 0
-    with planted(TokenLines, "closed", "Ellipsoids.joined(*held, *rings)", "Ellipsoids.joined(*held)"):
+    smaller = "Ellipsoids.joined(*held, *(enlarged(ring, -40) for ring in rings))"
+    with planted(TokenLines, "closed", "Ellipsoids.joined(*held, *rings)", smaller):
         assert outside("rnn_K2_C2_seed1", 0)[1] > 0
 
 

@@ -93,8 +93,9 @@ def counted(model, C=2, length=None):
     return Selective(model, Task.of("selective", types=2, max_count=C), length)
 
 
-def residues(model, m=2):
-    return Selective(model, Task.of("selective-modular", types=2, modulus=m), None)
+def residues(model, m=2, C=None, length=None):
+    sizes = {} if C is None else {"max_count": C}
+    return Selective(model, Task.of("selective-modular", types=2, modulus=m, **sizes), length)
 
 
 def swinging(f, push):
@@ -126,14 +127,17 @@ def added(push=0.0):
     return Homogeneous(model, Task.of("helper", vocabulary=2), None)
 
 
-def trained_strings():
-    """A trained network that is right on all strings, by sets of states."""
-    file = Path(__file__).parents[1] / "data/recurrent_selective/rnn_K3_C1_seed1.safetensors"
-    return Selective(load(file), Task.of("selective", types=3, max_count=1), None)
+def trained_strings(name="rnn_K3_C1_seed1", types=3, C=1):
+    """A trained network that is right on all strings, by sets of states, or by ellipsoids."""
+    file = Path(__file__).parents[1] / f"data/recurrent_selective/{name}.safetensors"
+    return Selective(load(file), Task.of("selective", types=types, max_count=C), None)
 
 
 RECURRENT = {
     "sets": lambda: (trained_strings(), "real"),
+    "ellipsoids": lambda: (trained_strings("rnn_K2_C2_seed3", 2, 2), "real"),
+    "blocks": lambda: (residues(holding.rings(types=2, m=2)), "real"),
+    "strings": lambda: (residues(gated.decays(kind="rwkv", m=2, s=4, N=5, types=2), C=6, length=6), "real"),
     "words": lambda: (added(), "real"),
     "words, wrong": lambda: (added(2.0), "real"),
     "words, wrong in a run": lambda: (added(0.5 - 2.0**-9), "bfloat16"),

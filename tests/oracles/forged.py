@@ -296,6 +296,11 @@ class Network:
             seen = [x * y for x, y in zip(self.W["C" if self.kind == "mamba" else "r"][token], h, strict=True)]
         return added(times(self.V, seen), self.b)
 
+    def is_affine(self):
+        """Whether each unit's state is affine in the one before, whatever others are."""
+        sees = (x != 0 for row in self.W.get("weight_hh_l0", []) for x in row)
+        return self.kind in ("rwkv", "mamba") or self.kind == "lstm" and not any(sees)
+
     def after(self, runs):
         """The last state of runs (token, times), by affine powers where no unit sees another."""
         h = self.start()
@@ -359,7 +364,7 @@ def inductive(tensors, about, c):
     def right_up_to(n, margin, what):
         for tokens, gap in least(n):
             say(not gap < margin and not gap <= 0, f"{what}: {tokens} has the margin {gap}")
-        if net.kind in ("lstm", "rwkv", "mamba") and is_strings and n > STRING:
+        if net.is_affine() and is_strings and n > STRING:
             for a, b in product(range(K), repeat=2):
                 for k in range(2, min(C, n - 1) + 1):
                     tokens = ((a, k - 1), (b, n - k), (a, 1))

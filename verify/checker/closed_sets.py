@@ -44,7 +44,7 @@ def proved(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
                 require(is_in, f"sets_found: with counts {counts} the token {token} may lead out of the boxes")
             right = _right(due, counts, last[-1]) if last else None
             for j in range(len(net.b)) if right is not None else ():
-                gap = margin if j == right else _least_gap(on, boxes[i], right or 0, j)
+                gap = margin if j == right else least_gap(on, boxes[i], right or 0, j)
                 require(gap >= margin, f"counts {counts}: class {right} does not win over {j} by {c['margin']}")
 
 
@@ -80,7 +80,7 @@ def _cases(due: RightClasses, window: int) -> dict[Case, int]:
     return found
 
 
-def _least_gap(on: ComputedBoxes, box: Box, right: int, j: int) -> fmpq:
+def least_gap(on: ComputedBoxes, box: Box, right: int, j: int) -> fmpq:
     """The least (right logit) - (logit j) on a box, as computed.
 
     A state that is rounded where it is read is in the box, too: steps lead to results that are kept, and rounded.

@@ -15,7 +15,7 @@ from verify.checker.formats import BinaryFormat
 from verify.checker.gated import is_of_decays, of_file
 from verify.checker.linear import of_rotation
 from verify.checker.reading import NOT_CHECKABLE, require
-from verify.checker.recurrent import due_of
+from verify.checker.recurrent import Vector, due_of
 from verify.checker.rounded import BITS, ComputedBalls, Rounding
 from verify.checker.rounded_lines import ComputedLine, Gaps, TokenFollower
 
@@ -102,22 +102,21 @@ def _softplus(on: Rounding, x: ComputedBalls) -> ComputedBalls:
 def rounding(fmt: BinaryFormat, size: arb, terms: int, more: int = 0) -> arb:
     """How far a sum of products of computed numbers is off where it is read, `more` products in each term.
 
-    A term is rounded as each product and in terms - 1 sums, and once more, as the result is stored or read. Each
-    result may be flushed, as it is written or where it is read: what is zero by then loses no more. No sum of zeros is
-    off.
+    A term goes through each product and terms - 1 sums. Each of them is rounded, or kept with 2p + 2 bits, or one after
+    the other as it is stored or read, which is off by (1 + u) (1 + u^2 / 4) - 1 at most. Each result may be flushed,
+    as it is written or where it is read: what is zero by then loses no more. No sum of zeros is off.
     """
     if size == 0:
         return arb(0)
-    growth = fmt.growth(terms + 1 + more)
+    growth = ((1 + fmt.u) * (1 + fmt.u**2 / 4)) ** (terms + more) - 1
     off = (growth * size + 2 * terms * fmt.tiny * (1 + growth)).upper()
     require(fmt.holds((size + off).upper()), "a computed number may overflow", NOT_CHECKABLE)
     return off
 
 
-def logit_gaps(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: ComputedBalls, right: int) -> Gaps:
-    """Between which numbers (right logit) - (each other) is computed, from computed states and exact readings."""
-    sizes, shown = h.sizes(), read.value
-    off = []
+def logit_errors(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: ComputedBalls) -> Vector:
+    """How far each logit's sum is off, from computed states and exact readings."""
+    sizes, shown, off = h.sizes(), read.value, list[arb]()
     for r, x in zip(shown, sizes, strict=True):
         rounding(fmt, abs(r) * x, 1)  # refuses what may overflow where it is read, however small V is
     for row, bias in zip(net.V, net.b, strict=True):
@@ -125,9 +124,14 @@ def logit_gaps(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: Compu
         flushed = sum((abs(arb(v)) for v, r in zip(row, shown, strict=True) if r != 0), arb(0)) * 2 * fmt.tiny
         terms = sum(bool(v) and r != 0 for v, r in zip(row, shown, strict=True)) + bool(bias)
         off.append((rounding(fmt, size, max(1, terms), 1) + flushed).upper())
-    found = {}
+    return off
+
+
+def logit_gaps(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: ComputedBalls, right: int) -> Gaps:
+    """Between which numbers (right logit) - (each other) is computed, from computed states and exact readings."""
+    off, found = logit_errors(net, fmt, read, h), {}
     for j, (row, bias) in enumerate(zip(net.V, net.b, strict=True)):
-        d = [(arb(v) - arb(w)) * r for v, w, r in zip(net.V[right], row, shown, strict=True)]
+        d = [(arb(v) - arb(w)) * r for v, w, r in zip(net.V[right], row, read.value, strict=True)]
         gap = sum((x * y for x, y in zip(d, h.value, strict=True)), arb(net.b[right]) - arb(bias))
         moved = sum((abs(x) * e for x, e in zip(d, h.error, strict=True)), off[right] + off[j])
         if j != right:
@@ -135,19 +139,20 @@ def logit_gaps(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: Compu
     return found
 
 
-def neuron_gaps(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: ComputedBalls, x: int, right: int) -> Gaps:
-    """The same where the logits are V relu(W y + U) + b of what is read, y.
-
-    Each sum is off by its own roundings and by what its terms are.
-    """
+def neuron_sums(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: ComputedBalls, x: int) -> ComputedBalls:
+    """W y + U of what is read, y, where neurons are relu of it: off by its roundings and by what its terms are."""
     value = [r * z for r, z in zip(read.value, h.value, strict=True)]
     error = [
         (abs(r) * e + rounding(fmt, abs(r) * size, 1)).upper()
         for r, e, size in zip(read.value, h.error, h.sizes(), strict=True)
     ]
-    y = ComputedBalls(value, error)
-    z = Rounding(fmt).relu(_computed_sums(net.rows["layer.W"], y, net.rows["layer.U"][x], fmt))
-    off, found = _computed_sums(net.V, z, net.b, fmt).error, {}
+    return computed_sums(net.rows["layer.W"], ComputedBalls(value, error), net.rows["layer.U"][x], fmt)
+
+
+def neuron_gaps(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: ComputedBalls, x: int, right: int) -> Gaps:
+    """The same where the logits are V relu(W y + U) + b of what is read, y."""
+    z = Rounding(fmt).relu(neuron_sums(net, fmt, read, h, x))
+    off, found = computed_sums(net.V, z, net.b, fmt).error, {}
     for j, row in enumerate(net.V):
         d = [arb(v) - arb(w) for v, w in zip(net.V[right], row, strict=True)]
         gap = sum((a * b for a, b in zip(d, z.value, strict=True)), arb(net.b[right]) - arb(net.b[j]))
@@ -156,13 +161,13 @@ def neuron_gaps(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: Comp
     return found
 
 
-def _computed_sums(W: list[list[float]], x: ComputedBalls, b: list[float], fmt: BinaryFormat) -> ComputedBalls:
+def computed_sums(W: list[list[float]], x: ComputedBalls, b: list[float], fmt: BinaryFormat) -> ComputedBalls:
     """W x + b."""
     value, error = list[arb](), list[arb]()
     for row, c in zip(W, b, strict=True):
-        own = [(abs(arb(w)), v, e, size) for w, v, e, size in zip(row, x.value, x.error, x.sizes(), strict=True) if w]
-        size = sum((w * s for w, _, _, s in own), abs(arb(c)))
-        moved = sum((w * e for w, _, e, _ in own), arb(0))
+        own = [(abs(arb(w)), e, size) for w, e, size in zip(row, x.error, x.sizes(), strict=True) if w and size != 0]
+        size = sum((w * s for w, _, s in own), abs(arb(c)))
+        moved = sum((w * e for w, e, _ in own), arb(0))
         value.append(sum((arb(w) * v for w, v in zip(row, x.value, strict=True)), arb(c)))
         error.append((moved + rounding(fmt, size, len(own) + bool(c) or 1)).upper())
     return ComputedBalls(value, error)
@@ -191,7 +196,8 @@ def after(fmt: BinaryFormat, keep: ComputedBalls, add: ComputedBalls, h: Compute
     for f, d, e, g, x, k, a in zip(
         keep.value, keep.error, h.error, add.error, h.sizes(), keep.sizes(), add.sizes(), strict=True
     ):
-        error.append((abs(f) * e + d * x + g + rounding(fmt, k * x + a, 2)).upper())
+        terms = 1 if a == 0 else 2  # a sum with zero is exact
+        error.append((abs(f) * e + d * x + g + rounding(fmt, k * x + a, terms)).upper())
     return ComputedBalls(value, error)
 
 
@@ -211,7 +217,9 @@ def turning(net: StoredCell, fmt: BinaryFormat) -> TokenFollower:
 
     def follow(token: int) -> tuple[Callable[[int], Gaps], TokenFollower]:
         (a, b), t = h[-1].sizes(), len(h)
-        own = [f * a + g * b + rounding(fmt, C * a + S * b + 1, 3), g * a + f * b + rounding(fmt, S * a + C * b, 2)]
+        # one rounding more, as each product may read another form of a state
+        x, y = rounding(fmt, C * a + S * b + 1, 3, 1), rounding(fmt, S * a + C * b, 2, 1)
+        own = [f * a + g * b + x, g * a + f * b + y]
         turned = h[-1].error[0] + (own[0] ** 2 + own[1] ** 2).sqrt()
         away, z = turned + 3 * fmt.tiny, middle * (1 - acb(0, arb(omega) * t).exp())
         h.append(ComputedBalls([z.real, z.imag], [away.upper()] * 2))

@@ -60,9 +60,9 @@ class GatedCell(NamedTuple):
     def of(cls, weights: bytes, said: dict[str, Any]) -> "GatedCell":
         rows = of_file(weights, said)
         with ctx.workprec(BITS):
-            tables = _tables(said["model"], rows)
+            of_tokens = tables(said["model"], rows)
         V, b = rows["readout.weight"], rows["readout.bias"][0]
-        return cls(*tables, V, b, rows.get("layer.W"), rows.get("layer.U", []))
+        return cls(*of_tokens, V, b, rows.get("layer.W"), rows.get("layer.U", []))
 
     @property
     def rows(self) -> list[object]:
@@ -115,7 +115,7 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
         _line(cell, c, said)
 
 
-def _tables(kind: str, rows: dict[str, list[list[float]]]) -> tuple[held.Table, held.Table, held.Table]:
+def tables(kind: str, rows: dict[str, list[list[float]]]) -> tuple[held.Table, held.Table, held.Table]:
     """What each token keeps, adds and reads of each state, [token][state]."""
     if kind == "mamba":
         steps = [[(1 + arb(x).exp()).log() for x in row] for row in rows["delta"]]

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from verify.checker import (
+    blocks,
     closed_sets,
     computed_gates,
     computed_strings,
     counting,
     gated,
+    graphs_of_states,
     linear,
     one_string,
     recurrent,
@@ -86,11 +88,16 @@ def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple
     if model in gated.KINDS:
         is_kept = "invariant" in c or "boxes" in c
         require(not is_kept, "invariants and boxes of such cells are not checked", NOT_CHECKABLE)
-        if reading != "real":
+        if reading != "real" or "sets_found" in c:
             return _in_format(c, task in SELECTIVE, wrong)
+    if "sets_found" in c and c["sets_found"].get("graphs"):
+        require(not wrong and task in SELECTIVE, "sets_found: shows no such verdict")
+        return "strings, ellipsoids", graphs_of_states.proved
     if "sets_found" in c:
         is_saved = "low" in c["sets_found"] and not wrong and task in SELECTIVE
         require(is_saved, "sets of states that are not saved are not checked", NOT_CHECKABLE)
+        if "window" not in c["sets_found"]:
+            return "strings, sets of states of each type", blocks.proved
         return "strings, sets of states", closed_sets.proved
     if is_of_decays:
         return ("strings" if task in SELECTIVE else "line") + wrong, gated.decide
@@ -122,7 +129,7 @@ def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple
 
 
 def _in_format(c: dict[str, Any], is_of_strings: bool, wrong: str) -> tuple[str, Decide]:
-    """The kind of a certificate about gated decays or a rotation in a format, and what decides it."""
+    """The kind of a certificate about gated decays or a rotation that is followed as computed, and what decides it."""
     is_run = wrong and "evaluation" in c["counterexample"]
     require(not is_run, "runs of such cells are not repeated", NOT_CHECKABLE)
     require(is_of_strings == ("sets_found" in c), "proofs without sets of states are not checked", NOT_CHECKABLE)

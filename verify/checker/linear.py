@@ -180,7 +180,8 @@ def wrong_at(
     if predicted is None and may_be_open:
         return n, margin, -1
     require(predicted is not None, "counterexample: the class that is predicted is not said", NOT_CHECKABLE)
-    is_other = type(predicted) is int and (predicted - first != right or may_tie and margin == 0)
+    is_class = type(predicted) is int and predicted >= first
+    is_other = is_class and (predicted - first != right or may_tie and margin == 0)
     require(is_other, "counterexample: predicts no other class")
     return n, margin, predicted - first
 

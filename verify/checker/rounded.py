@@ -129,8 +129,9 @@ class Rounding:
         return self.function(x, lambda v: 2 * logistic(2 * v) - 1, lambda y: (1 - y * y).upper().min(arb(1)))
 
     def relu(self, x: ComputedBalls) -> ComputedBalls:
+        """Zeros of what is surely not above zero are not off."""
         value = [v.lower().max(arb(0)).union(v.upper().max(arb(0))) for v in x.value]
-        return ComputedBalls(value, x.error)
+        return ComputedBalls(value, [arb(0) if v + e <= 0 else e for v, e in zip(x.value, x.error, strict=True)])
 
 
 def _sum(x: Vector, y: Vector) -> Vector:
@@ -220,7 +221,7 @@ def for_ever(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
         centres, shapes = ellipsoids(ring, net.size)
         _enter(net, fmt, due, margin, entry, centres[place], shapes[place])
         for i in range(k):
-            _leads(net, fmt, (centres[i], shapes[i]), (centres[(i + 1) % k], shapes[(i + 1) % k]), i)
+            leads(net, fmt, (centres[i], shapes[i]), (centres[(i + 1) % k], shapes[(i + 1) % k]), i)
             generator = [shapes[i]]
             box = box_of(centres[i], [[length_of(row) for row in shapes[i].tolist()]])
             right = due(entry + (i - place) % k)
@@ -311,7 +312,7 @@ def _within(columns: list[Vector], room: arb) -> bool:
     return is_positive_definite([[limit * int(a == b) - square[a][b] for b in range(n)] for a in range(n)])
 
 
-def _leads(
+def leads(
     net: StoredNetwork, fmt: BinaryFormat, before: tuple[Vector, arb_mat], after: tuple[Vector, arb_mat], i: int
 ) -> None:
     """One computed step leads from {P + L e} into {Q + M e}."""
@@ -320,7 +321,8 @@ def _leads(
     box = box_of(P, [widths])
     image, inverse = step(net, point(P)).value, M.inv()
     off = inverse * arb_mat(n, 1, [a - b for a, b in zip(image, Q, strict=True)])
-    room = 1 - length_of([y for row in off.tolist() for y in row])
+    away = [y for row in off.tolist() for y in row]
+    room = 1 - length_of(away)
     require(bool(room > 0), f"invariant: the image of centre {i} is not in the next ellipsoid")
     slope = step(net, on_ball(box, L.tolist(), P)).slope
     assert slope is not None
@@ -332,6 +334,7 @@ def _leads(
     columns = [[row[j] * D[j] for row in inverse.tolist()] for j in range(n)]
     by_length = [length_of(g) for g in columns]
     is_covered = any(_is_covered(A, columns, weights, room) for weights in (D, by_length))
+    is_covered = is_covered or _is_covered(A, [*columns, away], [*by_length, length_of(away)], arb(1))
     require(is_covered, f"invariant: one step does not lead from ellipsoid {i} into the next")
 
 
@@ -341,7 +344,7 @@ def _is_covered(A: arb_mat, columns: list[Vector], weights: Vector, room: arb) -
     v (A e + K d) is at most |A^T v| + |K^T v| <= sqrt((1 + q) |A^T v|^2 + (1 + 1/q) |K^T v|^2), where K has the columns
     over sqrt(w_j), and the w_j > 0, in proportion to the weights, add up to 1.
     """
-    n = len(columns)
+    n = A.nrows()
     total = sum(weights, arb(0)).upper()
     G = A * A.transpose()
     square = arb_mat(n, n)
@@ -351,7 +354,9 @@ def _is_covered(A: arb_mat, columns: list[Vector], weights: Vector, room: arb) -
         elif not all(x == 0 for x in g):
             return False
     traces = [sum((x[i, i] for i in range(n)), arb(0)).mid() for x in (G, square)]
-    best = (traces[1] / traces[0]).sqrt() if traces[0] > 0 and traces[1] > 0 else arb(1)
+    best = (
+        (traces[1] / traces[0]).sqrt() if traces[0] > 0 and traces[1] > 0 else arb(2) ** (-64 if traces[0] > 0 else 64)
+    )
     for factor in FACTORS:
         q = best * factor
         whole = G * (1 + q) + square * (1 + 1 / q)

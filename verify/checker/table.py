@@ -183,12 +183,44 @@ def _of_words(table: Table) -> Table:
     }  # fmt: skip
 
 
-SET = "a witness, tried by closed_sets.proved"
-SETS: Table = {
-    "sets_found": Field("object", SET),
-    **{f"sets_found.{name}": Field("whole", SET) for name in ("window", "sets")},
-    **{f"sets_found.{name}": Field("list", SET) for name in ("low", "high", "low[]", "high[]")},
-    **{f"sets_found.{name}[][]": Field("number", SET) for name in ("low", "high")},
+SET = "a witness, tried by closed_sets.proved or blocks.proved"
+
+
+def _sets(*sizes: str, depth: str) -> Table:
+    """Boxes in lists of lists of numbers."""
+    ends = [f"sets_found.{name}" for name in ("low", "high")]
+    lists = {end + depth[:k]: Field("list", SET) for end in ends for k in range(0, len(depth), 2)}
+    numbers = {end + depth: Field("number", SET) for end in ends}
+    return (
+        {"sets_found": Field("object", SET), **{f"sets_found.{x}": Field("whole", SET) for x in sizes}}
+        | lists
+        | numbers
+    )
+
+
+GRAPH = "a witness, tried by graphs_of_states.proved"
+ROUND_STATES: Table = {
+    "sets_found": Field("object", GRAPH),
+    "sets_found.sets": Field("whole", GRAPH),
+    "sets_found.graphs": Field("list", GRAPH),
+    "sets_found.graphs[]": Field("object", GRAPH),
+    **{
+        f"sets_found.graphs[].{name}": Field("list", GRAPH)
+        for name in (
+            "judged",
+            "then",
+            "then[]",
+            "centres",
+            "centres[]",
+            "exponents",
+            "shapes",
+            "shapes[]",
+            "shapes[][]",
+        )
+    },
+    "sets_found.graphs[].judged[]": Field("whole", GRAPH),
+    **{f"sets_found.graphs[].{name}": Field("integer", GRAPH) for name in ("then[][]", "exponents[]")},
+    **{f"sets_found.graphs[].{name}": Field("number", GRAPH) for name in ("centres[][]", "shapes[][][]")},
 }
 KEPT = "a witness, tried by rounded_boxes.for_ever"
 BOXES: Table = INDUCTIVE | {
@@ -697,7 +729,9 @@ TABLES: dict[str, Table] = {
     "strings": INDUCTIVE,
     "strings, between two numbers": INDUCTIVE
     | {"sets_found": _trusted("anything", "sets_found", "how many cases the prover met")},
-    "strings, sets of states": INDUCTIVE | SETS,
+    "strings, sets of states": INDUCTIVE | _sets("window", "sets", depth="[][]"),
+    "strings, ellipsoids": INDUCTIVE | ROUND_STATES,
+    "strings, sets of states of each type": INDUCTIVE | _sets("sets", depth="[][][]"),
     "strings, wrong": WRONG_STRING,
     "strings, one wrong": ONE_STRING,
     "strings, block by block": BLOCKS,

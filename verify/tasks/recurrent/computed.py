@@ -198,14 +198,14 @@ def run(
     A state is compared with one that was saved after a power of two of steps (Brent), so that no others are kept.
     """
     numbers, rule = Computed(net, at.stored, keeps=keeps), KEPT if keeps else ROUNDED
-    is_askew = net.sigmoids is not None
+    has_changed = False
     state, saved, look, t, walk = _start(net), None, 1, 0, None
     least = max(compiled.FROM, line.settled, len(line.leading))
     while steps is None or t < steps:
         if t % STEPS_AT_A_TIME == 0 and until.is_up():
             return ComputedRun(rule, t)
         if later is not None and t == later.after:
-            net, later = later.net, None
+            net, later, has_changed = later.net, None, True
             numbers = Computed(net, at.stored, keeps=keeps)
             least = t + compiled.FROM
         if walk is not None and saved is not None:
@@ -222,7 +222,7 @@ def run(
         logits = numbers.linear(net.V, state[-net.parts], net.b)
         margin, predicted = judged(logits, line.expected(t))
         if not margin > 0:
-            again = None if is_askew else partial(_logged, net, line, t, numbers)
+            again = None if has_changed else partial(_logged, net, line, t, numbers)
             return ComputedRun(rule, t - 1, t, margin, predicted, numbers=again)
         if t <= max(line.settled, len(line.leading)) or later is not None:
             continue

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from verify.tasks.recurrent.chain import Ellipsoids
 from verify.tasks.recurrent.proof import Invariant
+
+MOST_SAVED = 200_000  # entries of the matrices
 
 
 def as_json(invariant: Invariant) -> dict[str, object]:
@@ -17,7 +20,25 @@ def as_json(invariant: Invariant) -> dict[str, object]:
         "place": invariant.place,
         "rate": invariant.rate,
         "margin": invariant.margin,
-        "centres": ring.centres.tolist(),
-        "exponents": [int(x) for x in ring.exponents],
-        "shapes": [[row[: i + 1] for i, row in enumerate(shape)] for shape in ring.shapes.tolist()],
+        **of_ellipsoids(ring),
     }
+
+
+def of_ellipsoids(found: Ellipsoids) -> dict[str, list[object]]:
+    """Centres, exponents, and the lower halves of triangular matrices. A sum with 0.0 has no signed zeros."""
+    return {
+        "centres": (found.centres + 0.0).tolist(),
+        "exponents": [int(x) for x in found.exponents],
+        "shapes": [[row[: i + 1] for i, row in enumerate(shape)] for shape in (found.shapes + 0.0).tolist()],
+    }
+
+
+def of_graph(found: Ellipsoids, judged: list[int], then: list[list[int]]) -> list[dict[str, object]]:
+    """Ellipsoids round all states that strings lead to, the start first, as a certificate saves them; none where they
+    are many.
+
+    `judged` are the types whose answers they show, and `then` which one each token leads to from each, -1 for none.
+    """
+    if found.shapes.size > MOST_SAVED:
+        return []
+    return [{"judged": judged, "then": then, **of_ellipsoids(found)}]

@@ -17,6 +17,7 @@ from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.chain import Ellipsoids, Rules, derivative, excess, margins
+from verify.tasks.recurrent.invariant import of_graph
 from verify.tasks.recurrent.merged import MOST_NUMBERS, ROOM, ROUNDS, WIDEST, hold_images, join
 from verify.tasks.recurrent.network import Network, float_step, orbit
 from verify.tasks.recurrent.search import along_cycle, enlarged, find_cycle, noise, round_cycle, spectral_rate
@@ -53,21 +54,31 @@ class TokenLines:
 
     def prove(self, until: Deadline) -> BlockProof:
         """The least margin of z's answers, or why it is not known."""
-        N, C, least, number = self.net.size, self.trained.task.C or 0, np.inf, 0
-        starts = Ellipsoids.of(np.zeros((1, N)), np.zeros((1, N, N)))
+        N, C, least = self.net.size, self.trained.task.C or 0, np.inf
+        starts, levels, then = (
+            Ellipsoids.of(np.zeros((1, N)), np.zeros((1, N, N))),
+            list[Ellipsoids](),
+            list[list[int]](),
+        )
         for count in range(1, C + 1):
-            held = self.closed(starts, until)
-            if isinstance(held, str):
-                return BlockProof(None, held)
-            number += len(held)
+            closed = self.closed(starts, until)
+            if isinstance(closed, str):
+                return BlockProof(None, closed)
+            held, after = closed
             least = min(least, self.margin(held, count))
             if not least > 0:
                 return BlockProof(None, "ellipsoids round its lines of states do not separate the logits")
+            first, judged = len(then), np.full(len(held), -1)
             if count < C:
-                starts, over = self.gathered(held)
+                starts, over, places = self.gathered(held)
                 if not (over <= 1).all():
                     return BlockProof(None, "ellipsoids grow too large where a type's token comes after others")
-        return BlockProof(least, None, {"sets": number})
+                judged = first + len(held) + places
+            both = (first + after, judged) if self.y == 0 else (judged, first + after)
+            then += np.stack(both, 1).tolist()
+            levels.append(held)
+        graphs = of_graph(Ellipsoids.joined(*levels), [self.z], then)
+        return BlockProof(least, None, {"sets": len(then), "graphs": graphs})
 
     def margin(self, held: Ellipsoids, count: int) -> float:
         """The least margin after z: on boxes, and where these are too large on ellipsoids."""
@@ -83,29 +94,38 @@ class TokenLines:
             low[unsure] = np.where(over <= 1, found, -np.inf)
         return float(low.min())
 
-    def closed(self, starts: Ellipsoids, until: Deadline) -> Ellipsoids | str:
-        """Ellipsoids that hold all states after any number of y's, or why there are none."""
-        rings, held, now, number = list[Ellipsoids](), [starts], starts, len(starts)
+    def closed(self, starts: Ellipsoids, until: Deadline) -> tuple[Ellipsoids, np.ndarray] | str:
+        """Ellipsoids that hold all states after any number of y's, and which one y leads to from each; or why there are
+        none.
+        """
+        rings, held, now, places = list[Ellipsoids](), [starts], starts, list[np.ndarray]()
         while len(now):
             if until.is_up():
                 return "time is up before its lines of states are closed"
             after, over = self.step(now, self.y)
-            is_in = np.zeros(len(now), dtype=bool)
-            for ring in rings:
-                is_in |= self.enters(now, after, ring)
-            if not (is_in | (over <= 1)).all():
+            entered = np.full(len(now), -1)  # which ellipsoid of the rings
+            for ring, start in zip(rings, np.cumsum([0, *map(len, rings)]), strict=False):
+                place = self.enters(now, after, ring)
+                entered = np.where(place >= 0, start + place, entered)
+            is_out = entered < 0
+            if not (~is_out | (over <= 1)).all():
                 return "ellipsoids along its lines of states grow too large"
-            now = after[np.flatnonzero(~is_in)]
-            number += len(now)
+            now = after[np.flatnonzero(is_out)]
+            number = sum(map(len, held))
+            places.append(np.where(is_out, number + np.cumsum(is_out) - 1, -1 - entered))
             held.append(now)
-            if number > MOST_ELLIPSOIDS:
+            if number + len(now) > MOST_ELLIPSOIDS:
                 return "its lines of states settle too late"
             if len(now) and (len(held) in (2, 64, 256) or not rings):
                 found = self.ring(now.centres[-1], rings, until)
                 if isinstance(found, str):
                     return found
                 rings += [] if found is None else [found]
-        return Ellipsoids.joined(*held, *rings)
+        first = sum(map(len, held))
+        turns = [first + start + np.roll(np.arange(len(ring)), -1)
+                 for ring, start in zip(rings, np.cumsum([0, *map(len, rings)]), strict=False)]  # fmt: skip
+        then = np.concatenate(places)
+        return Ellipsoids.joined(*held, *rings), np.concatenate([np.where(then < 0, first - 1 - then, then), *turns])
 
     def step(self, here: Ellipsoids, token: int) -> tuple[Ellipsoids, Array]:
         """Ellipsoids round the states after the token, and the lemma's left-hand side for each."""
@@ -117,15 +137,17 @@ class TokenLines:
             over.append(left)
         return Ellipsoids.joined(*parts), np.concatenate(over)
 
-    def gathered(self, here: Ellipsoids) -> tuple[Ellipsoids, Array]:
-        """Ellipsoids that hold all states after z, those near each other in one, and the lemma's left-hand sides."""
+    def gathered(self, here: Ellipsoids) -> tuple[Ellipsoids, Array, np.ndarray]:
+        """Ellipsoids that hold all states after z, those near each other in one; the lemma's left-hand sides; and which
+        one each is mapped into.
+        """
         centres = float_step(self.net, here.centres, self.z)
         near, places, chosen = self.near * np.abs(centres).max(0), np.zeros(len(here), dtype=int), list[int]()
         for i in reversed(range(len(here))):
             same = np.flatnonzero((np.abs(centres[np.array(chosen, dtype=int)] - centres[i]) <= near).all(1))
             places[i] = same[0] if len(same) else len(chosen)
             chosen += [] if len(same) else [i]
-        return self.onto(here, self.z, places, np.array(chosen))
+        return *self.onto(here, self.z, places, np.array(chosen)), places
 
     def onto(self, here: Ellipsoids, token: int, places: np.ndarray, chosen: np.ndarray) -> tuple[Ellipsoids, Array]:
         """Ellipsoids round the states that the token makes of the chosen centres, so large that each of `here` is
@@ -152,17 +174,17 @@ class TokenLines:
         thick = THICKNESS * (1 + np.abs(here.centres))
         return float_step(self.net, here.centres, token), image.mid * scales[..., None], rounded + varied + thick
 
-    def enters(self, now: Ellipsoids, after: Ellipsoids, ring: Ellipsoids) -> Array:
-        """Which ellipsoids y maps into one of the ring's; `after` are round their images."""
+    def enters(self, now: Ellipsoids, after: Ellipsoids, ring: Ellipsoids) -> np.ndarray:
+        """Into which of the ring's ellipsoids y maps each, -1 for none; `after` are round their images."""
         off = np.abs(after.centres[:, None] - ring.centres[None]).max(-1)
-        place, found = off.argmin(1), np.zeros(len(now), dtype=bool)
+        place, found = off.argmin(1), np.full(len(now), -1)
         inverse = np.linalg.inv(ring.shapes) / ring.scales[:, None, None]
         far = np.linalg.norm((inverse[place] @ (after.centres - ring.centres[place])[..., None])[..., 0], axis=-1)
         wide = np.linalg.norm(inverse[place] @ after.shapes * after.scales[:, None, None], axis=(1, 2))
         near = np.flatnonzero(far + wide / np.sqrt(self.net.size) < 1)
         if len(near):
             over = excess(self.net, self.y, now[near], ring[place[near]], self.rules, is_joint=True)
-            found[near] = over <= 1
+            found[near] = np.where(over <= 1, place[near], -1)
         return found
 
     def ring(self, state: Array, known: list[Ellipsoids], until: Deadline) -> Ellipsoids | str | None:
@@ -206,7 +228,8 @@ def closed(trained: Trained, until: Deadline) -> BlockProof:
     margins, reasons, facts = zip(*both, strict=True)
     if any(reasons):
         return BlockProof(None, next(filter(None, reasons)))
-    return BlockProof(min(margins), None, {"sets": sum(fact["sets"] for fact in facts)})
+    sets, (one, other) = sum(fact["sets"] for fact in facts), (fact["graphs"] for fact in facts)
+    return BlockProof(min(margins), None, {"sets": sets, "graphs": [*one, *other] if one and other else []})
 
 
 def _best(trained: Trained, y: int, until: Deadline) -> BlockProof:

@@ -22,6 +22,13 @@ class Pending:
     of: Any
 
 
+@dataclass(frozen=True)
+class Factor:
+    """By which values of a function are multiplied at once, where an evaluation computes them low or high."""
+
+    of: Any
+
+
 class Blending(CellNumbers[Any], Protocol):
     """Numbers whose blend is made by other operations, where they are given."""
 
@@ -66,8 +73,8 @@ class Logged:
     def linear(self, W: Array, x: Any, b: Array, terms: Array | None = None) -> Pending:
         return Pending(self._on.linear(W, self.plain(x), b, terms))  # type: ignore[arg-type]
 
-    def known(self, x: BallVector) -> Any:
-        return self._on.known(x)
+    def known(self, x: BallVector) -> Factor:
+        return Factor(self._on.known(x))
 
     def whole(self, x: Pending, y: Pending) -> Pending:
         return Pending(self._on.whole(x.of, y.of))
@@ -80,6 +87,11 @@ class Logged:
         return self.noted(self._on.add(x, y))
 
     def multiply(self, x: Any, y: Any) -> Any:
+        """Of a function's values and a factor only the products are kept: they are the function as it is computed."""
+        if isinstance(x, Factor):
+            del self.rows[-1][-len(y) :]
+            self._numbers -= len(y)
+            return self.noted(self._on.multiply(x.of, y))
         x, y = self.plain(x), self.plain(y)
         return self.noted(self._on.multiply(x, y))
 

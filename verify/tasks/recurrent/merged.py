@@ -20,6 +20,7 @@ from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.chain import Ellipsoids, Rules, derivative, excess, margins
+from verify.tasks.recurrent.invariant import of_graph
 from verify.tasks.recurrent.network import float_step
 from verify.tasks.recurrent.search import jacobians, noise
 from verify.tasks.recurrent.sets import Trained
@@ -50,6 +51,13 @@ class MergedStates:
             node, token = first[node]
             tokens.append(token)
         return tuple(reversed(tokens))
+
+    def saved(self, chain: Ellipsoids, K: int) -> list[dict[str, object]]:
+        """The nodes' ellipsoids and edges for a certificate."""
+        then = [[-1] * K for _ in self.states]
+        for i, x, j in self.edges:
+            then[i][x] = j
+        return of_graph(chain, [*range(K)], then)
 
 
 def graph(trained: Trained, near: float, most: int, until: Deadline) -> MergedStates | None:
@@ -160,7 +168,7 @@ def _proof(trained: Trained, found: MergedStates, until: Deadline) -> BlockProof
         if (over <= 1).all():
             margin = _margin(trained, found, chain)
             if margin > 0:
-                return BlockProof(margin, None, {"sets": len(states)})
+                return BlockProof(margin, None, {"sets": len(states), "graphs": found.saved(chain, trained.K)})
             return BlockProof(None, "ellipsoids round its states do not separate the logits")
         room = np.where(over > 1, room * np.minimum(over, 2.0) * ROOM, room)
     return BlockProof(None, "ellipsoids round its states are not mapped into each other")

@@ -109,11 +109,11 @@ class Askew:
     later: Later | None = None
 
     def refuted(self, found: OrbitOutcome) -> OrbitOutcome:
-        """What was found, with what the evaluation is. The numbers of a run whose functions are askew are not kept."""
+        """What was found, with what the evaluation is."""
         if not self.said:
             return found
         after = self.later.after if self.later else None
-        return replace(found, evaluation=self.said.format(after) + str(found.evaluation), facts=None)
+        return replace(found, evaluation=self.said.format(after) + str(found.evaluation))
 
 
 def _askew(run: Network, at: RoundedArithmetic) -> list[Askew]:

@@ -15,7 +15,7 @@ from verify.counting.tasks import Task
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.network import Network, RecurrentLayer
-from verify.tasks.recurrent.sets import ClosedSets, Trained, last_token
+from verify.tasks.recurrent.sets import ClosedSets, Trained, ends_of, last_token
 
 OWN, OTHER = 0, 1  # the two tokens of a block
 
@@ -44,7 +44,7 @@ def prove(net: Network, task: Task, at: RoundedArithmetic | None, until: Deadlin
     margin = float(whole.margins((low, high), np.array([c for *_, c in judged])).min())
     if not margin > 0:
         return BlockProof(None, "the blocks' sets do not separate the logits")
-    return BlockProof(margin, None, {"sets": sum(len(block.cases) for block in found)})
+    return BlockProof(margin, None, {"sets": sum(len(block.cases) for block in found)} | ends_of(found))
 
 
 def seen_types(net: Network) -> np.ndarray:

@@ -8,7 +8,7 @@ close, all strings up to a length are followed, each in a box of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -128,15 +128,22 @@ def closed(trained: Trained, until: Deadline) -> BlockProof:
         if isinstance(found, ClosedSets):
             margin = _margin(trained, found)
             if margin > 0:
-                return BlockProof(margin, None, {"window": window, "sets": len(found.cases)} | _as_lists(found))
+                ends = ends_of([found])
+                saved = {name: end for name, (end,) in ends.items()}
+                return BlockProof(margin, None, {"window": window, "sets": len(found.cases)} | saved)
             found = "sets of states are mapped into each other, and do not separate the logits"
         reason = found
     return BlockProof(None, reason)
 
 
-def _as_lists(found: ClosedSets) -> dict[str, object]:
-    """The boxes' ends for a certificate, in the order of the cases; nothing where they are many."""
-    return {} if found.low.size > MOST_SAVED else {"low": found.low.tolist(), "high": found.high.tolist()}
+def ends_of(found: Sequence[ClosedSets]) -> dict[str, list[object]]:
+    """The ends of each one's boxes for a certificate, in the order of the cases; nothing where they are many.
+
+    A sum with 0.0 has no signed zeros, which JSON could not keep apart.
+    """
+    if sum(one.low.size for one in found) > MOST_SAVED:
+        return {}
+    return {"low": [(one.low + 0.0).tolist() for one in found], "high": [(one.high + 0.0).tolist() for one in found]}
 
 
 def last_token(trained: Trained, until: Deadline) -> ClosedSets | str:

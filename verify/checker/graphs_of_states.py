@@ -1,0 +1,115 @@
+"""Selective tasks on all strings by saved ellipsoids round states, one of which every token leads to from each.
+
+Each graph shows the answers to some types: their counts belong to an ellipsoid, and of the other types any string is
+allowed. The checker follows all tokens from the start on, as far as some answer is still judged: one computed step
+leads from ellipsoid to ellipsoid, which belongs to the same counts however it is reached. So by induction each state is
+in one of them, at every length.
+"""
+
+from typing import Any
+
+from flint import arb, arb_mat, ctx
+
+from verify.checker.closed_sets import least_gap
+from verify.checker.computed_strings import EXACTLY
+from verify.checker.formats import BinaryFormat
+from verify.checker.held import strings
+from verify.checker.one_string import RightClasses
+from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.recurrent import (
+    GATES,
+    StoredNetwork,
+    ellipsoids,
+    length_of,
+    network,
+    on_ball,
+    point,
+    positive_margin,
+    step,
+)  # fmt: skip
+from verify.checker.rounded import BITS, box_of, computed_gaps, leads, rounding_of_step, stored_network
+from verify.checker.rounded_boxes import Box, ComputedBoxes, exact
+
+MOST_WORK = 8_000_000  # steps times the numbers of a state to the third power
+
+
+def proved(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+    """Checks every graph, and that together they show the answers to all types."""
+    margin, length, graphs = positive_margin(c), c["length"], c["sets_found"]["graphs"]
+    require(said["model"] in GATES, f"ellipsoids of {said['model']!r} are not checked", NOT_CHECKABLE)
+    with ctx.workprec(BITS):
+        net, fmt = (network(weights, said), EXACTLY) if c["reading"] == "real" else stored_network(weights, said)
+        due = RightClasses(said, len(net.tokens), len(net.b))
+        covered = "infinite" if length == "all" else strings(due.types, length)
+        require(c.get("inputs_covered") == covered, f"inputs_covered: must be {covered}")
+        sizes = [len(graph["then"]) for graph in graphs]
+        require(c["sets_found"]["sets"] == sum(sizes), "sets_found: another number of sets")
+        work = sum(sizes) * due.types * net.size**3
+        require(work <= MOST_WORK, "sets_found: more ellipsoids than are followed", NOT_CHECKABLE)
+        shown = sorted(t for graph in graphs for t in graph["judged"])
+        require(shown == [*range(due.types)], "sets_found: does not show the answers to each type, or to some twice")
+        for graph in graphs:
+            GraphOfStates(net, fmt, due, graph).check(margin)
+
+
+class GraphOfStates:
+    """Ellipsoids {P_i + L_i e : |e| <= 1}, the start first, and which one each token leads to from each."""
+
+    def __init__(self, net: StoredNetwork, fmt: BinaryFormat, due: RightClasses, graph: dict[str, Any]) -> None:
+        self.net, self.fmt, self.due, self.then = net, fmt, due, graph["then"]
+        self.judged: set[int] = {*graph["judged"]}
+        self.on = ComputedBoxes(net, None if fmt is EXACTLY else fmt)
+        self.centres, self.shapes = ellipsoids(graph, net.size)
+        is_whole = len(self.then) == len(self.centres) and all(len(row) == due.types for row in self.then)
+        require(is_whole, "sets_found: an ellipsoid has no place for each token to lead to")
+
+    def check(self, margin: arb) -> None:
+        require(all(x == 0 for x in self.centres[0]), "sets_found: the start is not in the first ellipsoid")
+        counts_of, queue = {0: (0,) * self.due.types}, [0]
+        for i in queue:
+            for token in range(self.due.types):
+                counts = self._counted(counts_of[i], token)
+                right = self._right(counts[token]) if token in self.judged else None
+                if right is not None:
+                    self._wins(i, token, right, margin)
+                if self._is_over(counts):
+                    continue
+                j = self.then[i][token]
+                require(0 <= j < len(self.then), f"sets_found: token {token} leads from {i} to no ellipsoid")
+                queue += [j] if j not in counts_of else []
+                require(counts_of.setdefault(j, counts) == counts, f"sets_found: {j} belongs to several counts")
+                here, there = ((self.centres[k], self.shapes[k]) for k in (i, j))
+                leads(self.net.reading(token), self.fmt, here, there, i)
+
+    def _counted(self, counts: tuple[int, ...], token: int) -> tuple[int, ...]:
+        """The counts after one more token, of the types that are judged, as far as they are."""
+        n = (counts[token] + 1) * (token in self.judged)
+        n = min(n, self.due.C + 1) if self.due.m is None else n % self.due.m
+        return (*counts[:token], n, *counts[token + 1 :])
+
+    def _right(self, n: int) -> int | None:
+        """The right class after a token, its count included; modulo m every count has one."""
+        return self.due.of(n) if self.due.m is None else (n - 1) % self.due.m
+
+    def _is_over(self, counts: tuple[int, ...]) -> bool:
+        """Whether no later answer is judged."""
+        return self.due.m is None and min(counts[t] for t in self.judged) >= self.due.C
+
+    def _wins(self, i: int, token: int, right: int, margin: arb) -> None:
+        """The right class has the margin after this token on boxes, or by the derivatives over one."""
+        P, L, near = self.centres[i], self.shapes[i], self.net.reading(token)
+        before = box_of(P, [[length_of(row) for row in L.tolist()]])
+        ends: Box = [(exact(x.lower()), exact(x.upper())) for x in before]
+        after = self.on.step(ends, token)
+        others = [j for j in range(len(self.net.b)) if j != right]
+        if all(least_gap(self.on, after, right, j) >= exact(margin) > 0 for j in others):
+            return
+        image, slope = step(near, point(P)).value, step(near, on_ball(before, L.tolist(), P)).slope
+        assert slope is not None
+        delta, box = rounding_of_step(near, before, self.fmt), [arb(a).union(arb(b)) for a, b in after]
+        found = computed_gaps(self.net, self.fmt, image, box, [arb_mat(slope)], right, "a string", is_ball=True)
+        for j, (gap, reach) in found.items():
+            rows = zip(self.net.V.tolist()[right], self.net.V.tolist()[j], delta[self.net.read :], strict=False)
+            least = gap - reach - sum((abs(a - b) * e for a, b, e in rows), arb(0))
+            sentence = f"sets_found: from {i} the token {token} is not shown to be answered by {right} with the margin"
+            require(bool(least >= margin), sentence)
