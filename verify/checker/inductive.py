@@ -4,10 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 from verify.checker import (
+    blocks,
     closed_sets,
     computed_gates,
     computed_strings,
     counting,
+    followers,
     gated,
     linear,
     one_string,
@@ -83,6 +85,10 @@ def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple
         is_run = bool(wrong) and "evaluation" in c["counterexample"]
         require(not is_run or "run" in c, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
         return "words" + wrong + " in a run" * is_run, worded.decide
+    if model in blocks.KINDS:
+        is_shown = task not in SELECTIVE and (bool(wrong) or c["length"] != "all")
+        require(is_shown, "sets of states of whole blocks are not checked", NOT_CHECKABLE)
+        return "line" + wrong, followers.line_of_blocks
     if model in gated.KINDS:
         require("invariant" not in c, "invariants of such cells are not checked", NOT_CHECKABLE)
         if reading != "real":
