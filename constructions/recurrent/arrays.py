@@ -19,6 +19,7 @@ CELLS = "constructions.recurrent.model:RecurrentModel"
 LINEAR = "constructions.recurrent.linear:LinearModel"
 ROTATION = "constructions.recurrent.linear:RotationModel"
 GATED = "constructions.recurrent.gated:GatedModel"
+RESIDUAL = "constructions.recurrent.residual:ResidualModel"
 KINDS = {"rnn": 1, "gru": 3, "lstm": 4}  # rows of weight_hh for each hidden unit
 ACTIVATIONS = ("tanh", "relu")
 TABLES = {"mamba": ("A", "delta", "B", "C"), "rwkv": ("w", "k", "v", "r"), "s4": ("a", "u", "c")}

@@ -18,7 +18,8 @@ from constructions.recurrent.stacked import StackedModel, as_bytes, is_stacked_f
 from tests.command import run
 from verify.counting.tasks import Task
 from verify.frame.decide import Effort, certify
-from verify.tasks.recurrent.models import as_a_cell, expected
+from verify.tasks.recurrent.automata import expected
+from verify.tasks.recurrent.models import as_a_cell
 
 
 class Theirs(nn.Module):

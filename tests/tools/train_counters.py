@@ -3,29 +3,32 @@
     python -m tests.tools.train_counters DIR [NAME ...]
     python -m tests.tools.train_counters --table tests/data/table_a1
 
-Each line of LINES is one network with a fixed seed, and each of TABLE_A1 one for a cell of C's Table A1. Modular and
-shifted counting learn from the lines of the task, selective counting from random strings; `noise` disturbs the state
-at every step while training. Training stops as soon as the loss is below `stop`; a large one leaves networks that are
-right on the trained lengths and wrong later.
+Each line of LINES is one network with a fixed seed; those of TABLE_A1 and WHOLE (whole blocks) are of cells of C's
+Table A1. Modular and shifted counting learn from the lines of the task, selective counting from random strings; `noise`
+disturbs the state at every step while training. Training stops as soon as the loss is below `stop`; a large one leaves
+networks that are right on the trained lengths and wrong later.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from constructions.recurrent import gated, model
+from constructions.recurrent import gated, model, residual
 from constructions.recurrent.gated import Cell, DiagonalCell, GatedModel, MambaCell, RwkvCell
 from constructions.recurrent.model import RecurrentModel
+from constructions.recurrent.residual import ResidualModel
 from constructions.written_files import write_whole
 from verify.counting.tasks import Task
 from verify.tasks.inductive.trained import Course
 
 RATE, STRINGS, BEYOND = 1e-2, 128, -100
+Network = RecurrentModel | GatedModel | ResidualModel
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Line:
     noise: float = 0.0
     steps: int = 1000
     seed: int = 0
+    is_whole: bool = False  # whole blocks of S4, Mamba and RWKV, and not their recurrence alone
 
     @property
     def asked(self) -> Task:
@@ -88,13 +92,30 @@ TABLE_A1 = (
     *(Line(f"{task}-{kind}-{layers}", kind, 16, task, layers=layers, length=64 if task == "selective-modular" else 50,
            steps=300)
       for task in ("selective", "selective-modular") for kind in ("rnn", "lstm") for layers in (2, 4)),
+    *(Line(f"{task}-{kind}-{layers}", kind, 16, task, layers=layers, stop=0.1, steps=300)
+      for task in ("helper", "helper-shifted", "shifted") for kind in ("rnn", "lstm") for layers in (2, 4)),
+    Line("helper-shifted-rnn-1", "rnn", 16, "helper-shifted", stop=0.1, steps=300),
 )  # fmt: skip
+WHOLE = tuple(
+    Line(f"{task}-{kind}-{layers}", kind, 16, task, layers=layers, length=64 if task == "selective-modular" else 50,
+         steps=steps // (layers + 1), is_whole=True)
+    for task, steps in (("helper", 240), ("helper-shifted", 60), ("shifted", 120), ("modular", 480),
+                        ("selective", 240), ("selective-modular", 240))
+    for kind in ("s4", "mamba", "rwkv") for layers in (1, 2, 4)
+    if f"{task}-{kind}-{layers}" not in {line.name for line in TABLE_A1}
+)  # fmt: skip
+BLOCKS = {
+    "s4": {"states": 4}, "mamba": {"inner": 16, "states": 2, "rank": 1, "window": 4},
+    "rwkv": {"heads": 2, "mixed": 2, "decayed": 2, "neurons": 16},
+}  # fmt: skip
 
 
-def fresh(line: Line) -> RecurrentModel | GatedModel:
+def fresh(line: Line) -> Network:
     """The network before training."""
     torch.manual_seed(line.seed)
     task, H = line.asked, line.hidden
+    if line.is_whole:
+        return blocks(line)
     if line.kind in model.KINDS:
         return RecurrentModel(line.kind, hidden=H, classes=task.classes, inputs=task.vocabulary, layers=line.layers)
     K = task.vocabulary
@@ -107,6 +128,45 @@ def fresh(line: Line) -> RecurrentModel | GatedModel:
         cell = RwkvCell(*(torch.randn(K, H) - shift for shift in (1, 0, 0, 0)))
     readout = torch.nn.Linear(H, task.classes)
     return GatedModel(cell, readout.weight.data, readout.bias.data)
+
+
+def blocks(line: Line) -> ResidualModel:
+    """A stack of whole blocks, each number drawn as the layouts' own code does, or nearly so."""
+    sizes = BLOCKS[line.kind]
+    network = ResidualModel(
+        line.kind, d=line.hidden, layers=line.layers, types=line.asked.vocabulary, classes=line.asked.classes, **sizes
+    )
+    for name, value in network.named_parameters():
+        draw(name.rpartition(".")[2], value)
+    for part in network.modules():
+        if isinstance(part, torch.nn.Linear | torch.nn.LayerNorm | torch.nn.GroupNorm | torch.nn.Conv1d):
+            part.reset_parameters()
+        if isinstance(part, residual.RootMeanSquare):
+            torch.nn.init.ones_(part.weight)
+        if isinstance(part, residual.MambaMixer):
+            step = torch.empty(part.D.shape).uniform_(math.log(1e-3), math.log(0.1)).exp()
+            part.dt_proj.bias.data = step + torch.log(-torch.expm1(-step))
+    return network
+
+
+def draw(name: str, value: Tensor) -> None:
+    """A parameter of no layer of torch's."""
+    if name == "log_dt":
+        value.uniform_(math.log(1e-2), math.log(0.5))
+    elif name == "A_imag":
+        value.copy_(math.pi * torch.arange(value.shape[-1]).expand_as(value))
+    elif name == "log_A_real":
+        value.fill_(math.log(0.5))
+    elif name == "A_log":
+        value.copy_(torch.arange(1, value.shape[-1] + 1).log().expand_as(value))
+    elif name == "time_decay":
+        value.uniform_(-6, -1)
+    elif name.startswith("time_maa") and value.shape[:2] == (1, 1):
+        value.uniform_(0, 1)
+    elif name.startswith("time_"):
+        torch.nn.init.normal_(value, std=0.1)
+    else:
+        torch.nn.init.normal_(value)
 
 
 def shown(line: Line, g: torch.Generator, step: int) -> tuple[Tensor, Tensor]:
@@ -130,9 +190,9 @@ def shown(line: Line, g: torch.Generator, step: int) -> tuple[Tensor, Tensor]:
     return strings, due
 
 
-def said(network: RecurrentModel | GatedModel, strings: Tensor, noise: float, g: torch.Generator) -> Tensor:
+def said(network: Network, strings: Tensor, noise: float, g: torch.Generator) -> Tensor:
     """Logits, each state disturbed by as much noise."""
-    if not noise or isinstance(network, GatedModel):
+    if not noise or not isinstance(network, RecurrentModel):
         logits: Tensor = network(strings)
         return logits
     x, state, found = network.embed(strings), None, []
@@ -145,7 +205,7 @@ def said(network: RecurrentModel | GatedModel, strings: Tensor, noise: float, g:
     return torch.stack(found, dim=1)
 
 
-def trained(line: Line) -> tuple[RecurrentModel | GatedModel, float]:
+def trained(line: Line) -> tuple[Network, float]:
     """The network after Adam with clipped gradients, and its last loss."""
     network = fresh(line).requires_grad_(True)
     g = torch.Generator().manual_seed(line.seed)
@@ -165,6 +225,13 @@ def trained(line: Line) -> tuple[RecurrentModel | GatedModel, float]:
     return network.requires_grad_(False), loss.item()
 
 
+def as_bytes(network: Network) -> bytes:
+    """A file; of whole blocks in float16, which keeps it small."""
+    if isinstance(network, ResidualModel):
+        return residual.as_bytes(network.half())
+    return model.as_bytes(network) if isinstance(network, RecurrentModel) else gated.as_bytes(network)
+
+
 def main(folder: Path, chosen: list[str], lines: tuple[Line, ...] = LINES) -> None:
     """Trains what is missing."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -173,8 +240,7 @@ def main(folder: Path, chosen: list[str], lines: tuple[Line, ...] = LINES) -> No
         if path.exists() or (chosen and line.name not in chosen):
             continue
         network, loss = trained(line)
-        data = model.as_bytes(network) if isinstance(network, RecurrentModel) else gated.as_bytes(network)
-        write_whole(path, data)
+        write_whole(path, as_bytes(network))
         print(f"{line.name}: loss {loss:.4f}", flush=True)
 
 
@@ -185,4 +251,4 @@ if __name__ == "__main__":
     parser.add_argument("--table", action="store_true", help="those of Table A1")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    main(args.folder, args.names, TABLE_A1 if args.table else LINES)
+    main(args.folder, args.names, TABLE_A1 + WHOLE if args.table else LINES)

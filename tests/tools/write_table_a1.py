@@ -14,9 +14,10 @@ from pathlib import Path
 
 import torch
 
-from constructions.recurrent import gated, model
+from constructions.recurrent import gated, model, residual
 from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.model import RecurrentModel
+from constructions.recurrent.residual import ResidualModel
 from constructions.written_files import write_whole
 from verify.counting.tasks import STARTED, Task
 from verify.tasks.inductive.document_c import lengths, reported
@@ -27,13 +28,18 @@ STRINGS = 500
 HEAD = "| file | trained lengths, % | longer, % | C | decided |\n|---|---|---|---|---|\n"
 
 
-def stored(file: TrainedFile) -> RecurrentModel | GatedModel:
+Network = RecurrentModel | GatedModel | ResidualModel
+
+
+def stored(file: TrainedFile) -> Network:
     if file.model in model.KINDS:
         return model.load(file.path, kind=file.model).double()
+    if residual.is_residual_file(file.path, file.model):
+        return residual.load(file.path, kind=file.model).double()
     return gated.load(file.path, kind=file.model).double()
 
 
-def share(network: RecurrentModel | GatedModel, task: Task, part: range) -> float:
+def share(network: Network, task: Task, part: range) -> float:
     """The percentage of right answers at these lengths."""
     longest = task.longest(part[-1]) or 0
     if task.is_homogeneous:
@@ -42,12 +48,13 @@ def share(network: RecurrentModel | GatedModel, task: Task, part: range) -> floa
         g = torch.Generator().manual_seed(0)
         strings = [tuple(x) for x in torch.randint(task.vocabulary, (STRINGS, longest), generator=g).tolist()]
     leading, right, judged = int(task.name in STARTED), 0, 0
-    for string in strings:
-        given = string if network.vocabulary > 1 else (0,) * len(string)
-        said = network(torch.tensor([given]))[0].argmax(-1).tolist()
-        for t, (due, answer) in enumerate(zip(task.answers(string), said, strict=True), 1):
-            if due is not None and t - leading in part:
-                judged, right = judged + 1, right + (answer == due)
+    for n in {*map(len, strings)}:
+        of_one_length = [string for string in strings if len(string) == n]
+        said = network(torch.tensor(of_one_length) * (network.vocabulary > 1)).argmax(-1).tolist()
+        for string, answers in zip(of_one_length, said, strict=True):
+            for t, (due, answer) in enumerate(zip(task.answers(string), answers, strict=True), 1):
+                if due is not None and t - leading in part:
+                    judged, right = judged + 1, right + (answer == due)
     return 100 * right / judged
 
 

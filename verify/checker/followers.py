@@ -5,11 +5,11 @@ from typing import Any
 
 from flint import arb, arb_mat, ctx
 
-from verify.checker import computed_gates, formats, gated, linear
+from verify.checker import computed_gates, formats, gated, linear, whole_blocks
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
-from verify.checker.recurrent import BITS, GATES, StoredNetwork, Vector, network, point, step
+from verify.checker.recurrent import BITS, GATES, StoredNetwork, Vector, due_of, network, point, step
 from verify.checker.rounded import stored_network
-from verify.checker.rounded_lines import Gaps, TokenFollower, differences, either
+from verify.checker.rounded_lines import ComputedLine, Gaps, TokenFollower, differences, either
 
 Way = Callable[[Callable[[TokenFollower], None]], None]  # decides something by whatever follower shows it
 
@@ -17,6 +17,13 @@ Way = Callable[[Callable[[TokenFollower], None]], None]  # decides something by 
 def way_of(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> tuple[Way, int, int]:
     """How the network of a certificate is followed, and how many tokens it knows and classes it has."""
     kind, is_real = said["model"], c["reading"] == "real"
+    if kind in whole_blocks.KINDS:
+        stack = whole_blocks.of_file(weights, said)
+        return (
+            lambda decide: _in_more_digits(lambda: whole_blocks.by_balls(stack), decide),
+            len(stack.tokens),
+            len(stack.b),
+        )
     if kind in gated.KINDS:
         require(gated.is_of_decays(weights, said), "a rotation reads no tokens", NOT_CHECKABLE)
     if kind in gated.KINDS and is_real:
@@ -30,17 +37,24 @@ def way_of(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> tuple[Way
     require(kind in GATES or kind in linear.KINDS, f"parameters: no recurrent model, but {kind!r}", NOT_CHECKABLE)
     if is_real:
         net = network(weights, said) if kind in GATES else linear.as_layer(weights, said)
-        return lambda decide: _in_more_digits(net, decide), len(net.tokens), len(net.b)
+        return lambda decide: _in_more_digits(lambda: by_balls(net), decide), len(net.tokens), len(net.b)
     near, fmt = stored_network(weights, said)
     return lambda decide: either(near, fmt, decide), len(near.tokens), len(near.b)
 
 
-def _in_more_digits(net: StoredNetwork, decide: Callable[[TokenFollower], None]) -> None:
+def line_of_blocks(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+    """Checks a proof of one repeated token up to a length, or the first wrong length, of whole blocks."""
+    way, tokens, classes = way_of(weights, c, said)
+    require(tokens == 1, f"parameters: {tokens} tokens, and the task has one")
+    way(lambda follow: ComputedLine(due_of(classes, said), follow).decide(c, said))
+
+
+def _in_more_digits(first: Callable[[], TokenFollower], decide: Callable[[TokenFollower], None]) -> None:
     """Decides in balls of more and more bits."""
     for bits in BITS:
         try:
             with ctx.workprec(bits):
-                decide(by_balls(net))
+                decide(first())
             return
         except Refusal as refusal:
             if refusal.exit_code != NOT_CHECKABLE or bits == BITS[-1]:

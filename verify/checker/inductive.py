@@ -9,6 +9,7 @@ from verify.checker import (
     computed_gates,
     computed_strings,
     counting,
+    followers,
     gated,
     graphs_of_states,
     linear,
@@ -19,6 +20,7 @@ from verify.checker import (
     rounded_lines,
     rounded_runs,
     selective,
+    whole_blocks,
     worded,
 )
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
@@ -85,6 +87,10 @@ def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple
         is_run = bool(wrong) and "evaluation" in c["counterexample"]
         require(not is_run or "run" in c, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
         return "words" + wrong + " in a run" * is_run, worded.decide
+    if model in whole_blocks.KINDS:
+        is_shown = task not in SELECTIVE and (bool(wrong) or c["length"] != "all")
+        require(is_shown, "sets of states of whole blocks are not checked", NOT_CHECKABLE)
+        return "line" + wrong, followers.line_of_blocks
     if model in gated.KINDS:
         is_kept = "invariant" in c or "boxes" in c
         require(not is_kept, "invariants and boxes of such cells are not checked", NOT_CHECKABLE)

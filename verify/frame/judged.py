@@ -83,6 +83,27 @@ LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
         "layer": ("PositionWise",),
         "readout": ("Linear",),
     },
+    "ResidualModel": {
+        "embedding": ("Embedding",),
+        "first": ("LayerNorm",),
+        "blocks": ("ModuleList",),
+        "blocks.*": ("S4Block", "MambaBlock", "RwkvBlock"),
+        "blocks.*.kernel": ("ParameterDict",),
+        "blocks.*.output_linear": ("Sequential",),
+        "blocks.*.output_linear.*": ("Conv1d",),
+        "blocks.*.norm": ("LayerNorm", "RootMeanSquare"),
+        "blocks.*.mixer": ("MambaMixer",),
+        **{f"blocks.*.mixer.{name}": ("Linear",) for name in ("in_proj", "x_proj", "dt_proj", "out_proj")},
+        "blocks.*.mixer.conv1d": ("Conv1d",),
+        **{f"blocks.*.{name}": ("LayerNorm",) for name in ("ln1", "ln2")},
+        "blocks.*.att": ("RwkvTimeMix",),
+        **{f"blocks.*.att.{name}": ("Linear",) for name in ("receptance", "key", "value", "gate", "output")},
+        "blocks.*.att.ln_x": ("GroupNorm",),
+        "blocks.*.ffn": ("RwkvChannelMix",),
+        **{f"blocks.*.ffn.{name}": ("Linear",) for name in ("key", "receptance", "value")},
+        "norm": ("LayerNorm", "RootMeanSquare"),
+        "head": ("Linear",),
+    },
 }
 HOME = ("constructions.", "torch.nn.modules.")
 MODULE_CLASS = "a module is judged by its class's own forward pass"

@@ -65,6 +65,12 @@ class Known:
         """Adds a string that is wrong by a margin."""
         self.wrong, self.wrong_by, self.rival, self.is_first = string, margin.high, margin.rival, is_first
 
+    def take(self, n: int, low: Array, strings: Sequence[Tokens]) -> None:
+        """Adds that all strings of n tokens are right, with these margins."""
+        self.right_to, tightest = n, int(low.argmin())
+        if low[tightest] < self.margin:
+            self.margin, self.tightest = float(low[tightest]), strings[tightest]
+
 
 def margin(logits: Sequence[Entry], right: int) -> Margin:
     """The margin of logits in balls; nothing is known where one is no number.
@@ -173,44 +179,77 @@ def gaps(mid: Array, rad: Array, due: NDArray[np.int64]) -> Array:
 
 def all_strings(graph: StepGraph, length: int | None, most: int, until: Deadline) -> Known:
     """Follows all strings, as many as `most` of one length: the first wrong one, or up to what length all are right."""
-    task, found = graph.task, Known()
-    strings, places = np.zeros((1, 0), dtype=np.int64), [task.expected.start]
+    task, found, K = graph.task, Known(), len(graph.task.vocabulary)
+    strings: list[Tokens] = [()]
+    places = [task.expected.start]
     mid, rad = graph.first[None], np.zeros((1, graph.size))
     for n in range(1, (LONGEST if length is None else length) + 1):
-        if len(strings) * len(task.vocabulary) > most:
-            found.stuck = f"there are {len(task.vocabulary)}^{n} strings of {n} tokens"
+        if len(strings) * K > most:
+            found.stuck = f"there are {K}^{n} strings of {n} tokens"
             return found
-        tokens = np.repeat(task.vocabulary, len(strings))
-        K = len(task.vocabulary)
-        strings = np.concatenate([np.tile(strings, (K, 1)), tokens[:, None]], axis=1)
+        strings = [(*string, x) for x in task.vocabulary for string in strings]
         places = [task.expected.after(place, x) for x in task.vocabulary for place in places]
-        mid, rad = graph.enclosed(np.tile(mid, (K, 1)), np.tile(rad, (K, 1)), tokens.tolist())
-        labels = [task.due(place, graph.classes) for place in places]
-        judged = np.flatnonzero([label is not None for label in labels])
-        due = np.array([label or 0 for label in labels])
-        low = np.full(len(strings), np.inf)
-        low[judged] = gaps(mid[judged, graph.size :], rad[judged, graph.size :], due[judged])
-        mid, rad = mid[:, : graph.size].copy(), rad[:, : graph.size].copy()
-        for row in np.flatnonzero(~(low > 0)):
-            string = tuple(strings[row].tolist())
-            if until.is_up():
-                found.stuck = f"time is up at length {n}"
-                return found
-            here = precisely(graph, string, int(due[row]))
-            if here.high <= 0:
-                found.fail(here, string)
-                return found
-            if not here.low > 0 or here.state is None:
-                found.stuck = f"the margin after {list(string)} may have either sign"
-                return found
-            low[row], (mid[row], rad[row]) = here.low, box_of(here.state)
-        found.right_to, tightest = n, int(low.argmin())
-        if low[tightest] < found.margin:
-            found.margin, found.tightest = float(low[tightest]), tuple(strings[tightest].tolist())
+        due = [task.due(place, graph.classes) for place in places]
+        mid, rad, low = _judged(graph, np.tile(mid, (K, 1)), np.tile(rad, (K, 1)), strings, due, found, until)
+        if found.wrong is not None or found.stuck is not None:
+            return found
+        found.take(n, low, strings)
         if until.is_up() and n != length:
             found.stuck = f"time is up at length {n}"
             return found
     return found
+
+
+def given_lines(graph: StepGraph, lines: Sequence[tuple[Tokens, Sequence[int | None]]], until: Deadline) -> Known:
+    """Follows lines, each with the right class after every token, None where none is judged, one length after another.
+
+    `right_to` counts tokens: all lines are right so far, and shorter ones to their ends.
+    """
+    found = Known()
+    mid, rad = np.tile(graph.first, (len(lines), 1)), np.zeros((len(lines), graph.size))
+    for n in range(1, max(len(tokens) for tokens, _ in lines) + 1):
+        still = [i for i, (tokens, _) in enumerate(lines) if len(tokens) >= n]
+        strings, due = [lines[i][0][:n] for i in still], [lines[i][1][n - 1] for i in still]
+        mid[still], rad[still], low = _judged(graph, mid[still], rad[still], strings, due, found, until)
+        if found.wrong is not None or found.stuck is not None:
+            return found
+        found.take(n, low, strings)
+    return found
+
+
+def _judged(
+    graph: StepGraph,
+    mid: Array,
+    rad: Array,
+    strings: Sequence[Tokens],
+    labels: Sequence[int | None],
+    found: Known,
+    until: Deadline,
+) -> tuple[Array, Array, Array]:
+    """Boxes after the last token of each string, and its margin from below; what is wrong or open there is in `found`.
+
+    A string whose margin is open in its box is followed from its first token in balls, and its box is narrow again.
+    """
+    n = len(strings[0])
+    mid, rad = graph.enclosed(mid, rad, [string[-1] for string in strings])
+    judged = np.flatnonzero([label is not None for label in labels])
+    due = np.array([label or 0 for label in labels])
+    low = np.full(len(strings), np.inf)
+    low[judged] = gaps(mid[judged, graph.size :], rad[judged, graph.size :], due[judged])
+    mid, rad = mid[:, : graph.size].copy(), rad[:, : graph.size].copy()
+    for row in np.flatnonzero(~(low > 0)).tolist():
+        if until.is_up():
+            found.stuck = f"time is up at length {n}"
+            break
+        here = precisely(graph, strings[row], int(due[row]))
+        if here.high <= 0:
+            found.fail(here, strings[row])
+            break
+        if not here.low > 0 or here.state is None:
+            found.stuck = f"the margin after {list(strings[row])} may have either sign"
+            break
+        low[row], (mid[row], rad[row]) = here.low, box_of(here.state)
+    return mid, rad, low
 
 
 def wrong_string(graph: StepGraph, length: int | None, until: Deadline) -> Known | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
-from verify.arithmetic.contract import STORED, rounding
+from verify.arithmetic.contract import STORED, TRACED, rounding
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Rounded
 from verify.arithmetic.torch_settings import assumed
-from verify.tasks.recurrent.kinds import has_cells, is_rotation
+from verify.frame.decide import no_reading
+from verify.tasks.recurrent.kinds import has_cells, is_residual, is_rotation
 
 if TYPE_CHECKING:
     from verify.tasks.recurrent.kinds import AnyModel
@@ -19,6 +20,13 @@ FUNCTIONS = {
     "mamba": "exp and softplus are within 2 units in the last place of their value",
     "rwkv": "exp is within 2 units in the last place of its value",
 }
+
+
+def blocks(model: AnyModel) -> str:
+    """What a stack of whole blocks is, in a line."""
+    norms = "; S4D blocks end in their LayerNorm" if model.kind == "s4" else ""
+    eps = "eps 1e-05 in norms, 64e-05 in those of each head" if model.kind == "rwkv" else "eps 1e-05 in norms"
+    return f"{model.layers} residual {model.kind} blocks from the state 0, tokens are embedded{norms}; {eps}"
 
 
 def functions(model: AnyModel) -> tuple[str, ...]:
@@ -46,6 +54,8 @@ def assumptions(
     """
     if isinstance(reading, ConstantBits):
         raise BadInput("precision=sN: recurrent networks have no constant-bit reading. Use real, a format, or pN.")
+    if is_residual(model) and isinstance(reading, Rounded):
+        raise no_reading(reading, "a stack of whole blocks", "real, or --method exhaustive")
     if isinstance(reading, Kernel):
         import torch
 
@@ -59,4 +69,4 @@ def assumptions(
             *functions(model),
             right,
         )
-    return f"{network}, in real arithmetic", STORED, right
+    return f"{network}, in real arithmetic", STORED, *(TRACED[:1] if is_residual(model) else ()), right

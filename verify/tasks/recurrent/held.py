@@ -22,13 +22,13 @@ from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.slack import ENLARGE_LONG, U
 from verify.tasks.recurrent.enclosures import Off, Roundings
 from verify.tasks.recurrent.gated import in_balls
-from verify.tasks.recurrent.kinds import is_gated, stored
+from verify.tasks.recurrent.kinds import is_gated, is_residual, stored
 from verify.tasks.recurrent.network import Network, nonzeros
 
 if TYPE_CHECKING:
     import torch
 
-    from verify.tasks.recurrent.kinds import AnyModel, AnyModule
+    from verify.tasks.recurrent.kinds import AnyModel, OneReadout
 
 BITS = 400
 LONGEST = 1 << 64
@@ -54,7 +54,7 @@ def fits(model: AnyModel) -> bool:
     is_wide, numbers = model.hidden == model.inputs > 1, stored(model)
     if is_gated(model):
         return is_wide and "layer.W" not in numbers
-    if model.kind != "lstm" or model.layers != 1 or model.types is not None:
+    if is_residual(model) or model.kind != "lstm" or model.layers != 1 or model.types is not None:
         return False
     return is_wide and not numbers["cell.weight_hh_l0"].any()
 
@@ -213,7 +213,7 @@ def decide_real(model: AnyModel, C: int, length: int | None) -> tuple[float | No
 class BitByBit:
     """torch's own cell, one token at a time: each unit's numbers after 0..C own tokens, as they are computed."""
 
-    model: AnyModule
+    model: OneReadout
     C: int
 
     def prove(self) -> tuple[float | None, str | None]:

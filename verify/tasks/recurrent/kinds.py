@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from constructions.model_arrays import ModelArrays
-from constructions.recurrent.arrays import CELLS, GATED, LINEAR, ROTATION
+from constructions.recurrent.arrays import CELLS, GATED, LINEAR, RESIDUAL, ROTATION
 from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import finite
 
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from constructions.recurrent.gated import GatedModel
     from constructions.recurrent.linear import LinearModel, RotationModel
     from constructions.recurrent.model import RecurrentModel
+    from constructions.recurrent.residual import ResidualModel
 
-    AnyModule = RecurrentModel | LinearModel | RotationModel | GatedModel
+    OneReadout = RecurrentModel | LinearModel | RotationModel | GatedModel
+    AnyModule = OneReadout | ResidualModel
     AnyModel = AnyModule | ModelArrays
 
 
@@ -48,7 +50,7 @@ def module_of(model: AnyModel) -> AnyModule:
 
 
 def class_of(model: AnyModel) -> str | None:
-    """Of which of the four classes it is, or is made; None for another one.
+    """Of which of the five classes it is, or is made; None for another one.
 
     >>> from constructions.recurrent.counters import cyclotomic
     >>> class_of(cyclotomic(m=3)) == LINEAR
@@ -58,7 +60,7 @@ def class_of(model: AnyModel) -> str | None:
         names = [model.made_by.removesuffix(".zeros")]
     else:
         names = [f"{kind.__module__}:{kind.__qualname__}" for kind in type(model).__mro__]
-    return next((name for name in (CELLS, LINEAR, ROTATION, GATED) if name in names), None)
+    return next((name for name in (CELLS, LINEAR, ROTATION, GATED, RESIDUAL) if name in names), None)
 
 
 def has_cells(model: AnyModel) -> bool:
@@ -79,3 +81,13 @@ def is_rotation(model: AnyModel) -> bool:
 def is_gated(model: AnyModel) -> bool:
     """Whether it is a GatedModel."""
     return class_of(model) == GATED
+
+
+def is_residual(model: AnyModel) -> TypeGuard[ResidualModel]:
+    """Whether it is a ResidualModel: whole blocks."""
+    return class_of(model) == RESIDUAL
+
+
+def named(model: AnyModel) -> str:
+    """What a certificate calls its kind."""
+    return f"{model.kind} blocks" if is_residual(model) else model.kind

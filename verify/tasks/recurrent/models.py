@@ -18,7 +18,6 @@ from verify.counting.tasks import SELECTIVE, Task
 
 if TYPE_CHECKING:
     from constructions.recurrent.stacked import StackedModel
-    from verify.module.automaton import Automaton
     from verify.module.recurrent import RecurrentProblem
     from verify.tasks.recurrent.kinds import AnyModule
 
@@ -71,17 +70,19 @@ def loaded(asked: Asked, is_stacked: bool) -> Judged:
         raise BadInput("--weights: the file says whether there are neurons; drop --activation")
     from constructions.recurrent import gated as gated_modules
     from constructions.recurrent import model as cells
-    from constructions.recurrent import stacked
+    from constructions.recurrent import residual, stacked
     from verify.tasks.recurrent.selective import Selective
     from verify.tasks.recurrent.task import Homogeneous
 
-    model: cells.RecurrentModel | gated_modules.GatedModel
+    model: cells.RecurrentModel | gated_modules.GatedModel | residual.ResidualModel
     if is_stacked:
         if asked.by_length:
             raise BadInput("--by-length: RNN, LSTM and GRU with one linear readout are followed; drop it")
         whole = stacked.load(asked.weights, kind=asked.model, activation=asked.activation)
         return Judged(as_a_cell(whole, asked.task, asked.length), stacked.as_bytes(whole))
-    if asked.model in TABLES:
+    if asked.model in TABLES and residual.is_residual_file(asked.weights, asked.model):
+        model = residual.load(asked.weights, kind=asked.model)
+    elif asked.model in TABLES:
         model = gated_modules.load(asked.weights, kind=asked.model)
     else:
         model = cells.load(asked.weights, kind=asked.model, activation=asked.activation)
@@ -100,6 +101,7 @@ def as_a_cell(model: StackedModel, task: Task, length: int | None) -> RecurrentP
     from constructions.recurrent.stacked import EPS
     from verify.module.recurrence import Recurrence
     from verify.module.recurrent import RecurrentProblem
+    from verify.tasks.recurrent.automata import expected
 
     if task.name not in ("modular", "vanilla", "first-homogeneous", *SELECTIVE) or task.has_distinct_start:
         raise NotKnown(f"task={task.name}: no proof is known for networks with a projection, LayerNorm or an MLP head")
@@ -124,35 +126,14 @@ def as_a_cell(model: StackedModel, task: Task, length: int | None) -> RecurrentP
     return RecurrentProblem(model, given, task.longest(length), task="inductive", said=said, assumed=(assumed + eps,))
 
 
-def expected(task: Task) -> Automaton:
-    """The right classes of a task on all strings over its tokens: counts of each token, as far as they matter."""
-    from verify.module.automaton import Automaton
-
-    m, most = task.m, task.C if task.C is not None else task.M
-
-    def step(state: tuple[tuple[int, ...], int], token: int) -> tuple[tuple[int, ...], int]:
-        counts = list(state[0])
-        n = counts[token] + 1
-        counts[token] = n % m if m is not None else min(n, 2 if most is None else most + 1)
-        return tuple(counts), token
-
-    def answer(state: tuple[tuple[int, ...], int]) -> int | None:
-        n = state[0][state[1]]
-        if m is not None:
-            return (n - 1) % m
-        if most is None:  # the first token, and no other
-            return int(n == 1)
-        return n if n <= most else None
-
-    return Automaton(((0,) * task.vocabulary, 0), step, answer)
-
-
 def bytes_of(model: AnyModule) -> bytes:
     """The safetensors file of a module."""
     from constructions.recurrent import gated as gated_modules
-    from constructions.recurrent import linear
+    from constructions.recurrent import linear, residual
     from constructions.recurrent import model as cells
 
+    if isinstance(model, residual.ResidualModel):
+        return residual.as_bytes(model)
     if isinstance(model, cells.RecurrentModel):
         return cells.as_bytes(model)
     return gated_modules.as_bytes(model) if isinstance(model, gated_modules.GatedModel) else linear.as_bytes(model)

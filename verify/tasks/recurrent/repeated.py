@@ -10,6 +10,7 @@ from torch import Tensor
 from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import LinearModel, RotationModel
 from constructions.recurrent.model import RecurrentModel
+from constructions.recurrent.residual import ResidualModel
 from verify.frame.clock import Budget
 from verify.tasks.recurrent.proof import OrbitQuestion
 
@@ -35,7 +36,7 @@ class Repeated:
 
 
 def run_for_ever(
-    model: RecurrentModel | LinearModel | RotationModel | GatedModel,
+    model: RecurrentModel | LinearModel | RotationModel | GatedModel | ResidualModel,
     line: OrbitQuestion,
     budget: float | Budget,
     steps: int | None = None,
@@ -44,18 +45,24 @@ def run_for_ever(
     until, least = Budget.of(budget).deadline(), float("inf")
     seen: dict[tuple[bytes, int], int] = {}
     states: list[list[float]] = []
-    state: Tensor | tuple[Tensor, Tensor] | None = None
+    state: Tensor | tuple[Tensor, ...] | None = None
     with torch.no_grad():
         for t in range(1, (MOST_STEPS if steps is None else steps) + 1):
             token = torch.tensor([[line.at(t - 1)]])
-            if isinstance(model, GatedModel):
+            if isinstance(model, ResidualModel):
+                parts = model.start if state is None else state
+                assert isinstance(parts, tuple)
+                state, output = model.step(parts, token[0])
+                output = output[None]
+            elif isinstance(model, GatedModel):
                 before = torch.zeros(1, model.hidden, dtype=model.dtype) if state is None else state
                 assert isinstance(before, Tensor)
                 state, output = model.step(before, token[0])
                 output = output[None]
             else:
                 output, state = model.cell(model.embed(token), state)
-            logits = model.readout(output)[0, -1].double()
+            output = output if isinstance(model, ResidualModel) else model.readout(output)
+            logits = output[0, -1].double()
             right = line.expected(t)
             others = torch.cat([logits[:right], logits[right + 1 :]])
             margin = float(logits[right] - others.max()) if len(others) else float("inf")
@@ -76,12 +83,12 @@ def run_for_ever(
     return Repeated(t, least)
 
 
-def _bits(state: Tensor | tuple[Tensor, Tensor] | None) -> bytes:
+def _bits(state: Tensor | tuple[Tensor, ...] | None) -> bytes:
     parts = state if isinstance(state, tuple) else (state,)
     return b"".join(part.contiguous().view(torch.uint8).numpy().tobytes() for part in parts if part is not None)
 
 
-def _numbers(state: Tensor | tuple[Tensor, Tensor] | None) -> list[float]:
+def _numbers(state: Tensor | tuple[Tensor, ...] | None) -> list[float]:
     """The numbers of each layer's h, and of its c."""
     parts = [part[:, 0] for part in (state if isinstance(state, tuple) else (state,)) if part is not None]
     numbers: list[float] = torch.stack(parts, dim=1).double().flatten().tolist()

@@ -31,10 +31,10 @@ from verify.frame.decide import (
     is_wrong_in_its_ball,
 )
 from verify.tasks.recurrent import gated, held
-from verify.tasks.recurrent.assumed import assumptions
+from verify.tasks.recurrent.assumed import assumptions, blocks
 from verify.tasks.recurrent.blocks import BlockProof, Rings, Thermometer
 from verify.tasks.recurrent.judged import check_recurrent
-from verify.tasks.recurrent.kinds import has_cells, is_gated, module_of
+from verify.tasks.recurrent.kinds import has_cells, is_gated, is_residual, module_of, named
 from verify.tasks.recurrent.looked import DRAWN, one_run, with_drawn
 from verify.tasks.recurrent.network import Network
 
@@ -93,7 +93,7 @@ class Selective:
         return {
             "task": self.which.name,
             **self.which.parameters(),
-            "model": self.model.kind,
+            "model": named(self.model),
             "units": self.model.hidden,
             "layers": self.model.layers,
             **gated.neurons(self.model),
@@ -110,6 +110,7 @@ class Selective:
         kind = self.model.kind.upper()
         network = f"torch's {kind} from the state 0, tokens are one-hot; logits = W h + b of the last layer"
         network = gated.formula(self.model) if is_gated(self.model) else network
+        network = blocks(self.model) if is_residual(self.model) else network
         for_ever = ("one token at a time; tanh is at most 1; the readout's sums in any order",)
         more = for_ever if self.length is None else ()
         return assumptions(reading, self.model, network, run="CPU", more=more, right=RIGHT)
@@ -125,6 +126,8 @@ class Selective:
     def _decided(self, reading: Reading, effort: Effort) -> Finding:
         if isinstance(reading, Kernel):
             return self._bit_by_bit()
+        if is_residual(self.model):
+            return self._followed_whole(effort)
         if isinstance(reading, Real) and held.fits(self.model) and self.which.m is None:
             found = self._held()
             return self._trained(reading, effort) if found is None else found
@@ -135,6 +138,15 @@ class Selective:
             return self._trained(reading, effort)
         fact = "sets_found" if argument is ARGUMENT_SEPARATE else "invariant_found"
         return Finding.proved(argument, proof.margin, extra={fact: proof.facts})
+
+    def _followed_whole(self, effort: Effort) -> Finding:
+        """Whole blocks, by their captured step."""
+        from verify.tasks.recurrent import residual  # loads torch's tracer
+
+        found = residual.finding(self.model, self.which, self.length, effort)
+        if found.failure is not None:
+            return replace(found, argument=ARGUMENT_STRING)
+        return found if self.length is None else replace(found, argument=ARGUMENT_STRINGS)
 
     def _counted(self, model: AnyModel, length: int, reading: Reading, effort: Effort) -> Finding:
         """Gated decays up to a length, by counts; where that stays open as any network."""
@@ -220,10 +232,14 @@ class Selective:
 
     def _bit_by_bit(self) -> Finding:
         """All lengths at once, where what a unit holds is held bit by bit."""
+        from constructions.recurrent.residual import ResidualModel  # loads torch, which runs
+
         C = self.which.C
         if not held.fits(self.model) or self.which.m is not None or C is None:
             raise BadInput("length=all: infinitely many inputs cannot all be run. Give a length.")
-        margin, reason = held.BitByBit(module_of(self.model), C).prove()
+        module = module_of(self.model)
+        assert not isinstance(module, ResidualModel), "whole blocks hold nothing"
+        margin, reason = held.BitByBit(module, C).prove()
         if margin is None:
             return Finding.open(ARGUMENT_HELD, str(reason))
         return Finding.proved(ARGUMENT_HELD, margin)

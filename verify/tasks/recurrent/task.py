@@ -23,12 +23,12 @@ from verify.frame.certificate import Verdict
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
 from verify.tasks.recurrent import exact, gated
-from verify.tasks.recurrent.assumed import assumptions
+from verify.tasks.recurrent.assumed import assumptions, blocks
 from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.gated import formula, neurons
 from verify.tasks.recurrent.invariant import as_json
 from verify.tasks.recurrent.judged import check_recurrent
-from verify.tasks.recurrent.kinds import has_cells, is_gated, is_linear, is_rotation, module_of
+from verify.tasks.recurrent.kinds import has_cells, is_gated, is_linear, is_residual, is_rotation, module_of, named
 from verify.tasks.recurrent.looked import DRAWN, logits_at_end, one_run, with_drawn
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.precise import answers
@@ -83,7 +83,8 @@ class Homogeneous:
                 f"weights: the readout has {self.model.classes} classes, and {self.which.name} has "
                 f"{self.which.classes} answers. Give {option} {size}, or another file."
             )
-        if self.model.inputs > 1 and self.model.vocabulary < self.which.vocabulary:
+        reads_one = self.model.inputs == 1 and not is_residual(self.model)
+        if not reads_one and self.model.vocabulary < self.which.vocabulary:
             raise BadInput(
                 f"weights: reads {self.model.vocabulary} tokens, and {self.which.name} has {self.which.vocabulary}."
             )
@@ -105,7 +106,7 @@ class Homogeneous:
         return {
             "task": self.which.name,
             **self.which.parameters(),
-            "model": model.kind,
+            "model": named(model),
             "units": model.hidden,
             "layers": model.layers,
             **neurons(model),
@@ -130,6 +131,8 @@ class Homogeneous:
             network = "h' = e^(i omega) h + 1 from the state 0; logits = W (Re h, Im h) + b"
         if is_gated(self.model):
             network = formula(self.model)
+        if is_residual(self.model):
+            network = blocks(self.model)
         return assumptions(reading, self.model, network, run="CPU, one token at a time", right=RIGHT)
 
     def facts(self) -> dict[str, object]:
@@ -172,6 +175,8 @@ class Homogeneous:
     def _decided(self, reading: Reading, effort: Effort) -> Finding:
         if isinstance(reading, Kernel):
             return self._repeated(effort)
+        if is_residual(self.model):
+            return self._followed_whole(effort)
         if is_rotation(self.model):
             return self._rotated(reading, effort)
         if is_gated(self.model):
@@ -182,6 +187,22 @@ class Homogeneous:
         if is_exact and worst.verdict is Verdict.UNKNOWN:
             return self._worst(reading, effort.left(until), False)  # perhaps a cycle, or an orbit that creeps
         return worst
+
+    def _followed_whole(self, effort: Effort) -> Finding:
+        """Whole blocks, by their captured step."""
+        from verify.tasks.recurrent import residual  # loads torch's tracer
+
+        if self.which.vocabulary == 1:
+            return residual.finding(self.model, self.which, self.longest, effort)
+        known = residual.of_lines(self.model, [(line, self.which.answers(line)) for line in self.lines], effort)
+        told = known.wrong or known.tightest
+        lines = sorted(self.lines, key=len, reverse=True)
+        line = next(line for line in lines if known.stuck or line[: len(told)] == told)
+        found = OrbitOutcome(
+            known.right_to, known.margin, len(known.tightest), len(told) if known.wrong else None, known.wrong_by,
+            known.rival, reason=known.stuck, argument=residual.ARGUMENT_LINES,
+        )  # fmt: skip
+        return self._finding(found, line)
 
     def _rotated(self, reading: Reading, effort: Effort) -> Finding:
         """In closed form, at any length; in a format by tubes and single runs."""
@@ -445,6 +466,10 @@ class Homogeneous:
     def is_surely_wrong(self, item: Item, answer: int) -> bool:
         """By tracing the module; a long line takes minutes to trace, and is followed in balls of the stored numbers."""
         tokens = item[: answer + 1]
+        if is_residual(self.model):
+            from verify.tasks.recurrent import residual
+
+            return residual.is_wrong(self.model, self._read(tokens), self._due(tokens, len(tokens)))
         if len(tokens) > LONGEST_TRACED and (has_cells(self.model) or is_linear(self.model)):
             return answers(network_of(self.model), self._line(tokens), len(tokens), Deadline.never())[-1] is False
         return is_wrong_in_its_ball(module_of(self.model), self._read(tokens), self._due(tokens, len(tokens)))
