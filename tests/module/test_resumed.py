@@ -16,10 +16,9 @@ from tests.planted import planted
 from verify.arithmetic.readings import Real
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort
-from verify.module import ModuleProblem, Task, cells, certify, largest, problem, tokens
+from verify.module import ModuleProblem, Task, cells, certify, largest, problem, resumed, tokens
 from verify.module.decision import Tally
 from verify.module.layered import Layered
-from verify.module.resumed import Kept
 
 captured = traced_once(problem.capture)
 
@@ -104,7 +103,7 @@ class Interrupting:
 
 MOVING = [
     cells.Search.run, cells.OneToken.run, cells.OneToken._batch, cells.OneToken._gather_alike, Layered.by_cells,
-    Layered._count, Tally.add, Tally.add_cells,
+    Layered.in_steps, Layered._count, Tally.add, Tally.add_cells,
 ]  # fmt: skip
 
 
@@ -130,7 +129,9 @@ def test_another_model_or_task_starts_again(tmp_path):
     other, counts = decided(module_of(4), tmp_path, ENDLESS)
     assert found.verdict is not Verdict.PROVED and first["undecided"] and sum(counts.values()) == 4**4
     assert len(list(tmp_path.iterdir())) == 2 and counts == decided(module_of(4), None, ENDLESS)[1]
-    with planted(Kept, "place", " + bytes_of(value)", ""):  # by the shapes alone, one model would have another's counts
+    with planted(
+        resumed, "identity", " + bytes_of(value)", ""
+    ):  # by the shapes alone, one model would have another's counts
         blind = [decided(module_of(seed), tmp_path / "blind", ENDLESS)[1] for seed in (3, 4)]
     assert blind[0] == blind[1]
 

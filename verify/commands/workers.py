@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from types import ModuleType
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from constructions.errors import BadInput
 from verify.commands.options import check_least
+from verify.commands.process import keep_freed_memory
 from verify.commands.resumed import KeptResults
 from verify.commands.vocabulary import options
 
@@ -54,6 +55,9 @@ class Workers:
 
     number: int = 1
     scheduler: str | None = None
+    loads: tuple[
+        str, ...
+    ] = ()  # modules that all jobs need and that take long to load: done once, before processes split
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Workers:
@@ -177,7 +181,7 @@ def _by_several(
 ) -> Iterator[tuple[Job, Result]]:
     left, number = list(jobs), min(workers.number, len(jobs))
     while left and not (until is not None and until.is_up()):
-        with _ended_as_interrupted(), _cluster(workers.scheduler) if workers.scheduler else _here(number) as pool:
+        with _ended_as_interrupted(), _pool(workers, number) as pool:
             for job, result in pool.ran(function, left, until):
                 left.remove(job)
                 yield job, result
@@ -227,13 +231,21 @@ def _is_lost(future: Future[Result]) -> bool:
     return future.cancelled() or future.exception() is not None
 
 
+def _pool(workers: Workers, number: int) -> AbstractContextManager[Pool]:
+    return _cluster(workers.scheduler) if workers.scheduler else _here(number, *workers.loads)
+
+
 @contextmanager
-def _here(number: int) -> Iterator[Pool]:
+def _here(number: int, *loads: str) -> Iterator[Pool]:
     """Processes of one thread each, which end with this one."""
     from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import active_children, get_context
+    from multiprocessing import active_children, get_all_start_methods, get_context
 
-    processes = ProcessPoolExecutor(number, get_context("spawn"), initializer=_start)
+    is_shared = loads and "forkserver" in get_all_start_methods()
+    context = get_context("forkserver" if is_shared else "spawn")
+    if is_shared:
+        context.set_forkserver_preload(list(loads))
+    processes = ProcessPoolExecutor(number, context, initializer=_start)
     try:
         yield Pool(processes)
     except BaseException:
@@ -362,6 +374,7 @@ def _start() -> None:
     """Gives a worker one thread, as workers share the cores, and ends it with the process that started it."""
     from multiprocessing import parent_process
 
+    keep_freed_memory()
     os.environ["OMP_NUM_THREADS"] = "1"  # of torch where a job loads it, which takes longer than many a job
     if "torch" in sys.modules:
         import torch

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count, product
+from itertools import count, islice, product
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -268,12 +268,25 @@ class Search:
                 if deadline.is_up() or self.is_enough:
                     return
                 until = deadline if last == ROUNDS - 1 else deadline.part(1 / (len(pending) - i))
-                tokens = [self.part.sets[p][r] for p, r in zip(self.given.fixed, ranks, strict=True)]
-                try:
-                    layer = self.given.layer(tokens)
-                except NotOneLayer:  # with these tokens the module may fail, so that they are left
-                    continue
-                yield from OneToken(self, layer, cells, at_once).run(until)
+                if (one := self.of_token(ranks, cells, at_once)) is not None:
+                    yield from one.run(until)
+
+    def first_batches(self, number: int) -> Iterator[list[Decided]]:
+        """A batch of each of the first choices of the fixed positions' tokens, so many, or until an input is wrong."""
+        for ranks, cells in self.left[:number]:
+            if not self.has_wrong and (one := self.of_token(ranks, cells)) is not None:
+                yield from islice(one.run(Deadline.never()), 1)
+
+    def of_token(self, ranks: tuple[int, ...], cells: list[Cell], at_once: AtOnce = map) -> OneToken | None:
+        """What decides the cells of one choice of the fixed positions' tokens.
+
+        None where the module may fail with these, so that they are left.
+        """
+        tokens = [self.part.sets[p][r] for p, r in zip(self.given.fixed, ranks, strict=True)]
+        try:
+            return OneToken(self, self.given.layer(tokens), cells, at_once)
+        except NotOneLayer:
+            return None
 
 
 class Bounded(NamedTuple):

@@ -78,15 +78,15 @@ class Tally:
             rows.extend(tokens[mask][: LISTED - len(rows)].tolist())
 
     def take(self, other: Tally) -> None:
-        """Counts what another part of the domain has."""
+        """Counts what another part of the domain has; in whatever order several are taken, the result is one."""
         self.right, self.wrong = self.right + other.right, self.wrong + other.wrong
         self.undecided += other.undecided
         for model, decided in other.by.items():
             self.by[model] += decided
-        if other.margin < self.margin:
+        if (other.margin, other.tightest or []) < (self.margin, self.tightest or []):
             self.margin, self.tightest = other.margin, other.tightest
-        self.wrong_inputs = (self.wrong_inputs + other.wrong_inputs)[:LISTED]
-        self.open_inputs = (self.open_inputs + other.open_inputs)[:LISTED]
+        self.wrong_inputs = in_order(self.wrong_inputs + other.wrong_inputs)[:LISTED]
+        self.open_inputs = in_order(self.open_inputs + other.open_inputs)[:LISTED]
 
     def add_cells(self, found: Decided) -> None:
         """Counts the inputs of decided cells, and lists those that are wrong as far as `found` does."""
@@ -101,7 +101,12 @@ class Tally:
 
     def sort_wrong(self) -> None:
         """Sorts the list of wrong inputs, short ones first, each once."""
-        self.wrong_inputs = sorted(map(list, set(map(tuple, self.wrong_inputs))), key=lambda row: (len(row), row))
+        self.wrong_inputs = in_order(self.wrong_inputs)
+
+
+def in_order(inputs: list[list[int]]) -> list[list[int]]:
+    """Inputs, short ones first, each once."""
+    return sorted(map(list, set(map(tuple, inputs))), key=lambda row: (len(row), row))
 
 
 @dataclass

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
+from constructions.errors import BadInput
 from verify.engine.guard import Guard
 from verify.engine.one_layer.layer import OneLayer
 from verify.frame.clock import Deadline
@@ -46,12 +47,10 @@ class Layered:
         is_long = isinstance(found, Traced) and self.part.candidates <= LISTED and not found.settles()
         return None if is_long else found
 
-    def start(self, deadline: Deadline, aim: cells.Aim) -> cells.Search:
-        """All inputs as cells that are not decided yet."""
+    def search(self, aim: cells.Aim) -> cells.Search:
+        """A search without cells as yet."""
         assert self.chart is not None
-        search = cells.Search(self.layer, self.part, self.chart, self._column, aim)
-        search.start(deadline)
-        return search
+        return cells.Search(self.layer, self.part, self.chart, self._column, aim)
 
     def _column(self, length: int, label: int) -> int:
         """The place of a label among the classes."""
@@ -66,24 +65,45 @@ class Layered:
         progress: Callable[[int], None],
         keep: Callable[[bool], None] = lambda is_due: None,
         at_once: cells.AtOnce = map,
+        batches: Iterable[list[cells.Decided]] | None = None,
     ) -> None:
         """Decides cells until none is left or the time is up; some inputs of right and of wrong ones are run beside.
+
+        Where there are `batches`, these are all.
 
         `keep` is called wherever search and tally together count every input once, with True at the end.
         Raises: Disagreement.
         """
-        beside, is_whole = Beside(self.guard), True
+        beside = Beside(self.guard)
+
+        def count(batch: list[cells.Decided]) -> None:
+            for found in batch:
+                positions.remember(search, found, *self._count(found, tally, deadline))
+                beside.add(found)
+
+        steps = (partial(count, batch) for batch in batches or search.run(deadline, at_once))
+        self.in_steps(steps, search, tally, progress, keep, beside.check)
+
+    @staticmethod
+    def in_steps(
+        steps: Iterable[Callable[[], None]],
+        search: cells.Search,
+        tally: Tally,
+        progress: Callable[[int], None],
+        keep: Callable[[bool], None],
+        at_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Counts step by step what is moved from the search to the tally; `keep` as in `by_cells`."""
+        is_whole = True
         try:
-            for batch in search.run(deadline, at_once):
+            for step in steps:
                 is_whole = False
-                for found in batch:
-                    positions.remember(search, found, *self._count(found, tally, deadline))
-                    beside.add(found)
+                step()
                 is_whole = True
                 progress(tally.seen)
                 keep(False)
-            beside.check()
-        except KeyboardInterrupt:
+            at_end()
+        except (KeyboardInterrupt, BadInput):  # the latter where a worker or its scheduler is gone
             if is_whole and tally.adds_up(search):  # not where cells were being moved
                 keep(True)
             raise

@@ -35,7 +35,7 @@ from verify.frame.decide import BUG, Effort, Failure, Finding, OneRun, Ran, Run,
 from verify.frame.judged import check_on_cpu, check_read, is_judged
 from verify.frame.over_time import OverTime
 from verify.frame.tracing import load_tracer
-from verify.module import cells, positions
+from verify.module import cells, parts, positions
 from verify.module.decision import Bounds, Judge, Progress, Tally, climb
 from verify.module.inputs import BATCH, Listed, Product
 from verify.module.language_models import logits_alone
@@ -95,10 +95,12 @@ class ModuleProblem:
         device: str = "cpu",
         resume: str | None = None,
         aim: cells.Aim = "accuracy",
+        run_parts: parts.Run | None = None,
     ) -> None:
         load_tracer()
         self.module, self.given, self.device, self.resume = logits_alone(module), task, device, resume
         self.aim: cells.Aim = aim
+        self.run_parts = run_parts  # of a search by cells, elsewhere
         self.name, self.so_far = type(module).__name__, "deciding"  # the latter is what a progress bar says
         self.over_time = OverTime()
         self.at: dict[tuple[int, int], Tally] = {}  # by length and place among several answer positions
@@ -355,7 +357,8 @@ class ModuleProblem:
 
         Where most of the time has met no wrong input, some of it is for the hill climb.
         """
-        search = layer.start(deadline, self.aim)
+        search = layer.search(self.aim)
+        search.start(deadline)
         search.remembered = remembered
         kept, one = None, layer.layer
         if self.resume is not None:
@@ -371,11 +374,15 @@ class ModuleProblem:
         threads = torch.get_num_threads()
         try:
             with one_thread(), ThreadPoolExecutor(threads) as pool:  # each of which bounds cells by small products
-                layer.by_cells(search, tally, deadline.part(1 - CLIMBING), progress, keep, pool.map)
+                first = deadline.part(1 - CLIMBING)
+                if self.run_parts is None:
+                    layer.by_cells(search, tally, first, progress, keep, pool.map)
+                else:
+                    parts.decide(self.run_parts, layer, search, tally, first, progress, keep)
                 failing = search.failing
                 if search.open and failing is None and not tally.wrong:
                     failing = self.search(Real(), effort, deadline)
-                if not self._is_enough(tally, failing):
+                if self.run_parts is None and not self._is_enough(tally, failing):
                     layer.by_cells(search, tally, deadline, progress, keep, pool.map)
         except KeyboardInterrupt:
             so_far = f"{tally.right} inputs right and {tally.wrong} wrong so far"

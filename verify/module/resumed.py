@@ -47,13 +47,8 @@ class Kept:
         self.seen = 0  # inputs that are decided in the file
 
     def place(self, chart: Chart | Traced) -> Path:
-        """The file, by a digest of all that its numbers depend on, this program among it."""
-        said = [FORMAT, code(), self.graph.digest, repr(self.question), self.part.sets]
-        found = hashlib.sha256(json.dumps(said).encode())
-        for name, value in sorted(self.graph.stored.items()):
-            found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode() + bytes_of(value))
-        found.update(chart.identity)
-        return self.folder / f"cells-{found.hexdigest()[:32]}.npz"
+        """The file."""
+        return self.folder / f"cells-{identity(self.graph, self.question, self.part, chart)[:32]}.npz"
 
     def read(self, search: Search, tally: Tally) -> bool:
         """Whether there is such a search, which then goes on in these two.
@@ -64,16 +59,7 @@ class Kept:
         if not place.exists():
             return False
         try:
-            with np.load(io.BytesIO(place.read_bytes()), allow_pickle=False) as found:
-                said = json.loads(found["said"].tobytes())
-                left = unpacked(found, search)
-                kept = Remembered(*(list(masks_in(found, name, search)) for name in REMEMBERED))
-            assert tally.seen == 0
-            vars(tally).update(said["tally"])
-            vars(search).update(said["search"])
-            search.left = left
-            if search.remembered is not None:
-                search.remembered = kept
+            read(place.read_bytes(), search, tally)
             self.seen = tally.seen
         except (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, BadZipFile) as error:
             raise BadInput(f"resume: {str(place)!r} is damaged ({error}); delete it to start again") from None
@@ -85,12 +71,41 @@ class Kept:
         """Writes both, whole or not at all; where that is not due, only once some seconds are over."""
         if not is_due and self.clock() - self.written < OFTEN:
             return
-        said = {"tally": vars(tally), "search": {name: getattr(search, name) for name in SEARCHED}}
-        file = io.BytesIO()
-        arrays: dict[str, Any] = {"said": np.frombuffer(json.dumps(said).encode(), dtype=np.uint8), **packed(search)}
-        np.savez_compressed(file, **arrays)
-        write_whole(self.place(search.chart), file.getvalue(), "resume")
+        write_whole(self.place(search.chart), written(search, tally), "resume")
         self.written, self.seen = self.clock(), tally.seen
+
+
+def identity(graph: Graph, question: Question, part: Product, chart: Chart | Traced) -> str:
+    """A digest of all that the numbers of a search depend on, this program among it."""
+    said = [FORMAT, code(), graph.digest, repr(question), part.sets]
+    found = hashlib.sha256(json.dumps(said).encode())
+    for name, value in sorted(graph.stored.items()):
+        found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode() + bytes_of(value))
+    found.update(chart.identity)
+    return found.hexdigest()
+
+
+def written(search: Search, tally: Tally) -> bytes:
+    """What is decided, and the cells that are left."""
+    said = {"tally": vars(tally), "search": {name: getattr(search, name) for name in SEARCHED}}
+    file = io.BytesIO()
+    arrays: dict[str, Any] = {"said": np.frombuffer(json.dumps(said).encode(), dtype=np.uint8), **packed(search)}
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
+
+
+def read(data: bytes, search: Search, tally: Tally) -> None:
+    """Has both go on from what is written, with nothing decided before."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as found:
+        said = json.loads(found["said"].tobytes())
+        left = unpacked(found, search)
+        kept = Remembered(*(list(masks_in(found, name, search)) for name in REMEMBERED))
+    assert tally.seen == 0
+    vars(tally).update(said["tally"])
+    vars(search).update(said["search"])
+    search.left = left
+    if search.remembered is not None:
+        search.remembered = kept
 
 
 def packed(search: Search) -> dict[str, NDArray[np.bool_ | np.uint8 | np.int64 | np.float64]]:

@@ -7,7 +7,7 @@ import gc
 
 from constructions.errors import BadInput
 from constructions.uncollected import uncollected
-from verify.commands import request
+from verify.commands import request, workers
 from verify.commands.parsing import add_weights
 from verify.commands.vocabulary import HOW, group, option
 
@@ -40,12 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="accuracy counts all right and wrong inputs; verdict ends at the first wrong one, and looks first where "
         "one may be (default: accuracy)",
     )
+    workers.add_argument(parser)
     request.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     with uncollected():
-        asked = request.Request.of(args)
+        asked, helpers = request.Request.of(args), workers.Workers.of(args)
+        check_of_parts(args, helpers)
         from constructions.written_files import made_folder
         from verify.arithmetic.readings import reading_of
         from verify.frame.decide import decide
@@ -54,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
         from verify.module.recurrence import Recurrence
         from verify.module.recurrent import RecurrentProblem
         from verify.report.progress import progress_bar
+        from verify.tasks.module import elsewhere
         from verify.tasks.module.task import about, as_bytes, errors_named, look_at, problem_parts
 
         if args.resume is not None:
@@ -69,7 +72,9 @@ def run(args: argparse.Namespace) -> int:
                 raise BadInput(
                     "--length: is for a recurrent cell, whose task is a Recurrence; inputs= says all lengths"
                 )
-            problem = ModuleProblem(module, task, args.device, args.resume, args.aim)
+            files = elsewhere.Files.of(args.task_file, args.weights)
+            run_parts = elsewhere.runs(files, helpers) if helpers.share_codes else None
+            problem = ModuleProblem(module, task, args.device, args.resume, args.aim, run_parts)
         asked = asked.begun()
         with errors_named(args.task_file):
             problem.capture()  # while nothing is collected
@@ -91,6 +96,12 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
+def check_of_parts(args: argparse.Namespace, helpers: workers.Workers) -> None:
+    """Raises: BadInput for steps that would be counted in several processes."""
+    if helpers.share_codes and args.effort is not None:
+        raise BadInput("--effort: counts the steps of one process; use --budget with --workers or --scheduler")
+
+
 def check_of_a_cell(args: argparse.Namespace) -> None:
     """Raises: BadInput for options that a recurrent cell does not have."""
     given = {
@@ -98,6 +109,8 @@ def check_of_a_cell(args: argparse.Namespace) -> None:
         "--device": args.device != "cpu",
         "--aim": args.aim != "accuracy",
         "--rounding": args.rounding != "any",
+        "--workers": args.workers != 1,
+        "--scheduler": args.scheduler is not None,
     }
     for name in (name for name, is_given in given.items() if is_given):
         raise BadInput(f"{name}: is for inputs of a fixed length, not for a recurrent cell; drop it")
