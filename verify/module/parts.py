@@ -22,7 +22,7 @@ BATCHES = 16  # that are decided before anything is sent, at most
 
 
 @dataclass(frozen=True)
-class Part:
+class CellsPart:
     """Some cells of a search, and the digest of all that their answer depends on."""
 
     at: int
@@ -33,10 +33,10 @@ class Part:
     cells: bytes
 
 
-Run = Callable[[list[Part], Deadline], Iterable[tuple[Part, bytes]]]
+Run = Callable[[list[CellsPart], Deadline], Iterable[tuple[CellsPart, bytes]]]
 
 
-def decided(layer: Layered, part: Part, deadline: Deadline) -> bytes:
+def decided(layer: Layered, part: CellsPart, deadline: Deadline) -> bytes:
     """What is decided of a part, and the cells that are left of it."""
     search, tally = begun(layer, part.aim, part.remembers), Tally()
     read(part.cells, search, tally)
@@ -100,7 +100,7 @@ def dealt(search: Search) -> Dealt:
     return own
 
 
-def asked_for(layer: Layered, search: Search, own: Dealt) -> Iterator[Part]:
+def asked_for(layer: Layered, search: Search, own: Dealt) -> Iterator[CellsPart]:
     """The parts that have cells."""
     name, remembers = identity_of(layer), search.remembered is not None
     for at, of_part in enumerate(own):
@@ -108,7 +108,7 @@ def asked_for(layer: Layered, search: Search, own: Dealt) -> Iterator[Part]:
             only = copy(search)
             only.bounded, only.remembered = 0, None
             only.left = [(ranks, cells) for (ranks, _), cells in zip(search.left, of_part, strict=True)]
-            yield Part(at, layer.part.length, search.aim, remembers, name, written(only, Tally()))
+            yield CellsPart(at, layer.part.length, search.aim, remembers, name, written(only, Tally()))
 
 
 def take(search: Search, tally: Tally, own: Dealt, at: int, found: Search, counted: Tally) -> None:

@@ -14,7 +14,7 @@ from verify.arithmetic.readings import Real
 from verify.commands.workers import Workers, results
 from verify.frame.clock import Deadline
 from verify.module.layered import Layered
-from verify.module.parts import Part, Run, decided, identity_of
+from verify.module.parts import CellsPart, Run, decided, identity_of
 from verify.module.problem import ModuleProblem
 from verify.module.task import Task
 from verify.tasks.module.task import errors_named, problem_parts
@@ -35,10 +35,10 @@ class Files:
 
 
 @dataclass(frozen=True)
-class Job:
+class PartThere:
     """A part, the files that say what it is of, and when it ends: seconds of the epoch, which machines share."""
 
-    part: Part
+    part: CellsPart
     files: Files
     until: float
 
@@ -71,10 +71,10 @@ def layer_of(files: Files, length: int, identity: str) -> Layered:
 def runs(files: Files, workers: Workers) -> Run:
     """What runs parts by these workers."""
 
-    def run(parts: list[Part], deadline: Deadline) -> Iterator[tuple[Part, bytes]]:
+    def run(parts: list[CellsPart], deadline: Deadline) -> Iterator[tuple[CellsPart, bytes]]:
         until = time.time() + deadline.left()
-        jobs = [Job(part, files, until) for part in parts]
-        for job, found in results(Job.run, jobs, replace(workers, loads=LOADS), says_left=False, until=deadline):
+        jobs = [PartThere(part, files, until) for part in parts]
+        for job, found in results(PartThere.run, jobs, replace(workers, loads=LOADS), says_left=False, until=deadline):
             yield job.part, found
 
     return run
