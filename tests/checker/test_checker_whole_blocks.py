@@ -11,7 +11,7 @@ from models.rechecked import decided, outcome
 from models.selection import every
 from models.whole_blocks import drawn
 from mpmath import mp, mpf
-from oracles.whole_blocks import logits
+from oracles.residual_blocks import logits
 
 from tests.planted import planted
 from verify.checker import whole_blocks

@@ -10,7 +10,7 @@ import torch
 from models.selection import every
 from models.whole_blocks import drawn
 from mpmath import mpf
-from oracles.whole_blocks import logits, wrong_at
+from oracles.residual_blocks import logits, wrong_at
 from torch import nn
 
 from constructions.errors import BadInput

@@ -137,7 +137,7 @@ RECURRENT = {
     "sets": lambda: (trained_strings(), "real"),
     "ellipsoids": lambda: (trained_strings("rnn_K2_C2_seed3", 2, 2), "real"),
     "blocks": lambda: (residues(holding.rings(types=2, m=2)), "real"),
-    "strings": lambda: (residues(gated.decays(kind="rwkv", m=2, s=4, N=5, types=2), C=6, length=6), "real"),
+    "strings": lambda: (residues(gated.decays(kind="rwkv", m=2, s=4, N=5, types=2), C=6, length=5), "real"),
     "words": lambda: (added(), "real"),
     "words, wrong": lambda: (added(2.0), "real"),
     "words, wrong in a run": lambda: (added(0.5 - 2.0**-9), "bfloat16"),

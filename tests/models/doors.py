@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from constructions import addition, contextual_positions, contextual_with_positions
@@ -11,6 +13,7 @@ from constructions.inductive import started
 from constructions.recurrent import counters
 from constructions.relation_counting import bos
 from tests.models.judged import MODELS, WAYS
+from tests.models.whole_blocks import SIZES, drawn
 from verify import public
 from verify.counting.tasks import Task
 from verify.export.networks import histogram_network
@@ -85,6 +88,14 @@ DOORS = {
         lambda: counters.cycle(m=3),
         lambda m: certify(Homogeneous(m, CYCLE, None)),
     ),
+    **{
+        f"{kind} blocks": (
+            "tasks/recurrent/judged.py",
+            partial(drawn, kind, 0, types=1, classes=3),
+            lambda m: certify(Homogeneous(m, CYCLE, None)),
+        )
+        for kind in SIZES
+    },
     "ceilings": ("tasks/inductive/ceilings/fading.py", lambda: initialised(faded(), seed=0), fading),
     "export": ("export/networks.py", lambda: bos(T=3, L=2, d=4), histogram_network),
     "module": (None, last_token, lambda m: public.certify(m, inputs=LAST, expected=last)),

@@ -52,7 +52,8 @@ def faults_in_real(case, found, wrong):
         n = found.counterexample["length"]
         is_beyond = case.by_run and wrong is None and n > exact_lines.LONGEST
         yield n != wrong and not is_beyond, f"wrong first at {wrong}, and {n} is said"
-        yield found.margin > 0 or not found.counterexample["is_first"] or found.extra["right_to"] != n - 1, "no first"
+        is_first = found.counterexample.get("is_first", True) and found.extra.get("right_to", n - 1) == n - 1
+        yield found.margin > 0 or not is_first, "no first, where it is said to be"
     elif found.verdict is Verdict.PROVED:
         yield wrong is not None, f"wrong at {wrong}, and proved"
         margins = first_margins(case, 40 if case.task.M is None else case.task.M)

@@ -152,7 +152,7 @@ WRONG_STRING: Table = INDUCTIVE | {
     "counterexample.input[]": Field("whole", "run by inductive._route"),
     "counterexample.length": Field("whole", "by inductive._route"),
     "counterexample.expected": Field("whole", "by inductive._route"),
-    "counterexample.predicted": Field("whole | null", "by inductive._route"),
+    "counterexample.predicted": Field("whole | null", "another statement, shown by inductive._route"),
     "counterexample.is_first?": Field("flag", "by inductive._route"),
     "counterexample.float64_predicts?": _trusted("whole | null", "float64_predicts", "what torch answers there"),
 }
