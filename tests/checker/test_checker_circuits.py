@@ -432,9 +432,28 @@ def test_a_step_that_is_open_where_no_input_leads_has_a_margin_where_one_does():
     assert saved["margin"] > least_margin(model, parts) and checked(weights, saved)[0] == 1
 
 
-ONE_ROW = ("_different", "all(any(a != b for a, b in zip(row, other, strict=True)) for other in rows)", "(not rows)")
+def unsharp(_):
+    """NOT of the third token, but for an input of ones: its first layer takes a mean, by which its second one looks at
+    the first position instead. Means with 0 and with 1 at that position may be one number."""
+    parts = decompose(Circuit("not", ("x", "y", "z"), (Gate("not", (2,), "o"),), (("o", 3),)))
+    model = build(parts.circuit, s=3)
+    (a, b), place, at_0, at_2 = model.layers, 5, 6, 7
+    with torch.no_grad():
+        for x in model.parameters():
+            x.zero_()
+        model.E[1, 0] = model.P[0, at_0] = model.P[2, at_2] = 1.0
+        model.P[:, place] = model.P[:, 3] = 1.0
+        a.W_Q[place, 0] = a.W_V[0, 0] = a.W_O[0, 4] = b.W_Q[4, 0] = b.W_Q[place, 1] = b.W_V[0, 0] = 1.0
+        a.W_K[at_0, 0], b.W_K[at_0, 0], b.W_K[at_0, 1], b.W_K[at_2, 1] = 0.25, 256.0, -208.0, 40.0
+        b.W_V[at_0, 0], b.W_O[0, 3] = -5.0, -1.0
+    return parts, model
+
+
+HULL = "rows.append(self._hull([row, *map(rows.pop, reversed(near))]))"
+ONE_ROW, FIRST_ROW = (("_different", HULL, f"rows += [row] * (not {which})") for which in ("rows", "near"))
 SEEN = [
     ("real", mutated, 5, Chain, *ONE_ROW),
+    *((reading, unsharp, 0, Chain, *FIRST_ROW) for reading in ("real", "float32", "float16", "tf32")),
     ("real", mutated, 5, Balls, "mixed", "(share.lower(), share.upper())", "(share.lower(),)"),
     ("real", mutated, 5, Balls, "retrieved", "high / (1 + high)", "low / (1 + low)"),
     ("bits", near, 209, Chain, *ONE_ROW),

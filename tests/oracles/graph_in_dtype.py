@@ -12,7 +12,8 @@ import torch
 from oracles import graph_runs
 
 FORMATS = {"float64": (53, -1022, 1023), "float32": (24, -126, 127), "bfloat16": (8, -126, 127)}
-FORMATS |= {"float16": (11, -14, 15)}
+FORMATS |= {"float16": (11, -14, 15), "tf32": (24, -126, 127)}  # float32, but for factors of matrix products
+OF_FACTORS = (11, -126, 127)
 ULPS, HALF = 8, 0.5
 FUNCTIONS = {name: getattr(torch, name) for name in ("exp", "expm1", "log", "log1p", "erf", "tanh", "sigmoid", "sqrt")}
 FUNCTIONS |= {"gelu": torch.nn.functional.gelu, "silu": torch.nn.functional.silu, "sin": torch.sin, "cos": torch.cos}
@@ -28,7 +29,7 @@ class DrawnEvaluation:
     def __init__(self, precision, accumulate, seed):
         self.fmt = format_named(precision)
         self.inner, self.draw = format_named(accumulate or precision), torch.Generator().manual_seed(seed)
-        self.u = 2.0 ** -self.fmt[0]
+        self.u, self.has_few = 2.0 ** -self.fmt[0], precision == "tf32"
         self.push, self.keeps, self.flushes, self.rescales, self.late, self.drifts = (self.coin() for _ in range(6))
 
     def coin(self):
@@ -59,8 +60,16 @@ class DrawnEvaluation:
             out = self.near(out + terms[i], self.inner)
         return out
 
+    def factors(self, x):
+        """Numbers as a matrix product reads them: in tf32 each of them, or some, rounded to 11 bits."""
+        if not self.has_few:
+            return x
+        is_rounded = torch.rand(x.shape, generator=self.draw) < (HALF if self.late else 1.0)
+        return torch.where(is_rounded, self.near(x, OF_FACTORS), x)
+
     def product(self, x, y):
         """A matrix product of what is read: products rounded or fused, in any order."""
+        x, y = self.factors(x), self.factors(y)
         columns = [x[..., :, i : i + 1] * y[..., i : i + 1, :] for i in range(x.shape[-1])]
         return self.added(columns if self.coin() else [self.near(c, self.inner) for c in columns])
 

@@ -144,14 +144,18 @@ class Chain:
         return found, lambda a, tokens, share: at.mixed(values[a][tokens], share)
 
     def _different(self, W: list[Column], streams: list[Streams]) -> list[list[Row]]:
-        """The queries or keys that the tokens bring to each position; where they are many, one that holds them all."""
+        """The queries or keys that the tokens bring to each position; of those that may be one, and of many, a hull."""
         found = [list[Row]() for _ in streams]
         for rows, of in zip(found, streams, strict=True):
-            for row in (applied(self.at, W, x) for x in of.values()):
-                rows += [row] * all(any(a != b for a, b in zip(row, other, strict=True)) for other in rows)
+            for row in (applied(self.at, W, x) for x in of.values()):  # balls may differ that do not show it
+                near = [i for i, other in enumerate(rows) if not any(a != b for a, b in zip(row, other, strict=True))]
+                rows.append(self._hull([row, *map(rows.pop, reversed(near))]))
         if sum(map(len, found)) <= max(MOST_ROWS, len(found)):
             return found
-        return [[[*map(self.at.hull, zip(*rows, strict=True))]] for rows in found]
+        return [[self._hull(rows)] for rows in found]
+
+    def _hull(self, rows: Sequence[Row]) -> Row:
+        return [*map(self.at.hull, zip(*rows, strict=True))]
 
     def _scores(self, queries: list[list[Row]], keys: list[list[Row]]) -> Iterator[Row]:
         """Of each position and those up to it, the scores that any of their tokens bring."""

@@ -60,7 +60,7 @@ class BinaryFormat:
 
     def as_factor(self, x: float) -> list[float]:
         """What a number may be as a factor: itself, or rounded to fewer bits, half-way cases either way."""
-        if self.factors is None:
+        if self.factors is None or not math.isfinite(x):
             return [x]
         few, (n, k) = BinaryFormat(self.factors, self.least, self.most), scaled(x)
         return [x, *(few.closest((n << BESIDE) + e, k + BESIDE) for e in (-1, 1))]

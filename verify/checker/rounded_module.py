@@ -15,6 +15,7 @@ from verify.checker.statement import certificate_of
 from verify.checker.table import IN_DTYPE, walk
 
 ONCE = "each result rounded once"
+OF_FACTORS = BinaryFormat(11, -126, 127, 11)  # in tf32: any result may be a factor, or kept with float32's 2p + 2 bits
 MOST_OF_FEW_BITS = 16  # of formats whose sums in a wider one make LayerNorm one operation
 FUNCTIONS = "exp, log, log1p, expm1, erf, tanh, sigmoid, sin, cos, roots within 8 u of their value; GELU, SiLU of |x|"
 LARGEST_SO_FAR = (
@@ -60,7 +61,7 @@ class RoundedStatement(Statement):
 
     @property
     def has_few_bits(self) -> bool:
-        return self.inner != self.fmt and self.fmt.p <= MOST_OF_FEW_BITS
+        return self.inner != self.fmt and self.fmt.p <= MOST_OF_FEW_BITS and not self.fmt.factors
 
     def rounded(self, graph: TracedGraph, bits: int) -> Follower:
         return RoundedFollower(graph, bits, RoundedKernels(self.fmt, self.inner, self.are_kept, self.has_few_bits))
@@ -87,14 +88,14 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         return module.check(weights, certificate)
     verdict, fmt = reading_of({**c, "reading": READING})
     accumulate = c["parameters"].get("accumulate")
+    assert fmt is not None
+    fmt = OF_FACTORS if fmt.factors else fmt
     inner = format_of(accumulate) or fmt
-    assert fmt is not None and inner is not None
-    require(fmt.factors is None, "parameters: factors of fewer bits are not followed", NOT_CHECKABLE)
     tensors, _ = read_tiles(weights, BYTES)
     require("program" in c, "program: is missing; the certificate was not saved by verify module", NOT_CHECKABLE)
     trusted = walk(c, f"module, {verdict.lower()}{IN_DTYPE}")
     statement = RoundedStatement(c["program"], tensors, fmt, inner)
-    is_once, has_few = c["reading"] == ONCE, accumulate is not None and fmt.p <= MOST_OF_FEW_BITS
+    is_once, has_few = c["reading"] == ONCE, accumulate is not None and fmt.p <= MOST_OF_FEW_BITS and not fmt.factors
     require(not is_once or has_few and accumulate == "float32", "parameters: such sums are not rounded once")
     require(not has_few or accumulate == "float32", "parameters: sums in another format than float32", NOT_CHECKABLE)
     assumed = ASSUMED[ONCE if is_once else "wider sums" if has_few else "plain"]

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 from flint import arb
 
 from verify.checker.arrays import FLOAT, Array, each
-from verify.checker.formats import NAMED, BinaryFormat, scaled
+from verify.checker.formats import NAMED, TF32, BinaryFormat, scaled
 from verify.checker.graphs import TracedGraph, base_of
 from verify.checker.layer_norm import ULPS
 from verify.checker.moved import ZERO, Errors, MovedArray, OfArrays, around
@@ -52,14 +53,16 @@ class RoundedResults:
         self.u, self.v = _once(fmt), _once(inner)
 
     def stored(self, x: Array) -> MovedArray:
-        """Stored numbers, rounded once; what is subnormal then may be flushed."""
+        """Stored numbers, rounded once, in tf32 perhaps again; what is subnormal then may be flushed."""
+        once = TF32 if self.fmt.factors else self.fmt
 
         def near(v: arb) -> arb:
             if not v.is_finite():
                 return v
-            found = self.fmt.closest(*scaled(float(v)))
-            require(math.isfinite(found), "a weight overflows in the format", NOT_CHECKABLE)
-            return arb(found) if found == 0 or abs(found) >= 2.0**self.fmt.least else arb(found).union(ZERO)
+            found = once.as_factor(once.closest(*scaled(float(v))))
+            require(all(map(math.isfinite, found)), "a weight overflows in the format", NOT_CHECKABLE)
+            is_normal = all(y == 0 or abs(y) >= 2.0**once.least for y in found)
+            return reduce(arb.union, map(arb, found if is_normal else [*found, 0.0]))
 
         return MovedArray(each(near, x), {}, is_stored=True)
 
