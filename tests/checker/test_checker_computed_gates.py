@@ -106,6 +106,22 @@ def test_a_read_state_that_overflows_proves_nothing():
         assert outcome(weights, text)[0] == 0
 
 
+def at_the_end(k):
+    """An RWKV-like cell with the state k, which 2^-14 brings back, and a true certificate in float16 about it."""
+    *tables, V, b = map(torch.tensor, ([[0.0]], [[k]], [[1.0]], [[1.0]], [[2.0**-14], [0.0]], [0.0, 0.0]))
+    weights = bytes_of(gated.GatedModel(gated.RwkvCell(*tables), V, b))
+    c = json.loads(honest("rwkv, p18")[1])
+    sizes = {"units": 1, "modulus": 2, "length": 1, "dtype": "float32", "precision": "float16"}
+    c |= {"parameters": c["parameters"] | sizes, "length": 1, "inputs_covered": "1", "margin": 2.0**-3}
+    return weights, json.dumps(c | {"weights_sha256": hashlib.sha256(weights).hexdigest()})
+
+
+def test_what_overflows_in_the_checkers_bounds_alone_is_not_called_false():
+    """The largest number of float16, times 1, is itself in every order."""
+    assert outcome(*at_the_end(2.0**14))[0] == 0 and outcome(*at_the_end(1.0))[0] == 1
+    assert falsehood(*at_the_end(65504.0)) is None and outcome(*at_the_end(65504.0))[0] == NOT_CHECKABLE
+
+
 # ---- evaluations, drawn
 
 
