@@ -13,6 +13,7 @@ from models.certificates import changed as changed_model
 from models.certificates import counted, honest, modular
 from models.selection import every, first
 from oracles.forged import falsehood
+from oracles.hulls import Hulls
 from test_forgeries import outcome
 
 from constructions.recurrent import diagonal, gated
@@ -104,6 +105,22 @@ def test_a_read_state_that_overflows_proves_nothing():
     assert falsehood(weights, text) and outcome(weights, text)[0] == NOT_CHECKABLE
     with planted(computed_gates, "logit_errors", "rounding(fmt, abs(r) * x, 1)", "pass"):
         assert outcome(weights, text)[0] == 0
+
+
+def at_the_end(k):
+    """An RWKV-like cell with the state k, which 2^-14 brings back, and a true certificate in float16 about it."""
+    *tables, V, b = map(torch.tensor, ([[0.0]], [[k]], [[1.0]], [[1.0]], [[2.0**-14], [0.0]], [0.0, 0.0]))
+    weights = bytes_of(gated.GatedModel(gated.RwkvCell(*tables), V, b))
+    c = json.loads(honest("rwkv, p18")[1])
+    sizes = {"units": 1, "modulus": 2, "length": 1, "dtype": "float32", "precision": "float16"}
+    c |= {"parameters": c["parameters"] | sizes, "length": 1, "inputs_covered": "1", "margin": 2.0**-3}
+    return weights, json.dumps(c | {"weights_sha256": hashlib.sha256(weights).hexdigest()})
+
+
+def test_what_overflows_in_the_checkers_bounds_alone_is_not_called_false():
+    """The largest number of float16, times 1, is itself in every order."""
+    assert outcome(*at_the_end(2.0**14))[0] == 0 and outcome(*at_the_end(1.0))[0] == 1
+    assert falsehood(*at_the_end(65504.0)) is None and outcome(*at_the_end(65504.0))[0] == NOT_CHECKABLE
 
 
 # ---- evaluations, drawn
@@ -223,6 +240,45 @@ FAULTS = [
 def test_a_fault_in_a_bound_is_seen_by_drawn_evaluations(function, right, wrong):
     with planted(computed_gates, function, right, wrong):
         assert not all(inside(seed, "bfloat16") for seed in range(60))
+
+
+def all_inside(seed, name, steps=5):
+    """Whether the ends of all evaluations at once are within what the checker says of gates and states."""
+    draw, fmt, kind = random.Random(seed), formats.named({"precision": name}), ("rwkv", "mamba", "s4")[seed % 3]
+
+    def numbers(*powers):
+        return [[fmt.nearest(draw.choice((1, -1)) * draw.uniform(1, 2) * 2.0 ** draw.choice(powers)) for _ in "ab"]]
+
+    small, any_size = (-3, -2, -1, 0), (-1, 0, 1, fmt.least // 2, fmt.least + 1)
+    names = {"rwkv": ("w", "k", "v", "r"), "mamba": ("A", "delta", "B", "C"), "s4": ("a", "u", "c")}[kind]
+    rows = {x: numbers(*(small if x in ("w", "A", "delta", "a") else any_size)) for x in names}
+    on, net = Hulls(fmt.p, fmt.least), computed_gates.StoredCell(kind, rows, [], [])
+    ends, (keep, add, _) = on.gates(rows, kind), computed_gates.gates(net, fmt)
+    state, h = [(Fraction(0), Fraction(0))] * 2, computed_gates._stored([0.0, 0.0])
+    found = [*zip(ends, (keep[0], add[0]), strict=True)]
+    for _ in range(steps):
+        state, h = on.step(*ends, state), computed_gates.after(fmt, keep[0], add[0], h)
+        found.append((state, h))
+    return all(_are_near(side, balls) for x, balls in found for side in zip(*x, strict=True))
+
+
+@pytest.mark.parametrize("name", first(2, ["p4", "float16", "bfloat16", "float32"]))
+def test_all_evaluations_at_once_stay_within_what_the_checker_says(name):
+    with ctx.workprec(rounded.BITS):
+        assert all(all_inside(seed, name) for seed in range(12))
+
+
+@pytest.mark.parametrize(
+    ("function", "right", "wrong"),
+    [
+        ("rounding", "(1 + fmt.u) * ", ""),
+        ("after", "abs(f) * e + ", ""),
+        ("gates", "_off(fmt, y)", "_off(fmt, y) / 2"),
+    ],
+)
+def test_a_fault_in_a_bound_is_seen_by_all_evaluations_at_once(function, right, wrong):
+    with ctx.workprec(rounded.BITS), planted(computed_gates, function, right, wrong):
+        assert not all(all_inside(seed, "bfloat16") for seed in range(12))
 
 
 def small_inside(seed):

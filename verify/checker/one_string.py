@@ -7,7 +7,7 @@ from flint import arb, ctx
 
 from verify.checker.followers import Way, way_of
 from verify.checker.held import strings
-from verify.checker.reading import NOT_CHECKABLE, Refusal, require
+from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.recurrent import positive_margin
 from verify.checker.rounded import BITS as FEW_BITS
 from verify.checker.rounded_lines import Gaps, TokenFollower, is_wrong
@@ -83,20 +83,13 @@ def all_right(first: TokenFollower, due: RightClasses, length: int, margin: arb)
             after = (*counts[:token], counts[token] + 1, *counts[token + 1 :])
             met += 1
             require(met <= MOST_STRINGS, "more strings are judged than are run", NOT_CHECKABLE)
-            gaps, later = _known(follow, token)
+            gaps, later = follow(token)
             right, where = due.of(after[token]), f"length {n + 1}, counts {after}"
             for j, (low, high) in gaps(right).items() if right is not None else ():
                 sentence = f"{where}: class {right} does not win over {j} by {margin}"
                 require(not high < margin and not high <= 0, sentence)
                 require(bool(low >= margin and low > 0), f"{sentence}, or not shown", NOT_CHECKABLE)
             open_ones.append((later, after, n + 1))
-
-
-def _known(follow: TokenFollower, token: int) -> tuple[Callable[[int], Gaps], TokenFollower]:
-    try:
-        return follow(token)
-    except Refusal as refusal:  # of what may overflow, and need not
-        raise Refusal(str(refusal), NOT_CHECKABLE) from None
 
 
 def proved(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:

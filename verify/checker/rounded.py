@@ -68,7 +68,7 @@ class Rounding:
             parts = [abs(W[i, j] * v) for W, y in ((layer.W_x, x), (layer.W_h, h)) for j, v in enumerate(y)]
             size = sum(parts, abs(layer.b_x[i]) + abs(layer.b_h[i])).upper()
             whole = (size + self.fmt.of_sum(size, terms, columns)).upper()
-            require(self.fmt.holds(whole), "a partial sum may overflow")
+            require(self.fmt.holds(whole), "a partial sum may overflow", NOT_CHECKABLE)
 
     def linear(self, W: arb_mat, x: ComputedBalls, b: Vector, terms: list[int]) -> ComputedBalls:
         sizes, value, error = x.sizes(), [], []
@@ -82,7 +82,7 @@ class Rounding:
 
     def checked(self, value: Vector, error: Vector) -> ComputedBalls:
         sizes = ((abs(v) + e).upper() for v, e in zip(value, error, strict=True))
-        require(all(map(self.fmt.holds, sizes)), "a computed number may overflow")
+        require(all(map(self.fmt.holds, sizes)), "a computed number may overflow", NOT_CHECKABLE)
         return ComputedBalls(value, error)
 
     def whole(self, x: ComputedBalls, y: ComputedBalls) -> ComputedBalls:
@@ -393,7 +393,7 @@ def computed_gaps(
         row = [(net.V[i, m], abs(h[m]).upper()) for m in range(net.hidden) if net.V[i, m] != 0]
         size = sum((abs(w) * x for w, x in row), abs(b)).upper()
         off.append(fmt.of_sum(size, len(row) + int(b != 0), net.hidden))
-        require(fmt.holds((size + off[-1]).upper()), f"{where}: logit {i} may overflow")
+        require(fmt.holds((size + off[-1]).upper()), f"{where}: logit {i} may overflow", NOT_CHECKABLE)
     values = iter(margins(net, centre[first : first + net.hidden], right))
     for j in range(len(net.b)):
         if j == right:

@@ -125,7 +125,7 @@ class ComputedBoxes:
         cut = fmpq((n >> lost) << lost, 1 << k)  # x to nearest with as many bits or more is at least this,
         kept: fmpq = max(cut, x - abs(x) / 2**bits)  # and at most half a unit in the last of them away
         near = self.fmt.closest(*_scaled(kept))
-        require(abs(near) <= float(self.fmt.largest), "boxes: a computed number may overflow")
+        require(abs(near) <= float(self.fmt.largest), "boxes: a computed number may overflow", NOT_CHECKABLE)
         return min(exact(arb(near)), kept)
 
     def result(self, low: fmpq, high: fmpq) -> Ends:
@@ -160,7 +160,7 @@ class ComputedBoxes:
             columns = len(row) + len(added)
             size = sum((max(abs(a), abs(b)) for a, b in zip(least, most, strict=True)), fmpq(0))
             whole = (arb(size) + self.fmt.of_sum(arb(size), columns, columns)).upper()
-            require(self.fmt.holds(whole), "boxes: a partial sum may overflow")
+            require(self.fmt.holds(whole), "boxes: a partial sum may overflow", NOT_CHECKABLE)
             found.append((self._least_sum(least), -self._least_sum([-v for v in most])))
         return found
 
@@ -168,7 +168,7 @@ class ComputedBoxes:
         if self.is_exact:
             return x
         rounded = self.fmt.closest(*_scaled(x))
-        require(isfinite(rounded), "boxes: a factor may overflow")
+        require(isfinite(rounded), "boxes: a factor may overflow", NOT_CHECKABLE)
         return exact(arb(rounded))
 
     def _least_sum(self, terms: list[fmpq]) -> fmpq:

@@ -68,11 +68,8 @@ class ComputedLine:
         right = self.due(self.t)
         require(right is not None, f"length {self.t}: has no right class")
         require(self.t <= MOST_ENTRY, f"more than {MOST_ENTRY} steps are not followed", NOT_CHECKABLE)
-        try:
-            gaps, self.follow = self.follow(self.tokens[self.t - 1] if self.tokens else 0)
-            return right or 0, gaps
-        except Refusal as refusal:  # of what may overflow, and need not
-            raise Refusal(f"length {self.t}: {refusal}", NOT_CHECKABLE) from None
+        gaps, self.follow = self.follow(self.tokens[self.t - 1] if self.tokens else 0)
+        return right or 0, gaps
 
     def right_to(self, steps: int, margin: arb) -> None:
         """The right class wins by the margin in every order after each of so many tokens."""

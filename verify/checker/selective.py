@@ -175,7 +175,7 @@ class _Thermometer:
         count = sum(w != 0 for w in (*net.W_h[j], *net.W_x[j], *net.b[j]))
         size = _size(terms)
         off = fmt.of_sum(size, count, len(net.W_h) + net.K)
-        require(fmt.holds((size + off).upper()), f"unit {j} may overflow")
+        require(fmt.holds((size + off).upper()), f"unit {j} may overflow", NOT_CHECKABLE)
         low, high = (low - off).tanh().lower(), (high + off).tanh().upper()
         return (low - fmt.of_function(abs(low))).lower(), (high + fmt.of_function(abs(high))).upper()
 
@@ -186,7 +186,7 @@ class _Thermometer:
             for j, (row, c) in enumerate(zip(net.V, net.c, strict=True)):
                 size = _size([*zip(row, box, strict=True), (c, one)])
                 off[j] = net.fmt.of_sum(size, sum(w != 0 for w in (*row, c)), len(row))
-                require(net.fmt.holds((size + off[j]).upper()), f"logit {j} may overflow")
+                require(net.fmt.holds((size + off[j]).upper()), f"logit {j} may overflow", NOT_CHECKABLE)
         for j in range(len(net.c)):
             if j != right:
                 pairs = [(arb(a) - arb(b), x) for a, b, x in zip(net.V[right], net.V[j], box, strict=True) if a != b]
