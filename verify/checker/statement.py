@@ -12,9 +12,9 @@ from verify.checker.reading import NOT_CHECKABLE, as_text, read_certificate, req
 ULPS = 4  # within which a float stands for an exact number
 
 
-def certificate_of(task: str, weights: bytes, certificate: bytes) -> dict[str, Any]:
+def certificate_of(task: str, weights: bytes, certificate: bytes) -> Any:
     """The certificate of a task about this file. Raises: Refusal."""
-    c: dict[str, Any] = read_certificate(certificate)
+    c = read_certificate(certificate)
     require(c.get("task") == task, f"task: {as_text(c.get('task'))[:80]} is not {task}")
     require(c.get("weights_sha256") == hashlib.sha256(weights).hexdigest(), "weights_sha256: is another file's")
     return c
