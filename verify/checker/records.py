@@ -1,6 +1,6 @@
-"""The fields of certificates about lines and strings, by name and type: `table.walk` refuses others.
+"""The fields that parts of the checker read, by name and type: `table.walk` refuses others.
 
-None of a record is there in all of its kinds. A field that is read before the walk is compared with what it may be.
+Where no field of a record has to be there, its kinds differ in which are. Before the walk they are only compared.
 """
 
 from typing import Any, Literal, TypedDict
@@ -25,7 +25,7 @@ class SavedRun(TypedDict):
     logits: list[float]
 
 
-class Ellipsoids(TypedDict):
+class SavedEllipsoids(TypedDict):
     """Their middles, and the lower triangles L times 2^exponent of {middle + L e : |e| <= 1}."""
 
     centres: list[list[float]]
@@ -33,7 +33,7 @@ class Ellipsoids(TypedDict):
     shapes: list[list[list[float]]]
 
 
-class Ring(Ellipsoids):
+class SavedRing(SavedEllipsoids):
     """Ellipsoids that a line's states pass in turn, from `entry` tokens on, when they are in that at `place`."""
 
     entry: int
@@ -42,7 +42,7 @@ class Ring(Ellipsoids):
     margin: float
 
 
-class SavedGraph(Ellipsoids):
+class SavedGraph(SavedEllipsoids):
     """Ellipsoids that hold the states of strings: where each token leads from each, and which types are judged."""
 
     judged: list[int]
@@ -76,7 +76,7 @@ class FoundInBlocks(TypedDict, total=False):
     states: int
 
 
-class Turn(TypedDict):
+class SavedTurn(TypedDict):
     """After how many tokens a state stands, and after how many again."""
 
     state_after: int
@@ -115,9 +115,264 @@ class LineCertificate(TypedDict, total=False):
     counterexample: WrongInput
     right_to: int
     run: SavedRun
-    invariant: Ring
+    invariant: SavedRing
     invariant_found: FoundInBlocks
     boxes: SavedBoxes
     sets_found: SetsFound
-    repeats: list[int] | Turn
+    repeats: list[int] | SavedTurn
     states: list[list[float]]
+
+
+class RunAs(TypedDict):
+    """One evaluation in a format: the order of its sums, and which way the named ones go."""
+
+    order: str
+    seed: int
+    fused: bool
+    flush: bool
+    reciprocal: bool
+    directions: list[list[str]]
+    ways: list[list[Any]]  # an order, and two flags
+
+
+class RunInput(TypedDict, total=False):
+    """An input, and the evaluation that answers it wrongly."""
+
+    run_as: RunAs
+
+
+class FormatSaid(TypedDict, total=False):
+    """Where sums are kept, if not in the format."""
+
+    accumulate: str | None
+
+
+class WrongPair(RunInput):
+    """Two numbers that are added modulo P."""
+
+    input: list[int]
+    predicted: int | None
+    is_smallest: bool
+
+
+class WrongPairs(TypedDict):
+    """A wrong pair, and those that are listed."""
+
+    margin: float
+    counterexample: WrongPair
+    wrong_inputs: list[list[int]]
+
+
+class WrongSum(RunInput):
+    """Two numbers in digits with "+" and "=", and the digits that are predicted."""
+
+    input: str
+    predicted: str
+
+
+class WrongSums(TypedDict):
+    """A wrong sum, and how many there are."""
+
+    parameters: FormatSaid
+    margin: float | None
+    counterexample: WrongSum
+    counts: dict[str, str]
+
+
+class WrongCount(RunInput, total=False):
+    """A sequence whose token at a position is counted wrongly."""
+
+    input: list[int]
+    tokens: list[int]
+    position: int
+    predicted: int | None
+
+
+class WrongCounts(TypedDict):
+    """A wrong count, and how many there are."""
+
+    parameters: FormatSaid
+    margin: float | None
+    counterexample: WrongCount
+    error_share: list[float] | None
+    wrong_pairs: str | None
+
+
+class CountPlace(TypedDict):
+    """A token and how often it occurs."""
+
+    token: int
+    count: int
+
+
+class ParityProved(TypedDict):
+    """A margin, and where it is least."""
+
+    margin: float
+    tightest: CountPlace
+
+
+class SavedRegions(TypedDict, total=False):
+    """Which prompts are judged, and which answers are right."""
+
+    min_digits: int
+    max_digits: int | None
+    min_noise: int
+    max_noise: int | None
+    max_length: int | None
+    semantic_only: bool
+    labels: str
+
+
+class PromptsProved(TypedDict, total=False):
+    """A margin, or one over the sum of all weights."""
+
+    margin: float | None
+    margin_scaled: float
+
+
+class WrongPrompt(RunInput):
+    """Numbers of 0, 1 and 2 and the last token, the tokens where they are written, and the logits."""
+
+    n0: int
+    n1: int
+    n2: int
+    last: str
+    input: list[int | str]
+    tokens: list[str] | None
+    logits: list[float | None]
+
+
+class WrongPrompts(TypedDict):
+    """A wrong prompt."""
+
+    reading: str
+    margin: float | None
+    counterexample: WrongPrompt
+
+
+class ModuleInput(TypedDict):
+    """Tokens, and the answers to them: one, or one for each position."""
+
+    input: list[int]
+    margin: float | None
+    expected: int | list[int]
+    predicted: int | list[int]
+
+
+class SavedPositions(TypedDict):
+    """Which positions are judged, null for all."""
+
+    positions: list[int] | None
+
+
+class SavedTrace(TypedDict):
+    """How often each operation occurs, and the prover's digests of graphs."""
+
+    operations: dict[str, int]
+    sha256: list[str]
+
+
+class ModuleCertificate(TypedDict):
+    """A verdict on a module."""
+
+    parameters: SavedPositions
+    graph: SavedTrace
+    margin: float | None
+    tightest: ModuleInput | None
+    counterexample: ModuleInput
+    counts: dict[str, str]
+    wrong_inputs: list[list[int]]
+
+
+class CountingProved(TypedDict, total=False):
+    """A margin, and one times the number of positions that are seen."""
+
+    margin: float
+    margin_scaled: float
+
+
+class WrongLine(TypedDict):
+    """An input of a decoder that counts, and how far into its positions it begins."""
+
+    input: list[int]
+    shift: int
+
+
+class CountingWrong(TypedDict):
+    """A wrong line or string."""
+
+    margin: float | None
+    counterexample: WrongLine
+
+
+class Separator(TypedDict):
+    """Fractions (w, b) of one head."""
+
+    w: list[str]
+    b: str
+
+
+class JointSeparator(TypedDict):
+    """Fractions of several heads, and one b."""
+
+    w: list[list[str]]
+    b: str
+
+
+class SavedCombination(TypedDict):
+    """Entries of (w, b), and one constraint more, each with its side."""
+
+    columns: list[int]
+    rows: list[list[int]]
+    more_ones: list[bool]
+
+
+class JointCombination(TypedDict):
+    """Triples, each with its side."""
+
+    rows: list[list[int]]
+    more_ones: list[bool]
+
+
+class Ray(TypedDict):
+    """Constraints at which a form is zero, and which way it points."""
+
+    sign: int
+    rows: list[list[int]]
+    more_ones: list[bool]
+
+
+class Rays(TypedDict):
+    """Entries of (w, b), and rays of them."""
+
+    columns: list[int]
+    rays: list[Ray]
+
+
+class JointRay(TypedDict):
+    """Coefficients that are zero, and which way it points."""
+
+    sign: int
+    rows: list[int]
+
+
+class JointRays(TypedDict):
+    """Rays of several heads."""
+
+    rays: list[JointRay]
+
+
+class StepInput(TypedDict):
+    """The bits of an input, and a step from 1 on."""
+
+    input: str
+    step: int
+
+
+class SavedStep(TypedDict):
+    """A wrong step of a chain of thought."""
+
+    reading: str
+    margin: float | None
+    counterexample: StepInput

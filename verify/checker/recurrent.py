@@ -11,7 +11,7 @@ from functools import cached_property
 from flint import arb, arb_mat, ctx
 
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require, tables_of
-from verify.checker.records import Ellipsoids, LineCertificate, LineParameters
+from verify.checker.records import LineCertificate, LineParameters, SavedEllipsoids
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 PARTS = {"rnn": 1, "gru": 1, "lstm": 2}
@@ -449,7 +449,7 @@ def for_ever(net: StoredNetwork, c: LineCertificate, due: Callable[[int], int | 
             _is_right(net, centres[i], shapes[i], due(t), arb(own), i)
 
 
-def ellipsoids(ring: Ellipsoids, size: int) -> tuple[list[Vector], list[arb_mat]]:
+def ellipsoids(ring: SavedEllipsoids, size: int) -> tuple[list[Vector], list[arb_mat]]:
     k = len(ring["centres"])
     require(len(ring["shapes"]) == len(ring["exponents"]) == k, "invariant: lists of different lengths")
     centres, shapes = [], []

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -39,7 +40,7 @@ def header(c: dict[str, object]) -> str:
     return verdict
 
 
-def compare(found: dict[str, object], expected: dict[str, object]) -> None:
+def compare(found: Mapping[str, object], expected: Mapping[str, object]) -> None:
     for name, value in expected.items():
         said, due = as_text(found.get(name)), as_text(value)
         require(said == due, f"{name}: is {said[:80]}, must be {due[:300]}")
@@ -56,7 +57,7 @@ def is_close(x: float | None, ball: arb) -> bool:
     return x is not None and x <= 0 and bool(abs(ball - arb(x)) <= arb(abs(x)) * arb(2) ** -29 + arb(2) ** -1000)
 
 
-def check_counts(c: dict[str, Any], total: int) -> int:
+def check_counts(c: Mapping[str, Any], total: int) -> int:
     """How many answers are wrong, where it is said: that is trusted, and that the numbers fit is not."""
     if "counts" not in c:
         return 0
