@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import re
 import shutil
 from fractions import Fraction
@@ -73,9 +74,15 @@ def test_the_theorem_says_every_word(saved, capsys):
     text = run(capsys, "kernel", str(saved))[1]
     margin, shift = map(int, re.search(r"file_adds weights (\d+) (\d+)\.", text).groups())
     said = json.loads((saved / "certificate.json").read_text())["margin"]
-    assert said * (1 - 2**-30) <= margin / 2**shift <= said
+    assert Fraction(margin, 2**shift) == Fraction(said)
     for row in stored.words["W_1"]:
         assert "[" + "; ".join(f"{word:#x}" if word else "0" for word in row) + "]" in text
+
+
+@pytest.mark.parametrize("margin", [0.5, math.nextafter(0.5, 1), 1e300, 2.0**-1000 * (1 + 2.0**-52), 5e-324])
+def test_the_theorem_says_the_margin_itself(saved, margin):
+    check = check_of(dataclasses.replace(read(saved), margin=margin))
+    assert Fraction(check.margin, 2**check.shift) == Fraction(margin)
 
 
 ODD = (0, 1, 5.0, 10**400, True, None, "25", 5e-324, [], {"P": 5})
@@ -114,6 +121,7 @@ def test_whatever_is_said_in_the_theorem_cannot_be_changed(saved):
         lambda about: about.update(reading="dtype, any order"),
         lambda about: about.update(verdict="REFUTED"),
         lambda about: about.update(tightest=[1, 2]),
+        lambda about: about["tightest"].update(is_only=True),
     ],
 )
 def test_a_certificate_of_anything_else_is_refused(saved, capsys, forge):
@@ -178,10 +186,11 @@ def exact_margin(module):
     return least
 
 
-def dense(seed, dtype=torch.float64):
+def dense(seed, dtype=torch.float64, asks_nothing=False):
     """A model of two heads in which all is random but one of W_Q and W_K, and the readout, which is fitted to the sums.
 
-    No two of its sizes are equal, so that no tensor can be read along the wrong axis.
+    No two of its sizes are equal, so that no tensor can be read along the wrong axis. With `asks_nothing` both W_Q and
+    W_K are there, and W_Q reads one lane, which is 0 in "=" alone: with the two in each other's place, it attends.
     """
     g = torch.Generator().manual_seed(seed)
     module = AdderTransformer(
@@ -190,8 +199,11 @@ def dense(seed, dtype=torch.float64):
     skipped = ("W_Q", "W_K")[seed % 2]
     with torch.no_grad():
         for name, weights in module.named_parameters():
-            if not name.endswith(skipped):
+            if asks_nothing or not name.endswith(skipped):
                 weights.copy_(torch.randint(-8, 9, weights.shape, generator=g) / 4.0)
+        if asks_nothing:
+            module.layers[0].W_Q[:, 1:] = 0
+            module.E[3, 0] = -module.positions[2, 0]
         pairs = torch.tensor([[a, b, 3] for a in range(3) for b in range(a, 3)])
         module.W_out.zero_()
         module.b_out.zero_()
@@ -222,16 +234,21 @@ def test_the_exact_margin_is_accepted_and_no_larger_one(tmp_path, capsys):
         staircase(P=4),
         one_neuron(P=3),
         *map(dense, range(1, 5)),
+        dense(5, asks_nothing=True),
     ]
     checks, is_due = [], []
     for i, module in enumerate(modules):
         margin, folder = exact_margin(module), tmp_path / str(i)
         assert margin > Fraction(1, 10) and saved_model(capsys, module, folder) == 0
-        check = check_of(read(folder / "proof"))
+        stored = read(folder / "proof")
+        check = check_of(stored)
         most = margin * 2**check.shift // 1
         assert check.margin <= most
         checks += [dataclasses.replace(check, margin=int(most) + more) for more in (-1, 0, 1)]
-        is_due += [True, True, False]
+        is_due += [most > 1, True, False]
+        floats = [math.nextafter(float(margin), towards) for towards in (0, 10**3)]
+        checks += [check_of(dataclasses.replace(stored, margin=nearby)) for nearby in floats]
+        is_due += [nearby <= margin for nearby in floats]
     assert accepted(checks) == is_due
 
 

@@ -1,7 +1,6 @@
 """Certificates about addition digit by digit: the induction over columns again, by linear forms (docs/checker.md)."""
 
 from functools import reduce
-from typing import Any
 
 from flint import arb, ctx, fmpq
 
@@ -11,6 +10,8 @@ from verify.checker.carries import prove_two_layers
 from verify.checker.columns import BITS, DigitColumn
 from verify.checker.formats import BinaryFormat
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, require
+from verify.checker.records import WrongSums
+from verify.checker.replay import replay_of
 from verify.checker.reruns import check_answers
 from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, check_counts, compare, is_close
@@ -59,7 +60,7 @@ def _number(text: str, n: int, B: int) -> list[int]:
     return digits
 
 
-def _refute(model: Adder, n: int, B: int, c: dict[str, Any], fmt: BinaryFormat | None) -> None:
+def _refute(model: Adder, n: int, B: int, c: WrongSums, fmt: BinaryFormat | None) -> None:
     """One pair of numbers decides: each digit of its answer, the right ones before it given."""
     case = c["counterexample"]
     a, plus, rest = case["input"].partition("+")
@@ -70,7 +71,9 @@ def _refute(model: Adder, n: int, B: int, c: dict[str, Any], fmt: BinaryFormat |
     said = case["predicted"]
     tokens = [*first, B, *second, B + 1, *answer[:-1]]
     if fmt:
-        found = check_answers(c, fmt, rounded(model, Roundoff(fmt)), tokens, answer)
+        found = check_answers(
+            replay_of(case, c["parameters"], fmt), c["margin"], rounded(model, Roundoff(fmt)), tokens, answer
+        )
         compare(case, {"predicted": "".join(DIGITS[d] for d in found)})
         return
     require(len(said) == n + 1 and {*said} <= {*DIGITS[:B], "?"}, "predicted: are no digits")

@@ -14,6 +14,7 @@ from verify.checker.closed_sets import least_gap
 from verify.checker.held import strings
 from verify.checker.one_string import RightClasses
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import GATES, PARTS, StoredLayer, StoredNetwork, network, positive_margin
 from verify.checker.rounded import BITS, stored_network
 from verify.checker.rounded_boxes import Box, ComputedBoxes, exact, is_within
@@ -24,7 +25,7 @@ OWN, OTHER = 0, 1  # what the last token is; None before the first
 Case = tuple[int, int | None]  # the count, and the last token
 
 
-def proved(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def proved(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks each block's boxes as sets of states are, and the right answer on all blocks' boxes together."""
     found, margin, length = c["sets_found"], exact(positive_margin(c)), c["length"]
     require(said["model"] in GATES, f"sets of states of {said['model']!r} are not checked", NOT_CHECKABLE)

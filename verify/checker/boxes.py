@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flint import arb, ctx, fmpq
 
@@ -55,7 +55,14 @@ def all_positive(quotients: Sequence[Quotient], constant: fmpq, box: Box, is_mor
     return True
 
 
-def _bound(quotients: Any, constant: fmpq, low: Row, high: Row, is_more: bool, bits: int) -> arb:
+def _bound(
+    quotients: Sequence[tuple[Sequence[arb], Sequence[arb]]],
+    constant: fmpq,
+    low: Row,
+    high: Row,
+    is_more: bool,
+    bits: int,
+) -> arb:
     """A lower bound over a box of (smaller count, difference, n2)."""
     with ctx.workprec(bits):
         out = arb(constant)

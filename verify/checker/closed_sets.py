@@ -4,13 +4,12 @@ A case is how often each type was read, as far as that is judged, and the last f
 itself, in the order of the shortest strings. So by induction each state is in its case's box, at every length.
 """
 
-from typing import Any
-
 from flint import arb, ctx, fmpq
 
 from verify.checker.held import strings
 from verify.checker.one_string import RightClasses
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import GATES, network, positive_margin
 from verify.checker.rounded import BITS, stored_network
 from verify.checker.rounded_boxes import Box, ComputedBoxes, exact, is_within
@@ -20,7 +19,7 @@ MOST_SETS = 6000
 Case = tuple[tuple[int, ...], tuple[int, ...]]  # counts, and the last tokens
 
 
-def proved(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def proved(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks that the boxes hold the start, that each step leads from box to box, and that each answer is right."""
     found, margin, length = c["sets_found"], exact(positive_margin(c)), c["length"]
     require(said["model"] in GATES, f"sets of states of {said['model']!r} are not checked", NOT_CHECKABLE)

@@ -6,7 +6,7 @@ rotation. So an error of the state before is multiplied by |f|, or keeps its len
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flint import acb, arb, ctx
 
@@ -15,6 +15,7 @@ from verify.checker.formats import BinaryFormat
 from verify.checker.gated import is_of_decays, of_file
 from verify.checker.linear import of_rotation
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import Vector, due_of
 from verify.checker.rounded import BITS, ComputedBalls, Rounding
 from verify.checker.rounded_lines import ComputedLine, Gaps, TokenFollower
@@ -34,19 +35,18 @@ class StoredCell(NamedTuple):
     b: list[float]
 
     @classmethod
-    def of(cls, weights: bytes, said: dict[str, Any], fmt: BinaryFormat) -> "StoredCell":
+    def of(cls, weights: bytes, said: LineParameters, fmt: BinaryFormat) -> "StoredCell":
         rows = of_file(weights, said) if is_of_decays(weights, said) else of_rotation(weights, said)
         rows = {name: fmt.of_weights(table) for name, table in rows.items()}
         return cls(said["model"], rows, rows.pop("readout.weight"), rows.pop("readout.bias")[0])
 
 
-def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks a proof of a line up to a length, or the first length at which every order is wrong."""
     fmt = formats.named(said)
     with ctx.workprec(BITS):
         net = StoredCell.of(weights, said, fmt)
-        gaps = turning(net, fmt) if "omega" in net.rows else fading(net, fmt)
-        ComputedLine(due_of(len(net.b), said), gaps).decide(c, said)
+        ComputedLine(due_of(len(net.b), said), (turning if "omega" in net.rows else fading)(net, fmt)).decide(c, said)
 
 
 def gates(net: StoredCell, fmt: BinaryFormat) -> Gates:

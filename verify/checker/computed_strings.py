@@ -1,7 +1,5 @@
 """Gated decays on all strings up to a length: real, or every operation rounded in any order (docs/checker.md)."""
 
-from typing import Any
-
 from flint import arb, arb_mat, ctx
 
 from verify.checker import formats, gated, held
@@ -18,6 +16,7 @@ from verify.checker.computed_gates import (
 from verify.checker.formats import BinaryFormat
 from verify.checker.one_string import RightClasses
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import Vector, positive_margin
 from verify.checker.rounded import BITS, ComputedBalls, Rounding
 from verify.checker.rounded_lines import Gaps
@@ -28,7 +27,7 @@ MOST_WORK = 2_000_000  # numbers of states
 EXACTLY = BinaryFormat(1 << 12, -(1 << 12), 1 << 12)  # rounds so little that exact results are among its own
 
 
-def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks a proof of all strings up to a length."""
     fmt = EXACTLY if c["reading"] == "real" else formats.named(said)
     with ctx.workprec(BITS):
@@ -40,15 +39,16 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
 class ComputedStrings:
     """All strings over K types: by how often a type t was read and by the length, a state lies between two numbers."""
 
-    def __init__(self, net: StoredCell, fmt: BinaryFormat, said: dict[str, Any]) -> None:
+    def __init__(self, net: StoredCell, fmt: BinaryFormat, said: LineParameters) -> None:
         self.net, self.fmt = net, fmt
         self.keep, self.add, self.read = _exact(net) if fmt is EXACTLY else gates(net, fmt)
         self.K, self.units = len(self.keep), len(self.keep[0].value)
         self.due = RightClasses(said, self.K, len(net.b))
 
-    def prove(self, c: dict[str, Any]) -> None:
+    def prove(self, c: LineCertificate) -> None:
         length, margin = c["length"], positive_margin(c)
         require(length != "all", "length: strings of every length are not followed", NOT_CHECKABLE)
+        assert length != "all"
         require(c.get("inputs_covered") == held.strings(self.K, length), "inputs_covered: another number")
         work = 2 * length * self.K * self.due.C * self.units
         require(self.K > 1 and work <= MOST_WORK, "length: too many states are met", NOT_CHECKABLE)

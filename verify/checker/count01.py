@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 from flint import fmpq
 
@@ -23,6 +22,7 @@ from verify.checker.prompts import (
     rounded_once,
 )
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import PromptsProved, SavedRegions
 from verify.checker.replay import replay_of
 from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, compare
@@ -78,7 +78,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     elif verdict == "REFUTED":
         cell, tokens = wrong_prompt(cells, domain, c)
         if fmt:
-            run_again(replay_of(c, fmt), numbers, norm, sizes["skip"], cell, tokens, c)
+            run_again(replay_of(c["counterexample"], p, fmt), numbers, norm, sizes["skip"], cell, tokens, c)
         else:
             refute(model, cell, prompts, c)
     else:
@@ -87,7 +87,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     return verdict, trusted
 
 
-def _domain(p: dict[str, Any]) -> Domain:
+def _domain(p: SavedRegions) -> Domain:
     """The prompts that the parameters name."""
     domain = p.get("min_digits", 0), p["max_digits"], p.get("min_noise", 0), p["max_noise"], p["max_length"]
     lo, hi, m, M, total = domain
@@ -133,7 +133,7 @@ def _due(last: int, is_more: bool, labels: str) -> int:
     return FOUR if is_more == (labels == "majority-ones") else FIVE
 
 
-def _prove(model: PromptModel, cells: list[PromptRegion], domain: Domain, c: dict[str, Any]) -> None:
+def _prove(model: PromptModel, cells: list[PromptRegion], domain: Domain, c: PromptsProved) -> None:
     margin, times_sum = c["margin"], c.get("margin_scaled")
     require((margin is None) != (times_sum is None), "margin: either it, or margin_scaled")
     claimed = fmpq(*(margin or times_sum or 0.0).as_integer_ratio())

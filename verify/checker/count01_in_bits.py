@@ -11,6 +11,7 @@ from flint import fmpq_mat
 from verify.checker.constant_bits import Label, LeftToRight, Slot, ahead
 from verify.checker.prompts import EQUALS, TOKENS, Domain, PromptRegion
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import WrongPrompts
 from verify.checker.reruns import floats
 from verify.checker.statement import compare
 
@@ -75,7 +76,7 @@ def prove(model: PromptsInBits, cells: Sequence[PromptRegion], domain: Domain, l
     require(0 < c["margin"] <= least / model.at.one, f"margin: is {c['margin']}, must be at most {least}")
 
 
-def refute(model: PromptsInBits, cell: PromptRegion, tokens: Sequence[str], c: dict[str, Any], s: int) -> None:
+def refute(model: PromptsInBits, cell: PromptRegion, tokens: Sequence[str], c: WrongPrompts, s: int) -> None:
     """One prompt is run."""
     prompt = [(TOKENS.index(t),) for t in tokens]
     rows = [row for _, row, _ in model.logits(prompt, (len(tokens),) * 3)]

@@ -1,6 +1,6 @@
 """Certificates about transformers that count inductively: every input is run in balls (docs/checker.md)."""
 
-from typing import Any
+from typing import Any, Literal
 
 from flint import arb
 
@@ -10,6 +10,7 @@ from verify.checker.counting_task import LONGEST, STARTED, CountingTask, Tokens
 from verify.checker.decoder import Decoder, ExactDecoder
 from verify.checker.exponentials import BITS
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
+from verify.checker.records import CountingProved, CountingWrong
 from verify.checker.statement import compare
 
 MOST_WORK = 10**8  # numbers of the file times tokens that are run
@@ -25,7 +26,7 @@ CONTRACT = [
 RIGHT = "right means: at every judged position the right class has strictly the largest logit"
 
 
-def check(weights: bytes, c: dict[str, Any]) -> tuple[str, list[str]]:
+def check(weights: bytes, c: Any) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     verdict, fmt, trusted = opened("transformer", c)
     tables = c.get("tables")
@@ -64,7 +65,7 @@ def check(weights: bytes, c: dict[str, Any]) -> tuple[str, list[str]]:
     return verdict, trusted
 
 
-def _longest(model: Decoder, task: CountingTask, length: Any) -> int:
+def _longest(model: Decoder, task: CountingTask, length: int | Literal["all"]) -> int:
     """The length that the certificate names: all that there are, or as many tokens after a leading one."""
     most, leading = task.ends_at(), task.name in STARTED
     room = None if model.positions is None else model.positions - model.bos
@@ -81,7 +82,7 @@ def _longest(model: Decoder, task: CountingTask, length: Any) -> int:
     return int(length)
 
 
-def _show(model: Decoder, task: CountingTask, tokens: Tokens, shift: int, c: dict[str, Any]) -> None:
+def _show(model: Decoder, task: CountingTask, tokens: Tokens, shift: int, c: CountingProved) -> None:
     """Every judged position of an input has the margin, and the one times the number of positions that it sees.
 
     In a dtype every order has half of both, and no order is shown to have less than all of them.
@@ -100,7 +101,7 @@ def _show(model: Decoder, task: CountingTask, tokens: Tokens, shift: int, c: dic
     raise Refusal(f"margin: is not shown for {list(tokens)[:20]} at shift {shift}")
 
 
-def _refute(model: Decoder, task: CountingTask, c: dict[str, Any]) -> None:
+def _refute(model: Decoder, task: CountingTask, c: CountingWrong) -> None:
     """One input decides, in balls: at its last position some other logit is at least the due one."""
     case, room = c["counterexample"], None if model.positions is None else model.positions - model.bos
     tokens, shift, leading = (*case["input"],), case["shift"], task.name in STARTED

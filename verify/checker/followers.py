@@ -1,12 +1,12 @@
 """How a recurrent network of any kind is followed from token to token, in real arithmetic or in a format."""
 
 from collections.abc import Callable
-from typing import Any
 
 from flint import arb, arb_mat, ctx
 
 from verify.checker import computed_gates, formats, gated, linear, whole_blocks
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
+from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import BITS, GATES, StoredNetwork, Vector, due_of, network, point, step
 from verify.checker.rounded import stored_network
 from verify.checker.rounded_lines import ComputedLine, Gaps, TokenFollower, differences, either
@@ -14,7 +14,7 @@ from verify.checker.rounded_lines import ComputedLine, Gaps, TokenFollower, diff
 Way = Callable[[Callable[[TokenFollower], None]], None]  # decides something by whatever follower shows it
 
 
-def way_of(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> tuple[Way, int, int]:
+def way_of(weights: bytes, c: LineCertificate, said: LineParameters) -> tuple[Way, int, int]:
     """How the network of a certificate is followed, and how many tokens it knows and classes it has."""
     kind, is_real = said["model"], c["reading"] == "real"
     if kind in whole_blocks.KINDS:
@@ -42,7 +42,7 @@ def way_of(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> tuple[Way
     return lambda decide: either(near, fmt, decide), len(near.tokens), len(near.b)
 
 
-def line_of_blocks(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def line_of_blocks(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks a proof of one repeated token up to a length, or the first wrong length, of whole blocks."""
     way, tokens, classes = way_of(weights, c, said)
     require(tokens == 1, f"parameters: {tokens} tokens, and the task has one")

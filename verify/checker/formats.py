@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flint import arb
@@ -120,7 +121,7 @@ def in_words(name: str) -> str:
     return f"{name[1:]}-bit significand" if re.fullmatch("p[0-9]+", name) else name
 
 
-def named(said: dict[str, object]) -> BinaryFormat:
+def named(said: Mapping[str, object]) -> BinaryFormat:
     """The format of a certificate in the reading "dtype, any order". Raises: Refusal for one that is not checked."""
     name = said.get("precision")
     require("accumulate" not in said, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)

@@ -1,13 +1,14 @@
 """Cells like Mamba, RWKV and diagonal S4, in balls again: h' = keep(x) h + add(x), logits = W (read(x) h) + b."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flint import arb, ctx
 
 from verify.checker import held
 from verify.checker.linear import first_wrong
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tensors, require, tables_of
+from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import due_of, positive_margin, predicts
 from verify.checker.rounded_lines import Gaps, TokenFollower, differences
 
@@ -17,7 +18,7 @@ OF_ALL_TOKENS = ("cell.A", "cell.a", "cell.c")  # that have no row a token
 BITS, MOST_STEPS = 400, 20_000
 
 
-def of_file(weights: bytes, said: dict[str, Any]) -> dict[str, list[list[float]]]:
+def of_file(weights: bytes, said: LineParameters) -> dict[str, list[list[float]]]:
     """The file's tables by their names, and the readout's."""
     kind = said["model"]
     tensors, about = read_tensors(weights)
@@ -40,7 +41,7 @@ def of_file(weights: bytes, said: dict[str, Any]) -> dict[str, list[list[float]]
     return rows
 
 
-def is_of_decays(weights: bytes, said: dict[str, Any]) -> bool:
+def is_of_decays(weights: bytes, said: LineParameters) -> bool:
     """Whether a file's states fade by shares; those of an S4 that holds an angle turn."""
     return said.get("model") in KINDS and (said["model"] != "s4" or "cell.omega" not in read_tensors(weights)[0])
 
@@ -57,7 +58,7 @@ class GatedCell(NamedTuple):
     U: held.Rows
 
     @classmethod
-    def of(cls, weights: bytes, said: dict[str, Any]) -> "GatedCell":
+    def of(cls, weights: bytes, said: LineParameters) -> "GatedCell":
         rows = of_file(weights, said)
         with ctx.workprec(BITS):
             of_tokens = tables(said["model"], rows)
@@ -97,7 +98,7 @@ def by_balls(cell: GatedCell, h: list[arb] | None = None) -> TokenFollower:
     return follow
 
 
-def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks a proof, or a wrong input, in real arithmetic."""
     with ctx.workprec(BITS):
         cell = GatedCell.of(weights, said)
@@ -132,12 +133,13 @@ def tables(kind: str, rows: dict[str, list[list[float]]]) -> tuple[held.Table, h
     return keep, add, [[arb(x) for x in row] for row in rows["r"]]
 
 
-def _line(cell: GatedCell, c: dict[str, Any], said: dict[str, Any]) -> None:
+def _line(cell: GatedCell, c: LineCertificate, said: LineParameters) -> None:
     """One repeated token: right up to a length, or first wrong after so many."""
     due, is_wrong = due_of(len(cell.b), said), c["verdict"] == "REFUTED"
     n, margin, other = first_wrong(c, due, said) if is_wrong else (c["length"], 0.0, 0)
     least = arb(0) if is_wrong else positive_margin(c)
     require(type(n) is int and n <= MOST_STEPS, f"{n} steps are too many to run", NOT_CHECKABLE)
+    assert n != "all"
     require(is_wrong or c.get("inputs_covered") == str(n), f"inputs_covered: must be {n}")
     h = [arb(0)] * len(cell.keep[0])
     for t in range(1, n + 1):

@@ -6,8 +6,6 @@ leads from ellipsoid to ellipsoid, which belongs to the same counts however it i
 in one of them, at every length.
 """
 
-from typing import Any
-
 from flint import arb, arb_mat, ctx
 
 from verify.checker.closed_sets import least_gap
@@ -16,6 +14,7 @@ from verify.checker.formats import BinaryFormat
 from verify.checker.held import strings
 from verify.checker.one_string import RightClasses
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import LineCertificate, LineParameters, SavedGraph
 from verify.checker.recurrent import (
     GATES,
     StoredNetwork,
@@ -33,7 +32,7 @@ from verify.checker.rounded_boxes import Box, ComputedBoxes, exact
 MOST_WORK = 8_000_000  # steps times the numbers of a state to the third power
 
 
-def proved(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def proved(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks every graph, and that together they show the answers to all types."""
     margin, length, graphs = positive_margin(c), c["length"], c["sets_found"]["graphs"]
     require(said["model"] in GATES, f"ellipsoids of {said['model']!r} are not checked", NOT_CHECKABLE)
@@ -55,7 +54,7 @@ def proved(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
 class GraphOfStates:
     """Ellipsoids {P_i + L_i e : |e| <= 1}, the start first, and which one each token leads to from each."""
 
-    def __init__(self, net: StoredNetwork, fmt: BinaryFormat, due: RightClasses, graph: dict[str, Any]) -> None:
+    def __init__(self, net: StoredNetwork, fmt: BinaryFormat, due: RightClasses, graph: SavedGraph) -> None:
         self.net, self.fmt, self.due, self.then = net, fmt, due, graph["then"]
         self.judged: set[int] = {*graph["judged"]}
         self.on = ComputedBoxes(net, None if fmt is EXACTLY else fmt)

@@ -17,6 +17,7 @@ from verify.checker.reading import (
     Refusal,
     require,
 )
+from verify.checker.records import JointCombination, JointRays, JointSeparator, Rays, SavedCombination, Separator
 from verify.checker.statement import certificate_of, compare
 from verify.checker.table import OF_HEADS, walk
 
@@ -151,7 +152,7 @@ def _is_constraint(row: Sequence[int], is_more: object, law: Law) -> bool:
     return bool(one == 1 and lo <= a <= hi and lo <= b <= hi and 0 <= n2 <= M and (b > a) == is_more)
 
 
-def _separates(head: RationalHead, law: Law, c: Any) -> bool:
+def _separates(head: RationalHead, law: Law, c: Separator) -> bool:
     """A separator in numbers: the form's sign at every corner, exactly."""
     x = [_rational(v) for v in (*c["w"], c["b"])]
     require(len(x) == head.size, "separator: has another dimension")
@@ -177,7 +178,7 @@ def _turned(
     return out
 
 
-def _touches(head: RationalHead, law: Law, c: Any) -> bool:
+def _touches(head: RationalHead, law: Law, c: Rays) -> bool:
     """A sum of forms that are each zero at r - 1 constraints: none breaks one, and each strict one is met by some."""
     missing = {i for i, (_, is_more, strict) in enumerate(constraints(law)) if is_more and strict}
     for ray in c["rays"]:
@@ -192,7 +193,7 @@ def _touches(head: RationalHead, law: Law, c: Any) -> bool:
     return not missing
 
 
-def _excludes(head: RationalHead, law: Law, c: Any) -> bool:
+def _excludes(head: RationalHead, law: Law, c: SavedCombination) -> bool:
     """A nonnegative combination of constraints that is zero, with a positive part at one that asks strictly."""
     columns, rows, more = c["columns"], c["rows"], c["more_ones"]
     Z = _turned(head, columns, rows, more, law)
@@ -215,7 +216,7 @@ def _require_spanning(head: RationalHead, columns: Sequence[int], rows: Sequence
     require(spans, "columns: that the others depend on them takes more than their rank to see", NOT_CHECKABLE)
 
 
-def _all_excluded(heads: list[RationalHead], named: tuple[int, ...], law: Law, c: Any) -> bool:
+def _all_excluded(heads: list[RationalHead], named: tuple[int, ...], law: Law, c: JointCombination) -> bool:
     """d + 2 triples whose turned outputs (r, 1) have a positive combination that is zero: signs of determinants."""
     rows, more = c["rows"], c["more_ones"]
     size = sum(heads[h].size - 1 for h in named) + 1
@@ -233,7 +234,7 @@ def _all_excluded(heads: list[RationalHead], named: tuple[int, ...], law: Law, c
     return False
 
 
-def _all_touch(heads: list[RationalHead], law: Law, c: Any) -> bool:
+def _all_touch(heads: list[RationalHead], law: Law, c: JointRays) -> bool:
     """On N^3: a separator each of whose rays is zero at d coefficients of the polynomials of both sides.
 
     With the smaller count and the difference as variables no coefficient has the wrong sign, and the constant one of
@@ -294,9 +295,10 @@ def _outputs(heads: list[RationalHead], named: tuple[int, ...], n: Sequence[int]
     return [*out, arb(sign)]
 
 
-def _all_right(heads: list[RationalHead], named: tuple[int, ...], law: Any, c: Any) -> bool:
+def _all_right(heads: list[RationalHead], named: tuple[int, ...], law: Law, c: JointSeparator) -> bool:
     """A separator of several heads on every triple of a box: each head's quotient is extreme at a box's corners."""
     require(law is not None and len(c["w"]) == len(named), "joint separator: is of a box and has a part per head")
+    assert law is not None
     forms, b = [], _rational(c["b"])
     for h, part in zip(named, c["w"], strict=True):
         x = [_rational(v) for v in part]

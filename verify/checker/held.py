@@ -3,11 +3,11 @@
 import re
 from collections.abc import Callable
 from itertools import groupby
-from typing import Any
 
 from flint import arb
 
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import LineCertificate
 from verify.checker.recurrent import positive_margin, predicts
 
 BITS = 400
@@ -45,10 +45,11 @@ class HeldUnits:
         require(kept and all(x >= 0 for row in show for x in row), "a gate is not from 0 to 1", NOT_CHECKABLE)
         self.add = [add[k][k] for k in range(self.K)]
 
-    def decide(self, c: dict[str, Any]) -> None:
+    def decide(self, c: LineCertificate) -> None:
         if c["verdict"] == "PROVED":
             length = c["length"]
             require(length != "all", "length: in real arithmetic a unit forgets", NOT_CHECKABLE)
+            assert length != "all"
             require(c.get("inputs_covered") == strings(self.K, length), "inputs_covered: another number")
             self._holds(length, positive_margin(c))
         else:
@@ -77,7 +78,7 @@ class HeldUnits:
                     is_right = bool(gap >= margin and gap > 0)
                     require(is_right, f"length {length}, count {n} of type {i}: class {n} does not win over {j}")
 
-    def _refuted(self, c: dict[str, Any]) -> None:
+    def _refuted(self, c: LineCertificate) -> None:
         """A string n - 1 times a, T times b, once a is read wrong; all strings up to `right_to` are right."""
         case, right_to, margin = c["counterexample"], c["right_to"], c["margin"]
         parts = _parts(case["input"])
@@ -95,6 +96,7 @@ class HeldUnits:
         shown = {k: self.show[k][a] * self.squash(x) for k, x in state.items()}
         j = case.get("predicted")
         require(type(j) is int and 0 <= j < len(self.c) and j != n, "counterexample: predicts no other class")
+        assert j is not None
         logits = [sum((arb(x[k]) * h for k, h in shown.items()), arb(y)) for x, y in zip(self.V, self.c, strict=True)]
         gap = logits[n] - logits[j]
         require(type(margin) is float and margin <= 0 and bool(gap <= arb(margin)), f"counterexample: margin {gap}")
@@ -112,7 +114,7 @@ class HeldUnits:
         return self.add[k] * (1 - keep**times) / (1 - keep) if times else arb(0)
 
 
-def _parts(shown: Any) -> list[tuple[int, int]]:
+def _parts(shown: list[int] | str) -> list[tuple[int, int]]:
     """Runs of equal tokens: (token, times), no times zero. Words and numbers are as the prover writes them."""
     if isinstance(shown, str):
         runs = [re.fullmatch("token (0|[1-9][0-9]{0,19}) ([1-9][0-9]{0,19}) times", x) for x in shown.split(", ")]

@@ -8,6 +8,7 @@ from typing import Any
 
 from verify.checker.constant_bits import LeftToRight, Slot, ahead, opened_in_bits
 from verify.checker.reading import Weights, require, whole
+from verify.checker.records import WrongCounts
 from verify.checker.statement import compare, stands_for
 
 
@@ -52,7 +53,7 @@ class HistogramInBits:
                 yield count, at.affine(hidden, W["W_2"], W["b_2"][0]), n
 
 
-def check(w: Weights, c: dict[str, Any], s: int, claims: Sequence[str]) -> tuple[str, list[str]]:
+def check(w: Weights, c: Any, s: int, claims: Sequence[str]) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     verdict, trusted = opened_in_bits("histogram", c, s, "class")
     model, p = HistogramInBits(w, s), w.repeated["parameters"]
@@ -74,7 +75,7 @@ def check(w: Weights, c: dict[str, Any], s: int, claims: Sequence[str]) -> tuple
     return verdict, trusted
 
 
-def _refute(model: HistogramInBits, c: dict[str, Any]) -> None:
+def _refute(model: HistogramInBits, c: WrongCounts) -> None:
     """One input is run."""
     case, T, L, first = c["counterexample"], model.p["T"], model.p["L"], model.first
     tokens, position = case["tokens"], case["position"]
@@ -91,7 +92,7 @@ def _refute(model: HistogramInBits, c: dict[str, Any]) -> None:
     compare(c, {"margin": None if gap is None else gap / model.at.one})
     share, pairs = c["error_share"], T**L * L
     require(share is None or len(share) == 2, "error_share: must be two shares")
-    if c.get("wrong_pairs") is not None:
-        wrong = whole(c["wrong_pairs"], "wrong_pairs")
+    if (said := c.get("wrong_pairs")) is not None:
+        wrong = whole(said, "wrong_pairs")
         is_near = share is not None and all(stands_for(x, Fraction(wrong, pairs)) for x in share)
         require(0 < wrong <= pairs and is_near, "error_share: does not fit wrong_pairs")

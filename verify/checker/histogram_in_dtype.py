@@ -11,6 +11,7 @@ from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import off_counts, rounded_once
 from verify.checker.mathematics import Model
 from verify.checker.reading import NOT_CHECKABLE, Weights, require
+from verify.checker.records import WrongCounts
 from verify.checker.reruns import of_counts as of_counts_again
 from verify.checker.splits import decide
 from verify.checker.statement import compare
@@ -19,7 +20,7 @@ ARGUMENTS = {"PROVED": "a lower bound on every computed margin", "REFUTED": "a r
 RIGHT = "right means: the right class has strictly the largest computed logit"
 
 
-def check(w: Weights, c: dict[str, Any], claims: Sequence[str]) -> tuple[str, list[str]]:
+def check(w: Weights, c: Any, claims: Sequence[str]) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     require(len(w.matrices["b_2"][0]) > 1, "a model of one class is not checked in a dtype", NOT_CHECKABLE)
     verdict, fmt, trusted = opened("histogram", c)
@@ -51,13 +52,13 @@ def check(w: Weights, c: dict[str, Any], claims: Sequence[str]) -> tuple[str, li
     return verdict, trusted
 
 
-def _refute(w: Weights, c: dict[str, Any], fmt: BinaryFormat) -> None:
+def _refute(w: Weights, c: WrongCounts, fmt: BinaryFormat) -> None:
     """One input, run in the evaluation that is named."""
     p, case, first = w.repeated["parameters"], c["counterexample"], w.first_count or 0
     tokens, position = case["tokens"], case["position"]
     is_input = len(tokens) == p["L"] and max(tokens) < p["T"] and position < p["L"]
     require(is_input, f"counterexample: must have {p['L']} tokens below {p['T']} and one of their positions")
-    expected, said, on = tokens.count(tokens[position]), case["predicted"], replay.replay_of(c, fmt)
+    expected, said, on = tokens.count(tokens[position]), case["predicted"], replay.replay_of(case, c["parameters"], fmt)
     W, is_softmax = rounded_once(w, fmt)[0].matrices, p["model"].endswith("+sftm")
     logits = of_counts_again(on, W, tokens, position, p["d"], is_softmax)
     found = on.margin(logits, expected - first, None if said is None else said - first)

@@ -1,7 +1,6 @@
 """Certificates about networks that count: the header, and which part of the checker decides the rest."""
 
 from collections.abc import Callable
-from typing import Any
 
 from verify.checker import (
     blocks,
@@ -24,12 +23,13 @@ from verify.checker import (
     worded,
 )
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
+from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.statement import certificate_of, verdict_of
 from verify.checker.table import walk
 
-Decide = Callable[[bytes, dict[str, Any], dict[str, Any]], None]
+Decide = Callable[[bytes, LineCertificate, LineParameters], None]
 SELECTIVE = ("selective", "selective-modular")
-SIZES: dict[Any, list[str]] = {
+SIZES: dict[str, list[str]] = {
     "modular": ["modulus"], "vanilla": ["vocabulary"], "first-homogeneous": [],
     **dict.fromkeys(worded.TASKS, ["vocabulary"]),
     "selective": ["types", "max_count"], "selective-modular": ["types", "max_count", "modulus"],
@@ -58,7 +58,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     return verdict, trusted
 
 
-def _check_parameters(said: dict[str, Any], reading: str, may_have_neurons: bool) -> None:
+def _check_parameters(said: LineParameters, reading: str, may_have_neurons: bool) -> None:
     """What identifies the task and the network, and nothing else; what each value is has been compared by now."""
     numbers = [*SIZES[said["task"]], "units", "layers"]
     words = ["task", "model", "dtype"] + ["activation"] * (said["model"] == "rnn")
@@ -68,7 +68,7 @@ def _check_parameters(said: dict[str, Any], reading: str, may_have_neurons: bool
     require({*said} == due, f"parameters: must be {', '.join(sorted(due))}")
 
 
-def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple[str, Decide]:
+def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tuple[str, Decide]:
     """The kind of a certificate, whose fields table.py has, and what decides its statement again."""
     reading, method, model, task = c.get("reading"), c.get("method"), said.get("model"), said.get("task")
     if (reading, method) == ("bit-exact", "exhaustive"):
@@ -134,7 +134,7 @@ def _route(c: dict[str, Any], said: dict[str, Any], is_of_decays: bool) -> tuple
     return "line" + (wrong or for_ever), recurrent.decide
 
 
-def _in_format(c: dict[str, Any], is_of_strings: bool, wrong: str) -> tuple[str, Decide]:
+def _in_format(c: LineCertificate, is_of_strings: bool, wrong: str) -> tuple[str, Decide]:
     """The kind of a certificate about gated decays or a rotation that is followed as computed, and what decides it."""
     is_run = wrong and "evaluation" in c["counterexample"]
     require(not is_run, "runs of such cells are not repeated", NOT_CHECKABLE)

@@ -1,11 +1,11 @@
 """Decides a leaf of a tree of splits, a region of inputs, again in exact integers (docs/checker.md)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import product
 from math import comb, factorial, prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flint import fmpz_mat
 
@@ -18,6 +18,7 @@ DIRECT = 1 << 8  # inputs of one multiset that are run rather than bounded
 AT_ONCE = 1 << 8  # inputs that are run together
 
 Trail = tuple["Region", "Trail"] | None
+Choice = Callable[[int, int], bool]
 
 
 class Group(NamedTuple):
@@ -166,7 +167,7 @@ class At:
         return tuple((a, weights.count(a)) for a in sorted({*weights}))
 
     def _relaxed(
-        self, region: Region, k: int, slopes: list[list[int]], ranges: list[Interval], choose: Any
+        self, region: Region, k: int, slopes: list[list[int]], ranges: list[Interval], choose: Choice
     ) -> list[int]:
         """Lower bounds on sum of slope ReLU(z): an undecided ReLU lies above 0 and z, and below its chord."""
         lines = []
@@ -194,7 +195,9 @@ class At:
 class QueryCell:
     """One query token in one row of positions."""
 
-    def __init__(self, model: Model, t: int, clusters: Any, positions: list[int], slots: list[list[list[int]]]) -> None:
+    def __init__(
+        self, model: Model, t: int, clusters: list[list[int]], positions: list[int], slots: list[list[list[int]]]
+    ) -> None:
         self.model, self.t, self.positions, self.slots = model, t, positions, slots
         self.others = [s for s in range(model.T) if s != t]
         S = len(self.others)

@@ -5,11 +5,11 @@ c = 1/(1 - e^(i omega)), so a difference of two logits is E + |w| cos(arg w + om
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from flint import acb, arb, arb_mat, ctx, fmpq, fmpq_mat
 
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require, tables_of
+from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import (
     MOST_STATE,
     StoredLayer,
@@ -30,7 +30,7 @@ ROTATION_BITS = 400
 Step = Callable[[fmpq_mat], fmpq_mat]
 
 
-def exact(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def exact(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Runs the network in fractions: to the length, to the first wrong one, or until a state comes again."""
     start, step, V, b = _stepped(weights, said)
     due, verdict, length = due_of(V.nrows(), said), c["verdict"], c["length"]
@@ -48,7 +48,9 @@ def exact(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
         _run(start, step, V, b, length, due, least)
         return
     require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
-    first, again = c["repeats"]
+    repeats = c["repeats"]
+    assert isinstance(repeats, list)
+    first, again = repeats
     period = said.get("modulus", 1)
     is_right = type(first) is type(again) is int and (0 if period > 1 else 1) < first < again
     require(is_right and (again - first) % period == 0, f"repeats: {first!r} and {again!r} are no turns of {period}")
@@ -57,7 +59,7 @@ def exact(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     require(before == after, f"repeats: the states after {first} and {again} tokens differ")
 
 
-def _stepped(weights: bytes, said: dict[str, Any]) -> tuple[fmpq_mat, Step, fmpq_mat, fmpq_mat]:
+def _stepped(weights: bytes, said: LineParameters) -> tuple[fmpq_mat, Step, fmpq_mat, fmpq_mat]:
     """The first state, a step, and the readout."""
     if said.get("model") in KINDS:
         rows = _read(weights, said, {"cell.A", "cell.B", "readout.weight", "readout.bias"})
@@ -80,7 +82,7 @@ def _stepped(weights: bytes, said: dict[str, Any]) -> tuple[fmpq_mat, Step, fmpq
     return fmpq_mat(net.hidden, 1), step, _of_balls(net.V), _column(net.b)
 
 
-def as_layer(weights: bytes, said: dict[str, Any]) -> StoredNetwork:
+def as_layer(weights: bytes, said: LineParameters) -> StoredNetwork:
     """A state space as a recurrent layer without an activation."""
     rows = _read(weights, said, {"cell.A", "cell.B", "readout.weight", "readout.bias"})
     A, B, V, b = (rows[name] for name in ("cell.A", "cell.B", "readout.weight", "readout.bias"))
@@ -91,7 +93,7 @@ def as_layer(weights: bytes, said: dict[str, Any]) -> StoredNetwork:
     return StoredNetwork("rnn", "none", [layer], [arb(0)], matrix(V), vector(b), ([arb(0)],))
 
 
-def _read(weights: bytes, said: dict[str, Any], names: set[str]) -> dict[str, list[list[float]]]:
+def _read(weights: bytes, said: LineParameters, names: set[str]) -> dict[str, list[list[float]]]:
     tensors, about = read_tensors(weights)
     require(about == {"model": said.get("model")}, f"the metadata name another network: {about}")
     require({*tensors} == names, f"the file must hold {', '.join(sorted(names))}", UNREADABLE)
@@ -108,7 +110,7 @@ def _rational(rows: list[list[float]]) -> fmpq_mat:
     return fmpq_mat(len(rows), len(rows[0]), [_fraction(x) for row in rows for x in row])
 
 
-def _of_balls(x: Any) -> fmpq_mat:
+def _of_balls(x: arb_mat) -> fmpq_mat:
     """A matrix of numbers that are exact."""
     return fmpq_mat(x.nrows(), x.ncols(), [_of_ball(v) for row in x.tolist() for v in row])
 
@@ -144,9 +146,9 @@ def _run(
 
 
 def first_wrong(
-    c: dict[str, Any],
+    c: LineCertificate,
     due: Callable[[int], int | None],
-    said: dict[str, Any],
+    said: LineParameters,
     *,
     may_tie: bool = False,
     may_be_open: bool = False,
@@ -159,9 +161,9 @@ def first_wrong(
 
 
 def wrong_at(
-    c: dict[str, Any],
+    c: LineCertificate,
     due: Callable[[int], int | None],
-    said: dict[str, Any],
+    said: LineParameters,
     *,
     may_tie: bool = False,
     may_be_open: bool = False,
@@ -180,13 +182,13 @@ def wrong_at(
     if predicted is None and may_be_open:
         return n, margin, -1
     require(predicted is not None, "counterexample: the class that is predicted is not said", NOT_CHECKABLE)
-    is_class = type(predicted) is int and predicted >= first
-    is_other = is_class and (predicted - first != right or may_tie and margin == 0)
+    is_other = type(predicted) is int and predicted >= first and (predicted - first != right or may_tie and margin == 0)
     require(is_other, "counterexample: predicts no other class")
+    assert isinstance(predicted, int)
     return n, margin, predicted - first
 
 
-def of_rotation(weights: bytes, said: dict[str, Any]) -> dict[str, list[list[float]]]:
+def of_rotation(weights: bytes, said: LineParameters) -> dict[str, list[list[float]]]:
     """The angle of a rotation's file, and its readout."""
     rows = _read(weights, said, {"cell.omega", "readout.weight", "readout.bias"})
     omega, V = rows.pop("cell.omega"), rows["readout.weight"]
@@ -195,7 +197,7 @@ def of_rotation(weights: bytes, said: dict[str, Any]) -> dict[str, list[list[flo
     return rows | {"omega": omega}
 
 
-def rotation(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def rotation(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Right up to a length of any size, or first wrong at one, in closed form."""
     with ctx.workprec(ROTATION_BITS):
         rows = of_rotation(weights, said)
@@ -213,6 +215,7 @@ def rotation(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
             return
         margin_of_all, length = positive_margin(c), c["length"]
         require(length != "all", "length: no rotation by a stored angle counts at every length")
+        assert length != "all"
         require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
         found.check(length, margin_of_all)
 

@@ -9,6 +9,8 @@ from verify.checker.adder import Adder, how, in_dtype, least_gap, neurons, plus,
 from verify.checker.any_order import opened, still_due
 from verify.checker.forwards import Head
 from verify.checker.reading import NOT_CHECKABLE, Refusal, read_tiles, require
+from verify.checker.records import WrongPairs
+from verify.checker.replay import replay_of
 from verify.checker.reruns import check_answers
 from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, compare, is_close
@@ -38,7 +40,8 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         case = c["counterexample"]
         require(_is_pair(case["input"], P), f"counterexample: {case['input']} is no pair")
         right = sum(case["input"]) % P
-        said = check_answers(c, fmt, rounded(model, Roundoff(fmt)), [*case["input"], P], [right])
+        on = replay_of(case, c["parameters"], fmt)
+        said = check_answers(on, c["margin"], rounded(model, Roundoff(fmt)), [*case["input"], P], [right])
         compare(case, {"expected": right, "predicted": said[0]})
         return verdict, trusted
     model, off = in_dtype(model, fmt)
@@ -132,7 +135,7 @@ class Pairs:
         return found
 
 
-def _refute(model: Adder, P: int, c: dict[str, Any], wrong: list[list[int]]) -> None:
+def _refute(model: Adder, P: int, c: WrongPairs, wrong: list[list[int]]) -> None:
     """One wrong pair, and what is said of all."""
     case, listed = c["counterexample"], c["wrong_inputs"]
     require(_is_pair(case["input"], P) and case["input"] in wrong, f"counterexample: {case['input']} is no wrong pair")

@@ -1,7 +1,7 @@
 """Certificates about any module: its graph followed on every input, in balls (docs/checker.md)."""
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flint import arb, ctx
 
@@ -9,6 +9,7 @@ from verify.checker import cells
 from verify.checker.graphs import BYTES
 from verify.checker.questions import MOST_INPUTS, Answered, Statement, Tokens
 from verify.checker.reading import NOT_CHECKABLE, as_text, read_tiles, require, whole
+from verify.checker.records import ModuleCertificate, ModuleInput
 from verify.checker.statement import certificate_of, compare, header
 from verify.checker.table import walk
 
@@ -83,12 +84,12 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         check_proved(c, statement)
     else:
         check_counts(c, statement, tally)
-        check_wrong(c, tally.seen[tuple(c["counterexample"]["input"])])
+        check_wrong(c["counterexample"], c["margin"], tally.seen[tuple(c["counterexample"]["input"])])
     _check_tightest(c, tally)
     return verdict, [*trusted, f"that {statement.words} is right"]
 
 
-def check_proved(c: dict[str, Any], statement: Statement) -> None:
+def check_proved(c: ModuleCertificate, statement: Statement) -> None:
     """What a certificate says of a proof."""
     require(c["margin"] is None or c["margin"] > 0, "margin: is not above zero")
     compare(c, {"inputs_covered": str(statement.size), "wrong_inputs": []})
@@ -96,7 +97,7 @@ def check_proved(c: dict[str, Any], statement: Statement) -> None:
     compare(c["tightest"] or {"margin": c["margin"]}, {"margin": c["margin"]})
 
 
-def check_parameters(c: dict[str, Any], statement: Statement, assumptions: list[str]) -> None:
+def check_parameters(c: ModuleCertificate, statement: Statement, assumptions: list[str]) -> None:
     """The sizes in words, and how often each operation occurs."""
     first, said, parts = statement.parts[0].graph, c["parameters"]["positions"], statement.parts
     lengths, classes = [part.graph.length for part in parts], statement.classes
@@ -113,7 +114,7 @@ def check_parameters(c: dict[str, Any], statement: Statement, assumptions: list[
     compare(c, {"assumptions": assumptions})
 
 
-def check_counts(c: dict[str, Any], statement: Statement, tally: AnswersSeen, left: Collection[Tokens] = ()) -> None:
+def check_counts(c: ModuleCertificate, statement: Statement, tally: AnswersSeen, left: Collection[Tokens] = ()) -> None:
     """No more right and wrong ones than there are, all of them where none is open; the wrong ones that are listed.
 
     Those that are `left` open here may be either.
@@ -129,15 +130,16 @@ def check_counts(c: dict[str, Any], statement: Statement, tally: AnswersSeen, le
     require(len(listed) == most if not open_ else len(listed) <= most, "wrong_inputs: are not all")
 
 
-def check_wrong(c: dict[str, Any], found: Answered) -> None:
+def check_wrong(said: ModuleInput, margin: float | None, found: Answered) -> None:
     """The counterexample is wrong, at least by the margin, and answered as it says."""
-    said, margin = c["counterexample"], c["margin"]
     one = len(found.due) == 1
     compare(said, {"expected": found.due[0] if one else found.due})
     predicted = [said["predicted"]] if one else said["predicted"]
     require(isinstance(predicted, list) and len(predicted) == len(found.due), "predicted: is one for each position")
+    assert isinstance(predicted, list)
     for at, p in zip(found.logits, predicted, strict=True):
         require(type(p) is int and p in at, f"predicted: {as_text(p)[:20]} is no class")
+        assert isinstance(p, int)
         beaten = any(x - at[p] > NEAR * (abs(x) + abs(at[p])) for x in at.values())
         require(not beaten, f"predicted: {p} is not the class with the largest logit")
     require(any(gap <= 0 for gap in found.gaps) and predicted != found.due, "counterexample: is right")
@@ -145,7 +147,7 @@ def check_wrong(c: dict[str, Any], found: Answered) -> None:
     require(is_bound, f"margin: the counterexample has another than {margin}")
 
 
-def _check_tightest(c: dict[str, Any], tally: AnswersSeen) -> None:
+def _check_tightest(c: ModuleCertificate, tally: AnswersSeen) -> None:
     """The input named as the tightest has at least its margin."""
     if c["tightest"] is not None:
         margin, found = c["tightest"]["margin"], tally.seen[tuple(c["tightest"]["input"])]

@@ -7,7 +7,6 @@ balls; each head's mean is a quotient of two sums over the prompt's tokens (docs
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import islice
-from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq_mat
 
@@ -15,6 +14,7 @@ from verify.checker.any_order import still_due
 from verify.checker.exponentials import BITS
 from verify.checker.prompts import EQUALS, SHAPES, Domain, PromptRegion
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
+from verify.checker.records import PromptsProved, WrongPrompts
 from verify.checker.statement import compare, is_close
 from verify.checker.wrong_prompts import counted
 
@@ -89,18 +89,20 @@ def prove(
     skip: bool,
     cells: Sequence[PromptRegion],
     domain: Domain,
-    c: dict[str, Any],
+    c: PromptsProved,
     off: float,
 ) -> None:
     """Every prompt has the margin, less what roundings may do, in balls of 128 or 1024 bits. Raises: Refusal."""
-    require(c["margin"] is not None and "margin_scaled" not in c, "margin_scaled: is not checked", NOT_CHECKABLE)
-    require(c["margin"] > 0, "margin: must be above zero")
+    margin = c["margin"]
+    require(margin is not None and "margin_scaled" not in c, "margin_scaled: is not checked", NOT_CHECKABLE)
+    assert margin is not None
+    require(margin > 0, "margin: must be above zero")
     _, hi, _, M, total = domain
     require(total is not None or hi is not None and M is not None, "layer norm: a region without end", NOT_CHECKABLE)
     number = sum(1 for _ in islice((n for cell in cells for n in triples(domain, cell.is_more)), MOST + 1))
     require(number <= MOST, f"layer norm is checked on up to {MOST} prompts", NOT_CHECKABLE)
     compare(c, {"inputs_covered": str(number)})
-    due = arb(still_due(c["margin"], off))
+    due = arb(still_due(margin, off))
     models = [NormedPrompts(numbers, norm, skip, bits) for bits in BITS[:2]]
     for cell in cells:
         require(any(_holds(on, cell, domain, due) for on in models), "margin: is not shown on all prompts")
@@ -117,7 +119,7 @@ def refute(
     skip: bool,
     cell: PromptRegion,
     prompts: int | None,
-    c: dict[str, Any],
+    c: WrongPrompts,
 ) -> None:
     """One prompt decides: a difference of its logits is below zero, and the least is the margin. Raises: Refusal."""
     case = c["counterexample"]

@@ -1,13 +1,13 @@
 """Strings over several tokens: one wrong string, and all of them up to a length, each run (docs/checker.md)."""
 
 from collections.abc import Callable
-from typing import Any
 
 from flint import arb, ctx
 
 from verify.checker.followers import Way, way_of
 from verify.checker.held import strings
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import positive_margin
 from verify.checker.rounded import BITS as FEW_BITS
 from verify.checker.rounded_lines import Gaps, TokenFollower, is_wrong
@@ -17,23 +17,27 @@ EACH = "boxes round the states after each string"
 MOST_TOKENS, MOST_STRINGS = 10_000, 60_000
 
 
-def refuted(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def refuted(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks that a string is answered wrongly, and that all shorter ones are right if it is said to be the first."""
     with ctx.workprec(FEW_BITS):
         way, tokens, classes = way_of(weights, c, said)
         _refuted(way, RightClasses(said, tokens, classes), c, classes)
 
 
-def _refuted(way: Way, due: "RightClasses", c: dict[str, Any], classes: int) -> None:
+def _refuted(way: Way, due: "RightClasses", c: LineCertificate, classes: int) -> None:
     case, margin = c["counterexample"], c["margin"]
     string, n = case["input"], case["length"]
     is_string = type(string) is list and len(string) == n > 0 and all(0 <= token < due.types for token in string)
     require(is_string and c.get("inputs_covered") == "1", "counterexample: is no string of the task")
+    assert isinstance(string, list)
     require(n <= MOST_TOKENS, "counterexample: is too long to run", NOT_CHECKABLE)
     require(c["length"] == "all" or n <= c["length"], "counterexample: is longer than the lengths that are judged")
     right, first = due.after(string), int(due.m is not None)
     require(right is not None and case["expected"] == right + first, "counterexample: another answer is expected")
-    wrong = case["predicted"] - first
+    predicted = case["predicted"]
+    require(predicted is not None, "counterexample: the class that is predicted is not said")
+    assert predicted is not None
+    wrong = predicted - first
     require(0 <= wrong < classes and wrong != right, "counterexample: predicts no other class")
     require(margin <= 0 and 0 <= c["right_to"] < n, "margin: is above zero, or right_to is no shorter length")
     way(lambda follow: is_wrong(_at_end(follow, string), right or 0, margin, wrong, f"length {n}"))
@@ -47,14 +51,14 @@ def _refuted(way: Way, due: "RightClasses", c: dict[str, Any], classes: int) -> 
 class RightClasses:
     """How often the last token of a string was read, or its class modulo m."""
 
-    def __init__(self, said: dict[str, Any], tokens: int, classes: int) -> None:
+    def __init__(self, said: LineParameters, tokens: int, classes: int) -> None:
         self.types, self.C, self.m = said["types"], said["max_count"], said.get("modulus")
         require((self.m is not None) == (said["task"] == "selective-modular"), "modulus: is of the other task")
         require(self.types == tokens, f"types: {self.types!r} of {tokens} tokens")
         is_task = self.C >= 1 and classes == (self.C + 1 if self.m is None else self.m)
         require(is_task, f"parameters: no task with {classes} classes")
 
-    def after(self, string: Any) -> int | None:
+    def after(self, string: list[int]) -> int | None:
         """The right class after a string, None where it is not judged."""
         return self.of(sum(token == string[-1] for token in string))
 
@@ -67,7 +71,7 @@ class RightClasses:
         return bool(min(counts) >= self.C)
 
 
-def _at_end(follow: TokenFollower, string: Any) -> Callable[[int], Gaps]:
+def _at_end(follow: TokenFollower, string: list[int]) -> Callable[[int], Gaps]:
     """Between which numbers differences of logits are after a string."""
     for token in string:
         gaps, follow = follow(token)
@@ -92,10 +96,11 @@ def all_right(first: TokenFollower, due: RightClasses, length: int, margin: arb)
             open_ones.append((later, after, n + 1))
 
 
-def proved(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def proved(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks that all strings up to a length are right."""
     length, margin = c["length"], positive_margin(c)
     require(length != "all", "length: strings of every length are not run", NOT_CHECKABLE)
+    assert length != "all"
     with ctx.workprec(FEW_BITS):
         way, tokens, classes = way_of(weights, c, said)
         due = RightClasses(said, tokens, classes)

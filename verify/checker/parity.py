@@ -1,7 +1,6 @@
 """Certificates about parity models: cells of token and own count, as for histogram (docs/checker.md)."""
 
 from fractions import Fraction
-from typing import Any
 
 from verify.checker import replay
 from verify.checker.any_order import contract, opened, still_due
@@ -9,6 +8,7 @@ from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import off_counts, rounded_once
 from verify.checker.mathematics import Model
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Weights, read_tensors, require, rows_of
+from verify.checker.records import ParityProved, WrongCounts
 from verify.checker.reruns import of_counts as of_counts_again
 from verify.checker.splits import decide
 from verify.checker.statement import certificate_of, compare, stands_for
@@ -49,7 +49,7 @@ def _read(data: bytes) -> Weights:
     return Weights({"parameters": parameters}, None, {name: rows_of(name, *x) for name, x in tensors.items()})
 
 
-def _prove(w: Weights, c: dict[str, Any], fmt: BinaryFormat | None) -> None:
+def _prove(w: Weights, c: ParityProved, fmt: BinaryFormat | None) -> None:
     """Every token at every own count has the margin, by the vertices of what the other tokens may be."""
     p, where = w.repeated["parameters"], c["tightest"]
     require(c["margin"] > 0, "margin: must be above zero")
@@ -64,7 +64,7 @@ def _prove(w: Weights, c: dict[str, Any], fmt: BinaryFormat | None) -> None:
     compare(c, {"inputs_covered": str(model.inputs)})
 
 
-def _refute(w: Weights, c: dict[str, Any], fmt: BinaryFormat | None) -> None:
+def _refute(w: Weights, c: WrongCounts, fmt: BinaryFormat | None) -> None:
     """One input decides, in fractions, or in the evaluation that is named."""
     p, case = w.repeated["parameters"], c["counterexample"]
     tokens, position = case["input"], case["position"]
@@ -72,7 +72,7 @@ def _refute(w: Weights, c: dict[str, Any], fmt: BinaryFormat | None) -> None:
     require(is_input, f"counterexample: must have {p['L']} tokens below {p['T']} and one of their positions")
     right = tokens.count(tokens[position]) % 2
     if fmt:
-        on, said = replay.replay_of(c, fmt), case["predicted"]
+        on, said = replay.replay_of(case, c["parameters"], fmt), case["predicted"]
         found = on.margin(
             of_counts_again(on, rounded_once(w, fmt)[0].matrices, tokens, position, None, False), right, said
         )
@@ -83,5 +83,6 @@ def _refute(w: Weights, c: dict[str, Any], fmt: BinaryFormat | None) -> None:
     exact = Fraction(difference.get(0, 0), D[0])
     require(exact <= 0, f"counterexample: {tokens} is answered rightly at position {position}")
     compare(case, {"expected": right, "predicted": 1 - right, "is_tie": exact == 0})
+    assert c["margin"] is not None  # in fractions it is a number
     require(stands_for(c["margin"], exact), f"margin: is {c['margin']}, must be {float(exact)}")
     compare(c, {"margin_exact": str(exact)})

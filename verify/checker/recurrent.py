@@ -7,11 +7,11 @@ saved ellipsoids, and one step is then shown to lead from each of them into the 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from flint import arb, arb_mat, ctx
 
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require, tables_of
+from verify.checker.records import LineCertificate, LineParameters, SavedEllipsoids
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 PARTS = {"rnn": 1, "gru": 1, "lstm": 2}
@@ -102,7 +102,7 @@ def on_box(value: Vector, slope: Slopes, centre: Vector, sizes: Vector) -> DualN
     )
 
 
-def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks the verdict about an orbit."""
     net = network(weights, said)
     due = due_of(len(net.b), said)
@@ -114,7 +114,7 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
         finite(net, c, due)
 
 
-def network(data: bytes, said: dict[str, Any]) -> StoredNetwork:
+def network(data: bytes, said: LineParameters) -> StoredNetwork:
     tensors, about = read_tensors(data)
     kind, activation = about.get("model"), about.get("activation")
     require(kind in GATES and activation in ("tanh", "relu"), f"the metadata name no network: {about}", UNREADABLE)
@@ -141,7 +141,7 @@ def network(data: bytes, said: dict[str, Any]) -> StoredNetwork:
     net = StoredNetwork(kind, activation, layers, tokens[0], V, vector(rows["readout.bias"]), tokens)
     require(net.size <= MOST_STATE, f"{net.size} numbers of state are too many to check", NOT_CHECKABLE)
     dtype = WORDS[tensors["readout.weight"][0]][0]
-    shape: dict[str, Any] = {"model": kind, "units": H, "layers": k, "dtype": dtype}
+    shape: dict[str, object] = {"model": kind, "units": H, "layers": k, "dtype": dtype}
     shape |= {"activation": activation} if kind == "rnn" else {}
     for name, value in shape.items():
         require(said.get(name) == value, f"parameters: {name} is {said.get(name)!r}, and the file has {value!r}")
@@ -156,7 +156,7 @@ def vector(rows: list[list[float]]) -> Vector:
     return [arb(x) for x in rows[0]]
 
 
-def due_of(classes: int, said: dict[str, Any]) -> Callable[[int], int | None]:
+def due_of(classes: int, said: LineParameters) -> Callable[[int], int | None]:
     """The right class after t tokens."""
     task = said.get("task")
     if task == "modular":
@@ -347,20 +347,21 @@ def follow(
     raise Refusal(reason, NOT_CHECKABLE)
 
 
-def positive_margin(c: dict[str, Any]) -> arb:
+def positive_margin(c: LineCertificate) -> arb:
     margin = c["margin"]
     require(type(margin) is float and margin > 0, f"margin: {margin!r} must be a number above zero")
     require(c.get("counterexample") is None, "counterexample: must be null")
     return arb(margin)
 
 
-def finite(net: StoredNetwork, c: dict[str, Any], due: Callable[[int], int | None]) -> None:
+def finite(net: StoredNetwork, c: LineCertificate, due: Callable[[int], int | None]) -> None:
     length = c["length"]
+    assert length != "all"
     require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
     follow(net, length, due, positive_margin(c))
 
 
-def refuted(net: StoredNetwork, c: dict[str, Any], due: Callable[[int], int | None]) -> None:
+def refuted(net: StoredNetwork, c: LineCertificate, due: Callable[[int], int | None]) -> None:
     """Right before, and wrong at the counterexample's length; a tie is wrong."""
     case, margin = c["counterexample"], c["margin"]
     n = case["length"]
@@ -378,6 +379,7 @@ def refuted(net: StoredNetwork, c: dict[str, Any], due: Callable[[int], int | No
     predicted = case.get("predicted", "")
     require(predicted is not None, "counterexample: the class that is predicted is not said", NOT_CHECKABLE)
     require(type(predicted) is int and 0 <= predicted - said < len(net.b), "counterexample: predicts no class")
+    assert isinstance(predicted, int)
     require(predicted - said != right, "counterexample: predicts the right class")
     place = predicted - said - int(predicted - said > (right or 0))
 
@@ -397,7 +399,7 @@ def refuted(net: StoredNetwork, c: dict[str, Any], due: Callable[[int], int | No
     predicts(gaps, predicted - said, net.rows)
 
 
-def is_line(shown: Any, n: int) -> bool:
+def is_line(shown: object, n: int) -> bool:
     """Whether an input is n tokens 0, as a list or in words."""
     if isinstance(shown, list):
         return len(shown) == n and all(type(token) is int and token == 0 for token in shown)
@@ -415,7 +417,7 @@ def predicts(gaps: dict[int, arb], j: int, rows: Sequence[object]) -> None:
 # ---- the ring of ellipsoids
 
 
-def for_ever(net: StoredNetwork, c: dict[str, Any], due: Callable[[int], int | None]) -> None:
+def for_ever(net: StoredNetwork, c: LineCertificate, due: Callable[[int], int | None]) -> None:
     """Follows the state into the ring, and checks that the ring is mapped into itself and right.
 
     E_i = {P_i + L_i e : |e| <= 1}. With J the derivatives over E_i, r = |L_next^-1 (f(P_i) - P_next)|
@@ -447,7 +449,7 @@ def for_ever(net: StoredNetwork, c: dict[str, Any], due: Callable[[int], int | N
             _is_right(net, centres[i], shapes[i], due(t), arb(own), i)
 
 
-def ellipsoids(ring: dict[str, Any], size: int) -> tuple[list[Vector], list[arb_mat]]:
+def ellipsoids(ring: SavedEllipsoids, size: int) -> tuple[list[Vector], list[arb_mat]]:
     k = len(ring["centres"])
     require(len(ring["shapes"]) == len(ring["exponents"]) == k, "invariant: lists of different lengths")
     centres, shapes = [], []

@@ -3,10 +3,10 @@
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from verify.checker.formats import BinaryFormat, format_of
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
+from verify.checker.records import FormatSaid, RunAs, RunInput
 from verify.checker.rounded_operations import RoundedOperations
 
 Row = Sequence[float]
@@ -15,8 +15,10 @@ Way = tuple[str, bool, bool]  # an order, whether products are fused, whether wh
 TREES = ("pairwise", "random")
 ORDERS = ("left to right", "right to left", "ascending", "descending", "small first", "large first", *TREES)
 DRIVEN = ("upwards", "downwards")
-PLAIN = {"order": "left to right", "seed": 0, "reciprocal": False, "directions": (), "ways": ()}
-PLAIN |= {"fused": False, "flush": False}
+PLAIN: RunAs = {
+    "order": "left to right", "seed": 0, "reciprocal": False, "directions": [], "ways": [],
+    "fused": False, "flush": False,
+}  # fmt: skip
 
 
 class Replay(RoundedOperations):
@@ -25,7 +27,7 @@ class Replay(RoundedOperations):
     A sum whose name has directions is the least ("-") or the largest ("+") that the `ways` compute, element by element.
     """
 
-    def __init__(self, fmt: BinaryFormat, inner: BinaryFormat, said: dict[str, Any]) -> None:
+    def __init__(self, fmt: BinaryFormat, inner: BinaryFormat, said: RunAs) -> None:
         super().__init__(fmt, inner, said["flush"])
         self.seed, self.reciprocal = said["seed"], said["reciprocal"]
         self.way: Way = (said["order"], said["fused"], False)
@@ -189,9 +191,9 @@ def positive(x: Row) -> list[float]:
     return [0.0 if z <= 0 else z for z in x]
 
 
-def replay_of(c: dict[str, Any], fmt: BinaryFormat) -> Replay:
+def replay_of(case: RunInput, parameters: FormatSaid, fmt: BinaryFormat) -> Replay:
     """The evaluation that a certificate names, sums from left to right where it names none. Raises: Refusal."""
-    said, inner = c["counterexample"].get("run_as", PLAIN), format_of(c["parameters"].get("accumulate"))
+    said, inner = case.get("run_as", PLAIN), format_of(parameters.get("accumulate"))
     return Replay(fmt, inner or fmt, said)
 
 

@@ -3,13 +3,11 @@
 import math
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any
 
 from flint import fmpq_mat
 
 from verify.checker import replay
 from verify.checker.adder import Adder
-from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import Head
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.replay import Replay, columns, positive
@@ -76,18 +74,17 @@ def mean(on: Replay, x: Numbers, i: int, head: Sequence[fmpq_mat]) -> list[float
 
 
 def check_answers(
-    c: dict[str, Any], fmt: BinaryFormat, model: Adder, tokens: Sequence[int], right: Sequence[int]
+    on: replay.Replay, margin: float | None, model: Adder, tokens: Sequence[int], right: Sequence[int]
 ) -> list[int]:
     """What an adder answers at its last positions, in the evaluation that is named.
 
     Raises: Refusal where all answers are right, or the least margin is another one.
     """
-    on = replay.replay_of(c, fmt)
     rows = of_adder(on, model, tokens)[-len(right) :]
     on.ended()
     require(not any(math.isnan(x) for row in rows for x in row), "a logit is no number", NOT_CHECKABLE)
     gaps = [row[k] - max(x for j, x in enumerate(row) if j != k) for row, k in zip(rows, right, strict=True)]
-    replay.check_margin(c["margin"], min(gaps), True)
+    replay.check_margin(margin, min(gaps), True)
     return [row.index(max(row)) for row in rows]
 
 

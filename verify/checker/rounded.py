@@ -8,13 +8,13 @@ G_s for each step before, until it is in the saved ellipsoids; there, the same h
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from flint import arb, arb_mat, ctx
 
 from verify.checker import formats, linear
 from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import (
     GATES,
     PARTS,
@@ -191,14 +191,14 @@ def stored_in(net: StoredNetwork, fmt: BinaryFormat) -> StoredNetwork:
     return StoredNetwork(net.kind, net.activation, layers, vector(net.x), matrix(net.V), vector(net.b), tokens)
 
 
-def stored_network(weights: bytes, said: dict[str, Any]) -> tuple[StoredNetwork, BinaryFormat]:
+def stored_network(weights: bytes, said: LineParameters) -> tuple[StoredNetwork, BinaryFormat]:
     """The numbers of the file, rounded once to the format that the certificate names."""
     fmt, model = formats.named(said), said.get("model")
     require(model in GATES or model in linear.KINDS, f"in a format {model!r} is not checked", NOT_CHECKABLE)
     return stored_in((network if model in GATES else linear.as_layer)(weights, said), fmt), fmt
 
 
-def for_ever(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def for_ever(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks a proof of all lengths in a format."""
     require(said.get("model") in GATES, f"parameters: no recurrent model, but {said.get('model')!r}", NOT_CHECKABLE)
     require(c["verdict"] == "PROVED" and c["length"] == "all", "only proofs of all lengths are checked", NOT_CHECKABLE)
@@ -409,7 +409,7 @@ def computed_gaps(
     return found
 
 
-def repeated(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def repeated(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks the saved states of a run in one format until one of them comes again.
 
     That torch computes just these is taken on trust; that each is one of the states that a kernel may compute from the
@@ -422,9 +422,11 @@ def repeated(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     require(c["length"] == "all" and said["task"] in PERIODS, "parameters: the task does not go on for ever")
     require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
     margin, states = positive_margin(c), c["states"]
-    first, again = c["repeats"]["state_after"], c["repeats"]["comes_again_after"]
+    repeats = c["repeats"]
+    assert isinstance(repeats, dict)
+    first, again = repeats["state_after"], repeats["comes_again_after"]
     is_right = type(first) is type(again) is int and (0 if period > 1 else 1) < first < again == len(states)
-    is_right = is_right and {*c["repeats"]} == {"state_after", "comes_again_after"}
+    is_right = is_right and {*repeats} == {"state_after", "comes_again_after"}
     require(is_right and (again - first) % period == 0, f"repeats: {first!r} and {again!r} are no turns of {period}")
     require(states[first - 1] == states[again - 1], f"repeats: the states after {first} and {again} tokens differ")
     with ctx.workprec(BITS):

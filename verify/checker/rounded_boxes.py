@@ -6,12 +6,12 @@ terms: so it is at least what that order makes of the least terms, and that is e
 
 from collections.abc import Callable
 from math import isfinite
-from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq
 
 from verify.checker.formats import NAMED, BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import PERIODS, StoredNetwork, due_of, logistic, positive_margin
 from verify.checker.rounded import BITS, stored_network
 
@@ -23,7 +23,7 @@ Rows = list[list[fmpq]]
 Part = tuple[Rows, Box, list[fmpq]]  # W, x and b of W x + b
 
 
-def for_ever(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def for_ever(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks that states after `entry` tokens are in the box, that `turn` more lead back, and that all are right."""
     margin, found, period = positive_margin(c), c["boxes"], said.get("modulus", 1)
     require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")

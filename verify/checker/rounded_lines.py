@@ -5,13 +5,14 @@ sum of what all roundings before may have moved it by. So a length is right in e
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from flint import arb, arb_mat, ctx, fmpq
 
 from verify.checker.formats import BinaryFormat
 from verify.checker.linear import first_wrong
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
+from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import StoredNetwork, Vector, due_of, positive_margin
 from verify.checker.rounded import BITS, MOST_ENTRY, box_of, computed_gaps, moved, reach_of, stored_network
 from verify.checker.rounded_boxes import Box, ComputedBoxes
@@ -26,7 +27,7 @@ class TokenFollower(Protocol):
         """After one more token: between which numbers (a class's logit) - (each other) is, and what follows it."""
 
 
-def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks a proof of all lengths up to one, or the first length, which is wrong in every order."""
     with ctx.workprec(BITS):
         net, fmt = stored_network(weights, said)
@@ -43,13 +44,14 @@ class ComputedLine:
     def __init__(self, due: Callable[[int], int | None], follow: TokenFollower, tokens: Sequence[int] = ()) -> None:
         self.due, self.follow, self.tokens, self.t = due, follow, tokens, 0
 
-    def decide(self, c: dict[str, Any], said: dict[str, Any]) -> None:
+    def decide(self, c: LineCertificate, said: LineParameters) -> None:
         """Checks a proof up to a length, or the first wrong length."""
         if c["verdict"] == "REFUTED":
             self.wrong_in_every_order(*first_wrong(c, self.due, said, may_be_open=True))
             return
         length = c["length"]
         require(type(length) is int, "length: must be a number of tokens", NOT_CHECKABLE)
+        assert length != "all"
         require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
         self.right_to(length, positive_margin(c))
 

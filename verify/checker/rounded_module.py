@@ -119,7 +119,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         found = tally.seen[tuple(c["counterexample"]["input"])]
         is_open = not any(gap <= 0 for gap in found.gaps) and not all(gap > 0 for gap in found.gaps)
         require(not is_open, "counterexample: whether it is wrong is open", NOT_CHECKABLE)
-        module.check_wrong({**c, "margin": None}, found)
+        module.check_wrong(c["counterexample"], None, found)
         is_bound = c["margin"] is None or c["margin"] <= 0 and not all(gap > arb(c["margin"]) for gap in found.gaps)
         require(is_bound, f"margin: the counterexample has another than {c['margin']}")
     if c["tightest"] is not None:

@@ -5,7 +5,6 @@ How the run was found plays no part. Of each result it is asked whether the read
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from flint import arb, arb_mat, ctx
 
@@ -13,6 +12,7 @@ from verify.checker import formats
 from verify.checker.formats import BinaryFormat
 from verify.checker.linear import first_wrong, wrong_at
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import StoredNetwork, due_of, logistic
 from verify.checker.rounded import BITS, stored_network
 from verify.checker.rounded_lines import ComputedLine, either
@@ -29,7 +29,7 @@ Part = tuple[Rows, Vector, Vector]  # W, x and b of W x + b
 Term = tuple[float, float]  # a product
 
 
-def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks a wrong length: one run that the reading allows answers wrongly there."""
     with ctx.workprec(BITS):
         net, fmt = stored_network(weights, said)
@@ -41,7 +41,9 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
         either(net, fmt, lambda gaps: ComputedLine(due, gaps).right_to(c["right_to"] if is_first else 0, arb(0)))
 
 
-def replay(net: StoredNetwork, fmt: BinaryFormat, c: dict[str, Any], right: int, wrong: int, tokens: list[int]) -> None:
+def replay(
+    net: StoredNetwork, fmt: BinaryFormat, c: LineCertificate, right: int, wrong: int, tokens: list[int]
+) -> None:
     """Checks that the run of these tokens is one that the reading allows, and that its answer is the wrong one."""
     rows, logits, n = c["run"]["numbers"], c["run"]["logits"], len(tokens)
     require(len(rows) == n, f"run: must have the numbers of {n} tokens")

@@ -5,13 +5,13 @@ for one token, one type and one count at a time is one for all strings of all le
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from flint import arb, ctx
 
 from verify.checker import formats, held
 from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, as_text, read_tensors, require, tables_of
+from verify.checker.records import FoundInBlocks, LineCertificate, LineParameters
 from verify.checker.recurrent import GATES, positive_margin
 
 BITS = 128
@@ -40,7 +40,7 @@ class StoredSelective:
     fmt: BinaryFormat | None
 
 
-def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks a proof for all strings, or a wrong string."""
     net = _stored(weights, c, said)
     if net.kind == "lstm":
@@ -61,7 +61,7 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
             _Thermometer(net, found).check(margin)
 
 
-def _stored(data: bytes, c: dict[str, Any], said: dict[str, Any]) -> StoredSelective:
+def _stored(data: bytes, c: LineCertificate, said: LineParameters) -> StoredSelective:
     tensors, about = read_tensors(data)
     kind, activation = about.get("model"), about.get("activation")
     require(kind in ("rnn", "lstm") and activation in ("tanh", "relu"), f"the metadata name no network: {about}")
@@ -69,7 +69,7 @@ def _stored(data: bytes, c: dict[str, Any], said: dict[str, Any]) -> StoredSelec
     tables = tables_of(tensors, ())
     rows = [tables[name] for name in TENSORS]
     dtype, H = WORDS[tensors["readout.weight"][0]][0], len(rows[4][0])
-    shape: dict[str, Any] = {"model": kind, "units": H, "layers": 1, "dtype": dtype}
+    shape: dict[str, object] = {"model": kind, "units": H, "layers": 1, "dtype": dtype}
     shape |= {"activation": activation} if kind == "rnn" else {}
     for name, value in shape.items():
         require(said.get(name) == value, f"parameters: {name} is {said.get(name)!r}, and the file has {value!r}")
@@ -107,7 +107,7 @@ class _Thermometer:
     last token was the c-th of type i, all other v_i are at most -least; s is nearly 1.
     """
 
-    def __init__(self, net: StoredSelective, found: dict[str, Any]) -> None:
+    def __init__(self, net: StoredSelective, found: FoundInBlocks) -> None:
         K, C, least = net.K, net.C, found["least_sign"]
         due = {"least_sign": least, "cases": K * K * (C + 1)}
         require(as_text(found) == as_text(due), "invariant_found: has other fields")
@@ -196,7 +196,7 @@ class _Thermometer:
                 require(bool(low >= margin), f"{where}: class {right} does not win over {j} by {margin}")
 
 
-def _rings(net: StoredSelective, margin: arb, found: dict[str, object], length: Any) -> None:
+def _rings(net: StoredSelective, margin: arb, found: FoundInBlocks, length: int | str) -> None:
     """ReLU units in K blocks that do not see each other, all numbers integers: every state of each block.
 
     Modulo m all counts are judged, in strings of all lengths; else those up to C, in strings up to a length.

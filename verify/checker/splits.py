@@ -206,7 +206,7 @@ def _decide_tree(model: Model, tree: Any) -> tuple[SplitPairs, set[tuple[int, in
     return held, covered
 
 
-def _read(data: Any) -> tuple[list[Any], list[Any]]:
+def _read(data: str) -> tuple[list[Any], list[Any]]:
     unpacking = zlib.decompressobj()
     text = unpacking.decompress(base64.b64decode(data, validate=True), MOST_BYTES)
     require(unpacking.eof and not unpacking.unused_data, f"tree: is cut, or longer than {MOST_BYTES} bytes")
@@ -220,7 +220,7 @@ def _whole(numbers: list[Any]) -> list[int]:
     return numbers
 
 
-def _check_row(model: Model, positions: list[Any], slots: list[Any]) -> None:
+def _check_row(model: Model, positions: list[int], slots: list[list[list[int]]]) -> None:
     """Positions that are there, and for each of them its other positions in groups of the same sizes."""
     require(
         len({*_whole(positions)}) == len(positions) == len(slots) > 0, "tree: a row without positions, or twice one"

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -12,9 +13,9 @@ from verify.checker.reading import NOT_CHECKABLE, as_text, read_certificate, req
 ULPS = 4  # within which a float stands for an exact number
 
 
-def certificate_of(task: str, weights: bytes, certificate: bytes) -> dict[str, Any]:
+def certificate_of(task: str, weights: bytes, certificate: bytes) -> Any:
     """The certificate of a task about this file. Raises: Refusal."""
-    c: dict[str, Any] = read_certificate(certificate)
+    c = read_certificate(certificate)
     require(c.get("task") == task, f"task: {as_text(c.get('task'))[:80]} is not {task}")
     require(c.get("weights_sha256") == hashlib.sha256(weights).hexdigest(), "weights_sha256: is another file's")
     return c
@@ -39,7 +40,7 @@ def header(c: dict[str, object]) -> str:
     return verdict
 
 
-def compare(found: dict[str, object], expected: dict[str, object]) -> None:
+def compare(found: Mapping[str, object], expected: Mapping[str, object]) -> None:
     for name, value in expected.items():
         said, due = as_text(found.get(name)), as_text(value)
         require(said == due, f"{name}: is {said[:80]}, must be {due[:300]}")
@@ -56,7 +57,7 @@ def is_close(x: float | None, ball: arb) -> bool:
     return x is not None and x <= 0 and bool(abs(ball - arb(x)) <= arb(abs(x)) * arb(2) ** -29 + arb(2) ** -1000)
 
 
-def check_counts(c: dict[str, Any], total: int) -> int:
+def check_counts(c: Mapping[str, Any], total: int) -> int:
     """How many answers are wrong, where it is said: that is trusted, and that the numbers fit is not."""
     if "counts" not in c:
         return 0

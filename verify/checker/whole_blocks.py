@@ -5,11 +5,12 @@ formulas stand in docs/recurrent.md, number by number.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flint import arb, arb_mat
 
 from verify.checker.reading import UNREADABLE, WORDS, read_tensors, require, rows_of
+from verify.checker.records import LineParameters
 from verify.checker.rounded_lines import Gaps, TokenFollower, differences
 
 EPS = 1e-5
@@ -66,7 +67,7 @@ class StoredBlocks(NamedTuple):
 # ---- the file
 
 
-def of_file(weights: bytes, said: dict[str, Any]) -> StoredBlocks:
+def of_file(weights: bytes, said: LineParameters) -> StoredBlocks:
     """The network, whose sizes must be those that the parameters say."""
     tensors, about = read_tensors(weights)
     kind = str(said["model"]).removesuffix(" blocks")
@@ -236,7 +237,7 @@ def _rwkv_step(block: Block, x: Vector, state: State) -> tuple[Vector, State]:
     return [u + g * v for u, g, v in zip(x, gates, value, strict=True)], [read, S, later]
 
 
-def _between(x: Vector, before: Vector, share: Sequence[Any]) -> Vector:
+def _between(x: Vector, before: Vector, share: Sequence[arb | float]) -> Vector:
     return [u + (v - u) * s for u, v, s in zip(x, before, share, strict=True)]
 
 

@@ -3,13 +3,14 @@
 The words 0..M are the tokens 0..M, then comes the token that is counted, and where there is a helper another one.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flint import arb, ctx
 
 from verify.checker import rounded_runs
 from verify.checker.followers import Way, way_of
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import positive_margin
 from verify.checker.rounded import BITS, stored_network
 from verify.checker.rounded_lines import ComputedLine, TokenFollower
@@ -26,11 +27,12 @@ class WordedLine(NamedTuple):
     right: list[int]
 
 
-def lines_of(said: dict[str, Any]) -> list[WordedLine]:
+def lines_of(said: LineParameters) -> list[WordedLine]:
     """All longest inputs up to the length that is judged."""
     task, M, length = said["task"], said["vocabulary"], said["length"]
     most = M - (task == "shifted")
     require(type(length) is int and 1 <= length <= most, f"length: {length!r}, and the words end at {most}")
+    assert length != "all"
     too_long = "the lines are too long to run"
     require(M <= MOST_TOKENS, too_long, NOT_CHECKABLE)
     if task == "succession":
@@ -46,7 +48,7 @@ def lines_of(said: dict[str, Any]) -> list[WordedLine]:
     return [WordedLine(*line) for line in lines if line[0]]
 
 
-def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks a proof of all lines, or the shortest wrong one."""
     lines = lines_of(said)
     largest = said["vocabulary"] + 1 + said["task"].startswith("helper")
@@ -82,7 +84,7 @@ def _right_to(way: Way, line: WordedLine, steps: int, margin: arb) -> None:
     way(lambda follow: _computed(line, follow).right_to(steps, margin))
 
 
-def _wrong_line(c: dict[str, Any], lines: list[WordedLine], said: dict[str, Any]) -> tuple[WordedLine, int, int]:
+def _wrong_line(c: LineCertificate, lines: list[WordedLine], said: LineParameters) -> tuple[WordedLine, int, int]:
     """A line, after how many of its tokens it is wrong, and the class that is predicted there, -1 for none said."""
     case, margin, is_started = c["counterexample"], c["margin"], said["task"] in STARTED
     tokens = case["input"]

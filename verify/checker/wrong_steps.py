@@ -1,17 +1,16 @@
 """Steps of a chain of thought that are wrong: one input is run, in balls or in constant bits."""
 
-from typing import Any
-
 from flint import arb
 
 from verify.checker.chains import Chain
 from verify.checker.constant_bits import NoToken
 from verify.checker.netlists import Gates
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import SavedStep
 from verify.checker.statement import compare
 
 
-def refute(chain: Chain, circuit: Gates, n: int, c: dict[str, Any]) -> None:
+def refute(chain: Chain, circuit: Gates, n: int, c: SavedStep) -> None:
     """One step of one input, whose g is on the wrong side of 1/2 in all of its ball, or which has no token."""
     case, step, half = c["counterexample"], c["counterexample"]["step"], arb(0.5)
     is_input = len(case["input"]) == n and {*case["input"]} <= {*"01"} and 1 <= step <= len(circuit.steps)
@@ -33,7 +32,9 @@ def refute(chain: Chain, circuit: Gates, n: int, c: dict[str, Any]) -> None:
     is_wrong = bool(ahead <= 0 if due else ahead < 0)
     require(is_wrong, "counterexample: whether it is wrong does not show", NOT_CHECKABLE)
     compare(case, {"computed": 1 - due, "predicted": 1 - due})
-    require(c["margin"] is not None, "margin: is not said", NOT_CHECKABLE)
+    margin = c["margin"]
+    require(margin is not None, "margin: is not said", NOT_CHECKABLE)
+    assert margin is not None
     digits = 0 if c["reading"] == "bit-exact" else arb(2) ** -29 * (1 + abs(ahead))  # nine of them
-    is_margin = c["margin"] <= 0 and not abs(ahead - arb(c["margin"])) > digits
-    require(is_margin, f"margin: is {c['margin']}, must be {ahead}")
+    is_margin = margin <= 0 and not abs(ahead - arb(margin)) > digits
+    require(is_margin, f"margin: is {margin}, must be {ahead}")

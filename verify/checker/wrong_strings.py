@@ -46,7 +46,7 @@ def gaps_in_dtype(
 
     def gaps(text: str, bits: int) -> list[list[arb]]:
         tokens = [BOS] * has_bos + [TOKENS.index(x) for x in text]
-        rows = of_strings(replay_of(c, fmt), W, tokens, is_causal)
+        rows = of_strings(replay_of(c["counterexample"], c["parameters"], fmt), W, tokens, is_causal)
         due = counts(text, len(rows))
         found = [[arb(row[k]) - arb(x) for j, x in enumerate(row) if j != k] for row, k in zip(rows, due, strict=True)]
         is_right = all(x > 0 for x in found[c["counterexample"]["prompt"] - 1])

@@ -21,7 +21,7 @@ from verify.kernel.stored import (
     skip_of,
     tensors_of,
 )
-from verify.kernel.theorem import MARGIN_BITS, Theorem, file_of, proof_of, tensor_in_coq
+from verify.kernel.theorem import Theorem, file_of, proof_of, tensor_in_coq
 
 TASK = "modular"
 LAYER = "layers.0."
@@ -148,12 +148,12 @@ def _said(stored: StoredPairs) -> Iterator[tuple[str, object, str]]:
 
 
 def _check_tightest(folder: str, about: Mapping[str, object], P: int) -> None:
-    """Raises: BadInput unless `tightest` names a pair and the margin. That no pair has less is in the theorem."""
-    tightest: Any = about.get("tightest")
+    """Raises: BadInput unless `tightest` says a pair and the margin alone. That no pair has less is in the theorem."""
+    tightest = about.get("tightest")
     pair = tightest.get("input") if isinstance(tightest, dict) else None
     if not isinstance(pair, list) or len(pair) != 2 or not all(type(t) is int and 0 <= t < P for t in pair):
         raise BadInput(f"folder={folder!r}: the certificate's tightest input is {shown(pair)}, no pair. Save it again.")
-    check_says(folder, tightest, [("margin", about["margin"], "Save it again.")])
+    check_says(folder, about, [("tightest", {"input": pair, "margin": about["margin"]}, "Save it again.")])
 
 
 # ---- The theorem
@@ -189,9 +189,10 @@ class PairCheck:
 
 
 def check_of(stored: StoredPairs) -> PairCheck:
-    """Writes a stored model and its margin, rounded down to a multiple of 2^-shift, in Coq's syntax."""
+    """Writes a stored model and its margin, a multiple of 2^-shift, in Coq's syntax."""
     scales = scales_of(stored)
-    shift = max(sum(scales.values()) - scales["score"], MARGIN_BITS - math.frexp(stored.margin)[1])
+    n, m = stored.margin.as_integer_ratio()
+    shift = max(sum(scales.values()) - scales["score"], m.bit_length() - 1)
     sizes = {"modulus": "P", "width": "d", "key_width": "d_h", "value_width": "d_v", "neurons": "p"}
     skip = str(stored.is_skipped).lower()
     fields = [f"pair_format := {stored.format.name}", f"pair_keeps_stream := {skip}"]
@@ -201,7 +202,6 @@ def check_of(stored: StoredPairs) -> PairCheck:
         for name, field in NAMES.items()
     ]
     fields.append(f"heads_words := [{'; '.join(_heads(stored))}]")
-    n, m = stored.margin.as_integer_ratio()
     by_tensor = f"{{| {'; '.join(f'{name}_scale := {scale}' for name, scale in scales.items())} |}}"
     return PairCheck("{|\n  " + ";\n  ".join(fields) + "\n|}", by_tensor, (n << shift) // m, shift)
 
