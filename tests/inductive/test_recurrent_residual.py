@@ -105,6 +105,16 @@ def test_verdicts_are_those_of_a_hundred_digits(kind, name, seed):
         assert found.verdict == "PROVED"
 
 
+def test_counts_beyond_the_largest_are_not_judged():
+    """A network that always says 1 is right modulo 2 where no count is above 1."""
+    task, model = Task.of("selective-modular", types=2, max_count=1, modulus=2), drawn("s4", 0, types=2, classes=2)
+    with torch.no_grad():
+        model.head.weight.zero_()
+        model.head.bias.copy_(torch.tensor([1.0, 0.0]))
+    found = judged(model, task, 3)
+    assert found.verdict == "PROVED" and found.margin == pytest.approx(1.0)
+
+
 def fitted(kind):
     """A stack whose head tells the first token from later ones, where a line through its outputs does."""
     model = drawn(kind, 1, types=1, classes=2)
