@@ -15,7 +15,7 @@ from torch import nn
 
 from constructions.errors import BadInput
 from constructions.recurrent import residual
-from constructions.recurrent.residual import BLOCKS, as_bytes, as_ours, is_residual_file, load
+from constructions.recurrent.residual import BLOCKS, MARKS, as_bytes, as_ours, is_residual_file, load
 from tests.command import run
 from verify.arithmetic.readings import Kernel
 from verify.counting.tasks import Task
@@ -171,10 +171,13 @@ def test_layouts_in_use_are_read(kind, tmp_path):
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_near_misses_are_refused_in_one_line(kind, tmp_path):
     state, path = drawn(kind, 0, types=3, classes=3).state_dict(), tmp_path / "w.pt"
+    sized = next(name for name in state if MARKS[kind].match(name))
     first_of_block = next(name for name in state if name.startswith("blocks.0"))
     last_of_block = [name for name in state if name.startswith("blocks.1")][-1]
     for changed in (
         {"embedding.weight": torch.zeros(3)},
+        {sized: state[sized][None]},
+        {sized: torch.zeros((), dtype=torch.float64)},
         {"more.weight": torch.zeros(3, 3).double()},
         {first_of_block: None},
         {last_of_block: torch.zeros(1, 7).double()},
@@ -186,7 +189,7 @@ def test_near_misses_are_refused_in_one_line(kind, tmp_path):
         torch.save({name: x for name, x in (state | changed).items() if x is not None}, path)
         with pytest.raises(BadInput) as refused:
             load(path, kind=kind)
-        assert "\n" not in str(refused.value), changed
+        assert "\n" not in str(refused.value) and "out of range" not in str(refused.value), changed
 
 
 def test_options_that_do_not_go_together_are_refused(capsys, tmp_path):
