@@ -118,7 +118,8 @@ class MambaBlock(nn.Module):
 
     @staticmethod
     def sizes_of(shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
-        return (*shapes["mixer.A_log"], shapes["mixer.dt_proj.weight"][-1], shapes["mixer.conv1d.weight"][-1])
+        A_log = shapes["mixer.A_log"]
+        return A_log[0], A_log[1], shapes["mixer.dt_proj.weight"][-1], shapes["mixer.conv1d.weight"][-1]
 
     def start(self) -> State:
         window = torch.zeros_like(self.mixer.conv1d.weight[:, 0])
@@ -352,8 +353,10 @@ def load(path: str | Path, *, kind: str) -> ResidualModel:
         raise BadInput(f"{what}: has no embedding.weight or head.weight of two axes, or no blocks 0, 1, ... {how}.")
     try:
         sizes = BLOCKS[kind].sizes_of(own)
-    except (KeyError, IndexError) as error:
-        raise BadInput(f"{what}: block 0 has no {error.args[0]}, or it has too few axes. {how}.") from None
+    except KeyError as error:
+        raise BadInput(f"{what}: block 0 has no {error.args[0]}. {how}.") from None
+    except IndexError:
+        raise BadInput(f"{what}: a tensor of block 0 that its sizes are read off has too few axes. {how}.") from None
     return _filled(kind, tensors, len(numbers), sizes, what, how)
 
 

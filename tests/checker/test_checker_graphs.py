@@ -13,7 +13,7 @@ from models.changed_fields import places, put
 from models.rechecked import decided, outcome
 from models.selection import every
 
-from constructions.recurrent.model import load
+from constructions.recurrent.model import RecurrentModel, load
 from tests.clocks import looks
 from tests.planted import planted
 from verify.checker import graphs_of_states
@@ -89,6 +89,19 @@ def test_honest_certificates_hold_and_claim_no_more_than_the_module_shows(name):
     assert outcome(weights, c | {"margin": 1.01 * least(trained())}) == FAILS
 
 
+def test_counts_modulo_m_that_are_judged_up_to_the_largest_hold():
+    """A network that always says 1 is right modulo 2 where no count is above 1, and its proof shows no more."""
+    task = Task.of("selective-modular", types=2, max_count=1, modulus=2)
+    torch.manual_seed(0)
+    model = RecurrentModel("rnn", inputs=2, hidden=2, classes=2).double()
+    with torch.no_grad():
+        model.readout.bias.copy_(torch.tensor([4.0, 0.0]))
+    weights, c = certified(Selective(model, task, None), "real", by_lines=True)
+    assert c["sets_found"]["graphs"] and outcome(weights, c) == c["verdict"] == "PROVED"
+    c["parameters"]["max_count"] = 2
+    assert outcome(weights, c) == FAILS
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("name", CASES)
 def test_every_field_that_is_not_trusted_is_refused_when_it_is_changed(name):
@@ -151,8 +164,8 @@ def test_each_type_is_judged_by_one_graph(judged):
 
 FAULTS = [
     (started_elsewhere, "all(x == 0 for x in self.centres[0])", "True"),
-    (smaller, "leads(self.net.reading(token), self.fmt, here, there, i)", "pass"),
-    (nowhere, "counts_of.setdefault(j, counts) == counts", "counts_of.setdefault(j, counts)"),
+    (smaller, "self._leads(i, token, j)", "pass"),
+    (nowhere, "if (j, counts) not in met", "if all(j != k for k, _ in met)"),
 ]
 
 

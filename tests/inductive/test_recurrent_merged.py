@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -12,7 +13,7 @@ from oracles.recurrent_strings import gap
 
 from constructions.recurrent import gated
 from constructions.recurrent.gated import MambaCell
-from constructions.recurrent.model import load
+from constructions.recurrent.model import RecurrentModel, load
 from tests.clocks import ENDLESS
 from tests.command import as_json, run
 from tests.planted import planted
@@ -21,6 +22,7 @@ from verify.tasks.recurrent import merged, sets
 from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.chain import Ellipsoids
 from verify.tasks.recurrent.network import Network, float_step
+from verify.tasks.recurrent.selective import Selective
 
 DATA = Path(__file__).parents[1] / "data" / "recurrent_selective"
 TASK = Task.of("selective", types=2, max_count=2)
@@ -95,6 +97,22 @@ def test_a_wrong_string_is_found_among_merged_states():
     assert gap(load(DATA / "gru_K2_C2_seed1.safetensors"), string, right) < 0
     high, _ = sets.gap(trained("gru_K2_C2_seed1").net, string, right)
     assert high < 0
+
+
+def test_what_is_wrong_beyond_the_largest_count_alone_is_proved():
+    """Merged states of counts modulo m lead to a wrong answer that is not judged; those up to C are asked then."""
+    task = Task.of("selective-modular", types=2, max_count=1, modulus=2)
+    torch.manual_seed(5)
+    model = RecurrentModel("rnn", inputs=2, hidden=3, classes=2).double()
+    with torch.no_grad():
+        for value in model.parameters():
+            value.normal_(std=1.5)
+        model.readout.bias.copy_(torch.tensor([4.0, 0.0]))
+    asked = sets.Trained(Network.of(model), task, None)
+    wrong = merged.closed(replace(asked, is_periodic=True), ENDLESS.deadline())
+    assert isinstance(wrong, tuple) and task.answers(wrong)[-1] is None
+    found = Selective(model, task, None)._merged(asked, ENDLESS.deadline())
+    assert isinstance(found, BlockProof) and found.reason is None
 
 
 def mamba(path, seed=0):

@@ -15,7 +15,7 @@ from torch import nn
 
 from constructions.errors import BadInput
 from constructions.recurrent import residual
-from constructions.recurrent.residual import BLOCKS, as_bytes, as_ours, is_residual_file, load
+from constructions.recurrent.residual import BLOCKS, MARKS, as_bytes, as_ours, is_residual_file, load
 from tests.command import run
 from verify.arithmetic.readings import Kernel
 from verify.counting.tasks import Task
@@ -105,6 +105,16 @@ def test_verdicts_are_those_of_a_hundred_digits(kind, name, seed):
         assert found.verdict == "PROVED"
 
 
+def test_counts_beyond_the_largest_are_not_judged():
+    """A network that always says 1 is right modulo 2 where no count is above 1."""
+    task, model = Task.of("selective-modular", types=2, max_count=1, modulus=2), drawn("s4", 0, types=2, classes=2)
+    with torch.no_grad():
+        model.head.weight.zero_()
+        model.head.bias.copy_(torch.tensor([1.0, 0.0]))
+    found = judged(model, task, 3)
+    assert found.verdict == "PROVED" and found.margin == pytest.approx(1.0)
+
+
 def fitted(kind):
     """A stack whose head tells the first token from later ones, where a line through its outputs does."""
     model = drawn(kind, 1, types=1, classes=2)
@@ -161,10 +171,13 @@ def test_layouts_in_use_are_read(kind, tmp_path):
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_near_misses_are_refused_in_one_line(kind, tmp_path):
     state, path = drawn(kind, 0, types=3, classes=3).state_dict(), tmp_path / "w.pt"
+    sized = next(name for name in state if MARKS[kind].match(name))
     first_of_block = next(name for name in state if name.startswith("blocks.0"))
     last_of_block = [name for name in state if name.startswith("blocks.1")][-1]
     for changed in (
         {"embedding.weight": torch.zeros(3)},
+        {sized: state[sized][None]},
+        {sized: torch.zeros((), dtype=torch.float64)},
         {"more.weight": torch.zeros(3, 3).double()},
         {first_of_block: None},
         {last_of_block: torch.zeros(1, 7).double()},
@@ -176,7 +189,7 @@ def test_near_misses_are_refused_in_one_line(kind, tmp_path):
         torch.save({name: x for name, x in (state | changed).items() if x is not None}, path)
         with pytest.raises(BadInput) as refused:
             load(path, kind=kind)
-        assert "\n" not in str(refused.value), changed
+        assert "\n" not in str(refused.value) and "out of range" not in str(refused.value), changed
 
 
 def test_options_that_do_not_go_together_are_refused(capsys, tmp_path):

@@ -222,6 +222,8 @@ def test_automata_are_the_tasks():
         Task.of("first-homogeneous"),
         Task.of("selective", types=2, max_count=2),
         Task.of("selective-modular", types=2, modulus=2),
+        Task.of("selective-modular", types=2, modulus=2, max_count=3),
+        Task.of("selective-modular", types=2, modulus=3, max_count=1),
     ):
         automaton = expected(task)
         for number in range(40):

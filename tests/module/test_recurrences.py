@@ -355,6 +355,15 @@ def test_overflow_of_a_run_is_wrong():
     assert certify_recurrence(cell, start=start, expected=ALWAYS, budget=2).verdict != "PROVED"
 
 
+def test_a_state_that_overflows_in_its_dtype_says_nothing_against_the_graph():
+    """After two tokens the state is infinite in float32, and no step of the run is compared from there."""
+    cell, start = cell_of(
+        lambda self, h, t: (torch.cat([h[:, 1:], h[:, :1] * 2e30], 1), h * 0 + h.new_tensor([1, 0])), 2
+    )
+    found = certify_recurrence(cell, start=start, expected=ALWAYS, length=3)
+    assert (found.verdict, found.margin) == ("PROVED", 1.0)
+
+
 def test_states_that_grow_are_right_only_as_far_as_they_are_followed():
     cell, start = cell_of(lambda self, h, t: (h + 1, torch.cat([h, 40.5 - h], 1)))
     until = Automaton(0, lambda n, token: n + 1, lambda n: int(n <= 20))

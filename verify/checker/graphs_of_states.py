@@ -1,9 +1,9 @@
 """Selective tasks on all strings by saved ellipsoids round states, one of which every token leads to from each.
 
 Each graph shows the answers to some types: their counts belong to an ellipsoid, and of the other types any string is
-allowed. The checker follows all tokens from the start on, as far as some answer is still judged: one computed step
-leads from ellipsoid to ellipsoid, which belongs to the same counts however it is reached. So by induction each state is
-in one of them, at every length.
+allowed. The checker follows all tokens from the start on, as far as some answer is still judged, with the counts up to
+C + 1: one computed step leads from ellipsoid to ellipsoid. So by induction each state is in one of them that was met
+with the state's counts, at every length.
 """
 
 from flint import arb, arb_mat, ctx
@@ -30,6 +30,7 @@ from verify.checker.rounded import BITS, box_of, computed_gaps, leads, rounding_
 from verify.checker.rounded_boxes import Box, ComputedBoxes, exact
 
 MOST_WORK = 8_000_000  # steps times the numbers of a state to the third power
+MOST_PLACES = 1_000_000  # ellipsoids with counts
 
 
 def proved(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
@@ -57,6 +58,7 @@ class GraphOfStates:
     def __init__(self, net: StoredNetwork, fmt: BinaryFormat, due: RightClasses, graph: SavedGraph) -> None:
         self.net, self.fmt, self.due, self.then = net, fmt, due, graph["then"]
         self.judged: set[int] = {*graph["judged"]}
+        self.followed, self.won = set[tuple[int, int]](), set[tuple[int, int, int]]()
         self.on = ComputedBoxes(net, None if fmt is EXACTLY else fmt)
         self.centres, self.shapes = ellipsoids(graph, net.size)
         is_whole = len(self.then) == len(self.centres) and all(len(row) == due.types for row in self.then)
@@ -64,38 +66,41 @@ class GraphOfStates:
 
     def check(self, margin: arb) -> None:
         require(all(x == 0 for x in self.centres[0]), "sets_found: the start is not in the first ellipsoid")
-        counts_of, queue = {0: (0,) * self.due.types}, [0]
-        for i in queue:
+        queue = [(0, (0,) * self.due.types)]
+        met = {*queue}
+        for i, before in queue:
+            require(len(queue) <= MOST_PLACES, "sets_found: more counts than are followed", NOT_CHECKABLE)
             for token in range(self.due.types):
-                counts = self._counted(counts_of[i], token)
-                right = self._right(counts[token]) if token in self.judged else None
+                counts = self._counted(before, token)
+                right = self.due.of(counts[token]) if token in self.judged else None
                 if right is not None:
                     self._wins(i, token, right, margin)
-                if self._is_over(counts):
+                if min(counts[t] for t in self.judged) >= self.due.C:  # no later answer is judged
                     continue
                 j = self.then[i][token]
                 require(0 <= j < len(self.then), f"sets_found: token {token} leads from {i} to no ellipsoid")
-                queue += [j] if j not in counts_of else []
-                require(counts_of.setdefault(j, counts) == counts, f"sets_found: {j} belongs to several counts")
-                here, there = ((self.centres[k], self.shapes[k]) for k in (i, j))
-                leads(self.net.reading(token), self.fmt, here, there, i)
+                self._leads(i, token, j)
+                if (j, counts) not in met:
+                    met.add((j, counts))
+                    queue.append((j, counts))
 
     def _counted(self, counts: tuple[int, ...], token: int) -> tuple[int, ...]:
-        """The counts after one more token, of the types that are judged, as far as they are."""
-        n = (counts[token] + 1) * (token in self.judged)
-        n = min(n, self.due.C + 1) if self.due.m is None else n % self.due.m
+        """The counts after one more token, of the types that are judged, up to one that is not."""
+        n = min(counts[token] + 1, self.due.C + 1) if token in self.judged else 0
         return (*counts[:token], n, *counts[token + 1 :])
 
-    def _right(self, n: int) -> int | None:
-        """The right class after a token, its count included; modulo m every count has one."""
-        return self.due.of(n) if self.due.m is None else (n - 1) % self.due.m
-
-    def _is_over(self, counts: tuple[int, ...]) -> bool:
-        """Whether no later answer is judged."""
-        return self.due.m is None and min(counts[t] for t in self.judged) >= self.due.C
+    def _leads(self, i: int, token: int, j: int) -> None:
+        """One computed step leads from an ellipsoid to another, asked once."""
+        if (i, token) not in self.followed:
+            here, there = ((self.centres[k], self.shapes[k]) for k in (i, j))
+            leads(self.net.reading(token), self.fmt, here, there, i)
+            self.followed.add((i, token))
 
     def _wins(self, i: int, token: int, right: int, margin: arb) -> None:
-        """The right class has the margin after this token on boxes, or by the derivatives over one."""
+        """The right class has the margin after this token on boxes, or by the derivatives over one; asked once."""
+        if (i, token, right) in self.won:
+            return
+        self.won.add((i, token, right))
         P, L, near = self.centres[i], self.shapes[i], self.net.reading(token)
         before = box_of(P, [[length_of(row) for row in L.tolist()]])
         ends: Box = [(exact(x.lower()), exact(x.upper())) for x in before]

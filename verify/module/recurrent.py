@@ -250,6 +250,8 @@ class RecurrentProblem:
         for _ in range(LOOKED_AT):
             token = rng.choice(self.alphabet)
             now = flat(state)
+            if not np.isfinite(now).all():  # its dtype overflowed: no number to step from
+                return None
             after, logits = self.graph.run(state, token)
             mid, rad = self.graph.enclosed(now[None], np.zeros((1, len(now))), [token], at)
             ran = flat((*after, logits))

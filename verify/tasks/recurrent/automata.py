@@ -13,15 +13,15 @@ def expected(task: Task) -> Automaton:
     def step(state: tuple[tuple[int, ...], int], token: int) -> tuple[tuple[int, ...], int]:
         counts = list(state[0])
         n = counts[token] + 1
-        counts[token] = n % m if m is not None else min(n, 2 if most is None else most + 1)
+        counts[token] = n % m if m is not None and most is None else min(n, 2 if most is None else most + 1)
         return tuple(counts), token
 
     def answer(state: tuple[tuple[int, ...], int]) -> int | None:
         n = state[0][state[1]]
-        if m is not None:
-            return (n - 1) % m
-        if most is None:  # the first token, and no other
+        if most is not None and n > most:  # is not judged
+            return None
+        if most is None and m is None:  # the first token, and no other
             return int(n == 1)
-        return n if n <= most else None
+        return task.class_of(n)
 
     return Automaton(((0,) * task.vocabulary, 0), step, answer)

@@ -175,7 +175,7 @@ class Selective:
 
     def _trained(self, reading: Reading, effort: Effort) -> Finding:
         """A network of any shape: a wrong string, sets of states that close, or all strings up to a length."""
-        from verify.tasks.recurrent import lines, merged, sets
+        from verify.tasks.recurrent import lines, sets
 
         at = self._at(reading)
         third, half, most, nearly, all_of_it = (effort.deadline(share) for share in (1 / 3, 1 / 2, 2 / 3, 5 / 6, 1))
@@ -196,7 +196,7 @@ class Selective:
             proof = lines.closed(trained, nearly)
             if proof.reason is None:
                 return Finding.proved(ARGUMENT_LINES, proof.margin, extra={"sets_found": proof.facts})
-        merged_found = merged.closed(replace(trained, is_periodic=self.which.m is not None), most)
+        merged_found = self._merged(trained, most)
         if isinstance(merged_found, BlockProof):
             proof = merged_found
             if proof.reason is None:
@@ -209,6 +209,14 @@ class Selective:
             right_to, _ = sets.up_to(trained, None, all_of_it)
         reason = f"right up to length {right_to}; {proof.reason}"
         return Finding.open(ARGUMENT_STRINGS, reason, extra={"right_to": right_to})
+
+    def _merged(self, trained: Trained, until: Deadline) -> BlockProof | tuple[int, ...]:
+        """Ellipsoids on a graph of all counts modulo m; of those up to C where a count beyond, not judged, is wrong."""
+        from verify.tasks.recurrent import merged
+
+        found = merged.closed(replace(trained, is_periodic=self.which.m is not None), until)
+        is_beyond = not isinstance(found, BlockProof) and self.which.answers(found)[-1] is None
+        return merged.closed(trained, until) if is_beyond else found
 
     def _wrong(self, trained: Trained, string: tuple[int, ...] | None, until: Deadline) -> Finding | None:
         """A string that is wrong in floats, if it is in real arithmetic."""
