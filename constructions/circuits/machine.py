@@ -146,6 +146,7 @@ class ConstantBitMachine:
         streams, which = self.embed(np.arange(2 * N) % 2, position), 2 * np.arange(N) + tokens
         is_undefined = np.zeros(N, bool)
         for depth, layer in enumerate(self.layers):
+            between()
             start = np.searchsorted(position, np.arange(N))
             queries, keys = layer.queries(streams), layer.keys(streams)
             if (queries != queries[start[position]]).any() or (keys != keys[start[position]]).any():

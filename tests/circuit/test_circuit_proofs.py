@@ -133,6 +133,34 @@ def test_one_pass_over_right_tokens_is_the_chain_of_thought_up_to_its_first_wron
     assert seen == {-1, 0, 1} and passed > 40
 
 
+def failing():
+    """A chain of gates in one bit, which is refuted by running an input."""
+    gates = tuple(Gate("and", (i, i + 1), f"g{i}") for i in range(40))
+    decomposition = decompose(Circuit("chain", ("a", "b"), gates, (("o", 41),)))
+    return build(decomposition.circuit, s=1), decomposition
+
+
+def test_a_clock_ends_the_run_that_shows_a_fault_within_its_layers():
+    """At the look before each of them: until then the verdict is open, and after them it is the refutation."""
+    model, decomposition = failing()
+    whole = certify(model, decomposition)
+    found = [certify(model, decomposition, budget=Budget.counting(steps)) for steps in range(1, 30)]
+    ended = [one for one in found if "while an input that shows it was run" in (one.reason or "")]
+    assert whole.verdict is Verdict.REFUTED and len(ended) == len(model.layers)
+    assert {one.verdict for one in found} == {Verdict.UNKNOWN, Verdict.REFUTED}
+    assert all(one.counterexample == whole.counterexample for one in found if one.verdict is Verdict.REFUTED)
+
+
+def test_a_fault_that_no_run_shows_is_no_refutation():
+    model, decomposition = failing()
+
+    def as_if_right(machine, right, between):
+        return right[:, machine.n :], right[:, machine.n :].astype(float)
+
+    with mock.patch.object(ConstantBitMachine, "after_right", as_if_right), pytest.raises(AssertionError, match="show"):
+        certify(model, decomposition)
+
+
 @pytest.mark.parametrize("seeds", first(1, [range(20), range(20, 60)]))
 def test_random_weights_are_judged_right(seeds):
     decided = 0

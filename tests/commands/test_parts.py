@@ -32,7 +32,7 @@ DATA = ROOT / "tests/data"
 PARTS = {  # every kind of job that is made of parts
     "bounds": "bounds --T 4,5 --L 3,4",
     "coherence": "bounds --T 4,5 --L 3 --coherence",
-    "sweep": "precision histogram --model dot --T 4 --L 3 --sweep d=3 --bits 4,24",
+    "sweep": "precision histogram --model dot --T 4 --L 3 --sweep d=3:4 --bits 4,24",
     "batch": f"batch {DATA}/trained_bos_T4_L3_d4_p8.safetensors {DATA}/frontier/bos+sftm_T16_L5_d3.safetensors "
     f"{DATA}/mistyped.txt {DATA}/frontier/bos+sftm_T16_L10_d3.safetensors --effort 20",
     "claims": "claims --run W-7 W-5",
@@ -93,15 +93,17 @@ class Elsewhere(Executor):
 
 @pytest.fixture
 def elsewhere(monkeypatch):
-    """Several workers, without the seconds in which processes start."""
+    """Several workers, without the seconds in which processes start: those that were started."""
+    started = []
 
     @contextmanager
     def here(number):
-        executor = Elsewhere()
+        started.append(executor := Elsewhere())
         monkeypatch.setattr("concurrent.futures.wait", executor.run_one)
         yield workers.Pool(executor)
 
     monkeypatch.setattr(workers, "_here", here)
+    return started
 
 
 def ended_as_promised(claim, command):
@@ -114,7 +116,7 @@ def test_jobs_that_end_in_another_order_elsewhere_say_the_same(capsys, elsewhere
     monkeypatch.setattr("verify.claims.running.run", ended_as_promised)  # starts no process
     alone = said(capsys, name)
     assert isinstance(alone[1], list | dict)
-    assert said(capsys, name, "--workers", "2") == alone
+    assert said(capsys, name, "--workers", "2") == alone and len(elsewhere) == 1
     if name != "frontier":
         kept = ("--resume", str(tmp_path / "kept"), "--workers", "2")
         assert said(capsys, name, *kept) == alone and list((tmp_path / "kept").iterdir())

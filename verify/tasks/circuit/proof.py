@@ -183,12 +183,12 @@ class _BitsProof:
         """Runs the input that brings a fault's bits to its gate."""
         item = tuple(found)
         try:
-            if not self.timed.runner(self.reading)([item]).is_wrong.any():
-                raise AssertionError(f"fault at gate {fault.gate} did not show when it was run")
             failure = self.timed.replay(item, 0, self.reading)
         except TimeIsUp:
             differs = f"gate {self.circuit.name_of(fault.gate)}: {fault.why}"
             return Finding.open(INDUCTION, f"{differs}, but the budget ended while an input that shows it was run")
+        if failure.counterexample["computed"] == failure.counterexample["expected"]:
+            raise AssertionError(f"fault at gate {fault.gate} did not show when it was run")
         if failure.counterexample["step"] == fault.gate - self.n + 1:
             failure.counterexample["why"] = fault.why
         return Finding.refuted(INDUCTION, failure)
