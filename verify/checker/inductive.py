@@ -129,6 +129,8 @@ def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tupl
         require(task == "modular", f"{model} on task {task!r} is not checked", NOT_CHECKABLE)
         return "line" + wrong, linear.rotation
     if model in linear.KINDS or "repeats" in c:
+        is_shown = "right_to" in c if wrong else "repeats" in c or not for_ever
+        require(is_shown, "lines whose turns change the state steadily are not checked", NOT_CHECKABLE)
         return "line" + (wrong or for_ever and ", fractions that repeat"), linear.exact
     require(model in recurrent.GATES, f"parameters: no recurrent model, but {model!r}", NOT_CHECKABLE)
     return "line" + (wrong or for_ever), recurrent.decide
