@@ -4,6 +4,7 @@ import json
 from fractions import Fraction
 from functools import cache
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from oracles.histogram import forward, weights_of, wrong_pairs
 from constructions import checkpoint
 from verify.checker.fields import check
 from verify.frame.certificate import Verdict
+from verify.frame.clock import Budget
 from verify.tasks.histogram import bracket, by_cost, by_sequence, moments, record
 from verify.tasks.histogram.best_first import Queue
+from verify.tasks.histogram.branch_and_bound import RegionSearch
 from verify.tasks.histogram.merging import merged_row, normalised
 from verify.tasks.histogram.moments import Detail, Given, Moments, ReadoutRows, StepSums
 from verify.tasks.histogram.proof import certify
@@ -177,6 +180,17 @@ def test_the_bracket_of_a_model_of_which_nothing_else_is_decided(kind, monkeypat
     low, high = certificate.error_share
     assert low <= share <= high < 1 and certificate.extra["tree"]["reason"] == record.BY_VARIANCES
     assert certificate.verdict is Verdict.UNKNOWN  # no wrong input is known, and no right one
+
+
+def test_what_a_search_leaves_open_is_counted_once_at_its_end(monkeypatch):
+    """Counting it takes seconds where many parts are left, after the time is over. A queue runs twice."""
+    counted, count = [], RegionSearch.open_pairs
+    monkeypatch.setattr(RegionSearch, "open_pairs", lambda self: counted.append(self) or count(self))
+    monkeypatch.setattr(Queue, "_report", lambda self: None)
+    monkeypatch.setattr(by_cost, "AFFORDABLE", 0)
+    module = checkpoint.load(Path(__file__).parents[1] / "data/trained_bos_T4_L3_d4_p8.safetensors")
+    certify(module, budget=Budget.counting(60))
+    assert 0 < len(counted) <= 2 * len({*map(id, counted)})
 
 
 def test_the_checker_takes_the_bracket_of_a_refuted_model_on_trust(monkeypatch):

@@ -99,10 +99,11 @@ class Queue:
                 has_tried, is_smallest = True, self._run_levels(self.deadline.part(SHARE_FOR_SMALLEST))
             self._run_largest()
             self._report()
-        open_pairs = self._open_pairs()
+        left = self._left()
+        open_pairs = self._open_pairs(left)
         if not open_pairs and not is_smallest:
             is_smallest = self._run_levels(self.deadline)
-        return self._outcome(open_pairs, is_smallest)
+        return self._outcome(left, open_pairs, is_smallest)
 
     def _is_over(self) -> bool:
         return self.deadline.is_up()
@@ -150,7 +151,7 @@ class Queue:
         now = self.deadline.clock()
         if now - self.reported > self.pause:
             started = wall()
-            pairs, open_pairs = self._pairs(), self._open_pairs()
+            pairs, open_pairs = self._pairs(), self._open_pairs(self._left())
             tell_bracket(self.progress, max(0.0, 1 - open_pairs / pairs), self._wrong_pairs(), open_pairs, pairs)
             self.reported, self.pause = now, max(REPORT_SECONDS, 20 * (wall() - started))  # counting may take a while
 
@@ -162,11 +163,14 @@ class Queue:
     def _wrong_pairs(self) -> int:
         return self.wrong_pairs + sum(search.all_wrong_pairs for search in self.searches)
 
-    def _open_pairs(self) -> int:
-        found = sum(search.open_pairs() for search in self.searches)
-        return found + sum(pairs_of(self.reduction.stored, row, counts) for row, _, counts in self.waiting)
+    def _left(self) -> list[int]:
+        """How many pairs each search leaves open, which takes a while to count."""
+        return [search.open_pairs() for search in self.searches]
 
-    def _outcome(self, open_pairs: int, is_smallest: bool) -> SearchOutcome:
+    def _open_pairs(self, left: list[int]) -> int:
+        return sum(left) + sum(pairs_of(self.reduction.stored, row, counts) for row, _, counts in self.waiting)
+
+    def _outcome(self, left: list[int], open_pairs: int, is_smallest: bool) -> SearchOutcome:
         stored, total, wrong = self.reduction.stored, self._pairs(), self._wrong_pairs()
         margins = self.margins
         for search in self.searches:
@@ -177,8 +181,8 @@ class Queue:
             record.roots(row, t, [], counts)
             held.append(Held(row, t, tuple(counts), 0, pairs_of(stored, row, counts)))
         held += [
-            Held(search.row, search.t, tuple(search.counts), search.all_wrong_pairs, search.open_pairs())
-            for search in self.searches
+            Held(search.row, search.t, tuple(search.counts), search.all_wrong_pairs, of_search)
+            for search, of_search in zip(self.searches, left, strict=True)
             if search.is_whole
         ]
         return SearchOutcome(
