@@ -9,7 +9,7 @@ from functools import reduce
 from operator import and_, or_, xor
 from typing import NamedTuple
 
-from constructions.circuits.between import Between, goes_on, watched
+from constructions.circuits.between import AT_ONCE, Between, goes_on, watched
 from constructions.errors import BadInput
 
 MAX_FAN_IN = 16  # so that a gate's decomposition can be checked on every input of the gate
@@ -85,9 +85,10 @@ class Circuit:
         rows = [(gate.name, gate.kind.upper(), ", ".join(map(self.name_of, gate.fan_in))) for gate in self.gates]
         return table(self.name, f"inputs {', '.join(self.inputs)}; outputs {outputs}", ("gate", "kind", "reads"), rows)
 
-    def evaluate(self, words: Sequence[int], mask: int = 1) -> list[int]:
+    def evaluate(self, words: Sequence[int], mask: int = 1, between: Between = goes_on) -> list[int]:
         """The value of every node; bit t of each word belongs to the t-th input vector.
 
+        `between` is called between pieces of the work, and may end it.
         Shapes: words has one integer per input, within `mask`, the word of all ones.
 
         >>> circuit = Circuit("nor", ("x", "y"), (Gate("nor", (0, 1), "z"),), (("z", 2),))
@@ -95,7 +96,7 @@ class Circuit:
         [3, 5, 8]
         """
         values = list(words)
-        for kind, fan_in, _ in self.gates:
+        for kind, fan_in, _ in watched(self.gates, between, AT_ONCE << 4):
             values.append(apply_gate(kind, [values[node] for node in fan_in], mask))
         return values
 

@@ -141,12 +141,12 @@ def failing():
 
 
 def test_a_clock_ends_the_run_that_shows_a_fault_within_its_layers():
-    """At the look before each of them: until then the verdict is open, and after them it is the refutation."""
+    """At the look before the gates or a layer: until then the verdict is open, and after it is the refutation."""
     model, decomposition = failing()
     whole = certify(model, decomposition)
     found = [certify(model, decomposition, budget=Budget.counting(steps)) for steps in range(1, 30)]
     ended = [one for one in found if "while an input that shows it was run" in (one.reason or "")]
-    assert whole.verdict is Verdict.REFUTED and len(ended) == len(model.layers)
+    assert whole.verdict is Verdict.REFUTED and len(ended) == 1 + len(model.layers)
     assert {one.verdict for one in found} == {Verdict.UNKNOWN, Verdict.REFUTED}
     assert all(one.counterexample == whole.counterexample for one in found if one.verdict is Verdict.REFUTED)
 

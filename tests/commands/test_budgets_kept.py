@@ -26,6 +26,7 @@ from verify.frame import clock
 from verify.frame.certificate import Verdict
 from verify.frame.clock import NOT_REACHED, Budget, Deadline, TimeIsUp
 from verify.frame.decide import Effort, silent
+from verify.tasks.circuit import chains
 from verify.tasks.histogram.drawings.histogram import margins
 from verify.tasks.histogram.frontier.search import smallest_d
 from verify.tasks.histogram.precision import command as precision
@@ -261,7 +262,19 @@ def test_what_is_built_in_part_leaves_time_to_let_it_go(capsys, monkeypatch):
     monkeypatch.setattr(clock, "wall", lambda: float(next(asked)))
     code, out, _ = run(capsys, "language", "--majority", "--length", "200", "--budget", "20")
     assert code == 3 and "ended while the circuit of all strings was built" in out
-    assert next(asked) == 19  # the first began the time, and the one at 85 % ended it
+    assert next(asked) == 15  # the first began the time, and the one at 65 % ended it
+
+
+def test_what_comes_after_a_search_of_strings_has_time_that_grows_with_what_was_built(capsys, monkeypatch):
+    asked, given, judge = count(), [], chains.judge
+    monkeypatch.setattr(clock, "wall", lambda: float(next(asked)))
+    monkeypatch.setattr(
+        chains, "judge", lambda wish, asked, *more: given.append(asked.budget) or judge(wish, asked, *more)
+    )
+    for length in (3, 300):
+        run(capsys, "language", "0*1", "--length", str(length), "--budget", "1000")
+    assert all(budget.since is not None for budget in given)
+    assert 1000 > given[0].seconds > given[1].seconds > 900
 
 
 def test_what_draws_is_loaded_before_a_figure_s_search(capsys, monkeypatch):

@@ -247,10 +247,11 @@ class CircuitProblem:
         """The right values of all nodes (batch, n+T)."""
         bits = np.array(batch, dtype=np.int64).reshape(len(batch), -1)
         words = [int.from_bytes(np.packbits(column, bitorder="little").tobytes(), "little") for column in bits.T]
-        values = self.decomposition.circuit.evaluate(words, (1 << len(batch)) - 1)
+        values = self.decomposition.circuit.evaluate(words, (1 << len(batch)) - 1, self.between)
         size = (len(batch) + 7) // 8
-        columns = [np.frombuffer(word.to_bytes(size, "little"), np.uint8) for word in values]
-        return np.stack([np.unpackbits(c, bitorder="little")[: len(batch)] for c in columns], axis=1).astype(np.int64)
+        packed = np.frombuffer(b"".join(word.to_bytes(size, "little") for word in values), np.uint8)
+        found = np.unpackbits(packed.reshape(len(values), size), axis=1, count=len(batch), bitorder="little")
+        return np.ascontiguousarray(found.T, dtype=np.int64)
 
     def first(self, batch: Batch, is_wrong: np.ndarray) -> tuple[int, Item, int]:
         return first_in_order(batch, is_wrong)
