@@ -262,7 +262,7 @@ def test_what_is_built_in_part_leaves_time_to_let_it_go(capsys, monkeypatch):
     monkeypatch.setattr(clock, "wall", lambda: float(next(asked)))
     code, out, _ = run(capsys, "language", "--majority", "--length", "200", "--budget", "20")
     assert code == 3 and "ended while the circuit of all strings was built" in out
-    assert next(asked) == 15  # the first began the time, and the one at 65 % ended it
+    assert next(asked) == 11  # the first began the time, and the one at 45 % ended it
 
 
 def test_what_comes_after_a_search_of_strings_has_time_that_grows_with_what_was_built(capsys, monkeypatch):

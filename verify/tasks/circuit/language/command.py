@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from constructions.circuits.between import Between
     from constructions.regular_language import Unrolling
 
-BUILT = 0.65  # of a budget, for building: weights, statistics and letting go of both take nearly half as long again
-AFTER = 0.5  # of what building took: for what is said of a circuit, and for letting go of it, after the search
+BUILT = 0.45  # of a budget, for building: weights, statistics and letting go of all of it take about as long again
+AFTER = 0.75  # of what building took: for what is said of a circuit, and for letting go of it, after the search
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
