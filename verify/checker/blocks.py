@@ -11,7 +11,6 @@ from typing import Any
 from flint import arb, arb_mat, ctx, fmpq
 
 from verify.checker.closed_sets import least_gap
-from verify.checker.held import strings
 from verify.checker.one_string import RightClasses
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.records import LineCertificate, LineParameters
@@ -27,13 +26,11 @@ Case = tuple[int, int | None]  # the count, and the last token
 
 def proved(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks each block's boxes as sets of states are, and the right answer on all blocks' boxes together."""
-    found, margin, length = c["sets_found"], exact(positive_margin(c)), c["length"]
+    found, margin = c["sets_found"], exact(positive_margin(c))
     require(said["model"] in GATES, f"sets of states of {said['model']!r} are not checked", NOT_CHECKABLE)
     with ctx.workprec(BITS):
         net, fmt = (network(weights, said), None) if c["reading"] == "real" else stored_network(weights, said)
-        due = RightClasses(said, len(net.tokens), len(net.b))
-        covered = "infinite" if length == "all" else strings(due.types, length)
-        require(c.get("inputs_covered") == covered, f"inputs_covered: must be {covered}")
+        due = RightClasses.of_all(c, said, len(net.tokens), len(net.b))
         require(due.C <= MOST_COUNTS and (due.m or 0) <= MOST_COUNTS, "more counts than are followed", NOT_CHECKABLE)
         units, cases = _units(net), _cases(due)
         require(len(found["low"]) == len(found["high"]) == due.types, "sets_found: must have boxes for each type")

@@ -6,7 +6,6 @@ itself, in the order of the shortest strings. So by induction each state is in i
 
 from flint import arb, ctx, fmpq
 
-from verify.checker.held import strings
 from verify.checker.one_string import RightClasses
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.records import LineCertificate, LineParameters
@@ -21,13 +20,11 @@ Case = tuple[tuple[int, ...], tuple[int, ...]]  # counts, and the last tokens
 
 def proved(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks that the boxes hold the start, that each step leads from box to box, and that each answer is right."""
-    found, margin, length = c["sets_found"], exact(positive_margin(c)), c["length"]
+    found, margin = c["sets_found"], exact(positive_margin(c))
     require(said["model"] in GATES, f"sets of states of {said['model']!r} are not checked", NOT_CHECKABLE)
     with ctx.workprec(BITS):
         net, fmt = (network(weights, said), None) if c["reading"] == "real" else stored_network(weights, said)
-        due = RightClasses(said, len(net.tokens), len(net.b))
-        covered = "infinite" if length == "all" else strings(due.types, length)
-        require(c.get("inputs_covered") == covered, f"inputs_covered: must be {covered}")
+        due = RightClasses.of_all(c, said, len(net.tokens), len(net.b))
         cases = _cases(due, found["window"])
         is_whole = len(found["low"]) == len(found["high"]) == found["sets"] == len(cases)
         is_whole = is_whole and all(len(row) == net.size for row in (*found["low"], *found["high"]))

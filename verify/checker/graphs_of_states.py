@@ -11,7 +11,6 @@ from flint import arb, arb_mat, ctx
 from verify.checker.closed_sets import least_gap
 from verify.checker.computed_strings import EXACTLY
 from verify.checker.formats import BinaryFormat
-from verify.checker.held import strings
 from verify.checker.one_string import RightClasses
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.records import LineCertificate, LineParameters, SavedGraph
@@ -35,13 +34,11 @@ MOST_PLACES = 1_000_000  # ellipsoids with counts
 
 def proved(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks every graph, and that together they show the answers to all types."""
-    margin, length, graphs = positive_margin(c), c["length"], c["sets_found"]["graphs"]
+    margin, graphs = positive_margin(c), c["sets_found"]["graphs"]
     require(said["model"] in GATES, f"ellipsoids of {said['model']!r} are not checked", NOT_CHECKABLE)
     with ctx.workprec(BITS):
         net, fmt = (network(weights, said), EXACTLY) if c["reading"] == "real" else stored_network(weights, said)
-        due = RightClasses(said, len(net.tokens), len(net.b))
-        covered = "infinite" if length == "all" else strings(due.types, length)
-        require(c.get("inputs_covered") == covered, f"inputs_covered: must be {covered}")
+        due = RightClasses.of_all(c, said, len(net.tokens), len(net.b))
         sizes = [len(graph["then"]) for graph in graphs]
         require(c["sets_found"]["sets"] == sum(sizes), "sets_found: another number of sets")
         work = sum(sizes) * due.types * net.size**3

@@ -1,5 +1,7 @@
 """Strings over several tokens: one wrong string, and all of them up to a length, each run (docs/checker.md)."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from flint import arb, ctx
@@ -24,7 +26,7 @@ def refuted(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
         _refuted(way, RightClasses(said, tokens, classes), c, classes)
 
 
-def _refuted(way: Way, due: "RightClasses", c: LineCertificate, classes: int) -> None:
+def _refuted(way: Way, due: RightClasses, c: LineCertificate, classes: int) -> None:
     case, margin = c["counterexample"], c["margin"]
     string, n = case["input"], case["length"]
     is_string = type(string) is list and len(string) == n > 0 and all(0 <= token < due.types for token in string)
@@ -57,6 +59,14 @@ class RightClasses:
         require(self.types == tokens, f"types: {self.types!r} of {tokens} tokens")
         is_task = self.C >= 1 and classes == (self.C + 1 if self.m is None else self.m)
         require(is_task, f"parameters: no task with {classes} classes")
+
+    @classmethod
+    def of_all(cls, c: LineCertificate, said: LineParameters, tokens: int, classes: int) -> RightClasses:
+        """Those of a proof on all strings, whose certificate says how many they are."""
+        due, length = cls(said, tokens, classes), c["length"]
+        covered = "infinite" if length == "all" else strings(due.types, length)
+        require(c.get("inputs_covered") == covered, f"inputs_covered: must be {covered}")
+        return due
 
     def after(self, string: list[int]) -> int | None:
         """The right class after a string, None where it is not judged."""
@@ -103,6 +113,5 @@ def proved(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     assert length != "all"
     with ctx.workprec(FEW_BITS):
         way, tokens, classes = way_of(weights, c, said)
-        due = RightClasses(said, tokens, classes)
-        require(c.get("inputs_covered") == strings(due.types, length), "inputs_covered: another number")
+        due = RightClasses.of_all(c, said, tokens, classes)
         way(lambda follow: all_right(follow, due, length, margin))

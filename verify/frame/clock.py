@@ -91,15 +91,16 @@ class Budget:
         return self.deadline() if self.steps is None else Deadline.never()
 
     def saving(self, share: float) -> Budget:
-        """The budget less this share of the seconds that it has taken so far, for what comes after the search.
+        """The same budget, that ends sooner by this share of the time it has taken so far: what follows takes that.
 
         >>> looks = iter([0, 4])
-        >>> Budget(10, lambda: next(looks)).begun().saving(0.5).seconds
-        8.0
+        >>> saving = Budget(10, lambda: next(looks)).begun().saving(0.5)
+        >>> saving.deadline().at, str(saving)
+        (8.0, 'budget of 10 s')
         """
         if self.steps is not None or self.since is None:
             return self
-        return replace(self, seconds=self.seconds - share * (self.clock() - self.since))
+        return replace(self, since=self.since - share * (self.clock() - self.since))
 
     def of_seconds(self, seconds: float) -> Budget:
         """Other seconds on the same clock, that have not begun."""
