@@ -18,7 +18,7 @@ from command import run
 from models.kernel import needs_coqc
 
 ORDER = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
-MODELS = ("dot", "bos+sftm", "lin")
+MODELS = ("dot", "dot in float32", "bos+sftm", "lin")
 UNSAID = re.compile(r"^unsaid +argument, assumptions, error_share, margin_exact, method, seconds, tightest:", re.M)
 ODD = (
     0,
@@ -102,28 +102,31 @@ def proofs(tmp_path_factory):
     found = {}
     for model in MODELS:
         folder = tmp_path_factory.mktemp("proofs") / "proof"
+        name, *formats = model.split(" in ")
+        said = ["--model", name, "--T", "3", "--L", "3", *(x for y in formats for x in ("--precision", y))]
         with contextlib.redirect_stdout(io.StringIO()):
-            assert main(["histogram", "--model", model, "--T", "3", "--L", "3", "--save", str(folder)]) == 0
+            assert main(["histogram", *said, "--save", str(folder)]) == 0
         found[model] = Proof(folder)
     return found
 
 
 def stated(text):
-    """What a theorem's text says: its words, its sizes, its kind and its margins as numbers."""
+    """What a theorem's text says: its words, its sizes, its kind, its margins as numbers, the format of its runs."""
     fields = re.findall(r"(\w+)_words := (.*?)(?:;\n  \w+_words|\n\|\})", re.sub(r"\n    ", " ", text), re.DOTALL)
     record = text[text.index("E_words") : text.index("|}.")]
     words = [int(word, 0) for word in re.findall(r"0x[0-9a-f]+|\b0\b", re.sub(r"\w+_words :=", "", record))]
     sizes = {name: int(n) for name, n in re.findall(r"file_(T|L|d|p|classes|first_count) := (\d+)%nat", text)}
     kind, softmax = re.search(r"file_kind := (\w+); file_softmax := (\w+)", text).groups()
     margins = [int(n) for n in re.search(r"Definition margins : list Z := \[(.*)\]", text)[1].split(";")]
-    shift = int(re.search(r"file_counts weights margins (\d+)\.", text)[1])
+    run_in, shift = re.search(r"file_counts(?:_in (\w+))? weights margins (\d+)\.", text).groups()
     assert fields
-    return words, sizes, kind.lower() + ("+sftm" if softmax == "true" else ""), [math.ldexp(n, -shift) for n in margins]
+    model = kind.lower() + ("+sftm" if softmax == "true" else "")
+    return words, sizes, model, [math.ldexp(n, -int(shift)) for n in margins], run_in
 
 
 def agrees(text, proof):
     """Whether the theorem says exactly what file and certificate say, and the file has the shapes of its sizes."""
-    words, sizes, model, margins = stated(text)
+    words, sizes, model, margins, run_in = stated(text)
     about, tensors, said = proof.about, proof.tensors, proof.certificate
     T, L, d, p, first = (about[name] for name in ("T", "L", "d", "p", "first_count"))
     classes = len(tensors["b_2"][2]) // 4
@@ -131,6 +134,7 @@ def agrees(text, proof):
     shapes |= {"A": [L, L]} if model.startswith("lin") else {"W_Q": [d, d], "W_K": [d, d]}
     shapes |= {"e_BOS": [d]} if model.startswith("bos") else {}
     wanted = said["margin_per_count"] or [said["margin"]] * L
+    formats, parts = ({"precision": run_in, "accumulate": run_in}, 2) if run_in else ({}, 1)
     return (
         words == proof.words()
         and sizes == {"T": T, "L": L, "d": d, "p": p, "classes": classes, "first_count": first}
@@ -139,14 +143,15 @@ def agrees(text, proof):
         and {name: shape for name, (_, shape, _) in tensors.items()} == shapes
         and all(math.isfinite(struct.unpack("<f", struct.pack("<I", word))[0]) for word in words)
         and model == about["model"] == said["parameters"]["model"]
-        and said["parameters"] == {"model": model, "T": T, "L": L, "d": d, "p": p, "dtype": "float32"}
+        and said["parameters"] == {"model": model, "T": T, "L": L, "d": d, "p": p, "dtype": "float32", **formats}
         and said["inputs_covered"] == str(T**L)
         and said["claim"] == about["claim"]
-        and (said["verdict"], said["task"], said["reading"]) == ("PROVED", "histogram", "real")
+        and (said["verdict"], said["task"], said["reading"])
+        == ("PROVED", "histogram", "dtype, any order" if run_in else "real")
         and said.get("schema", "weightproof/1") == "weightproof/1"
         and said["margin"] == min(wanted)
         and len(margins) == L
-        and all(0 < n <= m <= n * (1 + 2**-30) for n, m in zip(margins, wanted, strict=True))
+        and all(0 < n <= m / parts <= n * (1 + 2**-30) for n, m in zip(margins, wanted, strict=True))
     )
 
 
@@ -232,9 +237,11 @@ FORGED = {
 @pytest.mark.parametrize("name", FORGED)
 def test_a_forgery_is_refused(name, proofs, tmp_path, capsys):
     model, forge = FORGED[name]
-    proof = copy.deepcopy(proofs[model])
-    forge(proof)
-    assert outcome(proof, tmp_path / "p", capsys) is None
+    for key in (model, f"{model} in float32"):
+        if key in proofs:
+            proof = copy.deepcopy(proofs[key])
+            forge(proof)
+            assert outcome(proof, tmp_path / "p", capsys) is None
 
 
 def test_forgeries_at_random_are_refused_or_the_theorem_says_them(proofs, tmp_path, capsys):

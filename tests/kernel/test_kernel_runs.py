@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 from command import as_json, run
-from models.kernel import accepted, needs_coqc
+from models.kernel import accepted, mutated, needs_coqc
 
 from constructions.parity import as_bytes, sawtooth
 from verify.arithmetic.readings import reading_of
@@ -90,27 +90,12 @@ def stored_of(module, margin, name):
     return dataclasses.replace(read_weights(as_bytes(module), [margin]), run_in=name)
 
 
-def mutated(seed, name):
-    """The construction in a format with one weight changed, by little, much or in sign, or with all moved a little."""
-    g = torch.Generator().manual_seed(seed)
-    module = sawtooth(T=4, L=4, dtype=getattr(torch, name))
-    with torch.no_grad():
-        if seed % 6 == 5:
-            for weights in module.parameters():
-                weights += torch.randint(-8, 9, weights.shape, generator=g) * 2.0 ** -(9 + seed % 4)
-            return module
-        weights = list(module.parameters())[seed % 7].view(-1)
-        i = int(torch.randint(len(weights), (1,), generator=g))
-        weights[i] = [weights[i] + 2.0**-8, weights[i] * 1.02 - 0.01, weights[i] + 1, -weights[i], 0.3][seed % 5]
-    return module
-
-
 @needs_coqc
 @pytest.mark.deep
 def test_mutated_models_are_accepted_exactly_where_verify_proves_them():
     """In 32 and 64 bits; in 16 bits the check knows less of what is exact, and accepts no other ones."""
     names = ["float32"] * 28 + ["float64"] * 14 + ["float16"] * 7 + ["bfloat16"] * 7
-    models = [mutated(seed, name) for seed, name in enumerate(names)]
+    models = [mutated(sawtooth(T=4, L=4, dtype=getattr(torch, name)), seed) for seed, name in enumerate(names)]
     found = [certify(Parity(x), reading=reading_of(name)) for x, name in zip(models, names, strict=True)]
     is_proved = [x.verdict is Verdict.PROVED for x in found]
     margins = [x.margin if x.verdict is Verdict.PROVED else 2.0**-30 for x in found]

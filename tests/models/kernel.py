@@ -7,11 +7,26 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import torch
 
 from verify.kernel.compiler import CHECK_LIBRARY, library, run_coqc
 from verify.kernel.theorem import OF_RUNS, PREAMBLE, CheckInputs
 
 needs_coqc = pytest.mark.usefixtures("coqc")  # asked where a test runs: the answer takes a run of coqc
+
+
+def mutated(module: torch.nn.Module, seed: int) -> torch.nn.Module:
+    """The module with one weight changed, by a little, by much or in sign, or with all of them moved a little."""
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        if seed % 6 == 5:
+            for weights in module.parameters():
+                weights += torch.randint(-8, 9, weights.shape, generator=g) * 2.0 ** -(9 + seed % 4)
+            return module
+        weights = list(module.parameters())[seed % 7].view(-1)
+        i = int(torch.randint(len(weights), (1,), generator=g))
+        weights[i] = [weights[i] + 2.0**-8, weights[i] * 1.02 - 0.01, weights[i] + 1, -weights[i], 0.3][seed % 5]
+    return module
 
 
 def accepted(inputs: Iterable[CheckInputs], *, in_a_format: bool = False) -> list[bool]:

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         nargs="?",
         help="a folder that `verify histogram`, `parity`, `count01` or `modular` wrote with --save, PROVED and real; "
-        "of `parity` also in a format",
+        "of `parity` and of the model dot also in a format",
     )
     parser.add_argument(
         "--theorem", choices=NAMES, metavar="NAME", help=f"a theorem of no file instead: {', '.join(NAMES)}"

@@ -26,10 +26,11 @@ SIZES = ("T", "L", "d", "p", "first_count")
 TENSORS = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")  # of the task histogram
 PARITY = "parity"  # a task with one kind of model, which its files do not name
+IN_A_FORMAT = ("dot", PARITY)  # of these models runs in a format are defined as well
 MOST_BYTES = 1 << 30  # of a file
 # What a theorem says of its file again, or what is compared with the file before.
 SAID = {"schema", "task", "reading", "verdict", "margin", "margin_per_count", "counterexample", "reason"}
-REAL = ("reading", "real", "The kernel speaks of this task in real arithmetic alone: save without --precision.")
+REAL = ("reading", "real", "The kernel speaks of this model in real arithmetic alone: save without --precision.")
 ANY_ORDER = ("reading", "dtype, any order", "Save it again.")
 DECIDED = (  # what else every certificate that becomes a theorem says
     ("verdict", "PROVED", "Only what is proved can be a theorem."),
@@ -157,8 +158,8 @@ def read_folder(folder: str) -> tuple[bytes, dict[str, object]]:
 def read_saved(folder: str) -> StoredProof:
     """Reads a folder that `verify histogram --save` or `verify parity --save` wrote.
 
-    Raises: BadInput for anything but a model of these tasks whose certificate, in the real reading or of a parity model
-    in a format, says that it is PROVED, and says of it what the file says.
+    Raises: BadInput for anything but a model of these tasks whose certificate, in the real reading or of a dot or
+    parity model in a format, says that it is PROVED, and says of it what the file says.
     """
     return read_counting(folder, *read_folder(folder))
 
@@ -171,10 +172,12 @@ def read_counting(folder: str, data: bytes, about: Mapping[str, object]) -> Stor
             f"folder={folder!r}: the task is {found}. "
             "The kernel knows histogram models, parity models, Count01 models with one head, and modular adders."
         )
-    is_rounded = about["task"] == PARITY and about.get("reading") == ANY_ORDER[1]
+    is_rounded = about.get("reading") == ANY_ORDER[1]
     check_says(folder, about, (ANY_ORDER if is_rounded else REAL, *DECIDED))
     said = _formats_of_run(folder, about.get("parameters")) if is_rounded else {}
     stored = replace(read_weights(data, _margins(folder, about)), run_in=said.get("precision"))
+    if stored.model not in IN_A_FORMAT:
+        check_says(folder, about, (REAL,))
     check_says(folder, about, _said_of(stored, said))
     said_of_it = {key for key, _, _ in _said_of(stored, said)}
     return replace(stored, unsaid=tuple(sorted(about.keys() - SAID - said_of_it)))

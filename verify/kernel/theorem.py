@@ -43,8 +43,7 @@ def state(stored: StoredProof) -> Theorem:
         if stored.task == PARITY
         else ("margins", "list Z", f"The margins for the counts 1, ..., {stored.sizes['L']}")
     )
-    says = SAYS[stored.task] if stored.run_in is None else f"file_tells_parity_in {stored.run_in}"
-    statement = f"{says} weights {margins} {inputs.shift}"
+    statement = f"{SAYS[stored.task]}{_in_format(stored)} weights {margins} {inputs.shift}"
     check, *formats = inputs.check.split()
     lines = [
         f"(* {_comment(stored)} *)",
@@ -125,10 +124,14 @@ def check_inputs(stored: StoredProof) -> CheckInputs:
         f" most_undecided := {MOST_UNDECIDED}%nat; splits := {MOST_SPLITS if sets else 0}%nat;\n"
         f"  clusters := [{'; '.join(sets)}]\n|}}"
     )
-    if stored.task == PARITY:
-        check = "check_parity" if stored.run_in is None else f"check_parity_in {stored.run_in}"
-        return CheckInputs(check, weights, scale, how, str(margins[0]), shift)
-    return CheckInputs("check", weights, scale, how, f"[{'; '.join(map(str, margins))}]", shift)
+    is_parity = stored.task == PARITY
+    check = f"{'check_parity' if is_parity else 'check'}{_in_format(stored)}"
+    said = str(margins[0]) if is_parity else f"[{'; '.join(map(str, margins))}]"
+    return CheckInputs(check, weights, scale, how, said, shift)
+
+
+def _in_format(stored: StoredProof) -> str:
+    return "" if stored.run_in is None else f"_in {stored.run_in}"
 
 
 def clusters(stored: StoredProof) -> list[range]:
@@ -159,9 +162,7 @@ def theorem_name(stored: StoredProof) -> str:
 
 
 def _aim(stored: StoredProof) -> str:
-    if stored.task == PARITY:
-        return "" if stored.run_in is None else f"_in_{stored.run_in}"
-    return "_counts"
+    return ("" if stored.task == PARITY else "_counts") + _in_format(stored).replace(" ", "_")
 
 
 def rounded_margins(stored: StoredProof, scale: int) -> tuple[list[int], int]:

@@ -434,6 +434,105 @@ Proof.
     destruct Hsum as [z ->], Hmb as [k ->]. exists (z + k)%Z. rewrite plus_IZR. ring.
   - pose proof (Rabs_sum n (fun j => g j * h j)). apply Rle_trans with (1 := Rabs_triang _ _). lra.
 Qed.
+
+(* ---- Scores divided by a root --------------------------------------------------------------------------------------------- *)
+
+Lemma u_is_small : 128 * u <= 1.
+Proof.
+  unfold unit_roundoff. apply Rle_trans with (128 * bpow radix2 (-7)); [|cbn; lra].
+  apply Rmult_le_compat_l; [lra|]. apply bpow_le. now destruct f.
+Qed.
+
+(* A result that is stored and read again is off by the roundings of four operations. *)
+Lemma stored_and_read (v z r size : R) : op v z -> reads op z r -> Rabs v <= size -> size + 16 * u * (size + 1) <= largest ->
+  Rabs (r - v) <= 16 * u * (size + 1).
+Proof.
+  intros Hz Hr Hv Hl. pose proof (Rabs_pos v) as H0. pose proof u_is_small as Hu. pose proof u_positive.
+  assert (Ho : off 4 size <= 16 * u * (size + 1)).
+  { pose proof (off_is_small 4 size ltac:(simpl INR; lra) ltac:(lra)) as H4. simpl INR in H4. lra. }
+  pose proof (off_grows 0 4 size size ltac:(lia) ltac:(lra)) as H1. pose proof (off_grows 0 0 size size ltac:(lia) ltac:(lra)) as H2.
+  apply (operation_is_near v v z size 0) in Hz; [|replace (v - v) with 0 by ring; rewrite Rabs_R0; lra|exact Hv|lra].
+  apply (reads_are_near v z r size 1) in Hr; [|exact Hz|exact Hv|cbn [Nat.add]; lra]. cbn [Nat.add] in Hr. lra.
+Qed.
+
+Lemma inverse_is_near (q root : R) : 1 <= q -> Rabs (root - q) <= 16 * u * (q + 1) ->
+  Rabs (/ root - / q) <= 43 * u /\ 0 < / root <= 4 / 3.
+Proof.
+  intros Hq Hr. pose proof u_is_small as Hu. pose proof u_positive as Hu0.
+  assert (Hr' : Rabs (root - q) <= 32 * u * q) by (assert (u * 1 <= u * q) by (apply Rmult_le_compat_l; lra); lra).
+  assert (Hquarter : 32 * u * q <= 1 / 4 * q) by (apply Rmult_le_compat_r; lra).
+  assert (Hroot : 3 / 4 * q <= root) by (revert Hr'; unfold Rabs; destruct (Rcase_abs _); lra).
+  assert (Hpos : 0 < / root) by (apply Rinv_0_lt_compat; lra).
+  assert (Hbelow : / root <= 4 / 3 * / q) by (replace (4 / 3 * / q) with (/ (3 / 4 * q)) by (field; lra); apply Rinv_le; lra).
+  assert (Hq1 : 0 < / q) by (apply Rinv_0_lt_compat; lra). assert (Hq2 : / q <= 1) by (rewrite <- Rinv_1; apply Rinv_le; lra).
+  split; [|lra]. replace (/ root - / q) with ((q - root) * (/ root * / q)) by (field; lra).
+  rewrite Rabs_mult, (Rabs_minus_sym q), (Rabs_pos_eq (/ root * / q)) by (apply Rmult_le_pos; lra).
+  apply Rle_trans with (32 * u * q * (4 / 3 * / q * / q)).
+  - apply Rmult_le_compat; [apply Rabs_pos|apply Rmult_le_pos; lra|exact Hr'|apply Rmult_le_compat_r; lra].
+  - replace (32 * u * q * (4 / 3 * / q * / q)) with (128 / 3 * u * / q) by (field; lra).
+    apply Rle_trans with (128 / 3 * u * 1); [apply Rmult_le_compat_l; lra|lra].
+Qed.
+
+(* Where the root and its inverse are numbers of the format. *)
+Lemma divided_stands_exactly (m : model) (s v y size : R) (e : Z) : let q := sqrt (INR (d m)) in
+  kind m <> Parity -> q <> 0 -> stands q q 0 -> stands (/ q) (/ q) 0 -> stands s v 0 -> divided op m v y ->
+  fits_unit e size -> multiple (bpow radix2 e) (s / q) -> Rabs (s / q) <= size -> stands (s / q) y 0.
+Proof.
+  intros q Hkind Hq Hroot Hinverse Hs Hy Hfit Hm Hsize.
+  assert (once : forall a b, op a b -> reads op a b) by (intros a b H; exists a, a; repeat split; (now left) || now right).
+  assert (Hop : op (s / q) y).
+  { unfold divided in Hy. destruct (kind m); try (now contradiction Hkind); destruct Hy as (w & z & root & Hw & Hz & Hr & Hy);
+      apply (stands_exactly s v w Hs) in Hw as ->; apply once, (stands_exactly q q z Hroot) in Hz as ->;
+      apply (stands_exactly q q root Hroot) in Hr as ->; (destruct Hy as [Hy|(z' & inv & Hz' & Hinv & Hy)]; [exact Hy|]);
+      apply once, (stands_exactly (/ q) (/ q) z' Hinverse) in Hz' as ->;
+      apply (stands_exactly (/ q) (/ q) inv Hinverse) in Hinv as ->; exact Hy. }
+  apply (kept_stands e _ _ size Hfit); [|exact Hm|exact Hsize].
+  destruct Hfit as (H1 & H2 & H3). destruct Hm as [z Hz]. rewrite Hz in *. now apply (multiples_are_kept e size).
+Qed.
+
+(* c is the root's inverse, rounded down. What comes out is off from the quotient, and that from s * c, by this much together. *)
+Lemma divided_stands (m : model) (s v y e c : R) : let q := sqrt (INR (d m)) in let near := 128 * u in let size := (Rabs s + e) * (c + near) in
+  kind m <> Parity -> (1 <= d m)%nat -> 4 * INR (d m) <= largest -> 0 <= c <= / q -> / q <= c + u / 2 ->
+  stands s v e -> divided op m v y -> size + noise 0 size <= largest ->
+  stands (s / q) y (e * c + (Rabs s + e) * near + noise 0 size - Rabs (s * c - s / q)).
+Proof.
+  intros q near size Hkind Hd Hl [Hc0 Hc1] Hc2 Hs Hy Hsize. pose proof u_is_small as Hu. pose proof u_positive as Hu0.
+  assert (Hd1 : 1 <= INR (d m)) by (change 1 with (INR 1); now apply le_INR).
+  assert (Hq : 1 <= q) by (unfold q; rewrite <- sqrt_1; apply sqrt_le_1; lra).
+  assert (Hqd : q <= INR (d m)) by (rewrite <- (sqrt_sqrt (INR (d m))) by lra; fold q; replace q with (1 * q) at 1 by ring; apply Rmult_le_compat_r; lra).
+  assert (Huq : u * (q + 1) <= 1 / 128 * (q + q)) by (apply Rmult_le_compat; lra).
+  assert (Hdiv : exists w root, reads op v w /\ Rabs (root - q) <= 16 * u * (q + 1) /\
+    (op (w / root) y \/ exists z inverse, op (/ root) z /\ reads op z inverse /\ op (w * inverse) y)).
+  { unfold divided in Hy. destruct (kind m); try (now contradiction Hkind); destruct Hy as (w & z & root & Hw & Hz & Hroot & Hy);
+      exists w, root; (split; [exact Hw|split; [|exact Hy]]);
+      apply (stored_and_read q z root q); try assumption; try (rewrite Rabs_pos_eq; lra); fold q; lra. }
+  clear Hy. destruct Hdiv as (w & root & Hw & Hroot & Hy).
+  destruct (inverse_is_near q root Hq Hroot) as [Hinv [Hpos Htop]].
+  assert (Hfactor : exists inv, op (w * inv) y /\ Rabs (inv - / q) <= 81 * u).
+  { destruct Hy as [Hy|(z & inv & Hz & Hread & Hy)]; [exists (/ root); split; [exact Hy|lra]|exists inv; split; [exact Hy|]].
+    pose proof (stored_and_read (/ root) z inv (4 / 3) Hz Hread ltac:(rewrite Rabs_pos_eq; lra) ltac:(lra)).
+    replace (inv - / q) with ((inv - / root) + (/ root - / q)) by ring. apply Rle_trans with (1 := Rabs_triang _ _). lra. }
+  clear Hy. destruct Hfactor as (inv & Hy & Hnear). destruct (Hs w Hw) as [_ Hoff].
+  assert (Hmost : Rabs w <= Rabs s + e) by (replace w with (s + (w - s)) by ring; apply Rle_trans with (1 := Rabs_triang _ _); lra).
+  pose proof (Rabs_pos w) as Hw0. pose proof (Rabs_pos s) as Hs0. pose proof (Rabs_pos (w - s)) as He0.
+  assert (Hinv' : Rabs inv <= c + near).
+  { replace inv with ((inv - / q) + / q) by ring. apply Rle_trans with (1 := Rabs_triang _ _). rewrite (Rabs_pos_eq (/ q)) by lra. unfold near. lra. }
+  assert (Hwi : Rabs (w * inv) <= size) by (rewrite Rabs_mult; apply Rmult_le_compat; (assumption || apply Rabs_pos)).
+  intros r Hr. pose proof (Rabs_pos (w * inv)) as Hwi0.
+  assert (Hn : 16 * u * (size + 1) <= noise 0 size).
+  { unfold noise. simpl INR. apply Rmult_le_compat_r; lra. }
+  pose proof (stored_and_read (w * inv) y r size Hy Hr Hwi ltac:(lra)) as Hlast.
+  split.
+  - replace r with ((r - w * inv) + w * inv) by ring. apply Rle_trans with (1 := Rabs_triang _ _). lra.
+  - assert (H1 : Rabs (w * inv - s / q) <= (Rabs s + e) * (81 * u) + e * (c + u / 2)).
+    { replace (w * inv - s / q) with (w * (inv - / q) + (w - s) * / q) by (unfold Rdiv; ring). apply Rle_trans with (1 := Rabs_triang _ _).
+      rewrite !Rabs_mult, (Rabs_pos_eq (/ q)) by lra. apply Rplus_le_compat; apply Rmult_le_compat; try lra; try apply Rabs_pos. }
+    assert (H2 : Rabs (s * c - s / q) <= Rabs s * (u / 2)).
+    { replace (s * c - s / q) with (s * (c - / q)) by (unfold Rdiv; ring). rewrite Rabs_mult. apply Rmult_le_compat_l; [lra|].
+      unfold Rabs. destruct (Rcase_abs _); lra. }
+    assert (H3 : 0 <= (Rabs s + e) * u) by (apply Rmult_le_pos; lra).
+    replace (r - s / q) with ((r - w * inv) + (w * inv - s / q)) by ring. apply Rle_trans with (1 := Rabs_triang _ _). unfold near. lra.
+Qed.
 End Format.
 
 (* There is a run wherever operations have results: no theorem about runs is about nothing. *)
@@ -463,7 +562,12 @@ Proof.
     exists (fun s c => if (s =? n)%nat then row c else key s c). intros s c Hs Hc.
     destruct (Nat.eqb_spec s n) as [->|Hne]; [now apply Hrow|apply Hkey; lia]. }
   destruct Hk as [key Hk].
-  destruct (choice _ (L m) (fun s => Hp (d m) query (key s))) as [score Hs].
+  assert (Hdiv : forall v, exists r, divided (operates f) m v r).
+  { intros v. unfold divided. destruct (kind m); try (now exists v); (eexists; exists v; do 2 eexists;
+      split; [apply reads_itself|split; [apply H|split; [apply reads_itself|left; apply H]]]). }
+  assert (Hscore : forall s, exists r, exists v, product (operates f) (d m) query (key s) v /\ divided (operates f) m v r).
+  { intros s. destruct (Hp (d m) query (key s)) as [v Hv], (Hdiv v) as [r Hr]. now exists r, v. }
+  destruct (choice _ (L m) Hscore) as [score Hs].
   destruct (choice _ (d m) (fun c => Hb (L m) score (fun s => embedding m (nth s x O) c) (embedding m (nth i x O) c))) as [mixed Hm].
   destruct (choice _ (p m) (fun n => Hb (d m) mixed (fun c => at2 (W_1 m) c n) (at1 (b_1 m) n))) as [sums Hn].
   destruct (choice _ (classes m) (fun c => Hb (p m) (fun n => Rmax 0 (sums n)) (fun n => at2 (W_2 m) n c) (at1 (b_2 m) c))) as [logits Hl].

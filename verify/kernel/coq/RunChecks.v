@@ -1,4 +1,4 @@
-(* The check that a parity file tells parity in a format: exact binary numbers, evaluated by Coq's virtual machine.
+(* The check that a dot file counts in a format, or a parity file tells parity: exact binary numbers, evaluated by Coq's virtual machine.
 
    Each layer has a size, which bounds the absolute terms of its sums, and an error: none where all terms are multiples of one
    power of two and the size is at most 2^precision of it, else a share of the size and what the layers before are off by. *)
@@ -113,12 +113,30 @@ Definition projection (W : list (list binary)) : layer :=
 (* |g| + error *)
 Definition reach (exact errors : list (list binary)) (i j : nat) : binary := Fplus (Fabs (get2 exact i j)) (get2 errors i j).
 
+Definition score_parts (q k : list (list binary)) (t s : nat) : list binary := row d (fun c => Fmult (get2 q t c) (get2 k s c)).
 Definition scores_layer (q k : list (list binary)) (Q K : layer) : layer :=
   layer_of (is_exact Q && is_exact K) T T d
     (fun t s => fsum d (fun c => Fmult (reach q (errors Q) t c) (reach k (errors K) s c)))
     (fun t s => fsum d (fun c => Fplus (Fmult (get2 (errors Q) t c) (reach k (errors K) s c))
                                        (Fmult (Fabs (get2 q t c)) (get2 (errors K) s c))))
-    (fun t s => row d (fun c => Fmult (get2 q t c) (get2 k s c))).
+    (score_parts q k).
+
+(* 1 / sqrt d lies between this and 2^-precision more, and what scores are multiplied by within 2^(8 - precision) of both. *)
+Definition inverse_root : binary := Float radix2 (Z.sqrt (4 ^ precision f / Z.of_nat d)) (- precision f).
+Definition around_inverse : binary := power (8 - precision f).
+(* Is sqrt d, as is its inverse, a number of the format? *)
+Definition root_is_exact : bool :=
+  (Fnum inverse_root * Fnum inverse_root * Z.of_nat d =? 4 ^ precision f)%Z && is_of_format inverse_root &&
+  is_of_format (Fmult (Float radix2 (Z.of_nat d) 0) inverse_root).
+
+(* Scores times that, and the layer of scores that are divided. *)
+Definition divided_scores (scores : list (list binary)) : list (list binary) :=
+  table T T (fun t s => Fmult (get2 scores t s) inverse_root).
+Definition divided_layer (q k scores : list (list binary)) (S : layer) : layer :=
+  layer_of (is_exact S && root_is_exact) T T 0
+    (fun t s => Fmult (reach scores (errors S) t s) (Fplus inverse_root around_inverse))
+    (fun t s => Fplus (Fmult (get2 (errors S) t s) inverse_root) (Fmult (reach scores (errors S) t s) around_inverse))
+    (fun t s => map (Fmult inverse_root) (score_parts q k t s)).
 
 (* A bound on L terms, each at most the largest of those of all tokens. *)
 Definition slots (g : nat -> binary) : binary := Fmult (Float radix2 (Z.of_nat L) 0) (fmost T g).
@@ -132,12 +150,12 @@ Definition mixed_layer (scores : list (list binary)) (S : layer) : layer :=
     (mixed_parts E scores).
 
 (* Bounds of mixed tokens and of neurons in real arithmetic. *)
-Definition mixed_bound (scores : list (list binary)) : list (list binary) :=
-  table T d (fun t c => Fplus (slots (fun s => Fmult (Fabs (get2 scores t s)) (Fabs (get2 E s c)))) (Fabs (get2 E t c))).
-Definition neuron_bound (scores : list (list binary)) : list (list binary) :=
+Definition mixed_bound (scores : list (list binary)) (S : layer) : list (list binary) := table T d (mixed_size E scores S).
+Definition neuron_bound (scores : list (list binary)) (S : layer) : list (list binary) :=
   let reads := table T p (fun t n => fsum d (fun c => Fmult (get2 E t c) (get2 W_1 c n))) in
   table T p (fun t n => larger nothing
-    (Fplus (Fplus (get2 reads t n) (slots (fun s => Fmult (get2 scores t s) (get2 reads s n)))) (get1 b_1 n))).
+    (Fplus (Fplus (get2 reads t n) (slots (fun s =>
+      Fplus (Fmult (get2 scores t s) (get2 reads s n)) (Fmult (get2 (errors S) t s) (Fabs (get2 reads s n)))))) (get1 b_1 n))).
 
 Definition biased_parts (terms : nat) (parts W : list (list binary)) (b : list binary) (t c : nat) : list binary :=
   get1 b c :: row terms (fun j => Fmult (get2 parts t j) (get2 W j c)).
@@ -154,32 +172,46 @@ Definition biased_layer (before : bool) (k n terms : nat) (bounds wrong parts W 
 Definition all_of_format : bool :=
   forallb is_of_format (concat E ++ concat W_Q ++ concat W_K ++ concat W_1 ++ b_1 ++ concat W_2 ++ b_2).
 
+(* Are scores divided, and does the root then stay in the format? *)
+Definition is_divided : bool := negb (is_parity x).
+Definition root_stays : bool := negb is_divided || ((1 <=? d)%nat && is_below (Float radix2 (4 * Z.of_nat d) 0) most).
+
 (* Is every run within the format, and the most that a logit of a token may be off by. *)
 Definition logit_errors : bool * list (list binary) :=
   let Q := projection W_Q in
   let K := projection W_K in
   let q := times_matrix W_Q in
   let k := times_matrix W_K in
-  let S := scores_layer q k Q K in
-  let scores := table T T (fun t s => fsum d (fun c => Fmult (get2 q t c) (get2 k s c))) in
+  let P := scores_layer q k Q K in
+  let products := table T T (fun t s => fsum d (fun c => Fmult (get2 q t c) (get2 k s c))) in
+  let S := if is_divided then divided_layer q k products P else P in
+  let scores := if is_divided then divided_scores products else products in
   let M := mixed_layer scores S in
-  let of_mixed := mixed_bound scores in
+  let of_mixed := mixed_bound scores S in
   let mixed := table T d (fun t c => part_of (get2 of_mixed t c) (mixed_parts E scores t c)) in
   let N := biased_layer (is_exact M) T p d of_mixed (errors M) mixed W_1 b_1 in
-  let of_neurons := neuron_bound scores in
+  let of_neurons := neuron_bound scores S in
   let neurons := table T p (fun t n => part_of (get2 of_neurons t n) (biased_parts d mixed W_1 b_1 t n)) in
-  let O := biased_layer (is_exact N) T 2 p of_neurons (errors N) neurons W_2 b_2 in
-  (all_stay Q && all_stay K && all_stay S && all_stay M && all_stay N && all_stay O, errors O).
+  let O := biased_layer (is_exact N) T (file_classes x) p of_neurons (errors N) neurons W_2 b_2 in
+  (all_stay Q && all_stay K && all_stay P && all_stay S && all_stay M && all_stay N && all_stay O, errors O).
 
-(* The margin that real arithmetic must show, over 2^shift. *)
-Definition margin_with_errors (margin shift : Z) (errors : list (list binary)) : Z :=
-  let off := fmost T (fun t => Fplus (get2 errors t 0) (get2 errors t 1)) in
-  (margin + (if (0 <=? Fexp off + shift)%Z then Fnum off * 2 ^ (Fexp off + shift)
-             else - (- Fnum off / 2 ^ (- (Fexp off + shift)))))%Z.
+(* What two logits may be off by together, over 2^shift. *)
+Definition margin_of_errors (shift : Z) (errors : list (list binary)) : Z :=
+  let off := fmost T (fun t => Fmult (Float radix2 2 0) (fmost (file_classes x) (get2 errors t))) in
+  if (0 <=? Fexp off + shift)%Z then (Fnum off * 2 ^ (Fexp off + shift))%Z
+  else (- (- Fnum off / 2 ^ (- (Fexp off + shift))))%Z.
+
+(* Does every run stay in the format, and does real arithmetic show what the logits may be off by besides? *)
+Definition in_format (shift : Z) (shows : Z -> bool) : bool :=
+  if all_of_format && root_stays
+  then let found := logit_errors in if fst found then shows (margin_of_errors shift (snd found)) else false
+  else false.
 
 Definition check_parity_in (s : Z) (how : effort) (margin shift : Z) : bool :=
-  if (0 <? margin)%Z && all_of_format
-  then let found := logit_errors in
-       if fst found then check_parity x s how (margin_with_errors margin shift (snd found)) shift else false
-  else false.
+  (0 <? margin)%Z && in_format shift (fun more => check_parity x s how (margin + more) shift).
+
+Definition is_dot : bool := match file_kind x with Dot => negb (file_softmax x) | _ => false end.
+Definition check_in (s : Z) (how : effort) (margins : list Z) (shift : Z) : bool :=
+  is_dot && margins_are_positive x margins &&
+  in_format shift (fun more => check x s how (map (fun margin => (margin + more)%Z) margins) shift).
 End RunCheck.

@@ -1,7 +1,7 @@
-(* What a machine may compute for a stored parity model in a format, and the theorem about a file in that format.
+(* What a machine may compute for a stored dot or parity model in a format, and the theorems about a file in that format.
 
-   With Model.v and Stored.v this is all that a reader has to believe of a theorem "this file tells parity in float32, in any
-   order": every operation rounds or may keep more bits, sums are taken in any order and grouping, products are fused with
+   With Model.v and Stored.v this is all that a reader has to believe of a theorem "this file counts in float32, in any order",
+   or "tells parity": every operation rounds or may keep more bits, sums are taken in any order and grouping, products are fused with
    additions or not, and what is stored or read again may be rounded again. docs/kernel.md reads this page line by line. *)
 
 From Coq Require Import Reals List Arith ZArith.
@@ -41,14 +41,22 @@ Definition product_plus (n : nat) (f g : nat -> R) (b r : R) : Prop :=
   (dots result ((1, b') :: products n f' g') r \/
    exists y z, dots result (products n f' g') y /\ reads y z /\ result (z + b') r).
 
-(* ---- A run: what a parity model may compute at position i of x --------------------------------------------------------- *)
+(* ---- A run: what a dot or parity model may compute at position i of x -------------------------------------------------- *)
+
+(* v / sqrt d, divided by a rounded root or multiplied by its rounded reciprocal; of Parity v itself. *)
+Definition divided (m : model) (v r : R) : Prop :=
+  match kind m with
+  | Parity => r = v
+  | _ => exists y z root, reads v y /\ result (sqrt (INR (d m))) z /\ reads z root /\
+      (result (y / root) r \/ exists w inverse, result (/ root) w /\ reads w inverse /\ result (y * inverse) r)
+  end.
 
 Definition run (m : model) (x : list nat) (i : nat)
     (query : nat -> R) (key : nat -> nat -> R) (score mixed sums logits : nat -> R) : Prop :=
   let embedded j := embedding m (nth j x O) in
   (forall c, (c < d m)%nat -> product (d m) (embedded i) (fun j => at2 (W_Q m) j c) (query c)) /\
   (forall s c, (s < L m)%nat -> (c < d m)%nat -> product (d m) (embedded s) (fun j => at2 (W_K m) j c) (key s c)) /\
-  (forall s, (s < L m)%nat -> product (d m) query (key s) (score s)) /\
+  (forall s, (s < L m)%nat -> exists v, product (d m) query (key s) v /\ divided m v (score s)) /\
   (forall c, (c < d m)%nat -> product_plus (L m) score (fun s => embedded s c) (embedded i c) (mixed c)) /\
   (forall n, (n < p m)%nat -> product_plus (d m) mixed (fun c => at2 (W_1 m) c n) (at1 (b_1 m) n) (sums n)) /\
   (forall c, (c < classes m)%nat ->
@@ -75,6 +83,23 @@ Definition tells_parity_in_any_order (f : format) (m : model) (margin : R) : Pro
   stays f m query key score mixed sums logits /\
   forall right other, reads (operates f) (logits (count x i mod 2)%nat) right ->
   reads (operates f) (logits (1 - count x i mod 2)%nat) other -> other + margin <= right.
+
+(* The same of a count: the logit of the right class leads every other one by the margin for that count. *)
+Definition counts_in_format (f : format) (m : model) (margin : nat -> R) : Prop :=
+  forall x, is_sequence m x -> forall i, (i < L m)%nat ->
+  forall query key score mixed sums logits, run (operates f) m x i query key score mixed sums logits ->
+  stays f m query key score mixed sums logits /\
+  forall c, (c < classes m)%nat -> (c + first_count m <> count x i)%nat ->
+  forall right other, reads (operates f) (logits (count x i - first_count m)%nat) right -> reads (operates f) (logits c) other ->
+  other + margin (count x i) <= right.
+
+(* The theorem about a dot file in a format, which need not be the one it is stored in. *)
+Definition file_counts_in (f : format) (x : file) (margins : list Z) (shift : Z) : Prop :=
+  file_kind x = Dot /\ file_softmax x = false /\
+  Forall (is_number (file_format x)) (words x) /\
+  well_shaped (stored_model x) /\
+  (forall k, (1 <= k <= file_L x)%nat -> (0 < margin_of margins shift k)%R) /\
+  counts_in_format f (stored_model x) (margin_of margins shift).
 
 (* The theorem about a parity file in a format, which need not be the one it is stored in. *)
 Definition file_tells_parity_in (f : format) (x : file) (margin shift : Z) : Prop :=

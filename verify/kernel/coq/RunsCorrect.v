@@ -1,4 +1,5 @@
-(* What the check of runs shows: if it says true of a parity file and a format, the file tells parity in that format. *)
+(* What the check of runs shows: if it says true of a dot file and a format, the file counts in that format, and a parity file
+   tells parity. *)
 
 From Coq Require Import Reals List Arith ZArith Lia Lra Bool.
 From Flocq Require Import Core Operations Binary.
@@ -230,28 +231,28 @@ Proof.
 Qed.
 End Format.
 
-(* ---- A parity model's numbers ---------------------------------------------------------------------------------------------------- *)
+(* ---- A model's numbers ---------------------------------------------------------------------------------------------------------- *)
 
 Lemma sum_swap (n k : nat) (g : nat -> nat -> R) : sum n (fun i => sum k (g i)) = sum k (fun j => sum n (fun i => g i j)).
 Proof. induction n as [|n IH]; cbn [sum]; [now rewrite sum_zero|]. now rewrite IH, <- sum_plus. Qed.
 
 Section Model.
 Variable m : model.
-Hypothesis is_parity : kind m = Parity.
+Hypothesis is_known : kind m = Dot \/ kind m = Parity.
 Hypothesis no_softmax : softmax m = false.
 
 Definition query_of (t c : nat) : R := sum (d m) (fun j => embedding m t j * at2 (W_Q m) j c).
 Definition key_of (t c : nat) : R := sum (d m) (fun j => embedding m t j * at2 (W_K m) j c).
-Definition score_of (t s : nat) : R := sum (d m) (fun c => query_of t c * key_of s c).
+Definition product_of (t s : nat) : R := sum (d m) (fun c => query_of t c * key_of s c).
+Definition score_of (t s : nat) : R := product_of t s / root m.
 Definition mixed_of (x : list nat) (t c : nat) : R := sum (length x) (fun j => score_of t (nth j x O) * embedding m (nth j x O) c) + embedding m t c.
 Definition sum_of (x : list nat) (t n : nat) : R := sum (d m) (fun c => mixed_of x t c * at2 (W_1 m) c n) + at1 (b_1 m) n.
 Definition logit_of (x : list nat) (t c : nat) : R := sum (p m) (fun n => Rmax 0 (sum_of x t n) * at2 (W_2 m) n c) + at1 (b_2 m) c.
 
 Lemma mixed_is_of (x : list nat) (i c : nat) : mixed_token m x i c = mixed_of x (nth i x O) c.
 Proof.
-  unfold mixed_token, mixed_of, mixing, scores, context. rewrite no_softmax, is_parity.
-  rewrite map_map, combine_same, map_map. rewrite (map_nth_seq _ x O), total_seq, Rplus_comm. f_equal.
-  apply sum_ext. intros j _. unfold score, root. rewrite is_parity. unfold score_of, query_of, key_of, times. f_equal. field.
+  unfold mixed_token, mixed_of, mixing, scores, context. rewrite no_softmax.
+  destruct is_known as [->| ->]; now rewrite map_map, combine_same, map_map, (map_nth_seq _ x O), total_seq, Rplus_comm.
 Qed.
 
 Lemma logit_is_of (x : list nat) (i c : nat) : logit m x i c = logit_of x (nth i x O) c.
@@ -271,6 +272,59 @@ Proof.
 Qed.
 End Model.
 
+Lemma inverse_root_is_right (f : format) (x : file) : (1 <= file_d x)%nat -> let c := F2R (inverse_root f x) in
+  0 <= c <= / sqrt (INR (file_d x)) /\ / sqrt (INR (file_d x)) <= c + unit_roundoff (precision f) / 2.
+Proof.
+  intros Hd c. set (q := sqrt (INR (file_d x))). set (B := bpow radix2 (precision f)).
+  assert (Hn : 1 <= INR (file_d x)) by (change 1 with (INR 1); now apply le_INR).
+  assert (Hq : 1 <= q) by (unfold q; rewrite <- sqrt_1; apply sqrt_le_1; lra).
+  assert (Hqq : q * q = IZR (Z.of_nat (file_d x))) by (unfold q; rewrite sqrt_sqrt by lra; apply INR_IZR_INZ).
+  assert (HB : 0 < B) by apply bpow_gt_0. assert (Hp : (0 <= precision f)%Z) by now destruct f.
+  set (n := (4 ^ precision f / Z.of_nat (file_d x))%Z). set (a := Z.sqrt n).
+  assert (Hfour : IZR (4 ^ precision f) = B * B).
+  { change 4%Z with (2 * 2)%Z. rewrite Z.pow_mul_l, mult_IZR. unfold B. now rewrite <- (IZR_Zpower radix2) by exact Hp. }
+  assert (H0 : (0 <= n)%Z) by (apply Z.div_pos; [apply Z.pow_nonneg|]; lia).
+  destruct (Z.sqrt_spec n H0) as [H1 H2]. fold a in H1, H2. pose proof (Z.sqrt_nonneg n) as Ha. fold a in Ha.
+  pose proof (Z.mul_div_le (4 ^ precision f) (Z.of_nat (file_d x)) ltac:(lia)) as H3. fold n in H3.
+  pose proof (Z.mul_succ_div_gt (4 ^ precision f) (Z.of_nat (file_d x)) ltac:(lia)) as H4. fold n in H4.
+  assert (Hlow : (a * a * Z.of_nat (file_d x) <= 4 ^ precision f)%Z) by nia.
+  assert (Hhigh : (4 ^ precision f <= Z.succ a * Z.succ a * Z.of_nat (file_d x))%Z) by nia.
+  apply IZR_le in Hlow, Hhigh, Ha. rewrite !mult_IZR, Hfour, <- Hqq in *. rewrite succ_IZR in Hhigh.
+  assert (Hc : c = IZR a / B) by (unfold c, F2R, inverse_root; fold n; fold a; cbn [Fnum Fexp]; now rewrite bpow_opp).
+  assert (Hu : unit_roundoff (precision f) / 2 = / B).
+  { unfold unit_roundoff, Zminus. rewrite bpow_plus, bpow_opp. fold B. change (bpow radix2 1) with 2. field. lra. }
+  assert (Hlow' : IZR a * q <= B) by (apply Rsqr_incr_0_var; [unfold Rsqr; lra|lra]).
+  assert (Hhigh' : B <= (IZR a + 1) * q) by (apply Rsqr_incr_0_var; [unfold Rsqr; lra|apply Rmult_le_pos; lra]).
+  rewrite Hu, Hc. repeat split.
+  - apply Rmult_le_pos; [exact Ha|]. left. now apply Rinv_0_lt_compat.
+  - apply (Rmult_le_reg_r (q * B)); [apply Rmult_lt_0_compat; lra|]. replace (IZR a / B * (q * B)) with (IZR a * q) by (field; lra).
+    replace (/ q * (q * B)) with B by (field; lra). exact Hlow'.
+  - apply (Rmult_le_reg_r (q * B)); [apply Rmult_lt_0_compat; lra|]. replace ((IZR a / B + / B) * (q * B)) with ((IZR a + 1) * q) by (field; lra).
+    replace (/ q * (q * B)) with B by (field; lra). exact Hhigh'.
+Qed.
+
+Lemma root_is_exact_right (f : format) (x : file) : (1 <= file_d x)%nat -> root_is_exact f x = true -> let q := sqrt (INR (file_d x)) in
+  F2R (inverse_root f x) = / q /\ stands f q q 0 /\ stands f (/ q) (/ q) 0.
+Proof.
+  intros Hd H q. unfold root_is_exact in H. rewrite !andb_true_iff, Z.eqb_eq in H. destruct H as [[Heq Hinverse] Hroot].
+  apply is_of_format_stands in Hinverse, Hroot. rewrite F2R_mult in Hroot.
+  assert (Hn : 1 <= INR (file_d x)) by (change 1 with (INR 1); now apply le_INR).
+  assert (Hq : 1 <= q) by (unfold q; rewrite <- sqrt_1; apply sqrt_le_1; lra).
+  assert (Hqq : q * q = IZR (Z.of_nat (file_d x))) by (unfold q; rewrite sqrt_sqrt by lra; apply INR_IZR_INZ).
+  destruct (inverse_root_is_right f x Hd) as [[Hc _] _]. fold q in Hc.
+  change (F2R (Float radix2 (Z.of_nat (file_d x)) 0)) with (IZR (Z.of_nat (file_d x)) * 1) in Hroot. rewrite <- Hqq in *.
+  assert (His : F2R (inverse_root f x) = / q).
+  { set (c := F2R (inverse_root f x)) in *. assert (H1 : (c * q) * (c * q) = 1).
+    { replace (c * q * (c * q)) with (c * c * (q * q)) by ring. rewrite Hqq. set (B := bpow radix2 (precision f)).
+      assert (HB : 0 < B) by apply bpow_gt_0. apply (Rmult_eq_reg_r (B * B)); [|apply Rgt_not_eq, Rmult_lt_0_compat; exact HB].
+      assert (Hfour : IZR (4 ^ precision f) = B * B).
+      { change 4%Z with (2 * 2)%Z. rewrite Z.pow_mul_l, mult_IZR. unfold B. now rewrite <- (IZR_Zpower radix2) by now destruct f. }
+      rewrite <- Hfour at 2. rewrite <- Heq, !mult_IZR. unfold c, F2R. change (Fexp (inverse_root f x)) with (- precision f)%Z.
+      rewrite bpow_opp. fold B. field. lra. }
+    apply (Rmult_eq_reg_r q); [|lra]. rewrite Rinv_l by lra. assert (0 <= c * q) by (apply Rmult_le_pos; lra). nra. }
+  rewrite His in *. split; [reflexivity|split; [|exact Hinverse]]. replace (q * q * 1 * / q) with q in Hroot by (field; lra). exact Hroot.
+Qed.
+
 (* ---- The layers of a file -------------------------------------------------------------------------------------------------------- *)
 
 Section File.
@@ -282,11 +336,11 @@ Local Notation op := (operates f).
 Local Notation holds := (stands f).
 Local Notation words2 := (numbers (file_format x)).
 
-Hypothesis kind_is_parity : file_kind x = Parity.
+Hypothesis kind_is_known : file_kind x = Dot \/ file_kind x = Parity.
 Hypothesis softmax_is_false : file_softmax x = false.
-Hypothesis two_classes : file_classes x = 2%nat.
 Hypothesis shapes : well_shaped m.
 Hypothesis of_format : all_of_format f x = true.
+Hypothesis root_stays_in_format : root_stays f x = true.
 
 Let E := words2 (E_words x).
 Let WQ := words2 (W_Q_words x).
@@ -383,23 +437,25 @@ Let Q := projection f x WQ.
 Let K := projection f x WK.
 Let q := times_matrix x WQ.
 Let k := times_matrix x WK.
-Let SL := scores_layer f x q k Q K.
-Let scores := table (file_T x) (file_T x) (fun t s => fsum (file_d x) (fun c => Fmult (get2 q t c) (get2 k s c))).
+Let P := scores_layer f x q k Q K.
+Let raw := table (file_T x) (file_T x) (fun t s => fsum (file_d x) (fun c => Fmult (get2 q t c) (get2 k s c))).
+Let SL := if is_divided x then divided_layer f x q k raw P else P.
+Let scores := if is_divided x then divided_scores f x raw else raw.
 Let M := mixed_layer f x scores SL.
-Let of_mixed := mixed_bound x scores.
+Let of_mixed := mixed_bound x scores SL.
 Let mixed_part := table (file_T x) (file_d x) (fun t c => part_of (get2 of_mixed t c) (mixed_parts x E scores t c)).
 Let N := biased_layer f (is_exact M) (file_T x) (file_p x) (file_d x) of_mixed (errors M) mixed_part W1 b1.
-Let of_neurons := neuron_bound x scores.
+Let of_neurons := neuron_bound x scores SL.
 Let neuron_part := table (file_T x) (file_p x) (fun t n => part_of (get2 of_neurons t n) (biased_parts (file_d x) mixed_part W1 b1 t n)).
-Let OL := biased_layer f (is_exact N) (file_T x) 2 (file_p x) of_neurons (errors N) neuron_part W2 b2.
+Let OL := biased_layer f (is_exact N) (file_T x) (file_classes x) (file_p x) of_neurons (errors N) neuron_part W2 b2.
 
 Hypothesis every_layer_stays : fst (logit_errors f x) = true.
 
-Lemma layers_stay : (all_stay Q = true /\ all_stay K = true /\ all_stay SL = true) /\ all_stay M = true /\ all_stay N = true /\ all_stay OL = true.
+Lemma layers_stay : (all_stay Q = true /\ all_stay K = true /\ all_stay P = true /\ all_stay SL = true) /\
+  all_stay M = true /\ all_stay N = true /\ all_stay OL = true.
 Proof.
-  assert (H : all_stay Q && all_stay K && all_stay SL && all_stay M && all_stay N && all_stay OL = true) by exact every_layer_stays.
-  apply andb_true_iff in H as [H HO]. apply andb_true_iff in H as [H HN]. apply andb_true_iff in H as [H HM].
-  apply andb_true_iff in H as [H HS]. apply andb_true_iff in H as [HQ HK]. now repeat split.
+  assert (H : all_stay Q && all_stay K && all_stay P && all_stay SL && all_stay M && all_stay N && all_stay OL = true) by exact every_layer_stays.
+  rewrite !andb_true_iff in H. tauto.
 Qed.
 
 Lemma WQ_stands (i j : nat) : itself (get2 WQ i j). Proof. apply all_themselves. cbn; auto. Qed.
@@ -430,20 +486,26 @@ Proof. intros. rewrite <- query_is. now apply times_matrix_is. Qed.
 Lemma k_is (t c : nat) : (t < T m)%nat -> (c < d m)%nat -> F2R (get2 k t c) = key_of m t c.
 Proof. intros. rewrite <- key_is. now apply times_matrix_is. Qed.
 
-Lemma scores_are (t s : nat) : (t < T m)%nat -> (s < T m)%nat -> F2R (get2 scores t s) = score_of m t s.
+Lemma raw_is (t s : nat) : (t < T m)%nat -> (s < T m)%nat -> F2R (get2 raw t s) = product_of m t s.
 Proof.
-  intros Ht Hs. unfold scores. rewrite get2_table by assumption. rewrite F2R_fsum. apply sum_ext. intros c Hc.
+  intros Ht Hs. unfold raw. rewrite get2_table by assumption. rewrite F2R_fsum. apply sum_ext. intros c Hc.
   now rewrite F2R_mult, q_is, k_is.
 Qed.
 
-Lemma score_stands (t s : nat) (query key : nat -> R) (y : R) : (t < T m)%nat -> (s < T m)%nat ->
+Section Score.
+Variables t s : nat.
+Hypothesis t_in_range : (t < T m)%nat.
+Hypothesis s_in_range : (s < T m)%nat.
+
+Lemma product_is_right (query key : nat -> R) (y : R) :
   (forall c, (c < d m)%nat -> product op (d m) (embedding m t) (fun j => at2 (W_Q m) j c) (query c)) ->
   (forall c, (c < d m)%nat -> product op (d m) (embedding m s) (fun j => at2 (W_K m) j c) (key c)) ->
   product op (d m) query key y ->
-  holds (score_of m t s) y (F2R (get2 (errors SL) t s)) /\ (is_exact SL = true -> F2R (get2 (errors SL) t s) = 0).
+  holds (product_of m t s) y (F2R (get2 (errors P) t s)) /\ (is_exact P = true -> F2R (get2 (errors P) t s) = 0).
 Proof.
-  intros Ht Hs Hq Hk Hy. unfold SL, scores_layer in *.
-  pose proof (layer_is_right _ _ _ _ _ _ _ _ t s (proj2 (proj2 (proj1 layers_stay))) Ht Hs) as Hl. split; [|exact (no_error _ _ _ _ _ _ _ Hl)].
+  intros Hq Hk Hy. unfold P, scores_layer in *.
+  pose proof (layer_is_right _ _ _ _ _ _ _ _ t s (proj1 (proj2 (proj2 (proj1 layers_stay)))) t_in_range s_in_range) as Hl.
+  split; [|exact (no_error _ _ _ _ _ _ _ Hl)].
   apply (product_in_layer f _ _ _ _ _ _ _ (query_of m t) (key_of m s) query key
     (fun c => F2R (get2 (errors Q) t c)) (fun c => F2R (get2 (errors K) s c)) y Hl).
   - intros c Hc. split; [now apply query_stands, Hq|now apply key_stands, Hk].
@@ -455,6 +517,46 @@ Proof.
   - intros _ c Hc. rewrite <- q_is, <- k_is by assumption. apply product_has_part.
     now apply (in_row (d m) c (fun c => Fmult (get2 q t c) (get2 k s c))).
 Qed.
+
+(* The table's number is off from the score by `away`, and what is computed by no more than the rest of the layer's error. *)
+Let away := Rabs (F2R (get2 scores t s) - score_of m t s).
+
+Lemma score_stands (v y : R) : holds (product_of m t s) v (F2R (get2 (errors P) t s)) -> (is_exact P = true -> F2R (get2 (errors P) t s) = 0) ->
+  divided op m v y ->
+  holds (score_of m t s) y (F2R (get2 (errors SL) t s) - away) /\ (is_exact SL = true -> F2R (get2 (errors SL) t s) = 0).
+Proof.
+  intros Hv Hexact Hy. pose proof (proj2 (proj2 (proj2 (proj1 layers_stay)))) as Hstay. unfold away, scores, SL, score_of, root_stays, is_divided, is_parity in *.
+  destruct kind_is_known as [Hk|Hk]; rewrite Hk in *; cbn [negb orb] in *.
+  - apply andb_true_iff in root_stays_in_format as [Hd Hroot]. apply Nat.leb_le in Hd. apply is_below_le in Hroot.
+    pose proof (layer_is_right f _ _ _ _ _ _ _ t s Hstay t_in_range s_in_range) as Hl. fold (divided_layer f x q k raw P) in Hl.
+    split; [|exact (no_error _ _ _ _ _ _ _ Hl)]. destruct Hl as [Hbefore Hl], (inverse_root_is_right f x Hd) as [Hc Hc'].
+    unfold divided_scores. rewrite get2_table by assumption. rewrite F2R_mult, raw_is by assumption.
+    unfold root. cbn [kind stored_model]. rewrite Hk. change (file_d x) with (d m) in *.
+    destruct (is_exact (divided_layer f x q k raw P)).
+    { destruct Hl as [Hfit ->], (Hbefore eq_refl) as [Hb Hparts]. apply andb_true_iff in Hb as [HP Hr]. rewrite Hexact in Hv by exact HP.
+      destruct (root_is_exact_right f x Hd Hr) as (Hinverse & H1 & H2). rewrite Hinverse in *. change (file_d x) with (d m) in *.
+      replace (product_of m t s * / sqrt (INR (d m)) - product_of m t s / sqrt (INR (d m))) with 0 by (unfold Rdiv; ring).
+      rewrite Rabs_R0, Rminus_0_r. apply (divided_stands_exactly f m (product_of m t s) v y _ _) with (7 := Hfit); try assumption.
+      - cbn. congruence.
+      - assert (1 <= INR (d m)) by (change 1 with (INR 1); now apply le_INR). apply Rgt_not_eq, sqrt_lt_R0. lra.
+      - unfold Rdiv, product_of. rewrite <- sum_scale_right. apply multiple_sum. intros c Hcd. apply (part_multiple _ _ Hparts).
+        exists (Fmult (inverse_root f x) (Fmult (get2 q t c) (get2 k s c))). split.
+        + apply in_map. now apply (in_row (d m) c (fun c => Fmult (get2 q t c) (get2 k s c))).
+        + exists 1%Z. rewrite !F2R_mult, Hinverse, q_is, k_is by assumption. ring.
+      - rewrite F2R_mult, F2R_plus, F2R_reach, raw_is, Hexact, Hinverse, Rplus_0_r by assumption. unfold Rdiv.
+        rewrite Rabs_mult, (Rabs_pos_eq (/ _)) by apply Hc. apply Rmult_le_compat_l; [apply Rabs_pos|].
+        unfold around_inverse. rewrite power_is. pose proof (bpow_ge_0 radix2 (8 - precision f)). lra. }
+    destruct Hl as (_ & Hsize & ->). rewrite !F2R_mult, !F2R_plus, !F2R_mult, F2R_reach, raw_is in * by assumption.
+    assert (Haround : F2R (around_inverse f) = 128 * unit_roundoff (precision f)).
+    { unfold around_inverse, unit_roundoff. rewrite power_is. replace (8 - precision f)%Z with (7 + (1 - precision f))%Z by ring. now rewrite bpow_plus. }
+    rewrite Haround in *. apply (divided_stands f m (product_of m t s) v); try assumption; [cbn; congruence|].
+    pose proof (most_is_below_largest f) as Hm. rewrite INR_IZR_INZ. apply Rle_trans with (1 := Req_le _ _ eq_refl).
+    unfold F2R in Hroot at 1. cbn [Fnum Fexp bpow] in Hroot. rewrite mult_IZR in Hroot. lra.
+  - unfold divided in Hy. cbn [kind stored_model] in Hy. rewrite Hk in Hy. subst y. rewrite raw_is by assumption.
+    unfold root. cbn [kind stored_model]. rewrite Hk. replace (product_of m t s / 1) with (product_of m t s) by field.
+    split; [|exact Hexact]. replace (product_of m t s - product_of m t s) with 0 by ring. rewrite Rabs_R0, Rminus_0_r. exact Hv.
+Qed.
+End Score.
 
 (* ---- A layer with a bias ------------------------------------------------------------------------------------------------------------- *)
 
@@ -526,24 +628,46 @@ Variable key : nat -> nat -> R.
 Variables score mixed sums logits : nat -> R.
 Hypothesis is_run : run op m xs i query key score mixed sums logits.
 
-Lemma slot_score_stands (j : nat) : (j < L m)%nat -> holds (score_of m t (nth j xs O)) (score j) (F2R (get2 (errors SL) t (nth j xs O))) /\
+(* What a computed score is off by, and what the table is. *)
+Definition score_error (j : nat) : R :=
+  F2R (get2 (errors SL) t (nth j xs O)) - Rabs (F2R (get2 scores t (nth j xs O)) - score_of m t (nth j xs O)).
+
+Lemma slot_score_stands (j : nat) : (j < L m)%nat -> holds (score_of m t (nth j xs O)) (score j) (score_error j) /\
   (is_exact SL = true -> F2R (get2 (errors SL) t (nth j xs O)) = 0).
 Proof.
-  intros Hj. destruct is_run as (Hq & Hk & Hs & _). apply (score_stands t (nth j xs O) query (key j)); try exact (t_below_T).
-  - now apply slot_below_T.
+  intros Hj. pose proof t_below_T as Ht. pose proof (slot_below_T j Hj) as Hb. destruct is_run as (Hq & Hk & Hs & _). destruct (Hs j Hj) as (v & Hv & Hy).
+  destruct (product_is_right t (nth j xs O) Ht Hb query (key j) v) as [H1 H2].
   - exact Hq.
   - intros c Hc. now apply Hk.
-  - now apply Hs.
+  - exact Hv.
+  - now apply (score_stands t (nth j xs O) Ht Hb v).
+Qed.
+
+Lemma slot_score_is_near (j : nat) : (j < L m)%nat -> let s := nth j xs O in
+  Rabs (F2R (get2 scores t s) - score_of m t s) <= F2R (get2 (errors SL) t s) /\ 0 <= score_error j /\
+  Rabs (score_of m t s) + score_error j <= F2R (reach scores (errors SL) t s).
+Proof.
+  intros Hj s. destruct (stands_still f _ _ _ (proj1 (slot_score_stands j Hj))) as [_ H]. rewrite F2R_reach. unfold score_error in *. fold s in H |- *.
+  pose proof (Rabs_pos (score j - score_of m t s)). pose proof (Rabs_pos (F2R (get2 scores t s) - score_of m t s)).
+  pose proof (Rabs_triang_inv (score_of m t s) (F2R (get2 scores t s))) as Ht. rewrite Rabs_minus_sym in Ht. lra.
+Qed.
+
+Lemma slot_score_is (j : nat) : (j < L m)%nat -> is_exact SL = true -> F2R (get2 scores t (nth j xs O)) = score_of m t (nth j xs O) /\ score_error j = 0.
+Proof.
+  intros Hj He. destruct (slot_score_is_near j Hj) as (H1 & H2 & _). unfold score_error in *. rewrite (proj2 (slot_score_stands j Hj) He) in *.
+  pose proof (Rabs_pos (F2R (get2 scores t (nth j xs O)) - score_of m t (nth j xs O))).
+  assert (H0 : Rabs (F2R (get2 scores t (nth j xs O)) - score_of m t (nth j xs O)) = 0) by lra. split; [|lra].
+  revert H0. unfold Rabs. destruct (Rcase_abs _); lra.
 Qed.
 
 Lemma length_xs : length xs = L m. Proof. apply sequence. Qed.
 
 Lemma mixed_is_bounded (c : nat) : (c < d m)%nat -> Rabs (mixed_of m xs t c) <= F2R (get2 of_mixed t c).
 Proof.
-  intros Hc. pose proof t_below_T as Ht. unfold of_mixed, mixed_bound. rewrite get2_table by assumption. rewrite F2R_plus, F2R_abs. fold E. rewrite E_is.
+  intros Hc. pose proof t_below_T as Ht. unfold of_mixed, mixed_bound, mixed_size. rewrite get2_table by assumption. rewrite F2R_plus, F2R_abs. fold E. rewrite E_is.
   unfold mixed_of. rewrite length_xs. apply Rle_trans with (1 := Rabs_triang _ _). apply Rplus_le_compat_r.
   apply Rle_trans with (1 := Rabs_sum _ _). apply Rle_trans with (2 := slots_are_most _). apply sum_le. intros j Hj.
-  rewrite F2R_mult, !F2R_abs, scores_are by (try assumption; now apply slot_below_T). fold E. rewrite E_is, Rabs_mult. lra.
+  destruct (slot_score_is_near j Hj) as (_ & H1 & H2). rewrite F2R_mult, F2R_abs, E_is, Rabs_mult. apply Rmult_le_compat_r; [apply Rabs_pos|lra].
 Qed.
 
 Lemma mixed_stands (c : nat) : (c < d m)%nat -> holds (mixed_of m xs t c) (mixed c) (F2R (get2 (errors M) t c)) /\
@@ -553,39 +677,43 @@ Proof.
   pose proof (layer_is_right _ _ _ _ _ _ _ _ t c (proj1 (proj2 layers_stay)) Ht Hc) as Hl. fold E in Hl.
   assert (Hown : has_part (mixed_parts x E scores t c) (embedding m t c))
     by (rewrite <- E_is; exists (get2 E t c); split; [now left|exists 1%Z; ring]).
-  assert (Hterm : forall j, (j < L m)%nat -> has_part (mixed_parts x E scores t c) (score_of m t (nth j xs O) * embedding m (nth j xs O) c)).
-  { intros j Hj. pose proof (slot_below_T j Hj) as Hb. rewrite <- scores_are, <- E_is by assumption. apply product_has_part.
+  assert (Hterm : is_exact SL = true -> forall j, (j < L m)%nat ->
+    has_part (mixed_parts x E scores t c) (score_of m t (nth j xs O) * embedding m (nth j xs O) c)).
+  { intros He j Hj. pose proof (slot_below_T j Hj) as Hb. rewrite <- (proj1 (slot_score_is j Hj He)), <- E_is. apply product_has_part.
     right. now apply (in_row (T m) (nth j xs O) (fun s => Fmult (get2 scores t s) (get2 E s c))). }
   split; [|intros He; split; [exact (no_error _ _ _ _ _ _ _ Hl He)|]].
   - unfold mixed_of. rewrite length_xs.
     apply (product_plus_in_layer f _ _ _ _ _ _ _ (fun j => score_of m t (nth j xs O)) (fun j => embedding m (nth j xs O) c)
-      score (fun j => embedding m (nth j xs O) c) (fun j => F2R (get2 (errors SL) t (nth j xs O))) (fun _ => 0) _ (mixed c) Hl).
+      score (fun j => embedding m (nth j xs O) c) score_error (fun _ => 0) _ (mixed c) Hl).
     + intros j Hj. split; [now apply slot_score_stands|apply E_stands].
     + apply E_stands.
-    + intros He j Hj. split; [|reflexivity]. now apply slot_score_stands.
+    + intros He j Hj. split; [|reflexivity]. now apply slot_score_is.
     + now apply Hm.
     + unfold mixed_size. rewrite F2R_plus, F2R_abs, E_is. apply Rplus_le_compat_r. apply Rle_trans with (2 := slots_are_most _).
-      apply sum_le. intros j Hj. rewrite F2R_mult, F2R_reach, F2R_abs, scores_are, E_is by (try assumption; now apply slot_below_T). lra.
-    + apply Rle_trans with (2 := slots_are_most _). apply sum_le. intros j Hj. rewrite F2R_mult, F2R_abs. fold E. rewrite E_is. lra.
-    + intros _. exact Hterm.
+      apply sum_le. intros j Hj. rewrite F2R_mult, F2R_abs, E_is, Rplus_0_r. apply Rmult_le_compat_r; [apply Rabs_pos|now apply slot_score_is_near].
+    + apply Rle_trans with (2 := slots_are_most _). apply sum_le. intros j Hj. rewrite F2R_mult, F2R_abs. fold E. rewrite E_is, Rmult_0_r, !Rplus_0_r.
+      apply Rmult_le_compat_r; [apply Rabs_pos|]. unfold score_error. pose proof (Rabs_pos (F2R (get2 scores t (nth j xs O)) - score_of m t (nth j xs O))). lra.
+    + intros He. apply Hterm. exact (proj1 (proj1 Hl He)).
     + exact Hown.
   - unfold mixed_part. rewrite get2_table by assumption. apply part_is_right; [now apply mixed_is_bounded|].
-    destruct (proj1 Hl He) as [_ Hparts]. unfold mixed_of. rewrite length_xs.
+    destruct (proj1 Hl He) as [Hbefore Hparts]. unfold mixed_of. rewrite length_xs.
     apply multiple_plus; [apply multiple_sum; intros j Hj|]; apply part_multiple; try assumption. now apply Hterm.
 Qed.
 
 Lemma neuron_is_bounded (n : nat) : (n < p m)%nat -> Rabs (Rmax 0 (sum_of m xs t n)) <= F2R (get2 of_neurons t n).
 Proof.
   intros Hn. pose proof t_below_T as Ht. unfold of_neurons, neuron_bound. rewrite get2_table by assumption.
-  set (reads := table _ _ _). destruct (larger_is_larger nothing
-    (Fplus (Fplus (get2 reads t n) (slots x (fun s => Fmult (get2 scores t s) (get2 reads s n)))) (get1 b1 n))) as [H0 H1].
+  set (reads := table _ _ _). match goal with |- _ <= F2R (larger nothing ?y) => destruct (larger_is_larger nothing y) as [H0 H1] end.
   rewrite nothing_is_0 in H0. fold b1. rewrite Rabs_pos_eq by apply Rmax_l. apply Rmax_lub; [exact H0|]. apply Rle_trans with (2 := H1).
   rewrite !F2R_plus, b1_is, sum_is_linear, length_xs. apply Rplus_le_compat_r.
   assert (Hreads : forall s, (s < T m)%nat -> F2R (get2 reads s n) = sum (d m) (fun c => embedding m s c * at2 (W_1 m) c n)).
   { intros s Hs. unfold reads. rewrite get2_table by assumption. rewrite F2R_fsum. apply sum_ext. intros c _.
     rewrite F2R_mult. fold E W1. now rewrite E_is, W1_is. }
   rewrite Hreads by exact Ht. apply Rplus_le_compat_l. apply Rle_trans with (2 := slots_are_most _). apply sum_le. intros j Hj.
-  pose proof (slot_below_T j Hj). rewrite F2R_mult, scores_are, Hreads by assumption. lra.
+  destruct (slot_score_is_near j Hj) as [Hnear _]. rewrite F2R_plus, !F2R_mult, F2R_abs, <- Hreads by now apply slot_below_T.
+  set (r := F2R (get2 reads _ n)) in *. set (c := F2R (get2 scores _ _)) in *. set (v := score_of m _ _) in *.
+  replace (v * r) with (c * r + (v - c) * r) by ring. apply Rplus_le_compat_l. apply Rle_trans with (1 := Rle_abs _).
+  rewrite Rabs_mult, Rabs_minus_sym. apply Rmult_le_compat_r; [apply Rabs_pos|exact Hnear].
 Qed.
 
 Lemma sum_is (n : nat) : sum (d m) (fun c => mixed_of m xs t c * F2R (get2 W1 c n)) + F2R (get1 b1 n) = sum_of m xs t n.
@@ -607,12 +735,12 @@ Proof.
     apply part_is_right; [now apply neuron_is_bounded|]. now apply multiple_max.
 Qed.
 
-Lemma logit_stands (c : nat) : (c < 2)%nat -> holds (logit_of m xs t c) (logits c) (F2R (get2 (errors OL) t c)).
+Lemma logit_stands (c : nat) : (c < classes m)%nat -> holds (logit_of m xs t c) (logits c) (F2R (get2 (errors OL) t c)).
 Proof.
   intros Hc. pose proof t_below_T as Ht. destruct is_run as (_ & _ & _ & _ & _ & Hs).
   assert (Heq : sum (p m) (fun n => Rmax 0 (sum_of m xs t n) * F2R (get2 W2 n c)) + F2R (get1 b2 c) = logit_of m xs t c)
     by (unfold logit_of; rewrite b2_is; f_equal; apply sum_ext; intros n _; now rewrite W2_is).
-  rewrite <- Heq. apply (biased_stands (is_exact N) (file_T x) 2 (file_p x) of_neurons (errors N) neuron_part W2 b2 t c
+  rewrite <- Heq. apply (biased_stands (is_exact N) (file_T x) (file_classes x) (file_p x) of_neurons (errors N) neuron_part W2 b2 t c
     (fun n => Rmax 0 (sum_of m xs t n)) (fun n => Rmax 0 (sums n)) (logits c) (proj2 (proj2 (proj2 layers_stay))) Ht Hc).
   - intros n Hn. now apply relu_stands, sum_stands.
   - intros He n Hn. now apply sum_stands.
@@ -620,7 +748,7 @@ Proof.
   - intros. apply all_themselves. cbn; auto 10.
   - apply (all_themselves [b2] ltac:(cbn; auto 10) 0 c).
   - apply (same_product_plus _ _ (fun n => at2 (W_2 m) n c) _ (at1 (b_2 m) c)); [intros; now rewrite W2_is|now rewrite b2_is|].
-    apply Hs. cbn. lia.
+    now apply Hs.
 Qed.
 
 Lemma run_stays : stays f m query key score mixed sums logits.
@@ -631,19 +759,20 @@ Proof.
   - intros s Hs. apply (stands_still f _ _ _ (proj1 (slot_score_stands s Hs))).
   - intros c Hc. apply (stands_still f _ _ _ (proj1 (mixed_stands c Hc))).
   - intros n Hn. apply (stands_still f _ _ _ (proj1 (sum_stands n Hn))).
-  - intros c Hc. cbn in Hc. rewrite two_classes in Hc. apply (stands_still f _ _ _ (logit_stands c Hc)).
+  - intros c Hc. apply (stands_still f _ _ _ (logit_stands c Hc)).
 Qed.
 
-Lemma margin_is_left (margin shift : Z) (c : nat) (right other : R) : (0 <= shift)%Z -> (c < 2)%nat ->
-  logit m xs i (1 - c) + IZR (margin_with_errors x margin shift (snd (logit_errors f x))) / IZR (2 ^ shift) <= logit m xs i c ->
-  reads op (logits c) right -> reads op (logits (1 - c)%nat) other -> other + IZR margin / IZR (2 ^ shift) <= right.
+Lemma margin_is_left (margin shift : Z) (c c' : nat) (right other : R) : (0 <= shift)%Z -> (c < classes m)%nat -> (c' < classes m)%nat ->
+  logit m xs i c' + IZR (margin + margin_of_errors x shift (snd (logit_errors f x))) / IZR (2 ^ shift) <= logit m xs i c ->
+  reads op (logits c) right -> reads op (logits c') other -> other + IZR margin / IZR (2 ^ shift) <= right.
 Proof.
-  change (snd (logit_errors f x)) with (errors OL). intros Hshift Hc H Hr Ho. pose proof t_below_T as Ht. rewrite !(logit_is_of m) in H by assumption. fold t in H.
-  apply (logit_stands c Hc) in Hr as [_ Hr]. apply (logit_stands (1 - c) ltac:(lia)) in Ho as [_ Ho].
-  unfold margin_with_errors in H. set (off := fmost _ _) in H.
-  assert (Hoff : F2R (get2 (errors OL) t c) + F2R (get2 (errors OL) t (1 - c)) <= F2R off).
-  { destruct (fmost_is_most (file_T x) (fun t => Fplus (get2 (errors OL) t 0) (get2 (errors OL) t 1))) as [_ H0]. specialize (H0 t Ht).
-    cbn beta in H0. rewrite F2R_plus in H0. unfold off. destruct c as [|[|c]]; [| |lia]; cbn [Nat.sub]; lra. }
+  change (snd (logit_errors f x)) with (errors OL). intros Hshift Hc Hc' H Hr Ho. pose proof t_below_T as Ht. rewrite !(logit_is_of m) in H by assumption. fold t in H.
+  apply (logit_stands c Hc) in Hr as [_ Hr]. apply (logit_stands c' Hc') in Ho as [_ Ho].
+  unfold margin_of_errors in H. set (off := fmost _ _) in H.
+  assert (Hoff : F2R (get2 (errors OL) t c) + F2R (get2 (errors OL) t c') <= F2R off).
+  { destruct (fmost_is_most (file_T x) (fun t => Fmult (Float radix2 2 0) (fmost (file_classes x) (get2 (errors OL) t)))) as [_ H0]. specialize (H0 t Ht).
+    destruct (fmost_is_most (file_classes x) (get2 (errors OL) t)) as [_ H1]. pose proof (H1 c Hc). pose proof (H1 c' Hc').
+    cbn beta in H0. rewrite F2R_mult in H0. unfold off. change (F2R (Float radix2 2 0)) with (2 * 1) in H0. lra. }
   assert (Htwo : IZR (2 ^ shift) = bpow radix2 shift) by (apply (IZR_Zpower radix2); exact Hshift).
   assert (Hpos : 0 < bpow radix2 shift) by apply bpow_gt_0. rewrite Htwo in *.
   match type of H with _ + IZR (margin + ?n) / _ <= _ => set (over := n) in H end.
@@ -663,23 +792,61 @@ Proof.
 Qed.
 End File.
 
-(* ---- The theorem ----------------------------------------------------------------------------------------------------------------------- *)
+(* ---- The theorems ---------------------------------------------------------------------------------------------------------------------- *)
+
+Lemma in_format_is_right (f : format) (x : file) (shift : Z) (shows : Z -> bool) : in_format f x shift shows = true ->
+  all_of_format f x = true /\ root_stays f x = true /\ fst (logit_errors f x) = true /\
+  shows (margin_of_errors x shift (snd (logit_errors f x))) = true.
+Proof.
+  unfold in_format. cbv zeta. destruct (all_of_format f x); [|discriminate]. destruct (root_stays f x); [|discriminate].
+  cbn [andb]. destruct (fst (logit_errors f x)); [|discriminate]. now repeat split.
+Qed.
+
+Lemma shift_not_negative (x : file) (s : Z) (how : effort) (margins : list Z) (shift : Z) :
+  answers_are_right x s how margins shift = true -> (0 <= shift)%Z.
+Proof.
+  unfold answers_are_right. rewrite !andb_true_iff, !Z.leb_le. intros [[[[[_ fit] _] Hs] _] _]. pose proof (s_not_negative x s fit). lia.
+Qed.
 
 Theorem check_parity_in_correct (f : format) (x : file) (s : Z) (how : effort) (margin shift : Z) :
   check_parity_in f x s how margin shift = true -> file_tells_parity_in f x margin shift.
 Proof.
-  unfold check_parity_in. cbv zeta. destruct ((0 <? margin)%Z && all_of_format f x) eqn:Hfirst; [|discriminate].
-  destruct (fst (logit_errors f x)) eqn:Hstay; [|discriminate]. intros H.
-  apply andb_true_iff in Hfirst as [Hmargin Hformat]. apply Z.ltb_lt in Hmargin.
+  unfold check_parity_in. rewrite andb_true_iff, Z.ltb_lt. intros [Hmargin H]. apply in_format_is_right in H as (Hformat & Hroot & Hstay & H).
   assert (Hshift : (0 <= shift)%Z).
-  { unfold check_parity, answers_are_right in H. rewrite !andb_true_iff, !Z.leb_le in H. destruct H as [_ [[[[[_ fit] _] Hs] _] _]].
-    pose proof (s_not_negative x s fit). lia. }
+  { unfold check_parity in H. rewrite !andb_true_iff in H. exact (shift_not_negative _ _ _ _ _ (proj2 H)). }
   apply check_parity_correct in H as (Hk & Hsoft & Hnumbers & Hshaped & Hpos & Hreal).
   refine (conj Hk (conj Hsoft (conj Hnumbers (conj Hshaped (conj _ _))))).
   - apply Rdiv_lt_0_compat; [now apply IZR_lt|]. apply IZR_lt, Z.pow_pos_nonneg; lia.
   - assert (Hclasses : file_classes x = 2%nat) by (unfold well_shaped in Hshaped; cbn in Hshaped; rewrite Hk in Hshaped; tauto).
-    intros xs Hseq i Hi query key score mixed sums logits Hrun. split; [now apply (run_stays f x) with (xs := xs) (i := i)|].
+    intros xs Hseq i Hi query key score mixed sums logits Hrun. split; [now apply (run_stays f x) with (xs := xs) (i := i); auto|].
     intros right other Hr Ho. pose proof (Nat.mod_upper_bound (count xs i) 2 ltac:(lia)) as Hmod.
     eapply (margin_is_left f x) with (xs := xs) (i := i) (query := query) (key := key) (score := score) (mixed := mixed) (sums := sums)
-      (c := (count xs i mod 2)%nat); try eassumption. now apply Hreal.
+      (c := (count xs i mod 2)%nat) (c' := (1 - count xs i mod 2)%nat); try eassumption; auto;
+      try (change (classes (stored_model x)) with (file_classes x); lia).
+Qed.
+
+Theorem check_in_correct (f : format) (x : file) (s : Z) (how : effort) (margins : list Z) (shift : Z) :
+  check_in f x s how margins shift = true -> file_counts_in f x margins shift.
+Proof.
+  unfold check_in. rewrite !andb_true_iff. intros [[Hdot Hmargins] H]. apply in_format_is_right in H as (Hformat & Hroot & Hstay & H).
+  assert (Hk : file_kind x = Dot /\ file_softmax x = false).
+  { unfold is_dot in Hdot. destruct (file_kind x); try discriminate. split; [reflexivity|now apply negb_true_iff]. }
+  destruct Hk as [Hk Hsoft].
+  assert (Hshift : (0 <= shift)%Z) by (unfold check in H; rewrite andb_true_iff in H; exact (shift_not_negative _ _ _ _ _ (proj2 H))).
+  apply check_correct in H as (Hnumbers & Hshaped & _ & Hreal & _).
+  unfold margins_are_positive in Hmargins. rewrite forallb_forall in Hmargins.
+  assert (Hpos : forall k, (1 <= k <= file_L x)%nat -> (0 < nth (k - 1) margins 0)%Z).
+  { intros k Hkin. specialize (Hmargins k). rewrite in_seq, Z.ltb_lt in Hmargins. apply Hmargins. lia. }
+  refine (conj Hk (conj Hsoft (conj Hnumbers (conj Hshaped (conj _ _))))).
+  - intros k Hkin. apply Rdiv_lt_0_compat; [now apply IZR_lt, Hpos|]. apply IZR_lt, Z.pow_pos_nonneg; lia.
+  - intros xs Hseq i Hi query key score mixed sums logits Hrun. split; [now apply (run_stays f x) with (xs := xs) (i := i); auto|].
+    intros c Hc Hne right other Hr Ho. pose proof (count_is_between x xs i Hseq Hi) as Hcount.
+    eapply (margin_is_left f x) with (xs := xs) (i := i) (query := query) (key := key) (score := score) (mixed := mixed) (sums := sums)
+      (c := (count xs i - file_first_count x)%nat) (c' := c); try eassumption; auto.
+    + unfold well_shaped in Hshaped. cbn in *. rewrite Hk in Hshaped. lia.
+    + specialize (Hreal xs Hseq i Hi c Hc Hne). unfold margin_of in Hreal.
+      assert (Hlen : (count xs i - 1 < length margins)%nat).
+      { destruct (Nat.lt_ge_cases (count xs i - 1) (length margins)) as [Hlt|Hge]; [exact Hlt|].
+        specialize (Hpos (count xs i) Hcount). rewrite nth_overflow in Hpos by exact Hge. lia. }
+      rewrite (nth_map_in _ _ _ 0%Z) in Hreal by exact Hlen. exact Hreal.
 Qed.
