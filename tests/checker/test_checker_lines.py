@@ -36,6 +36,7 @@ PARTS = (
     "counting",
     "counting_task",
     "computed_decoder",
+    "moved_decoder",
     "waves",
     "layer_norm",
     "constant_bits",
