@@ -32,6 +32,7 @@ PARTS = (
     "contextual",
     "placed",
     "places",
+    "computed_regions",
     "decoder",
     "counting",
     "counting_task",
