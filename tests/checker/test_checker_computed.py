@@ -488,7 +488,8 @@ def test_runs_with_factors_of_eleven_bits_are_within_the_balls(seeds):
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(8), range(8, 200)]), ids=str)
-def test_what_torch_computes_is_within_the_balls(seeds, device):
+@pytest.mark.parametrize("found", first(1, [balls, moved]), ids=lambda x: x.__name__)
+def test_what_torch_computes_is_within_the_balls(found, seeds, device):
     """Differences of logits in float32, bfloat16 and float16."""
     closest, number = 0.0, 0
     for seed in seeds:
@@ -496,8 +497,7 @@ def test_what_torch_computes_is_within_the_balls(seeds, device):
         model, tokens, shift = drawn(rng)
         dtype = rng.choice(["float32", "bfloat16", "float16"])
         try:
-            on = decoder(model, BinaryFormat(*NAMED[dtype]))
-            rows = on.gaps(tokens, [0] * len(tokens), shift, 128)
+            rows = found(model, BinaryFormat(*NAMED[dtype]), tokens, shift)
         except Refusal:
             continue
         with torch.no_grad():
