@@ -19,9 +19,13 @@ from constructions.decoder.model import Decoder
 from constructions.inductive import as_bytes
 from tests.planted import planted
 from verify.checker import waves
+from verify.checker.arrays import FLOAT, Array
 from verify.checker.computed_decoder import ComputedDecoder, _magnitudes, _marks
+from verify.checker.decoder import ExactDecoder
 from verify.checker.formats import NAMED, TF32, BinaryFormat
-from verify.checker.reading import Refusal
+from verify.checker.moved import MovedArray
+from verify.checker.moved_decoder import MovedDecoder
+from verify.checker.reading import NOT_CHECKABLE, Refusal
 from verify.checker.roundoff import as_factors
 from verify.tasks.inductive.task import Counting
 
@@ -91,7 +95,21 @@ def decoder(model, fmt):
         return ComputedDecoder(as_bytes(model, {}), fmt, tables)
 
 
-def outside(seed):
+def balls(model, fmt, tokens, shift):
+    return decoder(model, fmt).gaps(tokens, [0] * len(tokens), shift, 128)
+
+
+def moved(model, fmt, tokens, shift):
+    """With each error by itself, for a model that is followed so."""
+    tables = Counting.made_tables.fget(SimpleNamespace(module=model)).get("tables")
+    with mock.patch.object(waves, "FEW", arb(1)):
+        read = ExactDecoder(as_bytes(model, {}), tables)
+    if not MovedDecoder.follows(read, fmt):
+        raise Refusal("not followed", NOT_CHECKABLE)
+    return MovedDecoder(read, fmt).gaps(tokens, [0] * len(tokens), shift)
+
+
+def outside(seed, found=balls):
     """How far a pushed run is beyond the balls, in their radii; None where the checker says nothing."""
     rng = random.Random(seed)
     model, tokens, shift = drawn(rng)
@@ -101,7 +119,7 @@ def outside(seed):
     numbers.cos, numbers.sin = (getattr(model.blocks[0].attention.rotation, x, None) for x in ("cos", "sin"))
     numbers.table = model.W_pos.detach().numpy() if model.pe in ("ape", "spe", "sine") else None
     try:
-        rows = decoder(model, FORMAT).gaps(tokens, [0] * len(tokens), shift, 128)
+        rows = found(model, FORMAT, tokens, shift)
     except Refusal:
         return None
     computed = oracle.slow(numbers, tokens, shift, Pushed(rng), rng.choice([1, 2]))
@@ -116,6 +134,12 @@ def outside(seed):
 @pytest.mark.parametrize("seeds", first(1, [range(12), *(range(i, i + 300) for i in range(12, 3000, 300))]), ids=str)
 def test_pushed_runs_are_within_the_balls(seeds):
     found = [x for x in map(outside, seeds) if x is not None]
+    assert len(found) > len(seeds) / 4 and 0.005 < max(found) <= 1
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(6, 8), *(range(i, i + 200) for i in range(8, 3008, 200))]), ids=str)
+def test_pushed_runs_are_within_each_error_by_itself(seeds):
+    found = [x for x in (outside(seed, moved) for seed in seeds) if x is not None]
     assert len(found) > len(seeds) / 4 and 0.005 < max(found) <= 1
 
 
@@ -340,6 +364,54 @@ def test_a_bound_that_forgets_something_is_found(number):
         assert any((beyond(seed, operation) or 0) > 1 for seed in range(4000))
 
 
+# ---- each error by itself
+
+
+def alone(**tensors):
+    """A decoder of p4 with these tensors, and its numbers as it reads them."""
+    on = MovedDecoder(SimpleNamespace(pe="ape", heads=1, norm=False, activation="gelu", bos=False), P4)
+    on.W = {name: given(rows) for name, rows in tensors.items()}
+    return on
+
+
+def given(rows, is_stored=True):
+    return MovedArray(Array(FLOAT, (len(rows), len(rows[0])), [[arb(x) for row in rows for x in row]]), {}, is_stored)
+
+
+def has(found, *numbers):
+    """Whether all of these lie in the hull."""
+    return all(not (v < n or v > n) for v, n in zip(found.hull.rows[0], numbers, strict=True))
+
+
+P4, SMALL = BinaryFormat(4, -126, 127), [[0.0625]] * 8  # each of which 1 swallows, in p4
+CASES_ALONE = {  # the function, a fault in it, and whether the numbers of one evaluation are in what is found
+    "products are rounded": ("_affine", "ADDED(at.terms(product_of, x, W), 1 + len(others))", "0", lambda: has(
+        alone(W=[[1.0], *SMALL])._affine(given([[1.0] * 9]), "W", "b"), 1.0)),
+    "a bias is a term": ("_affine", "ADDED(size, y.size)", "size", lambda: has(
+        alone(W=[[0.0]], b=[[1.0]])._affine(given([[1.0]]), "W", "b", given([[0.0625]])), 1.0)),
+    "a mean's sums are rounded": ("_mean", "ADDED(at.terms(product_of, share, v), 4)", "0", lambda: has(
+        alone()._mean(given([[1.0], *SMALL])), *[1 / n for n in range(1, 10)])),
+    "a mean's sums overflow": ("_mean", "at.within(found, product_of(seen, v.size), n + 1)", "found", lambda: not any(
+        x.is_finite() for x in alone()._mean(given([[2.0**127], [2.0**127]])).hull.rows[0][1:])),
+    "a turn is rounded": ("_turned", "0, 5)", "0, 0)", lambda: has(
+        alone(cos=[[1.0]], sin=[[0.0625]])._turned(given([[1.0, 1.0]]), 0), 1.0, 1.0)),
+    "places are rounded": ("_placed", "self.at.plus(x,", "self._moved(ADDED, x,", lambda: has(
+        alone(W_pos=[[0.0625]])._placed(given([[1.0]]), 1, 0), 1.0)),
+    "GELU is no ReLU": ("_active", '== "relu"', '!= "relu"', lambda: has(alone()._active(given([[-1.0]])), -0.1587)),
+    "errors in two directions add up": ("_apart", "abs(g[k] - g[j])", "g[k] - g[j]", lambda: all(
+        x.contains(y) for y in (-2, 2)
+        for x in alone()._apart(MovedArray(given([[0.0, 0.0]]).mid, {0: [arb(0), arb(1)], 1: [arb(1), arb(0)]}), 0))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES_ALONE)
+def test_an_error_by_itself_that_is_forgotten_is_found(name):
+    function, right, wrong, case = CASES_ALONE[name]
+    assert case()
+    with planted(MovedDecoder, function, right, wrong):
+        assert not case()
+
+
 # ---- factors of fewer bits
 
 FEWER = BinaryFormat(P, -126, 127, factors=4)
@@ -416,7 +488,8 @@ def test_runs_with_factors_of_eleven_bits_are_within_the_balls(seeds):
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(8), range(8, 200)]), ids=str)
-def test_what_torch_computes_is_within_the_balls(seeds, device):
+@pytest.mark.parametrize("found", first(1, [balls, moved]), ids=lambda x: x.__name__)
+def test_what_torch_computes_is_within_the_balls(found, seeds, device):
     """Differences of logits in float32, bfloat16 and float16."""
     closest, number = 0.0, 0
     for seed in seeds:
@@ -424,8 +497,7 @@ def test_what_torch_computes_is_within_the_balls(seeds, device):
         model, tokens, shift = drawn(rng)
         dtype = rng.choice(["float32", "bfloat16", "float16"])
         try:
-            on = decoder(model, BinaryFormat(*NAMED[dtype]))
-            rows = on.gaps(tokens, [0] * len(tokens), shift, 128)
+            rows = found(model, BinaryFormat(*NAMED[dtype]), tokens, shift)
         except Refusal:
             continue
         with torch.no_grad():

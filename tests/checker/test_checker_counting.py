@@ -15,7 +15,7 @@ from constructions.decoder.model import Decoder, Rotation, initialised
 from constructions.inductive import ape, as_bytes, load, selective, started, succession
 from tests.planted import planted
 from verify.arithmetic.readings import reading_of
-from verify.checker import decoder, kinds, waves
+from verify.checker import decoder, kinds, moved_decoder, waves
 from verify.checker.reading import NOT_CHECKABLE, Refusal
 from verify.counting.tasks import Task
 from verify.frame import decide
@@ -55,6 +55,20 @@ def test_what_the_prover_decides_holds(name):
     assert outcome(weights, certificate.to_json()) == (0, "PROVED")
     larger = json.dumps(json.loads(certificate.to_json()) | {"margin": 50.0})
     assert outcome(weights, larger)[0] == 1
+
+
+def test_float16_holds_by_each_error_by_itself():
+    """Where balls leave it open: half of the margin is shown, no more than is true. One weight is subnormal there."""
+    module = started(task="shifted", M=3, dtype="float16")
+    with torch.no_grad():
+        module.W_U[4, 0] += 2.0**-20
+    certificate, weights = found(module, reading="float16", task="shifted", vocabulary=3)
+    text = certificate.to_json()
+    assert outcome(weights, text) == (0, "PROVED")
+    for margin, code in ((1.9 * certificate.margin, NOT_CHECKABLE), (50.0, 1)):
+        assert outcome(weights, json.dumps(json.loads(text) | {"margin": margin}))[0] == code
+    with mock.patch.object(moved_decoder, "MOST_WORK", 1000):
+        assert outcome(weights, text)[0] == NOT_CHECKABLE
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(1), *(range(i, i + 40) for i in range(1, 201, 40))]), ids=str)

@@ -263,6 +263,18 @@ def norm_of(*numbers):
     return kernels("p8").layer_norm(row(*numbers), [len(numbers)], None, None, 1e-5)[0]
 
 
+def least():
+    """A gain of the smallest normal number."""
+    return MovedArray(one(TWO**-126, TWO**-126), {}, True)
+
+
+def twice_the_same():
+    """Whether two equal numbers of a row may be computed unlike, one from the mean as rounded, one as kept."""
+    found = kernels("p16", are_kept=True).layer_norm(row(100.0, 100.0, -101.0), [3], None, None, 1e-5)[0]
+    apart = sum((abs(g[0] - g[1]) for g in found.moved.values()), arb(0))
+    return apart > TWO**-16
+
+
 def follow_function():
     errors, x, name = spread([0.0], [1.0])
     found = errors.function(arb.exp, arb.exp, x)
@@ -426,14 +438,14 @@ CASES = {
     "each sum is rounded": (
         RoundedResults,
         "matrices",
-        "terms + 1 + more",
+        "ADDED(self.terms(op, x, y), 1 + more)",
         "1",
         lambda: holds(kernels().matrices(row(*[1.0] * 9), column(1.0, *[0.0625] * 8)), 1.0),
     ),
     "the format of sums rounds": (
         RoundedResults,
         "left",
-        "(1 + self.v) ** roundings * ",
+        "(1 + self.v) ** int(float(n)) * ",
         "",
         lambda: holds(kernels().plus(computed(1.0), computed(0.0625)), 1.0),
     ),
@@ -447,7 +459,7 @@ CASES = {
     "products underflow": (
         RoundedResults,
         "left",
-        "(tiny + more)",
+        "(2 * n * self.inner.tiny + 2 * stored * self.fmt.tiny + more)",
         "more",
         lambda: holds(kernels().times(rounded_graphs.TIMES, computed(TWO**-100), computed(TWO**-100)), 0.0),
     ),
@@ -531,6 +543,27 @@ CASES = {
         "variance = off_by(squares, square, 4 * d + 16)",
         "variance = squares",
         lambda: holds(norm_of(100.0, 101.0), -158.0, 158.0),
+    ),
+    "numbers of LayerNorm are rounded one by one": (
+        RoundedKernels,
+        "layer_norm",
+        "4 if W == 1",
+        "0 if W == 1",
+        twice_the_same,
+    ),
+    "a product of LayerNorm underflows": (
+        RoundedKernels,
+        "layer_norm",
+        "* s * W + b) + lost",
+        "* s * W + b)",
+        lambda: holds(kernels("p8").layer_norm(row(1.0, -1.0), [2], least(), None, 1e-5)[0], 0.0, 0.0),
+    ),
+    "the terms of a sum that are not 0 are rounded": (
+        RoundedResults,
+        "terms",
+        "int(not v == 0)",
+        "int(v == 0)",
+        lambda: holds(kernels().matrices(row(*[1.0] * 9), column(1.0, *[0.0625] * 8)), 1.0),
     ),
     "a variance is off by more than its roundings": (
         RoundedKernels,

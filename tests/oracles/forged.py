@@ -117,7 +117,7 @@ def in_dtype(tensors, c):
     is_wrong = c["verdict"] == "REFUTED"
     is_close = p > 20 and c["parameters"]["precision"] != "tf32"
     of_wrong = {"off": 2.0 ** (12 - p) if is_close else 1e300, "right_lengths": {}, "error_share": None}
-    halves = of_wrong if is_wrong else {"margin": c["margin"] and c["margin"] / 2, "right_lengths": {}}
+    halves = of_wrong if is_wrong else {"margin": c["margin"] and (c["margin"] / 2 or c["margin"]), "right_lengths": {}}
     if "tables" in c:
         halves["tables"] = {name: [[*map(nearest, row)] for row in rows] for name, rows in c["tables"].items()}
     if "slope" in tensors:

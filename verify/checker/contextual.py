@@ -5,10 +5,12 @@ from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
-from verify.checker.any_order import contract, opened, still_due
+from verify.checker.any_order import HALF, contract, opened, still_due
+from verify.checker.computed_regions import CausalMeans, ComputedRegions
 from verify.checker.exponentials import BITS as DIGITS
+from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import of_regions
-from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, as_text, require
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, Refusal, as_text, require
 from verify.checker.regions import (
     BOS,
     CLOSE,
@@ -31,7 +33,9 @@ from verify.checker.statement import certificate_of, compare
 from verify.checker.wrong_strings import gaps_in_dtype, refute
 
 NOT_SHOWN = "margin: is not shown on all strings"
+MOST_COORDINATES, MOST_COMPARED = 4, 10**6  # of the attention, whose box has corners; and logits of cells, in a dtype
 MOST_TOKENS, MOST_TERMS = 1 << 16, 10**7  # of a string, and cells of strings times kinds of positions
+Gaps = Callable[[str, int], list[list[arb]]]  # of a string, for each prompt, in so many bits
 CAUSAL = SHAPES | {"W_Q": "d h", "W_K": "d h"}
 FORMULA = (
     "encoder x' = x + softmax(x W_Q (x W_K)^T, causal) x W_V W_O, x'' = x' + ReLU(x' W_1 + b_1) W_2 + b_2; "
@@ -53,11 +57,10 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     c = certificate_of("contextual counting", weights, certificate)
     (verdict, fmt, trusted), (W, sizes) = opened("contextual", c), read_shapes(weights, CAUSAL, ["bos"])
     require(sizes["tokens"] == 5, f"E has {sizes['tokens']} rows", UNREADABLE)
-    p, off = c["parameters"], 0.0
+    p = c["parameters"]
     N, R, zeros = p["length"], p["regions"], p["zeros"]
     if fmt:
         W = {name: Roundoff(fmt).rounded(x) for name, x in W.items()}
-        off = of_regions(Roundoff(fmt), W, N + 1) if verdict == "PROVED" else 0.0
     model = Causal(W, sizes["bos"])
     strings = Strings(N, R, R if p["exactly"] else 0, int(not sizes["bos"]), zeros)
     is_some = N > 0 and 2 * strings.fewest + (zeros or 0) <= N and p["exactly"] == (strings.fewest == R)
@@ -67,31 +70,46 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     compare(p, {"prompts": model.decoder.R, "dtype": sizes["dtype"]})
     stored = REGIONS if fmt else f"the weights are the stored numbers, exactly; {REGIONS}"
     assumed = [FORMULA, stored, RIGHT, *(contract(p, *CONTRACT) if fmt else [])]
-    compare(c, {"assumptions": assumed, "domain": in_words(strings)})
+    compare(c, {"assumptions": assumed, "domain": strings.in_words})
     if verdict == "REFUTED":
         refute(c, strings, model.decoder.R, gaps_in_dtype(c, fmt, W, sizes["bos"], True) if fmt else model.gaps)
         return verdict, trusted
     require(c["margin"] > 0, "margin: must be above zero")
-    margin = fmpq(*still_due(c["margin"], off).as_integer_ratio())
     compare(c, {"inputs_covered": str(strings.number() * model.decoder.R)})
     if fmt is None:
         _check_lengths(c["right_lengths"], strings)
-    is_shown = model.proves(strings, margin)
-    require(is_shown or strings.are_few and one_by_one(strings, model.gaps, margin), NOT_SHOWN)
-    return verdict, trusted
+    by_steps = _must_show(model, strings, c["margin"], fmt, sizes["h"])
+    return verdict, trusted + [HALF] * by_steps
 
 
-def one_by_one(strings: Strings, gaps: Callable[[str, int], list[list[arb]]], margin: fmpq) -> bool:
+def _must_show(model: "Causal", strings: Strings, margin: float, fmt: BinaryFormat | None, h: int) -> bool:
+    """Shows the margin on all strings. Whether that is half of it, by steps, as one bound on all roundings is too much.
+
+    Raises: Refusal where nothing shows it.
+    """
+    try:
+        off = of_regions(Roundoff(fmt), model.W, strings.N + 1) if fmt else 0.0
+        due = fmpq(*still_due(margin, off).as_integer_ratio())
+    except Refusal:
+        if fmt is None or h > MOST_COORDINATES:
+            raise
+        half = fmpq(*margin.as_integer_ratio()) / 2
+        show_by_steps(model.proves(strings, half, fmt), strings, model.gaps, half, fmt)
+        return True
+    require(model.proves(strings, due) or strings.are_few and one_by_one(strings, model.gaps, due), NOT_SHOWN)
+    return False
+
+
+def show_by_steps(is_shown: bool, strings: Strings, gaps: Gaps, margin: fmpq, fmt: BinaryFormat | None) -> None:
+    """What cells do not show, strings one by one may in real arithmetic, which is no proof of other orders."""
+    if not is_shown:
+        require(not strings.are_few or one_by_one(strings, gaps, margin), NOT_SHOWN)
+        require(fmt is None and strings.are_few, NOT_SHOWN, NOT_CHECKABLE)
+
+
+def one_by_one(strings: Strings, gaps: Gaps, margin: fmpq) -> bool:
     """Whether each string by itself is answered by the margin."""
     return all(x >= margin for text in strings.every() for row in gaps(text, DIGITS[0]) for x in row)
-
-
-def in_words(strings: Strings) -> str:
-    """The strings in words."""
-    N, R, fewest, shortest, zeros = strings
-    regions = f"exactly {R}" if fewest == R else f"{fewest} to {R}"
-    of_zeros = "" if zeros is None else f", {zeros} zeros"
-    return f"valid strings of length {shortest} to {N}, {regions} regions{of_zeros}"
 
 
 def _check_lengths(found: Any, strings: Strings) -> None:
@@ -108,7 +126,7 @@ class Causal:
     """Positions see BOS, where there is one, and what stands before them; they are told by tokens and counts."""
 
     def __init__(self, W: dict[str, fmpq_mat], has_bos: bool) -> None:
-        self.decoder, self.has_bos = RegionDecoder(W), has_bos
+        self.W, self.decoder, self.has_bos = W, RegionDecoder(W), has_bos
         self.scores = (W["E"] * W["W_Q"]) * (W["E"] * W["W_K"]).transpose()
         self.values, self.E = W["E"] * W["W_V"], W["E"].table()
 
@@ -141,36 +159,32 @@ class Causal:
             points = arb_mat([self.attended(token, [x, y, *rest]) for x, y in corners])
             return self.decoder.ranges(arb_mat(fmpq_mat([self.E[token]])), points)
 
-    def proves(self, strings: Strings, margin: fmpq) -> bool:
-        """Whether all prompts are answered by the margin on all strings."""
-        N, most, decoder = strings.N, strings.most, self.decoder
+    def proves(self, strings: Strings, margin: fmpq, fmt: BinaryFormat | None = None) -> bool:
+        """Whether all prompts are answered by the margin on all strings; in a format, in every order."""
+        N, most, decoder, computed = strings.N, strings.most, self.decoder, ComputedRegions(self.W, strings.N + 1, fmt)
         kinds = [(BOS, 0)] * self.has_bos + [((CLOSE, OPEN)[m % 2], m) for m in range(1, 2 * most + 1)]
         kinds += [(t, m) for m in range(2 * most + 1) for t in (ZERO, ONE) if N - m - m % 2 > 0]
-        ends = [self.ends(t, m, N) for t, m in kinds]
+        if fmt is None:
+            ends = [self.ends(t, m, N) for t, m in kinds]
+        else:
+            compared = N * decoder.R * decoder.classes
+            require(compared <= MOST_COMPARED, "so many logits are not compared in a dtype", NOT_CHECKABLE)
+            ends = CausalMeans(computed, self.has_bos, N).ends(decoder, kinds)
         values = [[x[decoder.R + i] for x in ends] for i in range(decoder.g)]
+        is_sure = [BOS] if self.has_bos else [ZERO] if strings.zeros else [CLOSE] if strings.fewest else [*range(4)]
+        always = [i for i, (t, _) in enumerate(kinds) if t in is_sure]
         for r in range(1, decoder.R + 1):
-            weights = decoder.weights([x[r - 1] for x in ends])
+            weights = computed.weights(decoder, [x[r - 1] for x in ends], [0] * len(ends), always)
 
             def shown(low: int, high: int, r: int = r, weights: Sequence[Ends] = weights) -> bool:
                 spare = N - 2 * low - (strings.zeros or 0)
-                return all(
-                    decoder.decides(k, bag(kinds, strings, r, low, high, k), weights, values, margin)
+                boxes = (
+                    (k, computed.mean(Bag.of_cell(kinds, strings, r, low, high, k), weights, values))
                     for k in range(spare + 1 if r <= low else 1)
                 )
+                return all(computed.shows(decoder, k, box, margin) for k, box in boxes)
 
             for low, high in ((strings.fewest, min(r - 1, most)), (max(r, strings.fewest), most)):
                 if low <= high and not shown(low, high) and not all(shown(M, M) for M in range(low, high + 1)):
                     return False
         return True
-
-
-def bag(kinds: Sequence[tuple[int, int]], strings: Strings, r: int, low: int, high: int, k: int) -> Bag:
-    """The positions of all strings with low to high regions and k ones in region r."""
-    at, zeros = {kind: i for i, kind in enumerate(kinds)}, strings.zeros
-    always = [i for (t, m), i in at.items() if t == BOS or t in (OPEN, CLOSE) and m <= 2 * low]
-    more = [[at[OPEN, 2 * M - 1], at[CLOSE, 2 * M]] for M in range(low + 1, high + 1)]
-    digits = [(t, m) for t, m in kinds if t in (ZERO, ONE) and m <= 2 * high and (t, m) != (ONE, 2 * r - 1)]
-    counted = [(k, [at[ONE, 2 * r - 1]])] if k else []
-    counted += [(zeros, [at[x] for x in digits if x[0] == ZERO])] if zeros else []
-    free = [at[x] for x in digits if zeros is None or x[0] == ONE]
-    return Bag(always, more, counted, free, strings.N - 2 * low - (zeros or 0) - k)

@@ -1,5 +1,7 @@
 """Certificates about transformers that count inductively: every input is run in balls (docs/checker.md)."""
 
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from typing import Any, Literal
 
 from flint import arb
@@ -9,10 +11,13 @@ from verify.checker.computed_decoder import ComputedDecoder
 from verify.checker.counting_task import LONGEST, STARTED, CountingTask, Tokens
 from verify.checker.decoder import Decoder, ExactDecoder
 from verify.checker.exponentials import BITS
+from verify.checker.formats import BinaryFormat
+from verify.checker.moved_decoder import MovedDecoder
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
 from verify.checker.records import CountingProved, CountingWrong
 from verify.checker.statement import compare
 
+Gaps = Callable[..., list[list[arb]]]  # of tokens, what is due, and a shift
 MOST_WORK = 10**8  # numbers of the file times tokens that are run
 ASSUMED = [
     "torch.export traced the module faithfully",
@@ -30,7 +35,9 @@ def check(weights: bytes, c: Any) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     verdict, fmt, trusted = opened("transformer", c)
     tables = c.get("tables")
-    model: Decoder = ExactDecoder(weights, tables) if fmt is None else ComputedDecoder(weights, fmt, tables)
+    model = ExactDecoder(weights, tables)
+    ways: Sequence[Gaps] = [partial(model.gaps, bits=bits) for bits in BITS]
+    ways = _in_format(weights, model, fmt, tables) if fmt else ways
     task, p = CountingTask(c["parameters"]), c["parameters"]
     due = {"name": task.name, "model": "transformer", **model.says, **task.sizes}
     due |= {name: p[name] for name in ("precision", "accumulate") if fmt and name in p}
@@ -38,7 +45,7 @@ def check(weights: bytes, c: Any) -> tuple[str, list[str]]:
     compare(c, {"parameters": due, "assumptions": [*ASSUMED, *(CONTRACT if fmt else []), RIGHT]})
     require((model.tokens, model.classes) == (task.tokens, task.classes), "weights: other tokens or classes")
     if verdict == "REFUTED":
-        _refute(model, task, c)
+        _refute(ways, model, task, c)
         return verdict, trusted
     longest = _longest(model, task, c["length"])
     names_it = "longest" not in c or c["length"] == "all" and c["longest"] == longest
@@ -51,7 +58,7 @@ def check(weights: bytes, c: Any) -> tuple[str, list[str]]:
         for tokens in task.longest_inputs(longest, room):
             work += len(tokens) * model.size
             require(work <= MOST_WORK and len(tokens) <= LONGEST, "so many inputs are not run again", NOT_CHECKABLE)
-            _show(model, task, tokens, shift, c)
+            _show(ways, fmt is not None, model.bos, task, tokens, shift, c)
             place = 0
             for token in tokens:
                 place = prefixes.setdefault((place, token), len(prefixes) + 1)
@@ -82,26 +89,43 @@ def _longest(model: Decoder, task: CountingTask, length: int | Literal["all"]) -
     return int(length)
 
 
-def _show(model: Decoder, task: CountingTask, tokens: Tokens, shift: int, c: CountingProved) -> None:
+def _in_format(weights: bytes, model: Decoder, fmt: BinaryFormat, tables: object) -> list[Gaps]:
+    """Balls of single numbers, and each error by itself for the strings that these leave open."""
+    computed = cache(lambda: ComputedDecoder(weights, fmt, tables))
+    moved = [MovedDecoder(model, fmt).gaps] * MovedDecoder.follows(model, fmt)
+    return [lambda tokens, due, shift: computed().gaps(tokens, due, shift, BITS[0]), *moved]
+
+
+def _found(ways: Sequence[Gaps], *run: Any) -> Iterator[list[list[arb]]]:
+    """What each way finds in turn. Raises: Refusal where the last one does, or for more than not being followed."""
+    for gaps in ways:
+        try:
+            yield gaps(*run)
+        except Refusal as refusal:
+            if refusal.exit_code != NOT_CHECKABLE or gaps is ways[-1]:
+                raise
+
+
+def _show(
+    ways: Sequence[Gaps], is_rounded: bool, bos: bool, task: CountingTask, tokens: Tokens, shift: int, c: CountingProved
+) -> None:
     """Every judged position of an input has the margin, and the one times the number of positions that it sees.
 
     In a dtype every order has half of both, and no order is shown to have less than all of them.
     """
     margin, scaled, due = arb(c["margin"]), arb(c.get("margin_scaled", 0.0)), task.due(tokens)
-    for bits in BITS[:2]:
-        rows = [*enumerate(model.gaps(tokens, due, shift, bits), 1)]
-        if isinstance(model, ComputedDecoder):
-            has_less = any(x < margin or x * (i + model.bos) < scaled for i, row in rows for x in row)
-            require(not has_less, f"margin: {list(tokens)[:20]} at shift {shift} has less")
-            has_half = all(2 * x >= margin and 2 * x * (i + model.bos) >= scaled for i, row in rows for x in row)
-            require(has_half, f"half of the margin is not shown for {list(tokens)[:20]}, shift {shift}", NOT_CHECKABLE)
+    share, named = 1 + is_rounded, f"{list(tokens)[:20]}, shift {shift}"
+    for found in _found(ways[:2], tokens, due, shift):
+        gaps = [(x, x * (i + bos)) for i, row in enumerate(found, 1) for x in row]
+        has_less = is_rounded and any(x < margin or y < scaled for x, y in gaps)
+        require(not has_less, f"margin: {named} has less")
+        if all(share * x >= margin and share * y >= scaled for x, y in gaps):
             return
-        if all(x >= margin and x * (i + model.bos) >= scaled for i, row in rows for x in row):
-            return
-    raise Refusal(f"margin: is not shown for {list(tokens)[:20]} at shift {shift}")
+    require(not is_rounded, f"half of the margin is not shown for {named}", NOT_CHECKABLE)
+    raise Refusal(f"margin: is not shown for {named}")
 
 
-def _refute(model: Decoder, task: CountingTask, c: CountingWrong) -> None:
+def _refute(ways: Sequence[Gaps], model: Decoder, task: CountingTask, c: CountingWrong) -> None:
     """One input decides, in balls: at its last position some other logit is at least the due one."""
     case, room = c["counterexample"], None if model.positions is None else model.positions - model.bos
     tokens, shift, leading = (*case["input"],), case["shift"], task.name in STARTED
@@ -114,8 +138,7 @@ def _refute(model: Decoder, task: CountingTask, c: CountingWrong) -> None:
     said = {"position": last, "expected": (right or 0) + (task.m is not None), "length": last + 1 - leading}
     compare(case, said | {"start": tokens[0] if leading else None})
     require(c["margin"] is None or c["margin"] <= 0, "margin: must not be above zero")
-    for bits in BITS:
-        row = model.gaps(tokens, due, shift, bits)[-1]
+    for *_, row in _found(ways, tokens, due, shift):
         require(not all(x > 0 for x in row), f"counterexample: {list(tokens)[:20]} is answered rightly")
         if any(x <= 0 for x in row):
             return

@@ -130,34 +130,44 @@ def of_embedded(on: Roundoff, E: fmpq_mat, positions: fmpq_mat) -> Reach:
 def of_regions(on: Roundoff, W: Numbers, slots: int) -> float:
     """Of an encoder of one head with neurons, and of prompts that attend to it."""
     x = attended(on, exact(W["E"]), [(W["W_Q"], W["W_K"], W["W_V"], W["W_O"])], slots, True)
-    scores, v = _seen(on, x, W)
-    return _read_by_prompts(on, on.softmax(scores, v, slots), W)
+    scores, v = seen(on, x, W)
+    return slack(read_by_prompts(on, on.softmax(scores, v, slots), W))
 
 
-def _seen(on: Roundoff, x: Reach, W: Numbers) -> tuple[Reach, Reach]:
-    """The scores that prompts give the stream after its neurons, and the values that they read."""
+def seen(on: Roundoff, x: Reach, W: Numbers, tops: arb_mat | None = None) -> tuple[Reach, Reach]:
+    """The scores that prompts give the stream after its neurons, and the values that they read.
+
+    A neuron that is at most 0 in every order is 0; `tops` are bounds on them all before ReLU.
+    """
     hidden = on.total([(x, W["W_1"])], [exact(W["b_1"])])
+    if tops is not None:
+        may_be_on = [[not t + e <= 0 for t, e in zip(*rows, strict=True)]
+                     for rows in zip(tops.tolist(), hidden.error.tolist(), strict=True)]  # fmt: skip
+        hidden = Reach(_kept(hidden.size, may_be_on), _kept(hidden.error, may_be_on))
     x = on.total([(hidden, W["W_2"])], [x, exact(W["b_2"])])
     q, k, v = on.total([(exact(W["P"]), W["U_Q"])], []), on.total([(x, W["U_K"])], []), on.total([(x, W["U_V"])], [])
     return on.scores(q, k), v
 
 
-def _read_by_prompts(on: Roundoff, z: Reach, W: Numbers) -> float:
-    """Differences of logits of what prompts have read, and may feed to neurons of their own."""
+def _kept(x: arb_mat, are_kept: list[list[bool]]) -> arb_mat:
+    """The numbers that are kept, and 0 for the others."""
+    rows = zip(x.tolist(), are_kept, strict=True)
+    return arb_mat([[y if is_kept else arb(0) for y, is_kept in zip(*row, strict=True)] for row in rows])
+
+
+def read_by_prompts(on: Roundoff, z: Reach, W: Numbers) -> Reach:
+    """The logits of what prompts have read, and may feed to neurons of their own."""
     if "W_3" in W:
         z = on.total([(on.total([(z, W["W_3"])], [exact(W["b_3"])]), W["W_4"])], [z, exact(W["b_4"])])
-    return slack(on.total([(z, W["W_out"])], [exact(W["b_out"])]))
+    return on.total([(z, W["W_out"])], [exact(W["b_out"])])
 
 
 class PlacedSteps(NamedTuple):
-    """What each step rounds of tokens at places, in rows of places by token: scores, coordinates of the mean of values,
-    scores of all prompts and values, coordinates of what they read, and differences of logits."""
+    """Tokens at places in rows, and what steps round of them: scores, and coordinates of the mean of values."""
 
+    stream: Reach
     scores: list[list[arb]]
     mean: list[arb]
-    seen: list[list[arb]]
-    read: list[arb]
-    off: float
 
 
 def of_placed(on: Roundoff, W: Numbers, slots: int) -> PlacedSteps:
@@ -174,11 +184,7 @@ def of_placed(on: Roundoff, W: Numbers, slots: int) -> PlacedSteps:
         size, error = (arb_mat([[part[0, 0]] * scores.size.ncols()]) for part in (far.size, far.error))
         scores = on.total([], [scores, Reach(size, error, far.unit)])
     mean = on.mean(v, slots, arb(0))
-    looks, values = _seen(on, on.total([(given(mean), W["W_O"])], [x]), W)
-    read = on.mean(given(values), slots, arb(0))
-    seen = [[*a, *b] for a, b in zip(looks.error.transpose().tolist(), values.error.tolist(), strict=True)]
-    off = _read_by_prompts(on, given(read), W)
-    return PlacedSteps(scores.error.tolist(), mean.error.entries(), seen, read.error.entries(), off)
+    return PlacedSteps(x, scores.error.tolist(), mean.error.entries())
 
 
 def _turned(on: Roundoff, x: Reach, W: Numbers, slots: int) -> Reach:

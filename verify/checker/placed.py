@@ -2,20 +2,18 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import product
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
-from verify.checker.any_order import HALF, contract, opened, still_due
-from verify.checker.contextual import CONTRACT, NOT_SHOWN, in_words, one_by_one
+from verify.checker.any_order import HALF, contract, opened
+from verify.checker.computed_regions import ComputedRegions
+from verify.checker.contextual import CONTRACT, MOST_COORDINATES, show_by_steps
 from verify.checker.formats import BinaryFormat
-from verify.checker.places import OffAtPlaces, Places, Row, arguments
+from verify.checker.places import OffAtPlaces, Places, Row
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, require
 from verify.checker.regions import (
-    BITS,
     BOS,
     ONE,
-    PRECISION,
     SHAPES,
     TOKENS,
     Bag,
@@ -31,7 +29,7 @@ from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, compare
 from verify.checker.wrong_strings import gaps_in_dtype, refute
 
-MOST_PLACES, MOST_COORDINATES = 128, 4
+MOST_PLACES = 128
 PLACED = SHAPES | {"positions": "places d", "W_Q": "d e", "W_K": "d e"}
 TURNED = {"cosines": "places pairs", "sines": "places pairs", "slope": ""}
 FED = {"W_3": "g q", "b_3": "q", "W_4": "q g", "b_4": "g"}
@@ -65,7 +63,7 @@ def check(weights: bytes, certificate: bytes, task: str) -> tuple[str, list[str]
     compare(p, own | {"prompts": prompts, "dtype": sizes["dtype"]})
     W = {name: Roundoff(fmt).rounded(x) for name, x in W.items()} if fmt else W
     evaluated = contract(p, *CONTRACT) if fmt else [STORED]
-    compare(c, {"assumptions": [computes, *evaluated, RIGHT], "domain": in_words(strings)})
+    compare(c, {"assumptions": [computes, *evaluated, RIGHT], "domain": strings.in_words})
     if verdict == "REFUTED":
         gaps = gaps_in_dtype(c, fmt, W, True, is_causal) if fmt else Placed(W, N, R, None).gaps
         refute(c, strings, prompts, gaps)
@@ -73,11 +71,8 @@ def check(weights: bytes, certificate: bytes, task: str) -> tuple[str, list[str]
     model = Placed(W, N, R, fmt)
     require(c["margin"] > 0, "margin: must be above zero")
     compare(c, {"inputs_covered": str(strings.number() * prompts)})
-    margin = fmpq(*still_due(c["margin"], model.off.logits, fmt is not None).as_integer_ratio())
-    if not model.proves(margin):
-        is_true = not strings.are_few or one_by_one(strings, model.gaps, margin)
-        require(is_true, NOT_SHOWN)
-        require(fmt is None and strings.are_few, NOT_SHOWN, NOT_CHECKABLE)  # one by one is no proof of other orders
+    margin = fmpq(*c["margin"].as_integer_ratio()) / (1 + (fmt is not None))
+    show_by_steps(model.proves(margin), strings, model.gaps, margin, fmt)
     return verdict, trusted + [HALF] * (fmt is not None)
 
 
@@ -86,6 +81,7 @@ class Placed:
 
     def __init__(self, W: dict[str, fmpq_mat], N: int, R: int, fmt: BinaryFormat | None) -> None:
         self.W, self.off, self.is_causal, self.N = W, OffAtPlaces(W, N + 1, fmt), "slope" in W, N
+        self.computed = ComputedRegions(W, N + 1, fmt)
         self.decoder, self.places = RegionDecoder(W), Places(N, 2 * min(R, N // 2) + 1)
         self.rows = self.places.rows
         self.index = {row: i for i, row in enumerate(self.rows)}
@@ -128,7 +124,7 @@ class Placed:
         """
         seen = [other for other in self.rows if not self.is_causal or other[1] <= row[1]]
         ends = [(below(s), -below(-s)) for s in (arb(self.score(row, other)) for other in seen)]
-        ends = arguments(self.off.fmt, ends, self.off.of_scores(row, seen), 0)
+        ends = self.computed.arguments(ends, self.off.of_scores(row, seen), [0])
         weights = dict(zip(seen, self.decoder.weights(ends), strict=True))
         low = self.places.least(row, {other: w for other, (w, _) in weights.items()})
         high = self.places.least(row, {other: -w for other, (_, w) in weights.items()})
@@ -148,17 +144,11 @@ class Placed:
     @cached_property
     def kinds(self) -> tuple[list[tuple[int, int]], list[list[Ends]]]:
         """Tokens with the delimiters up to them, and the ends of all prompts' scores of them and of their values."""
-        kinds, ends = [], []
-        with ctx.workprec(PRECISION):
-            for r, row in enumerate(self.rows):
-                own = arb_mat(fmpq_mat([self.x.table()[r]]))
-                off = self.off.of_seen(row, self.decoder.R + self.decoder.g)
-                for m, box in self.attended(row).items():
-                    points = arb_mat([[arb(x) / arb(2) ** BITS for x in corner] for corner in product(*box)])
-                    kinds.append((row[0], m))
-                    ranges = zip(self.decoder.ranges(own, points), off, strict=True)
-                    ends.append([(a - e, b + e) for (a, b), e in ranges])
-        return kinds, ends
+        listed = [(row, m, box) for row in self.rows for m, box in self.attended(row).items()]
+        rows = [row for row, _, _ in listed]
+        own = fmpq_mat([self.x.table()[self.index[row]] for row in rows])
+        ends = self.computed.ranges(self.decoder, own, [box for _, _, box in listed], self.off.stream(rows))
+        return [(row[0], m) for row, m, _ in listed], ends
 
     def proves(self, margin: fmpq) -> bool:
         """Whether all prompts are answered by the margin on all strings.
@@ -167,14 +157,13 @@ class Placed:
         """
         (kinds, ends), decoder = self.kinds, self.decoder
         values = [[x[decoder.R + i] for x in ends] for i in range(decoder.g)]
-        off = self.off.of_read(decoder.g)
         for r in range(1, decoder.R + 1):
-            weights = decoder.weights(arguments(self.off.fmt, [x[r - 1] for x in ends], [0] * len(ends), 0))
+            weights = self.computed.weights(decoder, [x[r - 1] for x in ends], [0] * len(ends), [0])
             ones = [i for i, kind in enumerate(kinds) if kind == (ONE, 2 * r - 1)]
             others = [i for i, kind in enumerate(kinds) if kind[0] != BOS and i not in {*ones}]
             for k in range(max(0, self.N - 2 * r) + 1 if ones else 1):
                 bag = Bag([0], [], [(k, ones)] if k else [], others, self.N - k)
-                if not decoder.decides(k, bag, weights, values, margin, off):
+                if not self.computed.shows(decoder, k, self.computed.mean(bag, weights, values), margin):
                     return False
         return True
 

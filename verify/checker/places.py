@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple
 
-from flint import arb, fmpq_mat
+from flint import arb, arb_mat, fmpq_mat
 
-from verify.checker.formats import ULPS, BinaryFormat
+from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import of_placed
-from verify.checker.regions import BITS, BOS, OPEN, Ends, below
-from verify.checker.roundoff import Roundoff
+from verify.checker.regions import BOS, OPEN, below
+from verify.checker.roundoff import Reach, Roundoff
 
 Row = tuple[int, int]  # a token and its place
 
@@ -65,7 +65,6 @@ class OffAtPlaces:
 
     def __init__(self, W: dict[str, fmpq_mat], slots: int, fmt: BinaryFormat | None) -> None:
         self.fmt, self.slots, self.steps = fmt, slots, of_placed(Roundoff(fmt), W, slots) if fmt else None
-        self.logits = self.steps.off if self.steps else 0.0
 
     def _at(self, row: Row) -> int:
         return row[0] * self.slots + row[1]
@@ -77,29 +76,14 @@ class OffAtPlaces:
     def of_mean(self, number: int) -> list[int]:
         return _whole(self.steps.mean) if self.steps else [0] * number
 
-    def of_seen(self, row: Row, number: int) -> list[int]:
-        """How far all prompts' scores of a place, and its values, may be off."""
-        return _whole(self.steps.seen[self._at(row)]) if self.steps else [0] * number
-
-    def of_read(self, number: int) -> list[int]:
-        return _whole(self.steps.read) if self.steps else [0] * number
+    def stream(self, rows: Sequence[Row]) -> Reach | None:
+        """What is computed at places before the attention."""
+        if self.steps is None:
+            return None
+        x = self.steps.stream
+        size, error = ([part.tolist()[self._at(row)] for row in rows] for part in (x.size, x.error))
+        return Reach(arb_mat(size), arb_mat(error), x.unit)
 
 
 def _whole(errors: Sequence[arb]) -> list[int]:
     return [-below(-x) for x in errors]
-
-
-def arguments(fmt: BinaryFormat | None, ends: Sequence[Ends], errors: Sequence[int], always: int) -> list[Ends]:
-    """The ends of computed exponentials' logarithms, up to one number for all, by those of scores and their errors.
-
-    The maximum m that is subtracted is no score above the largest end, nor below the one that is always there. So a
-    difference is rounded by a share of at most |score| + |m|; exp and what it becomes as a factor add a share of it.
-    """
-    if fmt is None:
-        return [*ends]
-    wide = [(low - e, high + e) for (low, high), e in zip(ends, errors, strict=True)]
-    top = max(map(abs, [*wide[always], max(high for _, high in wide)]))
-    share = -below(-fmt.growth(2))
-    more = -below(-(2 * ULPS * fmt.u + 2 * fmt.growth(2) + 4 * fmt.tiny))
-    off = [(share * (max(abs(low), abs(high)) + top) >> BITS) + 1 + more for low, high in wide]
-    return [(low - e, high + e) for (low, high), e in zip(wide, off, strict=True)]

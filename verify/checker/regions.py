@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import pairwise, product
 from typing import Any, NamedTuple
@@ -47,6 +47,12 @@ class Strings(NamedTuple):
                 of_digits = 1 << digits if self.zeros is None else math.comb(digits, self.zeros)
                 found += math.comb(n, 2 * M) * of_digits
         return found
+
+    @property
+    def in_words(self) -> str:
+        regions = f"exactly {self.R}" if self.fewest == self.R else f"{self.fewest} to {self.R}"
+        of_zeros = "" if self.zeros is None else f", {self.zeros} zeros"
+        return f"valid strings of length {self.shortest} to {self.N}, {regions} regions{of_zeros}"
 
     @property
     def are_few(self) -> bool:
@@ -141,39 +147,30 @@ class RegionDecoder:
         with ctx.workprec(bits + 64):
             return [(max(0, below(e_to(low - top), bits)), -below(-e_to(high - top), bits)) for low, high in scores]
 
-    def decides(
-        self,
-        k: int,
-        bag: "Bag",
-        weights: Sequence[Ends],
-        values: Sequence[list[Ends]],
-        margin: fmpq,
-        off: Sequence[int] | None = None,
+    def tops(self, own: arb_mat, points: arb_mat) -> list[arb]:
+        """The largest numbers of neurons before ReLU, where the output is in the hull of these points."""
+        with ctx.workprec(PRECISION):
+            _, z = self.before(repeated(own, points.nrows()), points)
+            return [reduce(arb.max, column) for column in zip(*z.table(), strict=True)]
+
+    def shows(
+        self, k: int, box: Sequence[Ends], margin: fmpq, lost: Callable[[Sequence[Ends]], list[fmpq]] | None = None
     ) -> bool:
-        """Whether the count k is answered by the margin on all strings of the bag, whose positions have these ends.
-
-        Each coordinate of their mean may be `off` by so much.
-        """
-        box = []
-        for ends, e in zip(values, off or [0] * len(values), strict=True):
-            low, high = bag.lowest(weights, [x for x, _ in ends]), bag.lowest(weights, [-x for _, x in ends])
-            box.append((low - e, e - high))
-        return self.shows(k, box, margin)
-
-    def shows(self, k: int, box: Sequence[Ends], margin: fmpq) -> bool:
         """Whether class k leads all others by the margin, wherever in the box the attention's output is.
 
+        Logits are off by what is `lost` of the box, and then all are compared.
         The difference of two logits is affine, so least at a corner. On a staircase whoever is ahead of its neighbours
         is ahead of all: the steps beyond them come later.
         """
         if k >= self.classes:
             return False
-        near = range(max(0, k - 1), min(self.classes, k + 2))
+        is_near, off = self.is_staircase and lost is None, lost(box) if lost else [fmpq(0)] * self.classes
+        near = range(max(0, k - 1), min(self.classes, k + 2)) if is_near else range(self.classes)
         ends = self._fed([(fmpq(low, 1 << BITS), fmpq(high, 1 << BITS)) for low, high in box])
-        for j in near if self.is_staircase else range(self.classes):
+        for j in near:
             *slopes, rest = (a - b for a, b in zip(self.lines[k], self.lines[j], strict=True))
             least = sum((a * (low if a > 0 else high) for a, (low, high) in zip(slopes, ends, strict=True)), rest)
-            if j != k and least < margin:
+            if j != k and least - off[j] - off[k] < margin:
                 return False
         return True
 
@@ -225,6 +222,18 @@ class Bag(NamedTuple):
     free: list[int]
     room: int
 
+    @classmethod
+    def of_cell(cls, kinds: Sequence[tuple[int, int]], strings: Strings, r: int, low: int, high: int, k: int) -> "Bag":
+        """The positions of all strings with low to high regions and k ones in region r."""
+        at, zeros = {kind: i for i, kind in enumerate(kinds)}, strings.zeros
+        always = [i for (t, m), i in at.items() if t == BOS or t in (OPEN, CLOSE) and m <= 2 * low]
+        more = [[at[OPEN, 2 * M - 1], at[CLOSE, 2 * M]] for M in range(low + 1, high + 1)]
+        digits = [(t, m) for t, m in kinds if t in (ZERO, ONE) and m <= 2 * high and (t, m) != (ONE, 2 * r - 1)]
+        counted = [(k, [at[ONE, 2 * r - 1]])] if k else []
+        counted += [(zeros, [at[x] for x in digits if x[0] == ZERO])] if zeros else []
+        free = [at[x] for x in digits if zeros is None or x[0] == ONE]
+        return cls(always, more, counted, free, strings.N - 2 * low - (zeros or 0) - k)
+
     def lowest(self, weights: Sequence[Ends], values: Sequence[int]) -> int:
         """A bound below all weighted means of the values, the largest one in whole numbers.
 
@@ -237,6 +246,22 @@ class Bag(NamedTuple):
             if total >= 0:
                 return a
             a += total // size
+
+    @property
+    def kinds(self) -> set[int]:
+        """Those that its positions may have."""
+        listed = [i for group in (*self.more, *(kinds for _, kinds in self.counted)) for i in group]
+        return {*self.always, *listed, *(self.free if self.room else [])}
+
+    def most(self, kinds: set[int]) -> int:
+        """How many positions are of these kinds at most."""
+        found = sum(i in kinds for i in (*self.always, *(i for group in self.more for i in group)))
+        found += sum(n for n, listed in self.counted if kinds & {*listed})
+        return found + self.room * bool(kinds & {*self.free})
+
+    def fewest(self, kinds: set[int]) -> int:
+        """How many positions are of these kinds at least."""
+        return sum(i in kinds for i in self.always) + sum(n for n, listed in self.counted if {*listed} <= kinds)
 
     def _least(self, weights: Sequence[Ends], values: Sequence[int], a: int) -> Ends:
         """The least sum of w (v - a), and the sum of w there."""

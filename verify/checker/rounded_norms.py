@@ -88,6 +88,7 @@ class RoundedKernels(RoundedResults):
             return self.left(found, size, 0, stored, each(lambda v: gamma(n, w) * v + 2 * n * tiny, size))
 
         average = average_of(x.size)
+        centre = off_by(errors.linear(average_of, x), average, d + 2)  # one for the row
         centred = errors.linear(lambda a: ADDED(a, OPERATIONS["neg"](average_of(a))), x)
         squares = errors.linear(average_of, errors.product(TIMES, centred, centred))
         square = average_of(TIMES(x.size, x.size))
@@ -96,9 +97,8 @@ class RoundedKernels(RoundedResults):
         inverse = errors.function(*FUNCTIONS["rsqrt"], errors.linear(ADDED, variance, self.number(eps)))
         of_root = self.of_function(self.inner.u if self.is_one_norm else self.fmt.u, w, 5)
         inverse = errors.widened(inverse, each(lambda v: (of_root * v).upper(), inverse.size))
-        if not self.is_one_norm:  # which reads x once
-            centred = errors.linear(lambda a, b: ADDED(b, OPERATIONS["neg"](average_of(a))), x, self.read(again))
-        off_centre = off_by(centred, ADDED(average, TIMES(x.size, 0.0)), d + 2)
+        x = x if self.is_one_norm else self.read(again)  # one operation reads x once
+        off_centre = errors.linear(lambda a, b: ADDED(a, OPERATIONS["neg"](b)), x, centre)
         found, scale = errors.product(TIMES, off_centre, inverse), MovedArray(Array(FLOAT, (), [[arb(1)]]), {})
         shift = MovedArray(Array(FLOAT, (), [[ZERO]]), {})
         if weight is not None:
@@ -108,12 +108,13 @@ class RoundedKernels(RoundedResults):
             shift = self.read(bias)
             found = errors.linear(ADDED, found, shift)
 
-        def off(v: arb, a: arb, s: arb, W: arb, b: arb) -> arb:
-            size, loud = (v + 2 * a) * s * W + b, 2 * (1 + v + 2 * a) * (1 + s) * (1 + W) + b
-            e = ((1 + w) ** 8 - 1) * size + 8 * tiny * loud
+        def off(v: arb, m: arb, s: arb, W: arb, b: arb) -> arb:
+            loud = 2 * (1 + v + m) * (1 + s) * (1 + W) + b
+            lost = 2 * tiny * (4 + v + m + W * (1 + s))
+            e = ((1 + w) ** (4 if W == 1 and b == 0 else 8) - 1) * ((v + m) * s * W + b) + lost
             return e.upper() if loud <= self.fmt.largest else NO_NUMBER
 
-        return (errors.widened(found, each(off, x.size, average, inverse.size, scale.size, shift.size)),)
+        return (errors.widened(found, each(off, x.size, centre.size, inverse.size, scale.size, shift.size)),)
 
     def rms_norm(self, x: object, sizes: list[int], weight: object = None, eps: object = None) -> tuple[MovedArray]:
         """Each step in turn, which need not read x alike; the weight multiplied by the scale or by x first."""

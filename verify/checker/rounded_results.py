@@ -101,18 +101,21 @@ class RoundedResults:
             return self.number(x)
         return x if x.is_stored else self.errors.widened(x, each(self.off, x.mid, x.size))
 
-    def left(self, x: MovedArray, size: Array, roundings: int, stored: int = 0, lost: object = 0) -> MovedArray:
+    def left(self, x: MovedArray, size: Array, roundings: object, stored: int = 0, lost: object = 0) -> MovedArray:
         """What terms that add up to `size` leave: off by so many roundings in a sum, and so many that are stored."""
-        share = (1 + self.v) ** roundings * (1 + self.u) ** stored - 1
-        tiny = 2 * roundings * self.inner.tiny + 2 * stored * self.fmt.tiny
 
-        def off(middle: arb, most: arb, more: arb) -> arb:
+        def off(middle: arb, most: arb, more: arb, n: arb) -> arb:
             if middle == MINUS_INFINITY or most == 0 and more.is_finite():
                 return ZERO
-            found = share * most + (tiny + more) * (1 + share)
+            share = (1 + self.v) ** int(float(n)) * (1 + self.u) ** stored - 1
+            found = share * most + (2 * n * self.inner.tiny + 2 * stored * self.fmt.tiny + more) * (1 + share)
             return found.upper() if most + found <= self.fmt.largest else NO_NUMBER
 
-        return self.errors.widened(x, each(off, x.mid, size, lost))
+        return self.errors.widened(x, each(off, x.mid, size, lost, roundings))
+
+    def terms(self, op: OfArrays, x: MovedArray, y: MovedArray) -> Array:
+        """How many terms of each sum of products may be other than 0."""
+        return op(*(each(lambda v: arb(int(not v == 0)), side.size) for side in (x, y)))  # noqa: SIM201
 
     def within(self, x: MovedArray, sizes: Array, roundings: int) -> MovedArray:
         """No number where terms of other sums on the way, rounded so often, may add up to more than the largest one."""
@@ -125,7 +128,7 @@ class RoundedResults:
         return self.left(self.errors.linear(ADDED, x, y), ADDED(x.size, y.size), roundings, stored)
 
     def times(
-        self, op: OfArrays, x: MovedArray, y: MovedArray, roundings: int = 1, stored: int = 0, lost: object = 0
+        self, op: OfArrays, x: MovedArray, y: MovedArray, roundings: object = 1, stored: int = 0, lost: object = 0
     ) -> MovedArray:
         return self.left(self.errors.product(op, x, y), op(x.size, y.size), roundings, stored, lost)
 
@@ -135,7 +138,7 @@ class RoundedResults:
         """Sums of k products in any order, each rounded as a product and in k - 1 sums, and one more with a bias."""
         x, y = self.read(x), self.read(y)
         terms = x.mid.shape[-1]
-        found = self.times(op, x, y, terms + 1 + more, stored)
+        found = self.times(op, x, y, ADDED(self.terms(op, x, y), 1 + more), stored)
         return found if bias is None else self.with_bias(found, bias, op(x.size, y.size), terms)
 
     def with_bias(self, x: MovedArray, bias: object, size: Array, terms: int) -> MovedArray:
