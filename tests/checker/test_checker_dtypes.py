@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 import torch
-from flint import arb, arb_mat, fmpq, fmpq_mat
+from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 from models.certificates import HISTOGRAMS, IN_DTYPES, PARITIES, honest, in_dtype, real
 from models.random_models import random_model
 from models.selection import every, first
@@ -26,7 +26,19 @@ from constructions.parity import as_bytes as parity_bytes
 from constructions.parity import sawtooth
 from tests.planted import planted
 from verify.arithmetic.readings import reading_of
-from verify.checker import adder, any_order, contextual, forwards, kinds, parity, prompts, regions, roundoff
+from verify.checker import (
+    adder,
+    any_order,
+    carried_digits,
+    carries,
+    contextual,
+    forwards,
+    kinds,
+    parity,
+    prompts,
+    regions,
+    roundoff,
+)
 from verify.checker.formats import NAMED, TF32, BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, Refusal, read_weights
 from verify.frame import decide
@@ -232,6 +244,56 @@ def test_a_fault_of_factors_is_seen(name, right, wrong):
         assert not is_covered()
 
 
+def near_two_layers(seed):
+    """Two layers that add, numbers behind the first scores moved by a share of up to 2^-10, and all their prompts."""
+    module, draw = real("addition, two layers")[0].model, torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, x in module.named_parameters():
+            if name not in ("E", "positions", "layers.0.W_Q", "layers.0.W_K"):
+                x *= 1 + (torch.rand(x.shape, generator=draw, dtype=x.dtype) - 0.5) * 2.0**-9
+    module, pairs = module.float().double(), [*product(range(4), repeat=2)]
+    tokens = [[a // 2, a % 2, 2, b // 2, b % 2, 3, (a + b) // 4, (a + b) // 2 % 2] for a, b in pairs]
+    answers = torch.tensor([[(a + b) // 4, (a + b) // 2 % 2, (a + b) % 2] for a, b in pairs])
+    return module, torch.tensor(tokens), answers
+
+
+def ahead_in_eleven_bits(seed):
+    """The least that the checker has a digit ahead, with factors of 11 bits, and the least that is computed."""
+    module, tokens, answers = near_two_layers(seed)
+    with torch.no_grad(), FactorsOfElevenBits():
+        logits = module(tokens)[:, -3:]
+    right = logits.gather(2, answers[..., None])
+    others = logits.scatter(2, answers[..., None], -math.inf).amax(2)
+    steps = adder.InSteps(adder.read_adder(to_bytes(module.float(), {})), TF32)
+    with ctx.workprec(320):
+        return min(float(x.lower()) for _, x in carries.digits(steps, 2, 2)), (right[..., 0] - others).min().item()
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(1), range(1, 20)]), ids=str)
+def test_two_layers_in_steps_are_below_what_factors_of_tf32_make(seeds):
+    found = [*map(ahead_in_eleven_bits, seeds)]
+    assert all(0.3 < least <= computed for least, computed in found), found
+
+
+IN_STEPS = [
+    (carries, "ahead", "gap -= abs(arb(gain)) * off_z[a]", "pass"),
+    (carries, "ahead", "- off_logits[right] - off_logits[other]", ""),
+    (adder.InSteps, "first", "self.fmt is None", "True"),
+    (adder.InSteps, "head", "self.fmt is None", "True"),
+    (adder.InSteps, "off", "self.fmt is None or", "True or"),
+]
+
+
+@pytest.mark.deep
+def test_a_fault_in_a_step_of_two_layers_is_seen():
+    least = ahead_in_eleven_bits(0)[0]
+    for fault in IN_STEPS:
+        with planted(*fault):
+            assert least < ahead_in_eleven_bits(0)[0], fault
+    with planted(*IN_STEPS[2]), planted(*IN_STEPS[3]), planted(*IN_STEPS[4]):
+        assert any(least > computed for least, computed in map(ahead_in_eleven_bits, range(20)))
+
+
 HALF = of("bfloat16")
 
 
@@ -260,6 +322,14 @@ def tilted():
     scores, values = roundoff.exact(fmpq_mat([[0, 0]])), roundoff.exact(fmpq_mat([[1], [-1]]))
     off = roundoff.Reach(scores.size + arb_mat([[0.1, 0.1]]), scores.error + arb_mat([[0.1, 0.1]]))
     return math.tanh(0.1), roundoff.Roundoff(HALF).softmax(off, values, 2).error[0, 0]
+
+
+def tilted_by_factors():
+    """Scores 256 1/16 and 256, the first from a number of 13 bits that is read with 11: their difference is exact."""
+    on, values = roundoff.Roundoff(TF32), roundoff.exact(fmpq_mat([[1], [-1]]))
+    q, k = fmpq_mat([[2**12 + 1, 1]]), fmpq_mat([[fmpq(1, 16), 0], [0, 256]])
+    scores = on.scores(roundoff.exact(q)._replace(stored=None), roundoff.exact(k))
+    return math.tanh((4097 - TF32.factor(4097)) / 32), on.softmax(scores, values, 2).error[0, 0]
 
 
 def divided():
@@ -312,7 +382,8 @@ def a_third():
 CASES = {  # what an evaluation does, and the fault of the bound that it shows
     stagnating: (roundoff.Roundoff, "_off", "terms + 1, terms + 2", "2, 4"),
     one_by_one: (roundoff.Product, "__init__", "x.error * y.size +", "0 * x.error * y.size +"),
-    tilted: (roundoff.Roundoff, "tilt", "e.exp() *", "1 *"),
+    tilted: (roundoff.Roundoff, "tilts", "(x + e).exp()", "e.exp()"),
+    tilted_by_factors: (roundoff.Roundoff, "tilts", "(x + e).exp()", "(x * (not is_exact) + e).exp()"),
     divided: (roundoff.Roundoff, "mean", "Reach(size + error, error)", "Reach(size + error, 0 * error)"),
     in_slots: (roundoff.Roundoff, "weighed", "slots * (w * e + x * v)", "w * e + x * v"),
     tilted_by_rows: (roundoff.Roundoff, "softmax", "2 * a / (1 - 2 * a)", "0 * a"),

@@ -12,6 +12,7 @@ PARTS = (
     "addition",
     "columns",
     "carries",
+    "carried_digits",
     "count01",
     "adder",
     "prompts",

@@ -340,6 +340,7 @@ IN_DTYPES = {  # a format, and whose model is read in it
     "parity, float32": ("float32", "parity"),
     "parity, undecided, float64": ("float64", "parity, undecided"),
     "addition, two layers, float32": ("float32", "addition, two layers"),
+    "addition, two layers, tf32": ("tf32", "addition, two layers"),
     "count01, float64": ("float64", "count01"),
     "count01, heads, float32": ("float32", "count01, heads"),
     "regions, float32": ("float32", "regions"),

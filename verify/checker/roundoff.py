@@ -119,13 +119,24 @@ class Roundoff:
         return self.mean(values, slots, moved, bool(largest(scores.size) == 0))
 
     def tilt(self, scores: Reach) -> arb:
-        """By which share of itself an exponential is off: less the largest computed score m, which changes no mean."""
-        fmt, unit, top = self.fmt, scores.unit, largest(scores.size)
-        is_exact = unit is not None and unit >= fmt.least and bool(2 * top <= arb(2) ** (unit + fmt.p))
-        e = arb(0) if is_exact else largest(scores.error) + fmt.growth(2) * 2 * top + 4 * fmt.tiny
-        a = arb(0) if top == 0 else e.exp() * (1 + ULPS * fmt.u) * (1 + fmt.growth(2)) - 1  # each is 1 where all are 0
+        """By which share of itself an exponential is off at most."""
+        a = _most([x for row in self.tilts(scores) for x in row])
         require(bool(a < 0.5), "a softmax is too far off in the format", NOT_CHECKABLE)
         return a
+
+    def tilts(self, scores: Reach) -> list[list[arb]]:
+        """By which share a of itself each exponential is off: less the largest computed score, which changes no mean.
+
+        This difference is not rounded where the scores are multiples of a unit, be they off as factors were or not.
+        The third rounding has 1 / (1 + a) below what is computed, too: (1 - 4 u) (1 - u)^2 (1 + 4 u) (1 + u)^3 > 1.
+        """
+        fmt, unit, top = self.fmt, scores.unit, largest(scores.size)
+        if top == 0:  # each is 1
+            return [[arb(0)] * scores.size.ncols()] * scores.size.nrows()
+        is_exact = unit is not None and unit >= fmt.least and bool(2 * top <= arb(2) ** (unit + fmt.p))
+        e = arb(0) if is_exact else fmt.growth(2) * 2 * top + 4 * fmt.tiny
+        grown = (1 + ULPS * fmt.u) * (1 + fmt.growth(3))
+        return [[(x + e).exp() * grown - 1 for x in row] for row in scores.error.tolist()]
 
     def mean(self, values: Reach, slots: int, moved: arb, is_plain: bool = False) -> Reach:
         """The computed mean of values: `moved` by a share of the largest one, and what its sums and quotients do.
