@@ -29,7 +29,6 @@ from verify.arithmetic.readings import reading_of
 from verify.checker import (
     adder,
     any_order,
-    carried_digits,
     carries,
     contextual,
     forwards,
@@ -143,11 +142,27 @@ def adding(seed, dtype):
     return module, tokens, adder.in_dtype(adder.read_adder(to_bytes(module, {})), of(dtype))[1]
 
 
+class AtTheLast(torch.nn.Module):
+    """A module's logits after its last token."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, tokens):
+        return self.module(tokens)[:, -1:]
+
+
 def prompted(seed, dtype):
-    module = drawn_again(real("count01, heads")[0].module, seed).to(stored_in(dtype))
+    """BOS, six digits and "=", read there or after 4 or 5, which is where larger numbers are drawn."""
+    module, last = drawn_again(real("count01, heads")[0].module, seed).to(stored_in(dtype)), 4 + seed % 3
+    with torch.no_grad():
+        module.E[5:] *= 4
     numbers, sizes = prompts.read_count01(count01.as_bytes(module))
-    tokens = torch.randint(8, (64, 9), generator=torch.Generator().manual_seed(seed))
-    return module, tokens, prompts.in_dtype(numbers, sizes["skip"], of(dtype), 9)[1]
+    digits = torch.randint(1, 4, (64, 6), generator=torch.Generator().manual_seed(seed))
+    ends = torch.tensor([4] if last == 4 else [4, last]).expand(64, -1)
+    tokens = torch.cat([torch.zeros(64, 1, dtype=torch.long), digits, ends], 1)
+    return AtTheLast(module), tokens, prompts.in_dtype(numbers, sizes["skip"], of(dtype), 6, [last])[1][last]
 
 
 def of_strings(seed, dtype):
@@ -219,6 +234,42 @@ def in_eleven_bits(kind, seed):
 def test_what_factors_of_tf32_make_of_other_models_is_within_the_bound(kind, seeds):
     found = [in_eleven_bits(kind, seed) for seed in seeds]
     assert all(far <= off + 1e-9 for far, off in found) and any(far > 0.01 * off > 0 for far, off in found)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("{*range(EQUALS + 1), last}", "{*range(EQUALS + 1)}"), ("chosen(stream, own)", "chosen(stream, [EQUALS])")],
+)
+def test_what_the_last_token_adds_is_in_its_own_bound(right, wrong):
+    """Where all other tokens are 0, nothing but the last one, as a key and as what is read, is rounded."""
+
+    def bound():
+        module, tokens, _ = prompted(1, "tf32")
+        with torch.no_grad():
+            module.module.E[:5] = 0
+        numbers, sizes = prompts.read_count01(count01.as_bytes(module.module))
+        off = prompts.in_dtype(numbers, sizes["skip"], TF32, 6, [5])[1][5]
+        module = module.double()
+        with torch.no_grad(), FactorsOfElevenBits():
+            computed = module(tokens)
+        with torch.no_grad():
+            far = (computed - module(tokens)).flatten()
+        return off, (far.max() - far.min()).item()
+
+    off, far = bound()
+    assert 0 < far <= off
+    with planted(prompts, "in_dtype", right, wrong):
+        assert bound()[0] < off
+
+
+def test_beyond_half_of_a_margin_the_roundings_are_shown_as_well():
+    """In real arithmetic half of it and all that they may do; what does not show that is not called false."""
+    assert any_order.due_beside(1.0, 0.25) == (0.75, 1) and any_order.due_beside(1.0, 0.5) == (0.5, 1)
+    assert any_order.due_beside(1.0, 0.75) == (1.25, NOT_CHECKABLE)
+    weights, text = in_dtype("tf32", "count01, uniform, few")
+    assert outcome(weights, text) == (0, "PROVED")
+    codes = [outcome(weights, json.dumps(times(json.loads(text), factor)))[0] for factor in (1.5, 2.5, 5)]
+    assert 0 not in codes[1:] and codes[2] == 1, codes
 
 
 @pytest.mark.parametrize(

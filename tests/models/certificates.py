@@ -268,6 +268,7 @@ ADDITIONS = {
 COUNTS = {
     "count01": lambda: (count01.documents(10), PromptDomain(5, 4)),
     "count01, uniform": lambda: (count01.uniform(labels="thesis"), PromptDomain()),
+    "count01, uniform, few": lambda: (count01.uniform(labels="thesis"), PromptDomain(4, 3)),
     "count01, from 1": lambda: (count01.documents(10), PromptDomain(3, 4, None, 1, 2, True)),
     "count01, heads": lambda: (several_heads(), PromptDomain(None, 4, 6)),
     "count01, wrong": lambda: (count01.documents(3, labels="thesis"), PromptDomain(2, 300)),

@@ -62,13 +62,19 @@ def _read(on: Roundoff, x: Reach, W: Numbers) -> float:
 
 
 def attended(
-    on: Roundoff, x: Reach, heads: Sequence[Head], slots: int, skip: bool, stream: Reach | None = None
+    on: Roundoff,
+    x: Reach,
+    heads: Sequence[Head],
+    slots: int,
+    skip: bool,
+    stream: Reach | None = None,
+    query: Reach | None = None,
 ) -> Reach:
-    """The stream after attention over at most so many positions, each of them one of the rows. A norm may have made
-    these from the stream before."""
+    """The stream after attention over at most so many positions, each of them one of the rows; of the queries alone, if
+    they are given. A norm may have made both from the stream before."""
     parts = []
     for W_Q, W_K, W_V, W_O in heads:
-        q, k, v = (on.total([(x, W)], []) for W in (W_Q, W_K, W_V))
+        q, k, v = (on.total([(y, W)], []) for y, W in ((query or x, W_Q), (x, W_K), (x, W_V)))
         parts.append((on.softmax(on.scores(q, k), v, slots), W_O))
     return on.total(parts, [stream or x] * skip)
 
@@ -107,6 +113,13 @@ def of_head(on: Roundoff, stream: Reach, head: Head, slots: int) -> HeadSteps:
     require(on.fmt.p > 4, "a softmax of so few bits is not followed", NOT_CHECKABLE)
     q, k, v = (on.total([(stream, W)], []) for W in head[:3])
     return HeadSteps(on.tilts(on.scores(q, k)), on.mean(v, slots, arb(0)).error.entries())
+
+
+def chosen(x: Reach, rows: Sequence[int]) -> Reach:
+    """Some of the rows."""
+    size, error = (arb_mat([part.tolist()[r] for r in rows]) for part in (x.size, x.error))
+    stored = None if x.stored is None else fmpq_mat([x.stored.tolist()[r] for r in rows])
+    return Reach(size, error, x.unit, stored)
 
 
 def given(x: Reach) -> Reach:
