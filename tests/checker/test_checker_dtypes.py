@@ -274,7 +274,7 @@ def test_beyond_half_of_a_margin_the_roundings_are_shown_as_well():
 
 @pytest.mark.parametrize(
     ("name", "right", "wrong"),
-    [("read", "off = x.size * arb(2) ** -bits if x.stored is None else", "off = 0 * x.size if True else"),
+    [("read", "off = self._half_steps(x.size, bits) if x.stored is None else", "off = 0 * x.size if True else"),
      ("_rest", "abs(arb(x) - arb(y))", "arb(0)")],
 )  # fmt: skip
 def test_a_fault_of_factors_is_seen(name, right, wrong):
@@ -293,6 +293,18 @@ def test_a_fault_of_factors_is_seen(name, right, wrong):
     assert is_covered()
     with planted(roundoff.Roundoff, name, right, wrong):
         assert not is_covered()
+
+
+def test_half_a_step_of_a_factor_is_what_rounding_moves_a_number_at_most():
+    """And numbers between two of 11 bits come near it; 0 is no number that rounding moves."""
+    on, near = roundoff.Roundoff(TF32), 2.0**-40
+    sizes = [x for e in (-100, -1, 0, 7) for x in (2.0**e, 2.0**e * 1.37, 2.0 ** (e + 1) * (1 - near))]
+    steps = on._half_steps(arb_mat([[0, *sizes]]), 11).entries()
+    assert steps[0] == 0
+    for size, step in zip(sizes, steps[1:], strict=True):
+        e = math.floor(math.log2(size))
+        moved = [abs(TF32.factor(x) - x) for x in (2.0**e * (1 + 2.0**-11 * (1 - near)), size) if x <= size]
+        assert all(x <= float(step) for x in moved) and float(step) == 2.0 ** (e - 11)
 
 
 def near_two_layers(seed):

@@ -46,6 +46,7 @@ PARTS = (
     "any_order",
     "forwards",
     "histogram_in_dtype",
+    "rounded_counts",
     "replay",
     "reruns",
     "rounded_operations",

@@ -119,7 +119,7 @@ def chosen(x: Reach, rows: Sequence[int]) -> Reach:
     """Some of the rows."""
     size, error = (arb_mat([part.tolist()[r] for r in rows]) for part in (x.size, x.error))
     stored = None if x.stored is None else fmpq_mat([x.stored.tolist()[r] for r in rows])
-    return Reach(size, error, x.unit, stored)
+    return Reach(size, error, x.unit, stored, x.is_factor)
 
 
 def given(x: Reach) -> Reach:

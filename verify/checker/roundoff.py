@@ -19,13 +19,15 @@ FLUSHED = 32  # smallest normal numbers that a share of a softmax may lose at mo
 class Reach(NamedTuple):
     """Rows of numbers: exact or computed, they are at most `size`, and the computed ones within `error` of the exact.
 
-    Where none of them is rounded, they are multiples of 2^unit. Sizes of 0 are exact. Stored numbers are known.
+    Where none of them is rounded, they are multiples of 2^unit. Sizes of 0 are exact. Stored numbers are known. Those
+    that are factors are read as they are.
     """
 
     size: arb_mat
     error: arb_mat
     unit: int | None = None
     stored: fmpq_mat | None = None
+    is_factor: bool = False
 
 
 class Roundoff:
@@ -48,17 +50,35 @@ class Roundoff:
         products = [self._product(x, exact(W)) for x, W in parts]
         return self._summed(products, others, terms)
 
+    def product(self, x: Reach, y: Reach) -> Reach:
+        """The matrix product x y."""
+        return self._summed([self._product(x, y)], [])
+
     def read(self, x: Reach) -> Reach:
         """Numbers as a matrix product's factors: in tf32 rounded to 11 bits, if they may have more, or not at all.
 
         What is rounded to fewer bits is still a multiple of the unit.
         """
         bits = self.fmt.factors
-        if bits is None or (x.unit is not None and bool(largest(x.size) <= arb(2) ** (x.unit + bits))):
+        if bits is None or x.is_factor or (x.unit is not None and bool(largest(x.size) <= arb(2) ** (x.unit + bits))):
             return x
         require(bool(largest(x.size) < arb(2) ** self.fmt.most), "a factor may overflow in the format", NOT_CHECKABLE)
-        off = x.size * arb(2) ** -bits if x.stored is None else self._rest(x.stored)
+        off = self._half_steps(x.size, bits) if x.stored is None else self._rest(x.stored)
         return Reach(x.size + off, x.error + off, x.unit)
+
+    def _half_steps(self, sizes: arb_mat, bits: int) -> arb_mat:
+        """By how much numbers of these sizes differ from the nearest of so many bits: 2^(e - bits) below 2^(e + 1)."""
+        steps = [arb(0) if x == 0 else arb(2) ** (math.frexp(float(x.upper().max(self.fmt.tiny)))[1] - 1 - bits)
+                 for x in sizes.entries()]  # fmt: skip
+        return arb_mat(sizes.nrows(), sizes.ncols(), steps)
+
+    def centred(self, W: fmpq_mat) -> tuple[fmpq_mat, Reach]:
+        """Stored numbers as factors: each in the middle of itself and what it is rounded to, and half of that off."""
+        few = [fmpq(*self.fmt.factor(int(x.p) / int(x.q)).as_integer_ratio()) for x in W.entries()]
+        middle = (W + fmpq_mat(W.nrows(), W.ncols(), few)) / 2
+        off = arb_mat(W.nrows(), W.ncols(), [arb(abs(x)) for x in (W - middle).entries()])
+        x = exact(middle)
+        return middle, Reach(x.size + off, off, exact(W).unit, middle if largest(off) == 0 else None, True)
 
     def _rest(self, W: fmpq_mat) -> arb_mat:
         """By how much stored numbers differ from what they are as factors."""
@@ -98,8 +118,9 @@ class Roundoff:
 
     def scores(self, q: Reach, k: Reach, root: arb | None = None) -> Reach:
         """All q k, divided by a root, or times its reciprocal: both rounded, the product, and it as a factor."""
-        turned = Reach(k.size.transpose(), k.error.transpose(), k.unit)
-        found = self._summed([self._product(q, turned)], [])
+        stored = None if k.stored is None else k.stored.transpose()
+        turned = Reach(k.size.transpose(), k.error.transpose(), k.unit, stored, k.is_factor)
+        found = self.product(q, turned)
         if root is None:
             return found
         size, grown = found.size * (1 / root), self.fmt.growth(4)

@@ -167,7 +167,7 @@ def decide(model: Model, tree: object) -> SplitPairs:
     if tree is not None and tree not in NOT_KEPT:
         held, covered = _decide_tree(model, tree)
     left = [cell for cell in model.open_cells() if cell not in covered]
-    for position, t, k in left[:EXAMINED]:
+    for position, t, k in left[: 0 if model.roundings else EXAMINED]:
         for s in {*range(model.T)} - {t}:
             tokens = [t] * (k - 1) + [s] * (model.L - k)
             tokens.insert(position, t)
