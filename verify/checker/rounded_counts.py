@@ -157,8 +157,7 @@ def _above(x: arb) -> int:
 
 
 def rounded_model(fmt: BinaryFormat, w: Weights, W: Numbers, margins: Sequence[float], root: arb) -> Model:
-    """A model whose forms are those of what is computed."""
-    require("A" not in W, "roundings by position are not followed slot by slot", NOT_CHECKABLE)
+    """A model that attends, whose forms are those of what is computed."""
     on, T = Roundoff(fmt), W["E"].nrows()
     x = fmpq_mat(W["E"].tolist() + (W["e_BOS"].tolist() if "e_BOS" in W else []))
     read = {name: on.centred(M) for name, M in (W | {"x": x}).items() if name in FACTORS}

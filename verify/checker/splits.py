@@ -174,7 +174,8 @@ def decide(model: Model, tree: object) -> SplitPairs:
             margin = Fraction(model.margins[k - 1], model.one)
             is_right = is_right_by(model, tokens, position, margin)
             require(is_right, f"margin_per_count: position {position} of {tokens} is not right by {float(margin)}")
-    require(not left, f"position, token, count {left[:1]}: split cases are not kept", NOT_CHECKABLE)
+    why = "what roundings may do is too much" if model.roundings else "split cases are not kept"
+    require(not left, f"position, token, count {left[:1]}: {why}", NOT_CHECKABLE)
     return held
 
 
