@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 import torch
-from flint import arb, arb_mat, fmpq, fmpq_mat
+from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 from models.certificates import HISTOGRAMS, IN_DTYPES, PARITIES, honest, in_dtype, real
 from models.random_models import random_model
 from models.selection import every, first
@@ -26,7 +26,18 @@ from constructions.parity import as_bytes as parity_bytes
 from constructions.parity import sawtooth
 from tests.planted import planted
 from verify.arithmetic.readings import reading_of
-from verify.checker import adder, any_order, contextual, forwards, kinds, parity, prompts, regions, roundoff
+from verify.checker import (
+    adder,
+    any_order,
+    carries,
+    contextual,
+    forwards,
+    kinds,
+    parity,
+    prompts,
+    regions,
+    roundoff,
+)
 from verify.checker.formats import NAMED, TF32, BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, Refusal, read_weights
 from verify.frame import decide
@@ -131,11 +142,27 @@ def adding(seed, dtype):
     return module, tokens, adder.in_dtype(adder.read_adder(to_bytes(module, {})), of(dtype))[1]
 
 
+class AtTheLast(torch.nn.Module):
+    """A module's logits after its last token."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, tokens):
+        return self.module(tokens)[:, -1:]
+
+
 def prompted(seed, dtype):
-    module = drawn_again(real("count01, heads")[0].module, seed).to(stored_in(dtype))
+    """BOS, six digits and "=", read there or after 4 or 5, which is where larger numbers are drawn."""
+    module, last = drawn_again(real("count01, heads")[0].module, seed).to(stored_in(dtype)), 4 + seed % 3
+    with torch.no_grad():
+        module.E[5:] *= 4
     numbers, sizes = prompts.read_count01(count01.as_bytes(module))
-    tokens = torch.randint(8, (64, 9), generator=torch.Generator().manual_seed(seed))
-    return module, tokens, prompts.in_dtype(numbers, sizes["skip"], of(dtype), 9)[1]
+    digits = torch.randint(1, 4, (64, 6), generator=torch.Generator().manual_seed(seed))
+    ends = torch.tensor([4] if last == 4 else [4, last]).expand(64, -1)
+    tokens = torch.cat([torch.zeros(64, 1, dtype=torch.long), digits, ends], 1)
+    return AtTheLast(module), tokens, prompts.in_dtype(numbers, sizes["skip"], of(dtype), 6, [last])[1][last]
 
 
 def of_strings(seed, dtype):
@@ -210,8 +237,44 @@ def test_what_factors_of_tf32_make_of_other_models_is_within_the_bound(kind, see
 
 
 @pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("{*range(EQUALS + 1), last}", "{*range(EQUALS + 1)}"), ("chosen(stream, own)", "chosen(stream, [EQUALS])")],
+)
+def test_what_the_last_token_adds_is_in_its_own_bound(right, wrong):
+    """Where all other tokens are 0, nothing but the last one, as a key and as what is read, is rounded."""
+
+    def bound():
+        module, tokens, _ = prompted(1, "tf32")
+        with torch.no_grad():
+            module.module.E[:5] = 0
+        numbers, sizes = prompts.read_count01(count01.as_bytes(module.module))
+        off = prompts.in_dtype(numbers, sizes["skip"], TF32, 6, [5])[1][5]
+        module = module.double()
+        with torch.no_grad(), FactorsOfElevenBits():
+            computed = module(tokens)
+        with torch.no_grad():
+            far = (computed - module(tokens)).flatten()
+        return off, (far.max() - far.min()).item()
+
+    off, far = bound()
+    assert 0 < far <= off
+    with planted(prompts, "in_dtype", right, wrong):
+        assert bound()[0] < off
+
+
+def test_beyond_half_of_a_margin_the_roundings_are_shown_as_well():
+    """In real arithmetic half of it and all that they may do; what does not show that is not called false."""
+    assert any_order.due_beside(1.0, 0.25) == (0.75, 1) and any_order.due_beside(1.0, 0.5) == (0.5, 1)
+    assert any_order.due_beside(1.0, 0.75) == (1.25, NOT_CHECKABLE)
+    weights, text = in_dtype("tf32", "count01, uniform, few")
+    assert outcome(weights, text) == (0, "PROVED")
+    codes = [outcome(weights, json.dumps(times(json.loads(text), factor)))[0] for factor in (1.5, 2.5, 5)]
+    assert 0 not in codes[1:] and codes[2] == 1, codes
+
+
+@pytest.mark.parametrize(
     ("name", "right", "wrong"),
-    [("read", "off = x.size * arb(2) ** -bits if x.stored is None else", "off = 0 * x.size if True else"),
+    [("read", "off = self._half_steps(x.size, bits) if x.stored is None else", "off = 0 * x.size if True else"),
      ("_rest", "abs(arb(x) - arb(y))", "arb(0)")],
 )  # fmt: skip
 def test_a_fault_of_factors_is_seen(name, right, wrong):
@@ -230,6 +293,68 @@ def test_a_fault_of_factors_is_seen(name, right, wrong):
     assert is_covered()
     with planted(roundoff.Roundoff, name, right, wrong):
         assert not is_covered()
+
+
+def test_half_a_step_of_a_factor_is_what_rounding_moves_a_number_at_most():
+    """And numbers between two of 11 bits come near it; 0 is no number that rounding moves."""
+    on, near = roundoff.Roundoff(TF32), 2.0**-40
+    sizes = [x for e in (-100, -1, 0, 7) for x in (2.0**e, 2.0**e * 1.37, 2.0 ** (e + 1) * (1 - near))]
+    steps = on._half_steps(arb_mat([[0, *sizes]]), 11).entries()
+    assert steps[0] == 0
+    for size, step in zip(sizes, steps[1:], strict=True):
+        e = math.floor(math.log2(size))
+        moved = [abs(TF32.factor(x) - x) for x in (2.0**e * (1 + 2.0**-11 * (1 - near)), size) if x <= size]
+        assert all(x <= float(step) for x in moved) and float(step) == 2.0 ** (e - 11)
+
+
+def near_two_layers(seed):
+    """Two layers that add, numbers behind the first scores moved by a share of up to 2^-10, and all their prompts."""
+    module, draw = real("addition, two layers")[0].model, torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, x in module.named_parameters():
+            if name not in ("E", "positions", "layers.0.W_Q", "layers.0.W_K"):
+                x *= 1 + (torch.rand(x.shape, generator=draw, dtype=x.dtype) - 0.5) * 2.0**-9
+    module, pairs = module.float().double(), [*product(range(4), repeat=2)]
+    tokens = [[a // 2, a % 2, 2, b // 2, b % 2, 3, (a + b) // 4, (a + b) // 2 % 2] for a, b in pairs]
+    answers = torch.tensor([[(a + b) // 4, (a + b) // 2 % 2, (a + b) % 2] for a, b in pairs])
+    return module, torch.tensor(tokens), answers
+
+
+def ahead_in_eleven_bits(seed):
+    """The least that the checker has a digit ahead, with factors of 11 bits, and the least that is computed."""
+    module, tokens, answers = near_two_layers(seed)
+    with torch.no_grad(), FactorsOfElevenBits():
+        logits = module(tokens)[:, -3:]
+    right = logits.gather(2, answers[..., None])
+    others = logits.scatter(2, answers[..., None], -math.inf).amax(2)
+    steps = adder.InSteps(adder.read_adder(to_bytes(module.float(), {})), TF32)
+    with ctx.workprec(320):
+        return min(float(x.lower()) for _, x in carries.digits(steps, 2, 2)), (right[..., 0] - others).min().item()
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(1), range(1, 20)]), ids=str)
+def test_two_layers_in_steps_are_below_what_factors_of_tf32_make(seeds):
+    found = [*map(ahead_in_eleven_bits, seeds)]
+    assert all(0.3 < least <= computed for least, computed in found), found
+
+
+IN_STEPS = [
+    (carries, "ahead", "gap -= abs(arb(gain)) * off_z[a]", "pass"),
+    (carries, "ahead", "- off_logits[right] - off_logits[other]", ""),
+    (adder.InSteps, "first", "self.fmt is None", "True"),
+    (adder.InSteps, "head", "self.fmt is None", "True"),
+    (adder.InSteps, "off", "self.fmt is None or", "True or"),
+]
+
+
+@pytest.mark.deep
+def test_a_fault_in_a_step_of_two_layers_is_seen():
+    least = ahead_in_eleven_bits(0)[0]
+    for fault in IN_STEPS:
+        with planted(*fault):
+            assert least < ahead_in_eleven_bits(0)[0], fault
+    with planted(*IN_STEPS[2]), planted(*IN_STEPS[3]), planted(*IN_STEPS[4]):
+        assert any(least > computed for least, computed in map(ahead_in_eleven_bits, range(20)))
 
 
 HALF = of("bfloat16")
@@ -260,6 +385,14 @@ def tilted():
     scores, values = roundoff.exact(fmpq_mat([[0, 0]])), roundoff.exact(fmpq_mat([[1], [-1]]))
     off = roundoff.Reach(scores.size + arb_mat([[0.1, 0.1]]), scores.error + arb_mat([[0.1, 0.1]]))
     return math.tanh(0.1), roundoff.Roundoff(HALF).softmax(off, values, 2).error[0, 0]
+
+
+def tilted_by_factors():
+    """Scores 256 1/16 and 256, the first from a number of 13 bits that is read with 11: their difference is exact."""
+    on, values = roundoff.Roundoff(TF32), roundoff.exact(fmpq_mat([[1], [-1]]))
+    q, k = fmpq_mat([[2**12 + 1, 1]]), fmpq_mat([[fmpq(1, 16), 0], [0, 256]])
+    scores = on.scores(roundoff.exact(q)._replace(stored=None), roundoff.exact(k))
+    return math.tanh((4097 - TF32.factor(4097)) / 32), on.softmax(scores, values, 2).error[0, 0]
 
 
 def divided():
@@ -312,7 +445,8 @@ def a_third():
 CASES = {  # what an evaluation does, and the fault of the bound that it shows
     stagnating: (roundoff.Roundoff, "_off", "terms + 1, terms + 2", "2, 4"),
     one_by_one: (roundoff.Product, "__init__", "x.error * y.size +", "0 * x.error * y.size +"),
-    tilted: (roundoff.Roundoff, "tilt", "e.exp() *", "1 *"),
+    tilted: (roundoff.Roundoff, "tilts", "(x + e).exp()", "e.exp()"),
+    tilted_by_factors: (roundoff.Roundoff, "tilts", "(x + e).exp()", "(x * (not is_exact) + e).exp()"),
     divided: (roundoff.Roundoff, "mean", "Reach(size + error, error)", "Reach(size + error, 0 * error)"),
     in_slots: (roundoff.Roundoff, "weighed", "slots * (w * e + x * v)", "w * e + x * v"),
     tilted_by_rows: (roundoff.Roundoff, "softmax", "2 * a / (1 - 2 * a)", "0 * a"),

@@ -268,6 +268,7 @@ ADDITIONS = {
 COUNTS = {
     "count01": lambda: (count01.documents(10), PromptDomain(5, 4)),
     "count01, uniform": lambda: (count01.uniform(labels="thesis"), PromptDomain()),
+    "count01, uniform, few": lambda: (count01.uniform(labels="thesis"), PromptDomain(4, 3)),
     "count01, from 1": lambda: (count01.documents(10), PromptDomain(3, 4, None, 1, 2, True)),
     "count01, heads": lambda: (several_heads(), PromptDomain(None, 4, 6)),
     "count01, wrong": lambda: (count01.documents(3, labels="thesis"), PromptDomain(2, 300)),
@@ -340,6 +341,7 @@ IN_DTYPES = {  # a format, and whose model is read in it
     "parity, float32": ("float32", "parity"),
     "parity, undecided, float64": ("float64", "parity, undecided"),
     "addition, two layers, float32": ("float32", "addition, two layers"),
+    "addition, two layers, tf32": ("tf32", "addition, two layers"),
     "count01, float64": ("float64", "count01"),
     "count01, heads, float32": ("float32", "count01, heads"),
     "regions, float32": ("float32", "regions"),

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
 from verify.checker.formats import BinaryFormat
-from verify.checker.forwards import AdderSteps, Head, Layer, of_embedded, of_layers, of_steps
+from verify.checker.forwards import Head, HeadSteps, Layer, of_embedded, of_first_layer, of_head, of_layers
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tiles, require, rows_of
 from verify.checker.roundoff import Reach, Roundoff
 
@@ -124,14 +124,32 @@ def in_dtype(model: Adder, fmt: BinaryFormat | None) -> tuple[Adder, float]:
     return model, of_layers(*forward(model, Roundoff(fmt)), model.skip, model.W_out, model.b_out)
 
 
-def in_steps(model: Adder, fmt: BinaryFormat | None) -> tuple[Adder, AdderSteps]:
+class InSteps:
     """The same of two layers, step by step."""
-    if fmt is None:
-        x, heads = model.E.nrows() * model.positions.nrows(), model.layers[1].heads
-        none = [(arb(0), [arb(0)] * head[2].ncols()) for head in heads]
-        return model, AdderSteps(arb_mat(x, model.E.ncols()), none, 0.0)
-    model = rounded(model, Roundoff(fmt))
-    return model, of_steps(*forward(model, Roundoff(fmt)), model.W_out, model.b_out)
+
+    def __init__(self, model: Adder, fmt: BinaryFormat | None) -> None:
+        self.fmt, self.model = fmt, model if fmt is None else rounded(model, Roundoff(fmt))
+
+    def first(self) -> arb_mat:
+        """How far the stream of layer 1 is off, in rows of places by token."""
+        rows = self.model.E.nrows() * self.model.positions.nrows()
+        if self.fmt is None:
+            return arb_mat(rows, self.model.E.ncols())
+        return of_first_layer(*forward(self.model, Roundoff(self.fmt))).error
+
+    def head(self, head: Head, sizes: arb_mat) -> HeadSteps:
+        """What a head of layer 2 rounds, of streams that are at most so large at each place."""
+        places = range(sizes.nrows())
+        if self.fmt is None:
+            return HeadSteps([[arb(0) for _ in places] for _ in places], [arb(0)] * head[2].ncols())
+        return of_head(Roundoff(self.fmt), Reach(sizes, 0 * sizes), head, len(places))
+
+    def off(self, x: Sequence[arb], W: fmpq_mat, other: Sequence[arb]) -> list[arb]:
+        """What x W + other rounds, of computed numbers."""
+        if self.fmt is None or not W.ncols():
+            return [arb(0)] * W.ncols()
+        given = [Reach(sizes, 0 * sizes) for y in (x, other) for sizes in [arb_mat([[abs(z).upper() for z in y]])]]
+        return Roundoff(self.fmt).total([(given[0], W)] if x else [], given[1:]).error.entries()
 
 
 def read_adder(data: bytes) -> Adder:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from verify.checker.formats import TF32, BinaryFormat, format_of, in_words
-from verify.checker.reading import NOT_CHECKABLE, as_text, require
+from verify.checker.reading import FAILS, NOT_CHECKABLE, as_text, require
 from verify.checker.statement import compare, header, verdict_of
 from verify.checker.table import IN_DTYPE, TABLES, walk
 
@@ -25,6 +25,16 @@ def still_due(margin: float, off: float, is_stepwise: bool = False) -> float:
     """
     require(2 * off <= margin, f"roundings are bounded by {off:.3g}, more than half of the margin", NOT_CHECKABLE)
     return max(off, margin / 2 if is_stepwise else margin - off)
+
+
+def due_beside(margin: float, off: float) -> tuple[float, int]:
+    """As `still_due`; where that is less than half, what leaves half of the margin beside what the roundings may do.
+
+    With the exit code of what does not show it: a margin that is missed by more than they may do is false.
+    """
+    if 2 * off <= margin:
+        return still_due(margin, off), FAILS
+    return margin / 2 + off, NOT_CHECKABLE
 
 
 def opened(task: str, c: dict[str, object]) -> tuple[str, BinaryFormat | None, list[str]]:

@@ -6,16 +6,14 @@ from typing import NamedTuple
 
 from flint import arb, arb_mat, fmpq_mat
 
-from verify.checker.adder import Adder, answer_of, in_steps, least_gap
+from verify.checker.adder import Adder, InSteps, answer_of, in_dtype, least_gap
 from verify.checker.any_order import still_due
+from verify.checker.carried_digits import Balls, Ends, added, ahead, around, hull, least_of, max_0, product
 from verify.checker.columns import Prompt
 from verify.checker.formats import BinaryFormat
-from verify.checker.forwards import AdderSteps, Head
+from verify.checker.forwards import Head
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
 from verify.checker.roundoff import rows_hull
-
-Balls = list[arb]
-Ends = tuple[arb, arb]
 
 
 class Mean(NamedTuple):
@@ -25,17 +23,17 @@ class Mean(NamedTuple):
     values: list[Ends]
 
     def plus(self, score: arb, a: arb, values: Sequence[arb]) -> "Mean":
-        """With one more key, whose weight is off by a share of at most a.
+        """With one more key, whose weight is off by a factor of at most 1 + a, or as much less.
 
         A share p of the mean moves to its values, which is monotone in all that is not known.
         """
-        (low, high), least, most = self.weight, score.lower().exp() * (1 - a), score.upper().exp() * (1 + a)
+        (low, high), least, most = self.weight, score.lower().exp() / (1 + a), score.upper().exp() * (1 + a)
         of_key = least.lower(), most.upper()
         shares = of_key[0] / (high + of_key[0]), of_key[1] / (low + of_key[1])
         moved = []
         for (a, b), value in zip(self.values, values, strict=True):
             c, d = value.lower(), value.upper()
-            moved.append((_least([a + p * (c - a) for p in shares]), -_least([-b - p * (d - b) for p in shares])))
+            moved.append((least_of([a + p * (c - a) for p in shares]), -least_of([-b - p * (d - b) for p in shares])))
         return Mean(((low + of_key[0]).lower(), (high + of_key[1]).upper()), moved)
 
     def off_by(self, errors: Sequence[arb]) -> "Mean":
@@ -49,16 +47,17 @@ class Mean(NamedTuple):
         if other is None:
             return self
         pairs = zip([self.weight, *self.values], [other.weight, *other.values], strict=True)
-        weight, *values = [(_least([a, c]), -_least([-b, -d])) for (a, b), (c, d) in pairs]
+        weight, *values = [(least_of([a, c]), -least_of([-b, -d])) for (a, b), (c, d) in pairs]
         return Mean(weight, values)
 
 
 class AdderStream:
     """What layer 1 leaves at each place, as balls: by a column's sum of two digits, all other digits being any."""
 
-    def __init__(self, model: Adder, steps: AdderSteps, n: int, B: int) -> None:
-        self.model, self.n, self.B, self.layer = model, n, B, model.layers[0]
-        off = steps.stream.tolist()
+    def __init__(self, steps: InSteps, n: int, B: int) -> None:
+        model = self.model = steps.model
+        self.steps = steps
+        self.n, self.B, self.layer, off = n, B, model.layers[0], steps.first().tolist()
         self.off = [rows_hull(arb_mat(off[q :: 3 * n + 2])).entries() for q in range(3 * n + 2)]
         self.prompt = Prompt(model, n, B, 3 * n + 1)
         W_1, d = self.layer.W_1, self.layer.W_1.nrows()
@@ -91,8 +90,7 @@ class AdderStream:
         """What is computed of it in any order."""
         d = self.layer.W_1.nrows()
         z = [max_0(x + b) for x, b in zip(found[d:], self.layer.b_1.entries(), strict=True)]
-        more = (arb_mat([z]) * arb_mat(self.layer.W_2)).entries() if z else [arb(0)] * d
-        return [x + arb(0, off.upper()) for x, off in zip(added(found[:d], more), self.off[query], strict=True)]
+        return around(added(found[:d], product(z, self.layer.W_2)), self.off[query])
 
     @cached_property
     def query(self) -> list[list[Balls]]:
@@ -105,6 +103,11 @@ class AdderStream:
         n, known = self.n, {3 * self.n + 1 - i: x for i, x in enumerate(self.query)}
         return [known.get(q) or self.at(q, 2 * n - q if n < q <= 2 * n else None) for q in range(3 * n + 2)]
 
+    @cached_property
+    def sizes(self) -> arb_mat:
+        """How large it is at each place."""
+        return arb_mat([[abs(x).upper() for x in hull(kinds)] for kinds in self.keys])
+
 
 def fits(s: int, B: int) -> range:
     """The digits that another one adds up to s with."""
@@ -114,9 +117,9 @@ def fits(s: int, B: int) -> range:
 class ReadByHead:
     """The means that a head of layer 2 takes."""
 
-    def __init__(self, head: Head, off: tuple[arb, Balls], stream: AdderStream) -> None:
+    def __init__(self, head: Head, stream: AdderStream) -> None:
         self.stream, self.n, self.B, self.W_Q = stream, stream.n, stream.B, arb_mat(head[0])
-        self.tilt, self.off = off
+        self.tilts, self.off = stream.steps.head(head, stream.sizes)
         K, V = arb_mat(head[1]), arb_mat(head[2])
         self.keys = [[((arb_mat([x]) * K).transpose(), (arb_mat([x]) * V).entries()) for x in of] for of in stream.keys]
         self.nothing = Mean((arb(0), arb(0)), [(arb(0), arb(0))] * V.ncols())
@@ -127,12 +130,13 @@ class ReadByHead:
         A column below stops a carry, passes it on or makes one, by its sum. Any key may be what it likes elsewhere.
         """
         n, mean, q = self.n, self.nothing, arb_mat([hull(self.stream.query[i])]) * self.W_Q
+        tilts = self.tilts[3 * n + 1 - i]
 
-        def after(state: Mean, key: tuple[arb_mat, Balls]) -> Mean:
-            return state.plus((q * key[0])[0, 0], self.tilt, key[1])
+        def after(state: Mean, key: tuple[arb_mat, Balls], place: int) -> Mean:
+            return state.plus((q * key[0])[0, 0], tilts[place], key[1])
 
         for place in {*range(3 * n + 2 - i)} - {2 * n - j for j in range(i)}:
-            first, *rest = (after(mean, key) for key in self.keys[place])
+            first, *rest = (after(mean, key, place) for key in self.keys[place])
             mean = reduce(Mean.hull, rest, first)
         states: list[Mean | None] = [mean, None]
         for j in range(i):
@@ -140,26 +144,35 @@ class ReadByHead:
             for carry, state in enumerate(states):
                 for s, key in enumerate(self.keys[2 * n - j]):
                     out = int(s + carry >= self.B)
-                    found[out] = found[out] if state is None else after(state, key).hull(found[out])
+                    found[out] = found[out] if state is None else after(state, key, 2 * n - j).hull(found[out])
             states = found
         return [None if state is None else state.off_by(self.off) for state in states]
 
 
 def prove_two_layers(model: Adder, fmt: BinaryFormat | None, n: int, B: int, margin: float) -> None:
     """Every column, sum of digits and carry has the margin: the right digit's logit is so far above all others."""
-    model, steps = in_steps(model, fmt)
-    stream, least = AdderStream(model, steps, n, B), arb(still_due(margin, steps.off, fmt is not None))
-    heads = [ReadByHead(head, off, stream) for head, off in zip(model.layers[1].heads, steps.heads, strict=True)]
-    W_O = fmpq_mat([row for head in model.layers[1].heads for row in head[3].tolist()])
+    least = arb(still_due(margin, 0.0, fmt is not None))
+    for (i, s, carry), found in digits(InSteps(model, fmt), n, B):
+        if not found >= least:
+            model, off = in_dtype(model, fmt)
+            is_false = any(gap + off < arb(margin) for gap in gaps(model, n, B, i, s, carry))
+            what = f"margin: column {i}, sum {s}, carry {carry} do not show"
+            raise Refusal(what, FAILS if is_false else NOT_CHECKABLE)
+
+
+def digits(steps: InSteps, n: int, B: int) -> Iterator[tuple[tuple[int, int, int], arb]]:
+    """How far each column's right digit is at least above all others, for each sum of digits and carry into it."""
+    stream, heads = AdderStream(steps, n, B), steps.model.layers[1].heads
+    read, W_O = (
+        [ReadByHead(head, stream) for head in heads],
+        fmpq_mat([row for head in heads for row in head[3].tolist()]),
+    )
     for i in range(n + 1):
-        for carry, found in enumerate(zip(*(head.at(i) for head in heads), strict=True)):
+        for carry, found in enumerate(zip(*(head.at(i) for head in read), strict=True)):
             means = [ends for mean in found if mean is not None for ends in mean.values]
             for s, x in enumerate(stream.query[i]) if None not in found else ():
                 right = carry if i == n else (s + carry) % B
-                if not ahead(model, x, means, W_O, right) >= least:
-                    is_false = any(gap < least for gap in gaps(model, n, B, i, s, carry))
-                    what = f"margin: column {i}, sum {s}, carry {carry} do not show"
-                    raise Refusal(what, FAILS if is_false else NOT_CHECKABLE)
+                yield (i, s, carry), ahead(steps, x, means, W_O, right)
 
 
 def gaps(model: Adder, n: int, B: int, i: int, s: int, carry: int) -> Iterator[arb]:
@@ -172,42 +185,3 @@ def gaps(model: Adder, n: int, B: int, i: int, s: int, carry: int) -> Iterator[a
         answer = answer_of(a, b, B)
         row = model.logits([*a, B, *b, B + 1, *answer[:-1]]).tolist()[3 * n + 1 - i]
         yield least_gap(row, answer[n - i])
-
-
-def ahead(model: Adder, x: Balls, means: list[Ends], W_O: fmpq_mat, right: int) -> arb:
-    """How far the right logit is at least above all others, of x + means W_O.
-
-    Neurons that are on make it affine in the means, and so least at one end of each.
-    """
-    layer, W_out, found = model.layers[-1], model.W_out, list[arb]()
-    stream = arb_mat([x]) + arb_mat([[a.union(b) for a, b in means]]) * arb_mat(W_O)
-    z = added((stream * arb_mat(layer.W_1)).entries(), [arb(b) for b in layer.b_1.entries()])
-    for other in {*range(W_out.ncols())} - {right}:
-        direction = fmpq_mat([[W_out[m, right] - W_out[m, other]] for m in range(W_out.nrows())])
-        gains, gap = (layer.W_2 * direction).entries(), arb(model.b_out[0, right] - model.b_out[0, other])
-        for a, (gain, y) in enumerate(zip(gains, z, strict=True)):
-            if y >= 0:
-                direction += gain * fmpq_mat([[layer.W_1[m, a]] for m in range(len(x))])
-            gap += gain * (arb(layer.b_1[0, a]) if y >= 0 else max_0(y))
-        of_means = zip(means, (W_O * direction).entries(), strict=True)
-        gap += (arb_mat([x]) * arb_mat(direction))[0, 0]
-        found.append(sum((_least([g * a, g * b]) for (a, b), g in of_means), gap))
-    return _least(found)
-
-
-def max_0(x: arb) -> arb:
-    """ReLU of all numbers of a ball."""
-    return x if x >= 0 else arb(0) if x <= 0 else arb(0).union(x.upper())
-
-
-def added(x: Sequence[arb], y: Sequence[arb]) -> Balls:
-    return [a + b for a, b in zip(x, y, strict=True)]
-
-
-def hull(found: Sequence[Balls]) -> Balls:
-    """Whatever any of them may be."""
-    return [reduce(arb.union, column) for column in zip(*found, strict=True)]
-
-
-def _least(found: Sequence[arb]) -> arb:
-    return min(x.lower() for x in found)

@@ -1,12 +1,11 @@
 """Certificates about Count01: forms in three counts at vertices and rays, or quotients on boxes (docs/checker.md)."""
 
 from collections.abc import Iterator
-from itertools import product
 
 from flint import fmpq
 
 from verify.checker import count01_in_bits, normed_prompts
-from verify.checker.any_order import contract, opened, still_due
+from verify.checker.any_order import contract, due_beside, opened
 from verify.checker.boxes import Box, all_positive
 from verify.checker.constant_bits import bits_of, opened_in_bits
 from verify.checker.exponentials import Sum, scaled, sign_of
@@ -44,14 +43,14 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         verdict, trusted = opened_in_bits("count01", c, s, "token")
     require("norm" not in numbers or s is None, "layer norm is not run in constant bits", NOT_CHECKABLE)
     p, domain = c["parameters"], _domain(c["parameters"])
+    lasts = (EQUALS,) if p.get("semantic_only") else (EQUALS, FOUR, FIVE)
     if fmt and verdict == "REFUTED":
-        numbers, off = rounded_once(numbers, Roundoff(fmt)), 0.0
+        numbers, off = rounded_once(numbers, Roundoff(fmt)), dict[int, float]()
     else:
-        numbers, off = in_dtype(numbers, sizes["skip"], fmt, _longest(domain))
+        numbers, off = in_dtype(numbers, sizes["skip"], fmt, _longest(domain), lasts)
     model = PromptModel(numbers, sizes["skip"])
     require(model.classes >= len(TOKENS), f"weights: {model.classes} classes, fewer than tokens")
     compare(p, {k: v for k, v in sizes.items() if k != "d_h" and k in p})
-    lasts = (EQUALS,) if p.get("semantic_only") else (EQUALS, FOUR, FIVE)
     read = "after =" if p.get("semantic_only") else "times the last tokens =, 4, 5"
     strings = f"strings of digits, each read after ={', 4 and 5' * (len(lasts) > 1)}"
     compare(c, {"region": _region(domain), "inputs_are": INPUTS_ARE.format(read) if s is None else strings})
@@ -66,7 +65,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     size = domain_size(domain)
     prompts = None if size is None else size * len(lasts)
     if norm is not None and verdict == "PROVED":
-        normed_prompts.prove(numbers, norm, sizes["skip"], cells, domain, c, off)
+        normed_prompts.prove(numbers, norm, sizes["skip"], cells, domain, c, max(off.values()))
     elif norm is not None and fmt is None:
         normed_prompts.refute(numbers, norm, sizes["skip"], wrong_prompt(cells, domain, c)[0], prompts, c)
     elif s is not None:
@@ -83,7 +82,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
             refute(model, cell, prompts, c)
     else:
         compare(c, {"inputs_covered": "infinite" if prompts is None else str(prompts)})
-        _prove(model, cells, domain, c | {"margin": still_due(c["margin"], off)} if fmt else c)
+        _prove(model, cells, domain, c, off)
     return verdict, trusted
 
 
@@ -133,15 +132,18 @@ def _due(last: int, is_more: bool, labels: str) -> int:
     return FOUR if is_more == (labels == "majority-ones") else FIVE
 
 
-def _prove(model: PromptModel, cells: list[PromptRegion], domain: Domain, c: PromptsProved) -> None:
+def _prove(
+    model: PromptModel, cells: list[PromptRegion], domain: Domain, c: PromptsProved, off: dict[int, float]
+) -> None:
     margin, times_sum = c["margin"], c.get("margin_scaled")
     require((margin is None) != (times_sum is None), "margin: either it, or margin_scaled")
-    claimed = fmpq(*(margin or times_sum or 0.0).as_integer_ratio())
-    require(claimed > 0, "margin: must be above zero")
+    said = margin or times_sum or 0.0
+    require(said > 0, "margin: must be above zero")
+    require(margin is not None or not any(off.values()), "margin_scaled: is that of real arithmetic")
     lo, hi, m, M, total = domain
-    for cell, rival in product(cells, range(model.classes)):
-        if rival == cell.due:
-            continue
+    for cell, rival in ((x, j) for x in cells for j in range(model.classes) if j != x.due):
+        due, code = due_beside(said, off[cell.last])
+        claimed = fmpq(*due.as_integer_ratio())
         if len(model.scores) == 1 and total is None:
             N, D = model.form(cell, rival)
             one: list[Sum] = [{fmpq(0): fmpq(1)}, {}, {}, {}]
@@ -154,7 +156,7 @@ def _prove(model: PromptModel, cells: list[PromptRegion], domain: Domain, c: Pro
             box = Box(lo, tops[0] or 0, m, tops[1] or 0, total)
             is_shown = all_positive(quotients, model.constant(cell, rival) - claimed, box, cell.is_more)
         what = f"after {TOKENS[cell.last]}, n1 {'>' if cell.is_more else '<='} n0, class {rival}"
-        require(is_shown, f"margin: is not shown {what}")
+        require(is_shown, f"margin: is not shown {what}", code)
 
 
 def _ends(is_more: bool, domain: Domain) -> Iterator[tuple[int, int, int, int]]:

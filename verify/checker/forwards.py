@@ -6,7 +6,7 @@ from typing import NamedTuple
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
 from verify.checker.formats import BinaryFormat
-from verify.checker.reading import Weights
+from verify.checker.reading import NOT_CHECKABLE, Weights, require
 from verify.checker.roundoff import Reach, Roundoff, exact, slack
 
 MOST_ROWS = 1 << 11  # of tokens beside what they look at, each followed by itself
@@ -62,13 +62,19 @@ def _read(on: Roundoff, x: Reach, W: Numbers) -> float:
 
 
 def attended(
-    on: Roundoff, x: Reach, heads: Sequence[Head], slots: int, skip: bool, stream: Reach | None = None
+    on: Roundoff,
+    x: Reach,
+    heads: Sequence[Head],
+    slots: int,
+    skip: bool,
+    stream: Reach | None = None,
+    query: Reach | None = None,
 ) -> Reach:
-    """The stream after attention over at most so many positions, each of them one of the rows. A norm may have made
-    these from the stream before."""
+    """The stream after attention over at most so many positions, each of them one of the rows; of the queries alone, if
+    they are given. A norm may have made both from the stream before."""
     parts = []
     for W_Q, W_K, W_V, W_O in heads:
-        q, k, v = (on.total([(x, W)], []) for W in (W_Q, W_K, W_V))
+        q, k, v = (on.total([(y, W)], []) for y, W in ((query or x, W_Q), (x, W_K), (x, W_V)))
         parts.append((on.softmax(on.scores(q, k), v, slots), W_O))
     return on.total(parts, [stream or x] * skip)
 
@@ -89,30 +95,31 @@ def neurons(on: Roundoff, x: Reach, W_1: fmpq_mat, b_1: fmpq_mat, W_2: fmpq_mat,
     return x if skip else Reach(0 * x.size, 0 * x.size)
 
 
-class AdderSteps(NamedTuple):
-    """What each step of two layers rounds, of what it is given: the stream of layer 1 by row; in layer 2 the share by
-    which a head's weights are off, and then its mean's coordinates; differences of logits."""
+class HeadSteps(NamedTuple):
+    """In rows of queries by keys the share by which a weight is off, and how far off coordinates of the mean are."""
 
-    stream: arb_mat
-    heads: list[tuple[arb, list[arb]]]
-    off: float
+    tilts: list[list[arb]]
+    mean: list[arb]
 
 
-def of_steps(
-    on: Roundoff, x: Reach, layers: Sequence[Layer], slots: int, W_out: fmpq_mat, b_out: fmpq_mat
-) -> AdderSteps:
-    """Of two layers with a skip connection, where each step starts from what the ones before have computed."""
+def of_first_layer(on: Roundoff, x: Reach, layers: Sequence[Layer], slots: int) -> Reach:
+    """The stream that the first of two layers with a skip connection leaves, by row."""
     heads, W_1, b_1, W_2 = layers[0]
-    x = neurons(on, attended(on, x, heads, slots, True), W_1, b_1, W_2, True)
-    found, stream, parts = list[tuple[arb, list[arb]]](), given(x), []
-    for W_Q, W_K, W_V, W_O in layers[1][0]:
-        q, k, v = (on.total([(stream, W)], []) for W in (W_Q, W_K, W_V))
-        mean = on.mean(v, slots, arb(0))
-        found.append((on.tilt(on.scores(q, k)), mean.error.entries()))
-        parts.append((given(mean), W_O))
-    _, W_1, b_1, W_2 = layers[1]
-    last = neurons(on, on.total(parts, [stream]), W_1, b_1, W_2, True)
-    return AdderSteps(x.error, found, slack(on.total([(last, W_out)], [exact(b_out)])))
+    return neurons(on, attended(on, x, heads, slots, True), W_1, b_1, W_2, True)
+
+
+def of_head(on: Roundoff, stream: Reach, head: Head, slots: int) -> HeadSteps:
+    """What a head rounds of a computed stream."""
+    require(on.fmt.p > 4, "a softmax of so few bits is not followed", NOT_CHECKABLE)
+    q, k, v = (on.total([(stream, W)], []) for W in head[:3])
+    return HeadSteps(on.tilts(on.scores(q, k)), on.mean(v, slots, arb(0)).error.entries())
+
+
+def chosen(x: Reach, rows: Sequence[int]) -> Reach:
+    """Some of the rows."""
+    size, error = (arb_mat([part.tolist()[r] for r in rows]) for part in (x.size, x.error))
+    stored = None if x.stored is None else fmpq_mat([x.stored.tolist()[r] for r in rows])
+    return Reach(size, error, x.unit, stored, x.is_factor)
 
 
 def given(x: Reach) -> Reach:

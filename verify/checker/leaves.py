@@ -1,6 +1,6 @@
 """Decides a leaf of a tree of splits, a region of inputs, again in exact integers (docs/checker.md)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import product
@@ -16,6 +16,7 @@ MOST_PARTS = 1 << 19  # leaves, and multisets that are decided one by one
 FINE = 60  # bits of a slope
 DIRECT = 1 << 8  # inputs of one multiset that are run rather than bounded
 AT_ONCE = 1 << 8  # inputs that are run together
+IN_REAL = "tree: in a dtype no part is run, or wrong throughout"
 
 Trail = tuple["Region", "Trail"] | None
 Choice = Callable[[int, int], bool]
@@ -43,15 +44,15 @@ class Region(NamedTuple):
 class LeafForm:
     """The terms of a linear form at one position: D (u_t + bias) + (sum of weight u_s over all that is mixed)."""
 
-    def __init__(self, at: "At", u: Sequence[int], bias: int) -> None:
+    def __init__(self, at: "At", u: Sequence[int], bias: int, n: Mapping[int, int]) -> None:
         model, t = at.model, at.cell.t
-        rest = u[t] + bias
+        rest, (lost, always) = u[t] + bias, model.costs(t, u, n)
         if model.is_softmax:  # D is the sum of the weights
             u = [x + rest for x in u]
-        self.base = rest * model.D[rest < 0] + sum(u[s] * weight[u[s] < 0] for weight, s in at.fixed)
+        self.base = rest * model.D[rest < 0] + sum(u[s] * weight[u[s] < 0] - lost[s] for weight, s in at.fixed) - always
         self.at = at
         if not model.is_linear:  # each token has a weight of its own
-            u = [u[s] * at.weights[s][u[s] < 0] for s in range(model.T)]
+            u = [u[s] * at.weights[s][u[s] < 0] - lost[s] for s in range(model.T)]
         low = [u[s] for s in at.cell.others]
         high = low[:]
         for a, b in at.cell.clusters:
@@ -111,9 +112,9 @@ class At:
         self.weights = [model.weight(score - top) for score in scores]
         fixed = [position] if model.is_linear else [cell.t, *range(model.T, len(self.weights))]
         self.fixed = [(self.weights[s], cell.t if model.is_linear else s) for s in fixed]
-        columns = list(zip(model.columns, model.biases, strict=True))
-        self.low = [LeafForm(self, u, b) for u, b in columns]
-        self.minus_high = [LeafForm(self, [-x for x in u], -b) for u, b in columns]
+        columns = [*enumerate(zip(model.columns, model.biases, strict=True))]
+        self.low = [LeafForm(self, u, b, {i: 1}) for i, (u, b) in columns]
+        self.minus_high = [LeafForm(self, [-x for x in u], -b, {i: 1}) for i, (u, b) in columns]
         self.matrix = fmpz_mat(model.columns)
 
     def weight(self, slot: int) -> Interval:
@@ -130,7 +131,7 @@ class At:
     def unshown(self, region: Region, k: int, pairs: Sequence[tuple[int, int]], margin: int, need: int) -> list[int]:
         """Indices of pairs of classes (c, other) of which D (logit c - logit other - margin) >= need is not shown."""
         model, ranges = self.model, self.ranges(region, k)
-        slopes = [[row[c] - row[other] for row in model.W_2] for c, other in pairs]
+        slopes = [model.slopes(c, other) for c, other in pairs]
         left = []
         for i, slope in enumerate(slopes):
             slope[-1] -= margin
@@ -184,9 +185,12 @@ class At:
             excesses.append(sum(n * excess for n, (_, _, excess) in pairs if n < 0))
         values = (fmpz_mat(forms) * self.matrix).tolist()
         return [
-            LeafForm(self, [int(x) for x in u], sum(n * b for n, b in zip(form, self.model.biases, strict=True))).least(
-                region, k
-            )
+            LeafForm(
+                self,
+                [int(x) for x in u],
+                sum(n * b for n, b in zip(form, self.model.biases, strict=True)),
+                dict(enumerate(form)),
+            ).least(region, k)
             + excess
             for u, form, excess in zip(values, forms, excesses, strict=True)
         ]
@@ -317,6 +321,7 @@ class Leaf:
 
     def is_wrong(self, region: Region) -> bool:
         """Whether some other logit is never below the right one."""
+        require(not self.model.roundings, IN_REAL, NOT_CHECKABLE)
         pairs = [(c, self.right) for c in self.others]
         for place in self.cell.looked_at(region):
             at, here = self.cell.at(place), self.cell.placed(region, place)
@@ -325,7 +330,7 @@ class Leaf:
         return True
 
     def _is_right_exactly(self, at: At, region: Region) -> bool:
-        if not self.is_one_input(at, region):
+        if self.model.roundings or not self.is_one_input(at, region):
             return False
         return is_right_by(self.model, self.an_input(at, region), at.position, Fraction(self.margin, self.model.one))
 
@@ -426,6 +431,7 @@ class Run:
         """How many pairs of the inputs so far are wrong; the inputs are forgotten."""
         if not self.mixed:
             return 0
+        require(not self.leaf.model.roundings, IN_REAL, NOT_CHECKABLE)
         leaf, model, wrong = self.leaf, self.leaf.model, 0
         terms, base, error = at.exact
         values = (fmpz_mat(self.mixed) * terms).tolist()

@@ -1,16 +1,18 @@
 """Models that count, in integers: one input exactly, and the margins over all inputs (docs/checker.md)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, cmp_to_key
 from itertools import accumulate
 from math import isqrt
+from typing import Protocol
 
 from flint import arb, ctx, fmpq, fmpz, fmpz_mat
 
 from verify.checker.reading import NOT_CHECKABLE, Refusal, Weights
 
 BITS = 192  # of rounded weights, where floats claim margins with 53; what they leave undecided is not accepted
+FINEST = 1 << 60  # units of numbers of which what is rounded is taken off
 MOST_BITS = 1 << 17  # for the sign of one sum of exponentials
 
 Interval = tuple[int, int]
@@ -19,15 +21,29 @@ Sum = dict[int, int]  # basis number -> coefficient, never zero
 Query = tuple[int, tuple[tuple[Interval, int], ...], tuple[tuple[int, tuple[Interval, ...]], ...]]
 
 
+class Roundings(Protocol):
+    """What may be taken off linear forms of computed numbers."""
+
+    def slopes(self, right: int, other: int, slopes: Sequence[int]) -> list[int]:
+        """Of (logit of right - the other), by what is left of each neuron and of D."""
+
+    def costs(self, t: int, u: Sequence[int], n: Mapping[int, int]) -> tuple[list[int], int]:
+        """Of a form of token t, so many times each pre-activation: by the token in a slot, and in any case."""
+
+
 class Model:
     """Numbers over a power of two, `one`: V = E W_1 and b_1 over its square, and scores over `unit`.
 
     D counts as one more neuron, the last one, that is always on and writes b_2.
     """
 
-    def __init__(self, weights: Weights, margins: Sequence[float]) -> None:
+    roundings: Roundings | None = None
+
+    def __init__(self, weights: Weights, margins: Sequence[float], finest: int = 1) -> None:
         parameters, numbers = weights.repeated["parameters"], weights.matrices | {"margins": [[*margins]]}
-        one = self.one = max(x.as_integer_ratio()[1] for rows in numbers.values() for row in rows for x in {*row})
+        one = self.one = max(
+            finest, *(x.as_integer_ratio()[1] for rows in numbers.values() for row in rows for x in {*row})
+        )
         self.T, self.L, self.first_count = len(numbers["E"]), parameters["L"], weights.first_count
         self.is_linear, self.is_softmax = "A" in numbers, parameters.get("model", "").endswith("+sftm")
         x, of_x = _whole(numbers["E"] + numbers.get("e_BOS", []))
@@ -47,7 +63,9 @@ class Model:
             self.unit, self.scale = of_x**2 * of_Q * of_K, weights.divisor  # its square root divides the scores
         if (root := isqrt(self.scale)) ** 2 == self.scale:
             self.unit, self.scale = root * self.unit, 1
-        self.bits = BITS if self.is_softmax or self.scale > 1 else 0  # nothing is rounded where all is rational
+        self.bits = (
+            BITS if self.is_softmax or self.scale > 1 or finest > 1 else 0
+        )  # nothing is rounded where all is rational
         D = isqrt(self.scale * (self.unit << self.bits) ** 2)
         self.D = (0, 0) if self.is_softmax else (D, D + (self.scale > 1))  # what is in it beside the weights
 
@@ -129,22 +147,35 @@ class Model:
                 found.setdefault((t, tuple(fixed), tuple(groups)), position)
         return found
 
-    def least(self, q: Query, u: list[int], bias: int) -> list[int]:
+    def slopes(self, right: int, other: int) -> list[int]:
+        """Of (logit of right - the other), by each neuron and by D."""
+        found = [row[right] - row[other] for row in self.W_2]
+        return self.roundings.slopes(right, other, found) if self.roundings else found
+
+    def costs(self, t: int, u: Sequence[int], n: Mapping[int, int]) -> tuple[list[int], int]:
+        """What roundings may take off a form: nothing in real arithmetic."""
+        return self.roundings.costs(t, u, n) if self.roundings else ([0] * len(self.V), 0)
+
+    def least(self, q: Query, u: list[int], bias: int, n: Mapping[int, int]) -> list[int]:
         """Lower bounds on D (u_t + bias) + (sum of weight u_s over what is mixed) over all inputs, for k = 1..L.
+
+        These are so many times D times each pre-activation as n says, of which roundings take something off.
 
         For one k a slot that does not hold t does best with one token, and the k - 1 slots hold t that gain least.
         """
         t, fixed, groups = q
+        lost, always = self.costs(t, u, n)
         rest, gains = u[t] + bias, list[int]()
         if self.is_softmax:  # D is the sum of the weights
             u = [x + rest for x in u]
-        base = rest * self.D[rest < 0] + sum(u[s] * weight[u[s] < 0] for weight, s in fixed)
+        base = rest * self.D[rest < 0] + sum(u[s] * weight[u[s] < 0] - lost[s] for weight, s in fixed) - always
         is_read = any(u)  # D without softmax is the same for all slots
-        for n, weights in groups:
-            terms = [x * weight[x < 0] for x, weight in zip(u, weights, strict=False)] if is_read else [0] * self.T
+        for slots, weights in groups:
+            terms = [x * weight[x < 0] - y for x, weight, y in zip(u, weights, lost, strict=False)]
+            terms = terms if is_read or self.roundings else [0] * self.T
             own, term = terms.pop(t), min(terms)
-            base += n * term
-            gains += [own - term] * n
+            base += slots * term
+            gains += [own - term] * slots
         return list(accumulate(sorted(gains), initial=base))
 
     def open_cells(self) -> Iterator[tuple[int, int, int]]:
@@ -160,8 +191,9 @@ class Model:
 
     def _ranges(self, q: Query) -> list[list[Interval]]:
         """Between which numbers D times each pre-activation lies, for each own count; the last is D."""
-        low = [self.least(q, u, b) for u, b in zip(self.columns, self.biases, strict=True)]
-        minus_high = [self.least(q, [-x for x in u], -b) for u, b in zip(self.columns, self.biases, strict=True)]
+        forms = [*enumerate(zip(self.columns, self.biases, strict=True))]
+        low = [self.least(q, u, b, {i: 1}) for i, (u, b) in forms]
+        minus_high = [self.least(q, [-x for x in u], -b, {i: 1}) for i, (u, b) in forms]
         return [[(x[k], -y[k]) for x, y in zip(low, minus_high, strict=True)] for k in range(self.L)]
 
     def _is_shown(self, q: Query | None, k: int, ranges: list[Interval]) -> bool:
@@ -177,7 +209,8 @@ class Model:
 
         Of several of them each is anything from 0 to its largest value.
         """
-        slope = {i: self.W_2[i][self.right(k)] - self.W_2[i][c] for i in on + undecided}
+        slopes = self.slopes(self.right(k), c)
+        slope = {i: slopes[i] for i in on + undecided}
         slope[len(ranges) - 1] -= self.margins[k - 1]  # of D
         cases, harm = [on] + [on + undecided] * any(slope[i] < 0 for i in undecided), 0
         if len(undecided) > 1:
@@ -189,7 +222,7 @@ class Model:
                     return False
                 u = [sum(slope[i] * self.columns[i][s] for i in chosen) for s in range(len(self.V))]
                 bias = sum(slope[i] * self.biases[i] for i in chosen)
-                if self.least(q, u, bias)[k - 1] + harm < self.need:
+                if self.least(q, u, bias, {i: slope[i] for i in chosen})[k - 1] + harm < self.need:
                     return False
         return True
 

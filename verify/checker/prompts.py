@@ -1,5 +1,6 @@
 """A Count01 model read after the prompts of a cell: its logits are quotients of forms in three counts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +9,7 @@ from flint import arb, ctx, fmpq, fmpq_mat
 from verify.checker.boxes import Quotient
 from verify.checker.exponentials import Sum, ball, scaled, sign_of, summed, times
 from verify.checker.formats import BinaryFormat
-from verify.checker.forwards import attended, of_layers
+from verify.checker.forwards import attended, chosen, of_layers
 from verify.checker.layer_norm import NormedRows
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tiles, require, rows_of
 from verify.checker.roundoff import Roundoff, exact
@@ -63,19 +64,24 @@ def rounded_once(numbers: dict[str, list[fmpq_mat]], on: Roundoff) -> dict[str, 
 
 
 def in_dtype(
-    numbers: dict[str, list[fmpq_mat]], skip: bool, fmt: BinaryFormat | None, longest: int | None
-) -> tuple[dict[str, list[fmpq_mat]], float]:
-    """The numbers rounded once, and by how much computed differences of logits may be less with so many digits."""
+    numbers: dict[str, list[fmpq_mat]], skip: bool, fmt: BinaryFormat | None, longest: int | None, lasts: Sequence[int]
+) -> tuple[dict[str, list[fmpq_mat]], dict[int, float]]:
+    """The numbers rounded once, and by how much computed differences of logits may be less with so many digits, by the
+    last token: it is what the attention sees beside BOS, digits and "="."""
     if fmt is None:
-        return numbers, 0.0
+        return numbers, dict.fromkeys(lasts, 0.0)
     require(longest is not None, "region: must be bounded", NOT_CHECKABLE)
     on, slots = Roundoff(fmt), (longest or 0) + 3
     found = rounded_once(numbers, on)
     (E,), (W_out,), (b_out,) = (found[name] for name in ("E", "W_out", "b_out"))
     heads = [*zip(*(found[name] for name in SHAPES[1:5]), strict=True)]
-    x = NormedRows(on, found["norm"]).reach(E) if "norm" in found else exact(E)
-    x = attended(on, x, heads, slots, skip, exact(E))
-    return found, of_layers(on, x, [], slots, skip, W_out, b_out)
+    stream, off = exact(E), dict[int, float]()
+    x = NormedRows(on, found["norm"]).reach(E) if "norm" in found else stream
+    for last in lasts:
+        seen, own = chosen(x, sorted({*range(EQUALS + 1), last})), [last]
+        y = attended(on, seen, heads, slots, skip, chosen(stream, own), chosen(x, own))
+        off[last] = of_layers(on, y, [], slots, skip, W_out, b_out)
+    return found, off
 
 
 @dataclass(frozen=True)

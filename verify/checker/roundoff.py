@@ -19,13 +19,15 @@ FLUSHED = 32  # smallest normal numbers that a share of a softmax may lose at mo
 class Reach(NamedTuple):
     """Rows of numbers: exact or computed, they are at most `size`, and the computed ones within `error` of the exact.
 
-    Where none of them is rounded, they are multiples of 2^unit. Sizes of 0 are exact. Stored numbers are known.
+    Where none of them is rounded, they are multiples of 2^unit. Sizes of 0 are exact. Stored numbers are known. Those
+    that are factors are read as they are.
     """
 
     size: arb_mat
     error: arb_mat
     unit: int | None = None
     stored: fmpq_mat | None = None
+    is_factor: bool = False
 
 
 class Roundoff:
@@ -48,17 +50,35 @@ class Roundoff:
         products = [self._product(x, exact(W)) for x, W in parts]
         return self._summed(products, others, terms)
 
+    def product(self, x: Reach, y: Reach) -> Reach:
+        """The matrix product x y."""
+        return self._summed([self._product(x, y)], [])
+
     def read(self, x: Reach) -> Reach:
         """Numbers as a matrix product's factors: in tf32 rounded to 11 bits, if they may have more, or not at all.
 
         What is rounded to fewer bits is still a multiple of the unit.
         """
         bits = self.fmt.factors
-        if bits is None or (x.unit is not None and bool(largest(x.size) <= arb(2) ** (x.unit + bits))):
+        if bits is None or x.is_factor or (x.unit is not None and bool(largest(x.size) <= arb(2) ** (x.unit + bits))):
             return x
         require(bool(largest(x.size) < arb(2) ** self.fmt.most), "a factor may overflow in the format", NOT_CHECKABLE)
-        off = x.size * arb(2) ** -bits if x.stored is None else self._rest(x.stored)
+        off = self._half_steps(x.size, bits) if x.stored is None else self._rest(x.stored)
         return Reach(x.size + off, x.error + off, x.unit)
+
+    def _half_steps(self, sizes: arb_mat, bits: int) -> arb_mat:
+        """By how much numbers of these sizes differ from the nearest of so many bits: 2^(e - bits) below 2^(e + 1)."""
+        steps = [arb(0) if x == 0 else arb(2) ** (math.frexp(float(x.upper().max(self.fmt.tiny)))[1] - 1 - bits)
+                 for x in sizes.entries()]  # fmt: skip
+        return arb_mat(sizes.nrows(), sizes.ncols(), steps)
+
+    def centred(self, W: fmpq_mat) -> tuple[fmpq_mat, Reach]:
+        """Stored numbers as factors: each in the middle of itself and what it is rounded to, and half of that off."""
+        few = [fmpq(*self.fmt.factor(int(x.p) / int(x.q)).as_integer_ratio()) for x in W.entries()]
+        middle = (W + fmpq_mat(W.nrows(), W.ncols(), few)) / 2
+        off = arb_mat(W.nrows(), W.ncols(), [arb(abs(x)) for x in (W - middle).entries()])
+        x = exact(middle)
+        return middle, Reach(x.size + off, off, exact(W).unit, middle if largest(off) == 0 else None, True)
 
     def _rest(self, W: fmpq_mat) -> arb_mat:
         """By how much stored numbers differ from what they are as factors."""
@@ -98,8 +118,9 @@ class Roundoff:
 
     def scores(self, q: Reach, k: Reach, root: arb | None = None) -> Reach:
         """All q k, divided by a root, or times its reciprocal: both rounded, the product, and it as a factor."""
-        turned = Reach(k.size.transpose(), k.error.transpose(), k.unit)
-        found = self._summed([self._product(q, turned)], [])
+        stored = None if k.stored is None else k.stored.transpose()
+        turned = Reach(k.size.transpose(), k.error.transpose(), k.unit, stored, k.is_factor)
+        found = self.product(q, turned)
         if root is None:
             return found
         size, grown = found.size * (1 / root), self.fmt.growth(4)
@@ -119,13 +140,24 @@ class Roundoff:
         return self.mean(values, slots, moved, bool(largest(scores.size) == 0))
 
     def tilt(self, scores: Reach) -> arb:
-        """By which share of itself an exponential is off: less the largest computed score m, which changes no mean."""
-        fmt, unit, top = self.fmt, scores.unit, largest(scores.size)
-        is_exact = unit is not None and unit >= fmt.least and bool(2 * top <= arb(2) ** (unit + fmt.p))
-        e = arb(0) if is_exact else largest(scores.error) + fmt.growth(2) * 2 * top + 4 * fmt.tiny
-        a = arb(0) if top == 0 else e.exp() * (1 + ULPS * fmt.u) * (1 + fmt.growth(2)) - 1  # each is 1 where all are 0
+        """By which share of itself an exponential is off at most."""
+        a = _most([x for row in self.tilts(scores) for x in row])
         require(bool(a < 0.5), "a softmax is too far off in the format", NOT_CHECKABLE)
         return a
+
+    def tilts(self, scores: Reach) -> list[list[arb]]:
+        """By which share a of itself each exponential is off: less the largest computed score, which changes no mean.
+
+        This difference is not rounded where the scores are multiples of a unit, be they off as factors were or not.
+        The third rounding has 1 / (1 + a) below what is computed, too: (1 - 4 u) (1 - u)^2 (1 + 4 u) (1 + u)^3 > 1.
+        """
+        fmt, unit, top = self.fmt, scores.unit, largest(scores.size)
+        if top == 0:  # each is 1
+            return [[arb(0)] * scores.size.ncols()] * scores.size.nrows()
+        is_exact = unit is not None and unit >= fmt.least and bool(2 * top <= arb(2) ** (unit + fmt.p))
+        e = arb(0) if is_exact else fmt.growth(2) * 2 * top + 4 * fmt.tiny
+        grown = (1 + ULPS * fmt.u) * (1 + fmt.growth(3))
+        return [[(x + e).exp() * grown - 1 for x in row] for row in scores.error.tolist()]
 
     def mean(self, values: Reach, slots: int, moved: arb, is_plain: bool = False) -> Reach:
         """The computed mean of values: `moved` by a share of the largest one, and what its sums and quotients do.
