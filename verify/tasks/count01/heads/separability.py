@@ -205,11 +205,11 @@ def _holds(rows: Constraints, X: Sequence[int]) -> bool:
 def _separator(X: list[int], bits: int) -> Separability:
     numbers = [Fraction(k, 2**bits) for k in X]
     *w, b = numbers
-    certificate = {"kind": SEPARATOR, "w": [str(x) for x in w], "b": str(b)}
+    certificate: dict[str, object] = {"kind": SEPARATOR, "w": [str(x) for x in w], "b": str(b)}
     return separated(certificate, numbers)
 
 
-def separated(certificate: dict[str, Any], numbers: Sequence[Fraction | float]) -> Separability:
+def separated(certificate: dict[str, object], numbers: Sequence[Fraction | float]) -> Separability:
     """The answer yes; the separator's floats, w and then b, only where all of them are finite."""
     try:
         *w, b = (float(x) for x in numbers)
@@ -234,7 +234,7 @@ def _tight(form: ReadoutForm, rows: Constraints, candidates: Sequence[tuple[int,
     full = [0.0] * (form.head.d_h + 1)
     for k, v in zip(form.columns, x, strict=True):
         full[k] = float(v.mid())
-    certificate = {
+    certificate: dict[str, object] = {
         "kind": TIGHT,
         "columns": list(form.columns),
         "rays": [
