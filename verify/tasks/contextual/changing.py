@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +40,7 @@ class PaddedContextual(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (..., R, classes) for every prompt, from strings (..., N) that are filled up."""
-        own: Any = self  # has all that a model's encoder reads
+        own = cast(ContextualCountingTransformer, self)  # has all that a model's encoder reads
         stream = ContextualCountingTransformer.encode(own, tokens)
         is_filled = tokens == BOS
         if self.has_bos:
@@ -85,9 +85,10 @@ def changeable(
     def near(questions: Questions) -> Questions:
         return asked(islice(neighbours(torch.unique(questions.tokens, dim=0).tolist(), domain), DRAWN))
 
-    def of(counterexample: Mapping[str, Any]) -> Questions:
-        place = int(counterexample["prompt"]) - 1
-        return asked([parse(counterexample["string"])])[slice(place, place + 1)]
+    def of(counterexample: Mapping[str, object]) -> Questions:
+        string, prompt = counterexample["string"], counterexample["prompt"]
+        assert isinstance(string, str) and isinstance(prompt, int)
+        return asked([parse(string)])[slice(prompt - 1, prompt)]
 
     def verdict(changed: nn.Module, reading: Reading, effort: Effort) -> Certificate:
         return decide.decide(ContextualCounting(plain(changed), domain), reading, CERTIFIED, effort)

@@ -472,7 +472,8 @@ def _is_decided(finding: Finding) -> bool:
     """Whether a refutation names the shortest wrong input, and the share of right ones is known."""
     if finding.failure is None or not finding.failure.counterexample["is_smallest"]:
         return False
-    return all(low == high for low, high in finding.extra["accuracy"].values())
+    accuracy = finding.extra["accuracy"]
+    return isinstance(accuracy, dict) and all(low == high for low, high in accuracy.values())
 
 
 def _before(length: int) -> int | None:
