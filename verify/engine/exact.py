@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn, TypeVar, cast
 
 import numpy as np
 import torch
@@ -116,7 +116,7 @@ def rows(output: Array, question: Question) -> Array:
 def evaluate(graph: Graph, tokens: Tensor, at: torch.fx.Node | None = None) -> Array:
     """The module's output on one input (length,), or what another node holds, as an array of balls."""
     assert not graph.around, "one module is evaluated, not all around it"
-    values: dict[torch.fx.Node, Any] = {}
+    values: dict[torch.fx.Node, object] = {}
     wanted = graph.program.output_node().all_input_nodes[-1] if at is None else at
     for node in graph.program.nodes:
         if node.op == "placeholder":
@@ -125,8 +125,7 @@ def evaluate(graph: Graph, tokens: Tensor, at: torch.fx.Node | None = None) -> A
         else:
             values[node] = call(node, values)
         if node is wanted:
-            held: Array = values[node]
-            return held
+            return cast(Array, values[node])
     raise AssertionError("a graph without an output")
 
 
@@ -144,7 +143,7 @@ def filled(flat: Sequence[object], shape: tuple[int, ...]) -> Array:
     return out.reshape(shape)
 
 
-def call(node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
+def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, object]) -> object:
     args, kwargs = given(node, values)
     if node.target is operator.getitem:
         return args[0][args[1]]
@@ -190,14 +189,18 @@ MOVES = {
 ZERO, NO_NUMBER = arb(0), arb("nan")
 
 
-def move(target: Any, args: Any, kwargs: Any) -> Any:
+def move(target: object, args: Sequence[object], kwargs: Mapping[str, object]) -> Array | list[Array]:
     """Any operation that moves numbers: done on their places, counted from 1, where 0 is a new zero."""
-    x = args[0]
+    x = cast(Array, args[0])
     places = torch.arange(1, x.size + 1).reshape(x.shape)
     name = str(target)
     if name in ("aten.view.default", "aten._unsafe_view.default"):
-        return x.reshape([-1 if s == -1 else int(s) for s in args[1]])
-    moved = places[args[1]] if name == "aten.embedding.default" else target(places, *args[1:], **kwargs)
+        found: Array = x.reshape([-1 if s == -1 else int(s) for s in cast(Sequence[int], args[1])])
+        return found
+    operation = cast(Callable[..., Tensor | list[Tensor]], target)
+    moved = (
+        places[cast(Tensor, args[1])] if name == "aten.embedding.default" else operation(places, *args[1:], **kwargs)
+    )
     flat = np.concatenate([filled([ZERO], (1,)), x.reshape(-1)])
 
     def at(part: Tensor) -> Array:

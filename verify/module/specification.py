@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stderr
 from io import StringIO
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -220,7 +220,7 @@ class Run:
         self.module = module
 
     def __call__(self, tokens: Sets) -> Sets:
-        found: dict[torch.fx.Node, Any] = {}
+        found: dict[torch.fx.Node, object] = {}
         for node in self.module.graph.nodes:
             if node.op == "placeholder":
                 found[node] = tokens
@@ -228,12 +228,12 @@ class Run:
                 found[node] = getattr(self.module, node.target)
             elif node.op == "output":
                 result = found[node.args[0]]
-                return Sets.exactly(result) if isinstance(result, Tensor) else result
+                return Sets.exactly(result) if isinstance(result, Tensor) else cast(Sets, result)
             else:
                 found[node] = self._call(node, *given(node, found))
         raise AssertionError("a graph without an output")
 
-    def _call(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
+    def _call(self, node: torch.fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
         name = str(node.target)
         if name == "<built-in function getitem>":
             return args[0][args[1]]
