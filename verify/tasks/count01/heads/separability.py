@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
@@ -47,7 +46,7 @@ class Separability:
     """
 
     is_separable: bool | None
-    certificate: dict[str, Any] | None
+    certificate: dict[str, object] | None
     w: tuple[float, ...] | None = None
     b: float | None = None
     reason: str | None = None
