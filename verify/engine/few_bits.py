@@ -36,10 +36,10 @@ from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LOST, OF_MANY, OF_SUMS, U, gamma
 from verify.engine.balls import Arithmetic, Ball, Norm, Step, Unsure, Value, Whole, length
 from verify.engine.capture import CREATING, Graph, computed_in, given
+from verify.engine.dependence import LAYER_NORM, SOFTMAXES
 from verify.engine.dtypes import as_float, is_float
 from verify.engine.margins import Question
 from verify.engine.mean_value import difference
-from verify.engine.one_layer.dependence import LAYER_NORM, SOFTMAXES
 from verify.engine.rules import RULES, cover_of
 from verify.engine.rules import normalisation as rules
 from verify.engine.rules.linear import SLOPES, product, times, turned, unbroadcast, widened

@@ -8,11 +8,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from verify.engine import dependence
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import Graph
+from verify.engine.dependence import LAYER_NORM, Deps
 from verify.engine.dtypes import is_float
-from verify.engine.one_layer import dependence
-from verify.engine.one_layer.dependence import LAYER_NORM, Deps
 from verify.engine.run import call, condition, enclosed_weights, holds
 
 Sets = Sequence[Sequence[int]]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from verify.engine.capture import given
-from verify.engine.one_layer.dependence import MOVES
+from verify.engine.dependence import MOVES
 from verify.module.automaton import Automaton, Chart, Mask, parts_by
 from verify.module.sets import FOLDS, NotTraced, Sets, moved, pointwise
 

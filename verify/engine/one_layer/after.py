@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from verify.engine.balls import Ball
-from verify.engine.one_layer.dependence import arguments, options
+from verify.engine.dependence import arguments, options
 from verify.engine.one_layer.forms import Form, add, divide, means, multiply, shifted, subtract, sums
 from verify.engine.one_layer.lines import value
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from verify.engine.balls import Arithmetic, Ball, Value
-from verify.engine.one_layer.dependence import move
+from verify.engine.dependence import move
 from verify.engine.rules.linear import mean, plus, product, times, total, turned
 from verify.engine.rules.movement import cat, stack
 from verify.engine.rules.pointwise import div

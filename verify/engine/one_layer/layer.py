@@ -22,13 +22,10 @@ from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, gamma
+from verify.engine import dependence
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import Graph
-from verify.engine.dtypes import is_float
-from verify.engine.margins import Question
-from verify.engine.one_layer import dependence
-from verify.engine.one_layer.after import NORM, OF_TWO, RMS, SAMPLES, Atoms, makes_atoms, written_norm
-from verify.engine.one_layer.dependence import (
+from verify.engine.dependence import (
     LAYER_NORM,
     MOVES,
     PRODUCTS,
@@ -39,6 +36,9 @@ from verify.engine.one_layer.dependence import (
     shape_of,
     through,
 )
+from verify.engine.dtypes import is_float
+from verify.engine.margins import Question
+from verify.engine.one_layer.after import NORM, OF_TWO, RMS, SAMPLES, Atoms, makes_atoms, written_norm
 from verify.engine.one_layer.forms import FIRST_FORM, LINEAR, ONE_FORM, Form, each_column
 from verify.engine.one_layer.forms import moved as moved_form
 from verify.engine.rules.linear import plus, times
