@@ -363,7 +363,7 @@ def _swept(
 def _draw(title: str, sweep: Sweep, verdicts: list[list[str | None]]) -> None:
     """The phase diagram: d across, bits upwards."""
     from verify.figures.style import save
-    from verify.tasks.histogram.drawings.precision import precision
+    from verify.tasks.histogram.precision.drawing import precision
 
     assert sweep.figure is not None
     save(precision(title, sweep.dimensions, sweep.bits, verdicts), sweep.figure, "figure")
