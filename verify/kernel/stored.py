@@ -19,9 +19,9 @@ from safetensors import SafetensorError, deserialize
 from constructions import plain_json, regular_files
 from constructions.errors import BadInput, shown
 from constructions.histogram_sizes import LONGEST
-from verify.frame.schema import SCHEMA
 
 Words = tuple[tuple[int, ...], ...]
+SCHEMA = "weightproof/1"  # of certificates
 SIZES = ("T", "L", "d", "p", "first_count")
 TENSORS = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")  # of the task histogram
