@@ -20,12 +20,12 @@ from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.stored import numbers
 from verify.frame.clock import Deadline
 from verify.frame.decide import silent
-from verify.tasks.addition.adder import exact
-from verify.tasks.addition.adder.pairs import Pair
+from verify.tasks.addition import exact
 from verify.tasks.addition.modular.lines import depends_on_sum, margins_by_sum, streams
+from verify.tasks.addition.pairs import Pair
 
 if TYPE_CHECKING:
-    from verify.tasks.addition.adder.model import Adder
+    from verify.tasks.addition.model import Adder
 
 MOST_LISTED = 1000  # wrong pairs
 
