@@ -181,7 +181,7 @@ class Counting:
         """The table of positions that the module makes and its file has not, as a certificate keeps it."""
         if self.module.pe not in ("sine", "rope"):
             return {}
-        from constructions.decoder.model import block_of
+        from constructions.decoder_model import block_of
 
         made = module_of(self.module)
         if made.pe == "sine":
