@@ -109,8 +109,7 @@ def rows(output: Array, question: Question) -> Array:
     first: Array = output[0]
     is_one = question.positions is None or first.ndim == 1
     found = first.reshape(1, -1) if is_one else first[list(question.positions or ())]
-    chosen: Array = found if question.classes is None else found[:, list(question.classes)]
-    return chosen
+    return found if question.classes is None else found[:, list(question.classes)]
 
 
 def evaluate(graph: Graph, tokens: Tensor, at: torch.fx.Node | None = None) -> Array:
@@ -195,8 +194,7 @@ def move(target: object, args: Sequence[object], kwargs: Mapping[str, object]) -
     places = torch.arange(1, x.size + 1).reshape(x.shape)
     name = str(target)
     if name in ("aten.view.default", "aten._unsafe_view.default"):
-        found: Array = x.reshape([-1 if s == -1 else int(s) for s in cast(Sequence[int], args[1])])
-        return found
+        return x.reshape([-1 if s == -1 else int(s) for s in cast(Sequence[int], args[1])])
     operation = cast(Callable[..., Tensor | list[Tensor]], target)
     moved = (
         places[cast(Tensor, args[1])] if name == "aten.embedding.default" else operation(places, *args[1:], **kwargs)
@@ -474,22 +472,19 @@ def mm(x: Array, y: Array) -> Array:
 
 @operation("aten.mv.default")
 def mv(x: Array, y: Array) -> Array:
-    column: Array = product(x, y[:, None])[..., 0]
-    return column
+    return product(x, y[:, None])[..., 0]
 
 
 @operation("aten.dot.default")
 def dot(x: Array, y: Array) -> Array:
-    number: Array = np.asarray(product(x[None], y[:, None])[0, 0], dtype=object)
-    return number
+    return np.asarray(product(x[None], y[:, None])[0, 0], dtype=object)
 
 
 @operation("aten.linear.default")
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     out = product(x.reshape(1, -1) if x.ndim == 1 else x, weight.T)
     out = out.reshape(*x.shape[:-1], weight.shape[0])
-    shifted: Array = out if bias is None else out + bias
-    return shifted
+    return out if bias is None else out + bias
 
 
 @operation("aten.addmm.default", "aten.baddbmm.default")
@@ -547,8 +542,7 @@ def variance(x: Array, dim: Axes = None, correction: float | None = 1, keepdim: 
 
 @operation("aten.cumsum.default")
 def cumsum(x: Operand, dim: int) -> Array:
-    out: Array = np.cumsum(as_array(x), axis=dim)
-    return out
+    return np.cumsum(as_array(x), axis=dim)
 
 
 def softmax_of(xs: list[arb | MinusInfinity], empty: arb) -> list[arb]:

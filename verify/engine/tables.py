@@ -127,8 +127,7 @@ class Tables:
             found, held = torch.vmap(one)(self.runs)
         if not bool(held.all()):
             raise NoRadius("the module fails on some token")
-        parts: list[Tabled] = found
-        return parts
+        return found
 
 
 def _parts(x: object) -> Tabled:

@@ -345,5 +345,4 @@ def _gaps(logits: Array, slopes: Ball, error: Array, sizes: Array, due: list[int
     low = np.nextafter(value.lower - reach, -np.inf)
     low = np.where(np.isnan(low), -np.inf, low)
     low[rows, right] = np.inf
-    found: Array = np.where([r is None for r in due], np.inf, low.min(1))
-    return found
+    return np.where([r is None for r in due], np.inf, low.min(1))

@@ -127,8 +127,7 @@ class Traced:
     def answers(self, cell: Mask) -> list[int]:
         """The labels that may occur on a cell, a mask (positions, ranks in the position's set)."""
         found = self._answers(cell[None])
-        labels: list[int] = found.values[found.may[0]].tolist()
-        return labels
+        return found.values[found.may[0]].tolist()
 
     def split(self, cell: Mask) -> tuple[int, list[Mask]]:
         """A position, and parts of its tokens after which few answers are left: masks over its ranks.

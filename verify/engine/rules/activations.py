@@ -22,8 +22,7 @@ LARGEST_FACTOR = 2.0**10  # of the factors in ELU and softplus: their slopes are
 def log_of_one_plus(x: Ball) -> Ball:
     """log(1 + x) in real arithmetic; no number where x may be -1 or less."""
     rounding = 2 * U * (1 + x.mid.abs())
-    found: Ball = log(Arithmetic(), Ball(1 + x.mid, (x.radius + rounding) * ENLARGE))
-    return found
+    return log(Arithmetic(), Ball(1 + x.mid, (x.radius + rounding) * ENLARGE))
 
 
 @rule("aten.log1p.default")

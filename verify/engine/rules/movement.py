@@ -52,15 +52,13 @@ def transpose(at: Arithmetic, x: Ball, a: int, b: int) -> Ball:
     """The same numbers with two axes exchanged."""
     dims = list(range(x.mid.ndim))
     dims[a], dims[b] = dims[b], dims[a]
-    result: Ball = permute(at, x, dims)
-    return result
+    return permute(at, x, dims)
 
 
 @rule("aten.t.default")
 def t(at: Arithmetic, x: Ball) -> Ball:
     """The transpose of a matrix, or a vector as it is."""
-    result: Ball = x if x.mid.ndim < 2 else transpose(at, x, 0, 1)
-    return result
+    return x if x.mid.ndim < 2 else transpose(at, x, 0, 1)
 
 
 @rule("aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.contiguous.default")

@@ -47,8 +47,7 @@ class PaddedContextual(nn.Module):
             is_filled = torch.cat([torch.zeros_like(is_filled[..., :1]), is_filled], dim=-1)
         scores = (own.P @ own.U_Q) @ (stream @ own.U_K).transpose(-2, -1)
         weights = torch.softmax(scores.masked_fill(is_filled.unsqueeze(-2), -torch.inf), dim=-1)
-        logits: Tensor = weights @ (stream @ own.U_V) @ own.W_out + own.b_out
-        return logits
+        return weights @ (stream @ own.U_V) @ own.W_out + own.b_out
 
 
 def load(path: str) -> ContextualCountingTransformer:

@@ -111,8 +111,7 @@ def judged(
 
 def counts_before(x: Tensor, position: int) -> Tensor:
     """The class of one position: how many others hold its token. Shapes: x (N, L) -> (N,)."""
-    found: Tensor = (x == x[:, position, None]).sum(1) - 1
-    return found
+    return (x == x[:, position, None]).sum(1) - 1
 
 
 def in_counts(case: Mapping[str, object], position: int) -> dict[str, object]:

@@ -99,8 +99,7 @@ def in_next(net: Network, centres: np.ndarray, shapes: np.ndarray, i: int, seed:
     """The images (n, N) of ellipsoid i in the coordinates in which the next one is the unit ball."""
     after = (i + 1) % len(centres)
     off = images(net, centres[i], shapes[i], seed) - centres[after]
-    found: np.ndarray = np.linalg.solve(shapes[after], off.T).T
-    return found
+    return np.linalg.solve(shapes[after], off.T).T
 
 
 def _due(invariant: WrittenInvariant, i: int, modulus: int) -> int:

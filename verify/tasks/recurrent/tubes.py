@@ -114,8 +114,7 @@ def _times(factors: Vector, rows: list[list[arb]] | None) -> list[list[arb]] | N
 
 def increasing(f: Callable[[arb], arb], x: arb) -> arb:
     """An increasing function on a ball: between its values at the ends."""
-    found: arb = f(x.lower()).union(f(x.upper()))
-    return found
+    return f(x.lower()).union(f(x.upper()))
 
 
 class Analytic(Entrywise[S]):
@@ -182,8 +181,7 @@ def _of_series(matrix: arb_mat, x: Sequence[arb_series]) -> list[arb_series]:
 
 
 def _of_discs(matrix: arb_mat, x: Sequence[acb]) -> list[acb]:
-    found: list[acb] = (acb_mat(matrix) * acb_mat(len(x), 1, list(x))).entries()
-    return found
+    return (acb_mat(matrix) * acb_mat(len(x), 1, list(x))).entries()
 
 
 @contextmanager
@@ -341,8 +339,7 @@ def _affine(M: arb_mat, x: Vector, a: Vector) -> list[arb]:
 
 
 def applied(matrix: arb_mat, x: Vector) -> list[arb]:
-    found: list[arb] = (matrix * arb_mat(len(x), 1, list(x))).entries()
-    return found
+    return (matrix * arb_mat(len(x), 1, list(x))).entries()
 
 
 @dataclass(frozen=True)
@@ -353,8 +350,7 @@ class Gap:
     error: arb
 
     def __call__(self, x: arb) -> arb:
-        found: arb = self.p(x) + self.error
-        return found
+        return self.p(x) + self.error
 
 
 @dataclass

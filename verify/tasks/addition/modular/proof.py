@@ -178,8 +178,7 @@ def _still_open(model: Adder, P: int, decided: DecidedPairs) -> np.ndarray:
         least = int(np.where(is_right, margins, np.inf).argmin())
         first = max(0, least - P + 1)
         decided.narrow((first, least - first), float(margins[least]))
-    still_open: np.ndarray = z[~is_right]
-    return still_open
+    return z[~is_right]
 
 
 def of_sum(z: int, P: int) -> list[Pair]:

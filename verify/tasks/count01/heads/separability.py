@@ -339,5 +339,4 @@ def kappa(head: HeadNumbers) -> arb | None:
         x = crossed([[a + b for a, b in zip(lines[0], lines[1], strict=True)], lines[2]], 3)
         ones = sum((a * b for a, b in zip(lines[1][1:], x[1:], strict=True)), lines[1][0] * x[0])
         constant = sum((a * b for a, b in zip(c[1:], x[1:], strict=True)), c[0] * x[0])
-        result: arb | None = constant / ones
-        return result
+        return constant / ones
