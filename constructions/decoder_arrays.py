@@ -151,7 +151,7 @@ class NormArrays:
 
 @dataclass(frozen=True)
 class AttentionArrays:
-    """Attention's matrices, as `constructions.decoder.model.Attention` has them; biases may be None."""
+    """Attention's matrices, as `constructions.decoder_model.Attention` has them; biases may be None."""
 
     n_heads: int
     d_head: int

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from constructions.decoder import Decoder
-from constructions.decoder.model import Block
+from constructions.decoder_model import Block
 from constructions.decoder_positions import BASE
 from constructions.errors import BadInput, NotKnown
 

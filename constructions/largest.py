@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from constructions.decoder import Decoder
-from constructions.decoder.model import Block
+from constructions.decoder_model import Block
 from constructions.errors import BadInput
 
 MOST_SCORE = 600  # e^-600 is far above float64's smallest number

@@ -58,8 +58,7 @@ def __getattr__(name: str) -> object:
     if name == "strategies":
         return import_module("verify.strategies")
     if name in _HOME:
-        found: object = getattr(import_module(f"verify.{_HOME[name]}"), name)
-        return found
+        return getattr(import_module(f"verify.{_HOME[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -13,6 +13,7 @@ from typing import TextIO, cast
 
 from constructions.errors import BadInput, ProvedImpossible
 from verify import __version__
+from verify.commands.guarded import Guarded, ReaderGone
 from verify.commands.interruption import INTERRUPTED_EXIT_CODE
 from verify.commands.options import check_verdict_is_asked
 from verify.commands.outcome import CRASH_EXIT_CODE, Outcome
@@ -28,7 +29,6 @@ from verify.commands.process import (
 from verify.commands.vocabulary import Translated, translated
 from verify.frame import registry
 from verify.frame.certificate import BAD_INPUT_EXIT_CODE, ExitCode
-from verify.report.console import Guarded, ReaderGone
 
 BROKEN_PIPE_EXIT_CODE = 141
 WORDS = "T: tokens in the alphabet; L: length; d: embedding size; p: hidden neurons; all words: docs/glossary.md."

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from constructions import files
 from constructions.decoder import Decoder
-from constructions.decoder.loaders import FLOATS
 from constructions.decoder_arrays import KEY
+from constructions.decoder_loaders import FLOATS
 from constructions.decoder_positions import EPS
 from constructions.errors import BadInput, shown
 from constructions.layouts import hint

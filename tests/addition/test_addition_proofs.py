@@ -141,7 +141,7 @@ def test_float32_in_any_order():
 @pytest.mark.parametrize("n, B, precision", first(2, [(2, 2, "p9"), (1, 8, "p11"), (3, 2, "p12"), (2, 3, "float32")]))
 def test_no_order_goes_below_a_margin_proved_for_any_order(n, B, precision):
     from verify.arithmetic.evaluation import Evaluation
-    from verify.tasks.addition.adder.rounded import ORDERS
+    from verify.tasks.addition.rounded import ORDERS
 
     reading = reading_of(precision)
     model = addition.two_heads(n=n, B=B)

@@ -23,7 +23,7 @@ from verify.arithmetic.rounding import add, rounded
 from verify.frame.clock import Deadline
 from verify.frame.decide import Effort, certify
 from verify.tasks.addition import induction, readout
-from verify.tasks.addition.adder.rounded import logits
+from verify.tasks.addition.rounded import logits
 from verify.tasks.addition.task import DigitAddition
 
 SIZES = [(1, 2), (2, 2), (3, 2), (1, 3), (2, 3), (1, 5)]

@@ -15,7 +15,7 @@ from oracles import decoder as oracle
 from oracles.eleven_bits import FactorsOfElevenBits
 from oracles.operations import Exact, add, matmul, softmax, whole
 
-from constructions.decoder.model import Decoder
+from constructions.decoder_model import Decoder
 from constructions.inductive import as_bytes
 from tests.planted import planted
 from verify.checker import waves

@@ -11,7 +11,7 @@ from models.selection import every, first
 from oracles.forged import falsehood
 from test_checker_real import outcome
 
-from constructions.decoder.model import Decoder, Rotation, initialised
+from constructions.decoder_model import Decoder, Rotation, initialised
 from constructions.inductive import ape, as_bytes, load, selective, started, succession
 from tests.planted import planted
 from verify.arithmetic.readings import reading_of

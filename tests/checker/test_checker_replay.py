@@ -27,7 +27,7 @@ from verify.checker.formats import BinaryFormat, format_of
 from verify.checker.reading import FAILS, NOT_CHECKABLE, read_weights
 from verify.checker.replay import PLAIN, Replay
 from verify.frame import decide
-from verify.tasks.addition.adder import rounded as rounded_adder
+from verify.tasks.addition import rounded as rounded_adder
 from verify.tasks.count01 import runs
 from verify.tasks.histogram.rounded import forward, refutation
 from verify.tasks.histogram.rounded.verdict import certify

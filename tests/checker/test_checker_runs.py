@@ -468,5 +468,5 @@ def askew_is_followed(name, by):
 def test_runs_whose_functions_are_low_or_high_are_followed_as_far_as_these_may_be(name):
     assert askew_is_followed(name, 1.875) and askew_is_followed(name, -1.5)
     assert not askew_is_followed(name, 4.5)
-    with planted(Logged, "multiply", "del self.rows[-1][-len(y) :]", "pass"):
+    with planted(Logged, "multiply", "del self.rows[-1][-count:]", "pass"):
         assert not askew_is_followed(name, 1.875)

@@ -17,8 +17,8 @@ from models.selection import every
 
 from constructions.count01 import save, uniform
 from verify.cli import main
+from verify.commands.guarded import Guarded, encodable
 from verify.frame.registry import commands
-from verify.report.console import Guarded, encodable
 from verify.report.tables import render
 
 ROOT = Path(__file__).parents[2]

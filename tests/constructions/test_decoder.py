@@ -14,7 +14,7 @@ from constructions.decoder import (
     from_transformer_lens,
     initialised,
 )
-from constructions.decoder.model import POSITIONAL, Rotation
+from constructions.decoder_model import POSITIONAL, Rotation
 from constructions.errors import BadInput
 from constructions.files import read_tensors
 from tests.models import checkpoints

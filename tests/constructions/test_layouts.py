@@ -66,7 +66,7 @@ def test_a_decoder_is_built_from_its_names(layout):
 
 
 def layouts_loader(layout):
-    from constructions.decoder import loaders
+    from constructions import decoder_loaders as loaders
 
     return loaders.LOADERS[layout.name]
 

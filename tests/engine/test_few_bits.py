@@ -482,8 +482,8 @@ KEPT = [
     (
         few_bits,
         "FewBits",
-        "output: Ball = self._read(at, values[",
-        "output: Ball = (lambda at, x: x)(at, values[",
+        "output = cast(Ball, self._read(at, values[",
+        "output = cast(Ball, (lambda at, x: x)(at, values[",
         False,
     ),
     (few_bits, "FewBits", "return self._stepwise(at) if self.is_kept else at", "return at", True),

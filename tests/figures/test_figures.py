@@ -30,8 +30,8 @@ from verify.tasks.contextual.task import parse
 from verify.tasks.histogram.activations import activation_ranges, thresholds
 from verify.tasks.histogram.drawings import histogram as figures
 from verify.tasks.histogram.drawings.phase import PANELS, phase
-from verify.tasks.histogram.drawings.precision import COLOURS, precision
 from verify.tasks.histogram.phase import corners, excluded
+from verify.tasks.histogram.precision.drawing import COLOURS, precision
 from verify.tasks.histogram.proof import certify
 
 CIRCUITS = Path(__file__).parents[1] / "data" / "circuits"

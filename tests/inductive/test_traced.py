@@ -8,7 +8,7 @@ import torch
 from models.selection import every
 
 from constructions.decoder import Decoder
-from constructions.decoder.model import initialised
+from constructions.decoder_model import initialised
 from constructions.inductive import ape, load, selective
 from tests.planted import planted
 from verify.tasks.inductive import traced as module

@@ -24,7 +24,7 @@ from constructions.contextual_positions import build as before_and_after
 from constructions.contextual_with_positions import build as placed
 from constructions.count01 import Count01Transformer
 from constructions.count01_heads import counting_pair
-from constructions.decoder.model import Decoder, initialised
+from constructions.decoder_model import Decoder, initialised
 from constructions.inductive import as_bytes as decoder_bytes
 from constructions.inductive import selective as counting_types
 from constructions.inductive import spe, started

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from constructions.decoder import Decoder
-from constructions.decoder.model import POSITIONAL
+from constructions.decoder_model import POSITIONAL
 from constructions.errors import BadInput, NotKnown
 from constructions.inductive import ape, selective, spe, started, with_layernorm
 from verify.counting.tasks import NUMBER_WORDS, SELECTIVE, Task

@@ -28,11 +28,11 @@ from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import Rounded, reading_of
 from verify.arithmetic.rounding import rounded
 from verify.frame.decide import Effort, certify, exhaustive
-from verify.tasks.addition.adder.rounded import ORDERS
 from verify.tasks.addition.modular import best, impossible, lines
 from verify.tasks.addition.modular import proof as proofs
 from verify.tasks.addition.modular.rounding import margins
 from verify.tasks.addition.modular.task import ModularAddition
+from verify.tasks.addition.rounded import ORDERS
 
 
 def verdict(model, P, precision=None):

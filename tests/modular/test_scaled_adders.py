@@ -17,8 +17,8 @@ from verify.arithmetic.exact_reals import float_below
 from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.readings import reading_of
 from verify.frame.decide import certify
-from verify.tasks.addition.adder.rounded import ORDERS
 from verify.tasks.addition.modular.task import ModularAddition
+from verify.tasks.addition.rounded import ORDERS
 
 MODELS = {"staircase": lambda P: modular.staircase(P=P), "clock": lambda P: modular.clock(P=P, frequencies=(1,))}
 

@@ -14,7 +14,8 @@ from torch import nn
 from tests.clocks import ENDLESS
 from tests.planted import planted
 from verify.arithmetic.readings import Real
-from verify.engine.one_layer import bounds, dependence, lines
+from verify.engine import dependence
+from verify.engine.one_layer import bounds, lines
 from verify.engine.one_layer.bounds import Cells
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort

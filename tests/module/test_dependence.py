@@ -8,10 +8,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.planted import planted
+from verify.engine import dependence
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import capture
 from verify.engine.dtypes import is_float
-from verify.engine.one_layer import dependence
 from verify.engine.run import call, enclosed_weights
 
 L, V = 4, 5

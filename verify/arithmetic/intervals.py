@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from verify.arithmetic.outward import float_neighbours
 from verify.arithmetic.slack import LEAST, Index, U
 
-Numbers = np.ndarray[Any, Any]  # of floats, or of Fractions where it is exact
+Numbers = np.ndarray  # of floats, or of Fractions where it is exact
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,8 @@ class Interval:
 
     @property
     def size(self) -> Numbers:
-        return np.maximum(np.abs(self.lower), np.abs(self.upper))
+        found: Numbers = np.maximum(np.abs(self.lower), np.abs(self.upper))
+        return found
 
     def hull(self, axis: int) -> Interval:
         """The smallest interval that holds all along an axis."""

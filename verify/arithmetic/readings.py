@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from constructions.constant_bits.arithmetic import FixedPoint
 from constructions.errors import BadInput
@@ -101,7 +101,7 @@ def precision_of(reading: Reading) -> str | None:
     return f"s{reading.s}" if isinstance(reading, ConstantBits) else "real" if isinstance(reading, Real) else None
 
 
-def options_of(options: dict[str, Any]) -> list[str]:
+def options_of(options: Mapping[str, object]) -> list[str]:
     """The reading, method, budget and seed of a call as a command line has them.
 
     >>> options_of({"reading": reading_of("bfloat16", "float32"), "method": "certified", "budget": 5})
@@ -109,7 +109,7 @@ def options_of(options: dict[str, Any]) -> list[str]:
     """
     words: list[str] = []
     reading = options.get("reading")
-    if reading is not None and precision_of(reading) is not None:
+    if isinstance(reading, Reading) and precision_of(reading) is not None:
         words += ["--precision", str(precision_of(reading))]
     if isinstance(reading, Rounded) and reading.accumulate is not None:
         words += ["--accumulate", reading.accumulate.name]

@@ -66,8 +66,7 @@ def _at_precision(x: Array, p: int, rest: Array | float) -> Array:
     carries_half = carries_half + ((1 << (dropped - 1)) - 1)
     carries_half += bits
     carries_half &= -(1 << dropped)
-    result: Array = np.asarray(carries_half).view(np.float64)
-    return result
+    return np.asarray(carries_half).view(np.float64)
 
 
 def _on_grid(x: Array, fmt: Format, rest: Array) -> Array:

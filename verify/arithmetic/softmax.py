@@ -185,8 +185,7 @@ def total_error(
         doubled = np.fmin(doubled, np.where(is_short, 16 * (J + 1) ** 2 * others / J, np.inf))
     doubled = doubled * INFLATION + np.where(np.asarray(others) == 0, 0.0, FAINT)
     excess = np.where(has_ones & (n <= 2.0**at.stored.p), doubled, np.inf)
-    result: Array = np.fmin(excess, at.growth(np.maximum(n - 1, 0), stored))
-    return result
+    return np.fmin(excess, at.growth(np.maximum(n - 1, 0), stored))
 
 
 def small_sum(at: RoundedArithmetic, size: Array, terms: Array) -> Array:

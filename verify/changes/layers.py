@@ -195,8 +195,7 @@ class Practice:
             place, position, right = torch.arange(len(chosen)), self.position[chosen], self.right[chosen]
         logits = found.reshape(len(found), -1, found.shape[-1])[place, position]
         own = logits.gather(1, right[:, None])
-        gap: Tensor = (own - logits.scatter(1, right[:, None], -inf).amax(1, keepdim=True))[:, 0]
-        return gap
+        return (own - logits.scatter(1, right[:, None], -inf).amax(1, keepdim=True))[:, 0]
 
 
 class SoftReLU(TorchFunctionMode):

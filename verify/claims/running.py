@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from verify.claims.claim import Claim, Ending
 
@@ -63,8 +62,13 @@ class ClaimedCommand:
             return CommandRun(self.claim, self.command, NOT_RUN, 0.0, reason)
         return run(self.claim, self.command)
 
-    def ended(self, said: dict[str, Any]) -> CommandRun:
-        """How it ended where it was as promised, of what `CommandRun.to_json` told."""
+    def ended(self, said: object) -> CommandRun:
+        """How it ended where it was as promised, of what `CommandRun.to_json` told.
+
+        Raises: TypeError for anything else.
+        """
+        if not isinstance(said, dict):
+            raise TypeError("no ending of a command")
         return CommandRun(self.claim, self.command, self.claim.promise_of(self.command), said["seconds"], said["said"])
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from constructions.errors import BadInput
 from constructions.written_files import made_folder, write_whole
@@ -34,7 +34,7 @@ class KeptResults(Generic[Job, Result]):
         folder: str | None,
         named: Callable[[Job], str],
         to_json: Callable[[Result], object],
-        from_json: Callable[[Job, Any], Result],
+        from_json: Callable[[Job, object], Result],
     ) -> KeptResults[Job, Result] | None:
         """None where no folder is named.
 

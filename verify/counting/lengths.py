@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 from verify.counting.tasks import STARTED
 
@@ -63,13 +62,14 @@ def proved_in_words(extra: Mapping[str, object], parameters: Mapping[str, object
     return f"1 to {longest}, at every shift with {places} <= {parameters['positions']}"
 
 
-def in_words(extra: dict[str, Any]) -> list[tuple[str, str]]:
+def in_words(extra: Mapping[str, object]) -> list[tuple[str, str]]:
     """The lines of a report.
 
     >>> in_words(as_json([(1, 0, 0), (1, 0, 0), (0, 1, 0)]))
     [('by length', '1..2: 1 of 1 right; 3: 0 of 1 right'), ('first wrong', 'length 3')]
     """
     runs = extra.get("by_length", [])
+    assert isinstance(runs, list)
     parts = []
     for run in runs[:SHOWN]:
         right, wrong, undecided = (int(run[name]) for name in ("right", "wrong", "undecided"))

@@ -12,7 +12,7 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import StringIO
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -465,7 +465,7 @@ def is_exact_constant(node: torch.fx.Node) -> bool:
     return moves and all(is_exact_constant(before) for before in node.all_input_nodes)
 
 
-def given(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
+def given(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """An operation's arguments, and those by name, with the values of the nodes that they name."""
     return torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
 
@@ -478,8 +478,7 @@ def constant(node: torch.fx.Node) -> Tensor:
         def value(x: torch.fx.Node) -> Tensor:
             return torch.zeros(x.meta["val"].shape) if is_created else constant(x)
 
-        arguments: Any = torch.fx.node.map_arg((node.args, node.kwargs), value)
-        args, kwargs = arguments
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), value)
         kwargs = {key: x for key, x in kwargs.items() if key not in ("device", "pin_memory")}
         if is_created:
             kwargs["dtype"] = node.meta["val"].dtype
@@ -491,7 +490,7 @@ def constant(node: torch.fx.Node) -> Tensor:
 def _refusal_of_constant(node: torch.fx.Node, name: str) -> str | None:
     if name.startswith("aten.empty"):
         return f"{name}: its numbers are anything"
-    steps: list[Any] = list(node.args)
+    steps = cast(Sequence[float], node.args)
     if name.startswith("aten.arange") and is_float(_dtype(node)) and not all(float(a).is_integer() for a in steps):
         return f"{name} with a fractional step has no rule"
     return None

@@ -6,10 +6,12 @@ rewritten, so that nothing else knows of them; an operation that is not listed s
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.fx.node import Argument, Target
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -53,12 +55,13 @@ class ComplexPairs:
             if node in self.pairs and node.op != "placeholder" and not node.users:
                 self.graph.erase_node(node)
 
-    def _call(self, of: Node, target: Any, *args: Any) -> Node:
+    def _call(self, of: Node, target: Target, *args: Argument) -> Node:
         """A new node with the source line of another."""
-        node = self.graph.call_function(target, args)
+        operation = cast(Callable[..., object], target)
+        node = self.graph.call_function(operation, args)
         node.meta["stack_trace"] = of.meta.get("stack_trace")
-        values: Any = torch.fx.node.map_arg(args, lambda x: x.meta["val"])
-        node.meta["val"] = target(*values)
+        values = torch.fx.node.map_arg(args, lambda x: x.meta["val"])
+        node.meta["val"] = operation(*values)
         return node
 
     def _replace(self, node: Node) -> None:

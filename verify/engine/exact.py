@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn, TypeVar, cast
 
 import numpy as np
 import torch
@@ -109,14 +109,13 @@ def rows(output: Array, question: Question) -> Array:
     first: Array = output[0]
     is_one = question.positions is None or first.ndim == 1
     found = first.reshape(1, -1) if is_one else first[list(question.positions or ())]
-    chosen: Array = found if question.classes is None else found[:, list(question.classes)]
-    return chosen
+    return found if question.classes is None else found[:, list(question.classes)]
 
 
 def evaluate(graph: Graph, tokens: Tensor, at: torch.fx.Node | None = None) -> Array:
     """The module's output on one input (length,), or what another node holds, as an array of balls."""
     assert not graph.around, "one module is evaluated, not all around it"
-    values: dict[torch.fx.Node, Any] = {}
+    values: dict[torch.fx.Node, object] = {}
     wanted = graph.program.output_node().all_input_nodes[-1] if at is None else at
     for node in graph.program.nodes:
         if node.op == "placeholder":
@@ -125,8 +124,7 @@ def evaluate(graph: Graph, tokens: Tensor, at: torch.fx.Node | None = None) -> A
         else:
             values[node] = call(node, values)
         if node is wanted:
-            held: Array = values[node]
-            return held
+            return cast(Array, values[node])
     raise AssertionError("a graph without an output")
 
 
@@ -144,7 +142,7 @@ def filled(flat: Sequence[object], shape: tuple[int, ...]) -> Array:
     return out.reshape(shape)
 
 
-def call(node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
+def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, object]) -> object:
     args, kwargs = given(node, values)
     if node.target is operator.getitem:
         return args[0][args[1]]
@@ -190,14 +188,17 @@ MOVES = {
 ZERO, NO_NUMBER = arb(0), arb("nan")
 
 
-def move(target: Any, args: Any, kwargs: Any) -> Any:
+def move(target: object, args: Sequence[object], kwargs: Mapping[str, object]) -> Array | list[Array]:
     """Any operation that moves numbers: done on their places, counted from 1, where 0 is a new zero."""
-    x = args[0]
+    x = cast(Array, args[0])
     places = torch.arange(1, x.size + 1).reshape(x.shape)
     name = str(target)
     if name in ("aten.view.default", "aten._unsafe_view.default"):
-        return x.reshape([-1 if s == -1 else int(s) for s in args[1]])
-    moved = places[args[1]] if name == "aten.embedding.default" else target(places, *args[1:], **kwargs)
+        return x.reshape([-1 if s == -1 else int(s) for s in cast(Sequence[int], args[1])])
+    operation = cast(Callable[..., Tensor | list[Tensor]], target)
+    moved = (
+        places[cast(Tensor, args[1])] if name == "aten.embedding.default" else operation(places, *args[1:], **kwargs)
+    )
     flat = np.concatenate([filled([ZERO], (1,)), x.reshape(-1)])
 
     def at(part: Tensor) -> Array:
@@ -471,22 +472,19 @@ def mm(x: Array, y: Array) -> Array:
 
 @operation("aten.mv.default")
 def mv(x: Array, y: Array) -> Array:
-    column: Array = product(x, y[:, None])[..., 0]
-    return column
+    return product(x, y[:, None])[..., 0]
 
 
 @operation("aten.dot.default")
 def dot(x: Array, y: Array) -> Array:
-    number: Array = np.asarray(product(x[None], y[:, None])[0, 0], dtype=object)
-    return number
+    return np.asarray(product(x[None], y[:, None])[0, 0], dtype=object)
 
 
 @operation("aten.linear.default")
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     out = product(x.reshape(1, -1) if x.ndim == 1 else x, weight.T)
     out = out.reshape(*x.shape[:-1], weight.shape[0])
-    shifted: Array = out if bias is None else out + bias
-    return shifted
+    return out if bias is None else out + bias
 
 
 @operation("aten.addmm.default", "aten.baddbmm.default")
@@ -544,8 +542,7 @@ def variance(x: Array, dim: Axes = None, correction: float | None = 1, keepdim: 
 
 @operation("aten.cumsum.default")
 def cumsum(x: Operand, dim: int) -> Array:
-    out: Array = np.cumsum(as_array(x), axis=dim)
-    return out
+    return np.cumsum(as_array(x), axis=dim)
 
 
 def softmax_of(xs: list[arb | MinusInfinity], empty: arb) -> list[arb]:

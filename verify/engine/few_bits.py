@@ -25,7 +25,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -36,10 +36,10 @@ from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LOST, OF_MANY, OF_SUMS, U, gamma
 from verify.engine.balls import Arithmetic, Ball, Norm, Step, Unsure, Value, Whole, length
 from verify.engine.capture import CREATING, Graph, computed_in, given
+from verify.engine.dependence import LAYER_NORM, SOFTMAXES
 from verify.engine.dtypes import as_float, is_float
 from verify.engine.margins import Question
 from verify.engine.mean_value import difference
-from verify.engine.one_layer.dependence import LAYER_NORM, SOFTMAXES
 from verify.engine.rules import RULES, cover_of
 from verify.engine.rules import normalisation as rules
 from verify.engine.rules.linear import SLOPES, product, times, turned, unbroadcast, widened
@@ -359,13 +359,13 @@ class FewBits:
     def evaluate(self, stored: Mapping[str, object], tokens: Tensor, tape: list[Step]) -> Ball:
         """The module's output on one input (length,), enclosed; what it is made of is on the tape."""
         at = Arithmetic(self.wide, None, True, tape, has_forms=False)
-        values: dict[torch.fx.Node, Any] = {}
+        values: dict[torch.fx.Node, object] = {}
         asserted: list[Tensor] = []
         for node in self.graph.program.nodes:
             if node.op == "placeholder":
                 values[node] = stored[node.name] if node.name in stored else tokens.unsqueeze(0)
             elif node.op == "output":
-                output: Ball = self._read(at, values[node.all_input_nodes[-1]])
+                output = cast(Ball, self._read(at, values[node.all_input_nodes[-1]]))
                 return where_all_hold(at, output, asserted)
             else:
                 if condition(node) is not None:
@@ -375,14 +375,14 @@ class FewBits:
         raise AssertionError("a graph without an output")
 
     def _computed(
-        self, node: torch.fx.Node, values: dict[torch.fx.Node, Any], at: Arithmetic, device: torch.device
-    ) -> Any:
+        self, node: torch.fx.Node, values: dict[torch.fx.Node, object], at: Arithmetic, device: torch.device
+    ) -> object:
         name, value = str(node.target), node.meta.get("val")
         whole = self._whole_numbers(node, values)
         if whole:
             values = {**values, **whole}
         moves = name in EXACT or RULES.get(name) in MOVES or node.target is operator.getitem
-        moving = [x for x in node.all_input_nodes if isinstance(values[x], Ball) and values[x].rad is not None]
+        moving = [x for x in node.all_input_nodes if isinstance(ball := values[x], Ball) and ball.rad is not None]
         if not moves:
             values = {**values, **{x: self._read(at, values[x]) for x in moving}}
         if name in CURVED or (name in PRODUCTS and len(moving) > 1):
@@ -412,11 +412,11 @@ class FewBits:
             return call(node, values, self._stepwise(at), device)
         out = call(node, values, at, device)
         if self.is_kept and name in BIASES and len(args) > 2 and isinstance(args[BIASES[name]], Ball):
-            out = self._read(at, out, args[BIASES[name]].size)
+            out = self._read(at, cast(Ball, out), args[BIASES[name]].size)
         if node.target is operator.getitem:
             return out
-        is_floats = isinstance(value, Tensor) and is_float(value.dtype) and isinstance(out, Ball)
-        return self._result(at, out) if is_floats and not moves else out
+        is_floats = isinstance(value, Tensor) and is_float(value.dtype)
+        return self._result(at, out) if is_floats and isinstance(out, Ball) and not moves else out
 
     def _stepwise(self, at: Arithmetic) -> Arithmetic:
         """For operations in several steps, each rounded to the dtype or kept."""
@@ -439,7 +439,7 @@ class FewBits:
         off = torch.where(size + off <= self.fmt.largest, off * ENLARGE, math.nan)
         return widened(at, x, torch.where(torch.isinf(x.mid) & (x.radius == 0), 0.0, off))
 
-    def _whole_numbers(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> dict[torch.fx.Node, Any]:
+    def _whole_numbers(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, object]) -> dict[torch.fx.Node, Ball]:
         """Whole numbers and truth values that an operation on floats reads, rounded to the dtype as they are before."""
         dtype = computed_in(node)
         cover = cover_of(str(node.target), dtype)
@@ -447,7 +447,7 @@ class FewBits:
             return {}
         read = [x for i, x in enumerate(node.args) if isinstance(x, torch.fx.Node) and i not in cover.aside]
         at = Arithmetic(self.fmt, self.wide)
-        return {x: as_float(at, values[x]) for x in read if isinstance(values[x], Tensor | Unsure | Whole)}
+        return {x: as_float(at, held) for x in read if isinstance(held := values[x], Tensor | Unsure | Whole)}
 
     def _attention(
         self, at: Arithmetic, q: Ball, k: Ball, v: Ball, mask: Value | None = None, dropout: float = 0.0,

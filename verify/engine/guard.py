@@ -8,10 +8,9 @@ evaluation, the one without roundings among them, lies in its balls, and so does
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -178,8 +177,8 @@ def in_format(module: nn.Module, dtype: torch.dtype) -> nn.Module:
 def first_apart(graph: Graph, tokens: Tensor) -> str | None:
     """The first operation whose result in float64 lies outside its ball, with its number; None where none does."""
     at = Arithmetic(FORMATS["float64"])
-    balls: dict[torch.fx.Node, Any] = {}
-    floats: dict[torch.fx.Node, Any] = {}
+    balls: dict[torch.fx.Node, object] = {}
+    floats: dict[torch.fx.Node, object] = {}
     stored = enclosed_weights(graph, at)
     for number, node in enumerate(graph.program.nodes):
         if node.op == "placeholder":
@@ -194,7 +193,7 @@ def first_apart(graph: Graph, tokens: Tensor) -> str | None:
     return None
 
 
-def computed(node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
+def computed(node: torch.fx.Node, values: Mapping[torch.fx.Node, object]) -> object:
     """One operation as torch computes it in float64."""
     args, kwargs = given(node, values)
     if node.target is operator.getitem:

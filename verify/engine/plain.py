@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -108,7 +108,7 @@ def is_foreign(node: torch.fx.Node) -> bool:
     return str(node.target) in FOREIGN or (is_power and node.args[1] not in POWERS)
 
 
-def computed(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], device: torch.device) -> Any:
+def computed(node: torch.fx.Node, values: Mapping[torch.fx.Node, object], device: torch.device) -> object:
     """One operation on numbers in float64 and whole numbers in their own dtypes."""
     args, kwargs = given(node, values)
     if node.target is operator.getitem:
@@ -158,7 +158,7 @@ class Plain:
         return torch.cat(outputs), torch.cat(deviations)
 
     def _one(self, tokens: Tensor, rows: list[Taken]) -> tuple[Tensor, Tensor]:
-        values: dict[torch.fx.Node, Any] = dict(zip(self.tables.frontier, rows, strict=True))
+        values: dict[torch.fx.Node, object] = dict(zip(self.tables.frontier, rows, strict=True))
         deviations = []
         for node in self.graph.program.nodes:
             if node.op == "output":
@@ -168,8 +168,8 @@ class Plain:
             if node.op == "placeholder":
                 values[node] = self.stored.get(node.name, tokens.unsqueeze(0))
                 continue
-            values[node] = computed(node, values, self.device)
+            values[node] = found = computed(node, values, self.device)
             if node in self.norms:
-                deviations.append(values[node][2].amin())
-        output: Tensor = values[node.all_input_nodes[-1]]
+                deviations.append(cast(list[Tensor], found)[2].amin())
+        output = cast(Tensor, values[node.all_input_nodes[-1]])
         return output, torch.stack(deviations) if deviations else output.new_zeros(0)

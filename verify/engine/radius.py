@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LOST, U
 from verify.engine.balls import Arithmetic, Ball, Norm, Step, length
-from verify.engine.capture import Graph
+from verify.engine.capture import Graph, given
 from verify.engine.margins import Question
 from verify.engine.mean_value import difference
 from verify.engine.rules.normalisation import layer_norm
@@ -55,26 +55,26 @@ def radii(
     """
     at = Arithmetic(fmt, accumulate, has_norms=True, tape=[])
     assert at.tape is not None
-    stored, given = enclosed_weights(graph, at), dict(zip(tables.frontier, found, strict=True))
-    values: dict[torch.fx.Node, Any] = {}
+    stored, tabled = enclosed_weights(graph, at), dict(zip(tables.frontier, found, strict=True))
+    values: dict[torch.fx.Node, object] = {}
     both: dict[torch.fx.Node, float] = {}
     for node in graph.program.nodes:
         if node.op == "output":
             break
         if node.op == "placeholder":
             values[node] = stored.get(node.name, torch.zeros(1, graph.length, dtype=torch.long))
-        elif node in given:
-            values[node] = _hulls(given[node], at)
+        elif node in tabled:
+            values[node] = _hulls(tabled[node], at)
         elif node in tables.tabled:
             continue
         elif node in tables.norms:
-            args: Any = torch.fx.node.map_arg(node.args, lambda n: values[n])
+            args, _ = given(node, values)
             floor = least_deviation(floors[node], args[0])
             both[node] = max(0.0, (floor - _apart(at.tape, args[0], graph)) * (1 - 8 * U))
             values[node] = layer_norm(at, *args, least=both[node])
         else:
             values[node] = call(node, values, at, torch.device("cpu"))
-    output: Ball = values[node.all_input_nodes[-1]]
+    output = cast(Ball, values[node.all_input_nodes[-1]])
     every = torch.arange(output.mid.numel(), dtype=torch.float64).reshape(output.mid.shape)
     places = question.logits(Ball(every)).mid
     return _differences(at.tape, output, places.reshape(-1), graph).reshape(places.shape), both

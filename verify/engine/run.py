@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import operator
+import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE
-from verify.engine.balls import Arithmetic, Ball, Unsure, Whole
+from verify.engine.balls import Arithmetic, Ball, Computed, Unsure, Whole
 from verify.engine.capture import CREATING, Graph, computed_in, constant, given, is_exact_constant
 from verify.engine.dtypes import ANY, cast, is_float, truth
 from verify.engine.rules import RULES, cover_of
 from verify.engine.rules.movement import MOVES, record_move
 
 ENTRIES_AT_ONCE = 2**22
+Finished = TypeVar("Finished", bound=tuple[Tensor, ...])
 
 
 def evaluate(graph: Graph, stored: Mapping[str, object], tokens: Tensor, at: Arithmetic) -> Ball:
     """The module's output on one input (length,), enclosed; `stored` as `enclosed_weights` makes it."""
-    values: dict[torch.fx.Node, Any] = {}
+    values: dict[torch.fx.Node, object] = {}
     asserted: list[Tensor] = []
     last_use = _last_uses(graph)
     for node in graph.program.nodes:
         if node.op == "placeholder":
             values[node] = stored[node.name] if node.name in stored else tokens.unsqueeze(0)
         elif node.op == "output":
-            output: Ball = values[node.all_input_nodes[-1]]
-            return where_all_hold(at, output, asserted)
+            return where_all_hold(at, typing.cast(Ball, values[node.all_input_nodes[-1]]), asserted)
         elif condition(node) is not None:
             asserted.append(holds(node, values))
             if not is_assertion(node):
@@ -54,15 +55,15 @@ def condition(node: torch.fx.Node) -> torch.fx.Node | None:
     return node.args[1] if is_computed else None  # type: ignore[return-value]
 
 
-def holds(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Tensor:
+def holds(node: torch.fx.Node, values: Mapping[torch.fx.Node, object]) -> Tensor:
     """Whether the module surely does not fail at a node with a condition: true, or rows of 0 or more."""
     where = condition(node)
     assert where is not None
     if is_assertion(node):
-        found = truth(Arithmetic(), values[where])
+        found = truth(Arithmetic(), typing.cast(Computed, values[where]))
         held = found.value & found.known
     else:
-        held = values[where] >= 0
+        held = typing.cast(Tensor, values[where]) >= 0
     return held.all()
 
 
@@ -75,7 +76,7 @@ def where_all_hold(at: Arithmetic, x: Ball, conditions: list[Tensor]) -> Ball:
     return at.record(out, (x,), none.expand(x.mid.shape), lambda slope: (slope,), is_same=True)
 
 
-def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], at: Arithmetic, device: torch.device) -> Any:
+def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, object], at: Arithmetic, device: torch.device) -> object:
     """One operation on the values before it."""
     args, kwargs = given(node, values)
     if node.target is operator.getitem:
@@ -96,7 +97,7 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], at: Arithmeti
 
 def covered(
     node: torch.fx.Node, name: str, at: Arithmetic, args: Sequence[object], kwargs: Mapping[str, object]
-) -> Any:
+) -> object:
     """An operation by its rule in the dtype in which torch computes it, its arguments cast to that before."""
     dtype = computed_in(node)
     cover = cover_of(name, dtype)
@@ -119,11 +120,11 @@ def cast_all(at: Arithmetic, x: object, dtype: torch.dtype) -> object:
     return cast(at, x, dtype) if isinstance(x, Ball | Tensor | Unsure | Whole) else x
 
 
-def plain(node: torch.fx.Node, args: Sequence[Any], kwargs: Mapping[str, object], device: torch.device) -> Any:
+def plain(node: torch.fx.Node, args: Sequence[object], kwargs: Mapping[str, object], device: torch.device) -> object:
     """An operation on whole numbers or truth values, as torch computes it."""
     name = str(node.target)
     if name in ("aten.view.default", "aten._unsafe_view.default"):
-        return args[0].reshape(args[1])
+        return typing.cast(Tensor, args[0]).reshape(typing.cast(list[int], args[1]))
     if "device" in kwargs:
         kwargs = {**kwargs, "device": device}
     return node.target(*args, **kwargs)  # type: ignore[operator]
@@ -181,25 +182,25 @@ def moved(stored: Ball, around: Tensor | None) -> Ball:
 
 
 def enclose(
-    graph: Graph, at: Arithmetic, finish: Callable[[Ball, Tensor, Tensor], object], device: torch.device | str = "cpu"
-) -> Callable[[Tensor, Tensor], Any]:
+    graph: Graph, at: Arithmetic, finish: Callable[[Ball, Tensor, Tensor], Finished], device: torch.device | str = "cpu"
+) -> Callable[[Tensor, Tensor], Finished]:
     """A function of tokens (N, length) and answers (N, ...) that runs each input and finishes its output.
 
     The graph is interpreted under vmap: no row can depend on another.
     """
     stored = enclosed_weights(graph, at, device)
 
-    def one(tokens: Tensor, answers: Tensor) -> object:
+    def one(tokens: Tensor, answers: Tensor) -> Finished:
         return finish(evaluate(graph, stored, tokens, at), tokens, answers)
 
     many = torch.vmap(one)
     at_once = max(1, min(16384, ENTRIES_AT_ONCE // graph.widest))
 
-    def run(tokens: Tensor, answers: Tensor) -> tuple[Tensor, ...]:
+    def run(tokens: Tensor, answers: Tensor) -> Finished:
         with torch.no_grad():
             parts = [
                 many(*part) for part in zip(torch.split(tokens, at_once), torch.split(answers, at_once), strict=True)
             ]
-        return tuple(torch.cat(column) for column in zip(*parts, strict=True))
+        return typing.cast(Finished, tuple(torch.cat(column) for column in zip(*parts, strict=True)))
 
     return run

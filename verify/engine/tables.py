@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from verify.engine import dependence
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import Graph
+from verify.engine.dependence import LAYER_NORM, Deps
 from verify.engine.dtypes import is_float
-from verify.engine.one_layer import dependence
-from verify.engine.one_layer.dependence import LAYER_NORM
 from verify.engine.run import call, condition, enclosed_weights, holds
 
 Sets = Sequence[Sequence[int]]
@@ -45,7 +45,7 @@ class Tables:
         too_many = dependence.too_many(graph.program, graph.length)
         if too_many is not None:
             raise NoRadius(too_many)
-        self.depends: dict[torch.fx.Node, Any] = {}
+        self.depends: dict[torch.fx.Node, Deps] = {}
         self.tabled: set[torch.fx.Node] = set()
         self.known: dict[torch.fx.Node, Tensor] = {}
         self.conditions: list[torch.fx.Node] = []  # what the module fails without, of one position's token at most
@@ -76,10 +76,10 @@ class Tables:
             return
         is_whole = isinstance(value, Tensor) and not is_float(value.dtype)
         if not before and is_whole and all(x in self.known for x in node.all_input_nodes):
-            self.known[node] = call(node, self.known, Arithmetic(), torch.device("cpu"))
+            self.known[node] = cast(Tensor, call(node, self.known, Arithmetic(), torch.device("cpu")))
 
     def _start(self, node: torch.fx.Node) -> Tensor:
-        empty: Tensor = dependence.nothing(node, self.graph.length)
+        empty = cast(Tensor, dependence.nothing(node, self.graph.length))
         if node.name in self.graph.stored:
             value = self.graph.stored[node.name]
             if not value.is_floating_point():
@@ -112,7 +112,7 @@ class Tables:
         stored = enclosed_weights(self.graph, at)
 
         def one(tokens: Tensor) -> tuple[list[Tabled], Tensor]:
-            values: dict[torch.fx.Node, Any] = {}
+            values: dict[torch.fx.Node, object] = {}
             held = torch.ones((), dtype=torch.bool)
             for node in self.graph.program.nodes:
                 if node in self.conditions:
@@ -127,8 +127,7 @@ class Tables:
             found, held = torch.vmap(one)(self.runs)
         if not bool(held.all()):
             raise NoRadius("the module fails on some token")
-        parts: list[Tabled] = found
-        return parts
+        return found
 
 
 def _parts(x: object) -> Tabled:
@@ -164,7 +163,7 @@ class Rows:
                 raise NoRadius("several results of one dependence")
             return [self._take(part, of) for part, of in zip(value, depends, strict=True)]
         table = value["mid"] if isinstance(value, dict) else value
-        return _taker(table.to(self.ranks[0].device), depends)
+        return _taker(table.to(self.ranks[0].device), cast(Tensor, depends))
 
 
 def _apply(take: Takers, ranks: list[Tensor]) -> Taken:

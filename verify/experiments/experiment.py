@@ -98,7 +98,7 @@ class DecidedModel:
 
     result: Result
     weights: bytes
-    training: Mapping[str, Any]
+    training: Mapping[str, object]
     seconds: float = 0.0
 
 

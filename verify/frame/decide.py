@@ -173,7 +173,7 @@ class Failure:
     answer) - (largest other logit) there, zero or negative, None where a logit is not a number.
     """
 
-    counterexample: dict[str, Any]
+    counterexample: dict[str, object]
     margin: float | None = None
     margin_exact: str | None = None
 
@@ -191,13 +191,13 @@ class Finding:
     margin: float | None = None
     margin_exact: str | None = None
     margin_per_count: tuple[float | None, ...] | None = None
-    tightest: dict[str, Any] | None = None
+    tightest: dict[str, object] | None = None
     failure: Failure | None = None
     reason: str | None = None
     error_share: tuple[Fraction, Fraction] | None = None
     about: Provable | None = None
     telling: tuple[tuple[Item, int], ...] = ()
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, object] = field(default_factory=dict)
 
     @classmethod
     def proved(cls, argument: str, margin: float | None, **fields: Any) -> Finding:

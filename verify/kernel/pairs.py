@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from constructions.errors import BadInput, shown
 from verify.kernel.stored import (
@@ -86,7 +85,7 @@ def read_pairs(folder: str, data: bytes, about: Mapping[str, object]) -> StoredP
         found = shown(odd[0] if isinstance(p, dict) else p)
         raise BadInput(f"folder={folder!r}: the certificate's parameters hold {found}, of which no theorem speaks.")
     check_says(folder, p, ((name, value, "Save both again.") for name, value in wanted.items()))
-    margin: Any = about.get("margin")
+    margin = about.get("margin")
     if not is_margin(margin):
         raise BadInput(f"folder={folder!r}: the certificate states no positive margin. Save it again.")
     stored = StoredPairs(format, is_skipped, sizes, words, float(margin), hashlib.sha256(data).hexdigest())

@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from constructions.errors import BadInput, shown
 from verify.kernel.stored import (
@@ -137,7 +136,7 @@ def _limit(folder: str, name: str, value: object) -> int | None:
 def _margin(folder: str, about: Mapping[str, object]) -> tuple[float, bool]:
     """The margin, and whether it is one of leads times the softmax's sum."""
     margin, of_sum = about.get("margin"), about.get("margin_scaled")
-    found: Any = of_sum if margin is None else margin
+    found = of_sum if margin is None else margin
     if (margin is None) == (of_sum is None) or not is_margin(found):
         raise BadInput(f"folder={folder!r}: the certificate states no positive margin, or two. Save it again.")
     if about.get("margin_per_count") is not None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, TypeGuard
 
 from flint import fmpz
 from safetensors import SafetensorError, deserialize
@@ -19,9 +19,9 @@ from safetensors import SafetensorError, deserialize
 from constructions import plain_json, regular_files
 from constructions.errors import BadInput, shown
 from constructions.histogram_sizes import LONGEST
-from verify.frame.schema import SCHEMA
 
 Words = tuple[tuple[int, ...], ...]
+SCHEMA = "weightproof/1"  # of certificates
 SIZES = ("T", "L", "d", "p", "first_count")
 TENSORS = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")  # of the task histogram
@@ -37,6 +37,14 @@ DECIDED = (  # what else every certificate that becomes a theorem says
     ("counterexample", None, "Only what is proved can be a theorem."),
     ("reason", None, "Only what is proved can be a theorem."),
 )
+
+
+class StoredTensor(TypedDict):
+    """A tensor as a safetensors file holds it."""
+
+    dtype: str
+    shape: list[int]
+    data: bytes
 
 
 @dataclass(frozen=True)
@@ -210,7 +218,7 @@ def read_weights(data: bytes, margins: Sequence[float]) -> StoredProof:
     for another number of margins than L or 1.
     """
     header, tensors = _header(data), tensors_of(data)
-    about = _metadata(header)
+    model, stated, claim = _metadata(header)
     dtypes = {str(entry["dtype"]) for entry in tensors.values()}
     if len(dtypes) != 1 or not dtypes <= WORD_FORMATS.keys() or "b_2" not in tensors:
         raise BadInput(
@@ -218,15 +226,13 @@ def read_weights(data: bytes, margins: Sequence[float]) -> StoredProof:
             f"of {', '.join(TENSORS)}, all of one of {', '.join(sorted(WORD_FORMATS))}."
         )
     format = WORD_FORMATS[dtypes.pop()]
-    sizes = {name: about[name] for name in SIZES} | {"classes": math.prod(tensors["b_2"]["shape"])}
-    _check_shapes(about["model"], sizes, tensors)
+    sizes = stated | {"classes": math.prod(tensors["b_2"]["shape"])}
+    _check_shapes(model, sizes, tensors)
     if len(margins) not in (1, sizes["L"]):
         raise BadInput(f"margins: {len(margins)} of them, for counts 1..{sizes['L']}. Save the certificate again.")
     margins = tuple(margins) if len(margins) == sizes["L"] else tuple(margins) * sizes["L"]
     words = {name: rows_of(format, tensors[name]) if name in tensors else () for name in TENSORS}
-    stored = StoredProof(
-        about["model"], format, sizes, words, margins, about["claim"], hashlib.sha256(data).hexdigest()
-    )
+    stored = StoredProof(model, format, sizes, words, margins, claim, hashlib.sha256(data).hexdigest())
     _ = stored.denominator_bits  # refuses NaN and infinity
     return stored
 
@@ -244,7 +250,7 @@ def shapes_of(model: str, sizes: Mapping[str, int]) -> dict[str, list[int]]:
     return shapes | ({"e_BOS": [d]} if model.startswith("bos") else {})
 
 
-def _check_shapes(model: str, sizes: Mapping[str, int], tensors: Mapping[str, Any]) -> None:
+def _check_shapes(model: str, sizes: Mapping[str, int], tensors: Mapping[str, StoredTensor]) -> None:
     wanted = shapes_of(model, sizes)
     if odd := sorted(wanted.keys() ^ tensors.keys()):
         is_there = odd[0] in tensors
@@ -280,7 +286,7 @@ def _margins(folder: str, about: Mapping[str, object]) -> list[float]:
     return [float(x) for x in margins]
 
 
-def is_margin(x: object) -> bool:
+def is_margin(x: object) -> TypeGuard[float]:
     if isinstance(x, bool) or not isinstance(x, int | float) or not 0 < x <= sys.float_info.max:
         return False
     return float(x) == x
@@ -313,14 +319,15 @@ def _is_same(a: object, b: object) -> bool:
     return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
 
 
-def _header(data: bytes) -> Any:
+def _header(data: bytes) -> Mapping[str, Mapping[str, str]]:
     try:
-        return plain_json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        found: Mapping[str, Mapping[str, str]] = plain_json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        return found
     except ValueError as error:
         raise BadInput(f"weights: the file's header is no JSON ({str(error)[:80]}). Save it again.") from None
 
 
-def tensors_of(data: bytes) -> dict[str, Any]:
+def tensors_of(data: bytes) -> dict[str, StoredTensor]:
     """The tensors by name; the library has seen that they fill the file without a gap, an overlap or a rest."""
     try:
         return dict(deserialize(data))  # type: ignore[no-untyped-call]
@@ -328,7 +335,7 @@ def tensors_of(data: bytes) -> dict[str, Any]:
         raise BadInput(f"weights: the file is no safetensors file ({str(error)[:80]}). Save it again.") from None
 
 
-def skip_of(tensors: dict[str, Any]) -> bool:
+def skip_of(tensors: dict[str, StoredTensor]) -> bool:
     """Takes `skip` out of the tensors, true where there is none.
 
     Raises: BadInput unless it is one boolean.
@@ -339,8 +346,8 @@ def skip_of(tensors: dict[str, Any]) -> bool:
     return bytes(skip["data"]) == b"\1"
 
 
-def _metadata(header: Any) -> dict[str, Any]:
-    """The sizes, the model and the claim in the metadata.
+def _metadata(header: Mapping[str, Mapping[str, str]]) -> tuple[str, dict[str, int], str | None]:
+    """The model, the sizes and the claim in the metadata.
 
     Raises: BadInput for a size that is no whole number, one that no model has, or an entry that is not known.
     """
@@ -364,10 +371,10 @@ def _metadata(header: Any) -> dict[str, Any]:
         raise BadInput(
             f"weights: the metadata name no model of a task that the kernel knows ({str(error)[:80]}). Save them again."
         ) from None
-    return {**{name: about[name] for name in SIZES}, "model": about["model"], "claim": about.get("claim")}
+    return about["model"], {name: about[name] for name in SIZES}, about.get("claim")
 
 
-def rows_of(format: WordFormat, tensor: Mapping[str, Any]) -> Words:
+def rows_of(format: WordFormat, tensor: StoredTensor) -> Words:
     """A matrix as its rows of words, a vector as one row."""
     code = {64: "<Q", 32: "<I", 16: "<H"}[format.width]
     words = tuple(word for (word,) in struct.iter_unpack(code, bytes(tensor["data"])))

@@ -39,7 +39,7 @@ class Automaton:
     step: Callable[[Any, int], Hashable]
     answer: Callable[[Any], Any]
     backwards: bool = False
-    _known: dict[tuple[Any, int], Hashable] = field(default_factory=dict, compare=False, repr=False)
+    _known: dict[tuple[Hashable, int], Hashable] = field(default_factory=dict, compare=False, repr=False)
 
     def __call__(self, tokens: Tensor) -> Tensor:
         states: list[Hashable] = [self.start]

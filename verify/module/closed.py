@@ -19,9 +19,8 @@ as points in balls of many bits, until a state lies in the set of its place on t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +51,7 @@ class Nodes:
     """States (V, size) with the automaton's, a string that leads there, and the edges between them under each token."""
 
     states: Array
-    places: list[Any]
+    places: list[Hashable]
     strings: list[Tokens]
     source: Whole
     token: Whole
@@ -346,5 +345,4 @@ def _gaps(logits: Array, slopes: Ball, error: Array, sizes: Array, due: list[int
     low = np.nextafter(value.lower - reach, -np.inf)
     low = np.where(np.isnan(low), -np.inf, low)
     low[rows, right] = np.inf
-    found: Array = np.where([r is None for r in due], np.inf, low.min(1))
-    return found
+    return np.where([r is None for r in due], np.inf, low.min(1))

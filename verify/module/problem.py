@@ -422,8 +422,7 @@ class ModuleProblem:
                 tally = Tally()
                 self.decide_batch(self.judge(part.length, reading), wrong.unsqueeze(0), tally, deadline)
                 if tally.wrong:
-                    found: list[int] = wrong.tolist()
-                    return found
+                    return wrong.tolist()
         return None
 
     def float_margin(self, length: int) -> Callable[[Tensor], Tensor]:

@@ -6,7 +6,6 @@ import base64
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,12 +16,14 @@ from verify.module.inputs import Product
 from verify.module.problem import ModuleProblem
 
 MOST_INPUTS = 1 << 18
-TOO_MANY = {"reason": f"more than {MOST_INPUTS} inputs that are no product of token sets with a rule that has a name"}
+TOO_MANY: dict[str, object] = {
+    "reason": f"more than {MOST_INPUTS} inputs that are no product of token sets with a rule that has a name"
+}
 RULES: dict[str, Callable[[Tensor], Tensor]] = {"largest token": largest, "smallest token": smallest}
 NOWHERE = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit")  # what no number depends on
 
 
-def program(problem: ModuleProblem) -> dict[str, Any]:
+def program(problem: ModuleProblem) -> dict[str, object]:
     """The statement about a module in full, as JSON: what is run, on which inputs, and which class is right.
 
     Tensors of the state dict are named; those that are not in it are written out.

@@ -272,5 +272,4 @@ class StepGraph:
 
 def flat(state: Sequence[Tensor]) -> Array:
     """All numbers of a state in one row."""
-    found: Array = torch.cat([part.detach().double().reshape(-1) for part in state]).numpy()
-    return found
+    return torch.cat([part.detach().double().reshape(-1) for part in state]).numpy()

@@ -6,9 +6,8 @@ import itertools
 import math
 import random
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from verify.engine.balls import Arithmetic
 from verify.frame.arguments import check_whole_number
 from verify.frame.certificate import Certificate
 from verify.frame.clock import Deadline
-from verify.frame.decide import BUG, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, no_reading
+from verify.frame.decide import BUG, Batch, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, no_reading
 from verify.frame.over_time import OverTime
 from verify.module import followed
 from verify.module.closed import Closed, closed
@@ -182,7 +181,7 @@ class RecurrentProblem:
         """Runs every string until no state, bit by bit, comes that was not there before with what is due the same."""
         until, start = effort.deadline(), (self.given.start, self.given.expected.start)
         seen, least = {self._key(*start)}, float("inf")
-        queue: deque[tuple[Tokens, State, Any]] = deque([((), *start)])
+        queue: deque[tuple[Tokens, State, Hashable]] = deque([((), *start)])
         tightest: Tokens = ()
         while queue:
             string, state, place = queue.popleft()
@@ -338,5 +337,5 @@ class RecurrentProblem:
     def runner(self, reading: Kernel | ConstantBits) -> Run:
         return lambda batch: Ran.strictly(np.array([[self._run(tuple(item))[0]] for item in batch]))
 
-    def first(self, batch: object, is_wrong: NDArray[np.bool_]) -> tuple[Any, Tokens, int]:
+    def first(self, batch: Batch, is_wrong: NDArray[np.bool_]) -> tuple[int, Tokens, int]:
         return first_in_order(batch, is_wrong)

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -130,14 +131,14 @@ def packed_masks(masks: list[Mask], search: Search) -> NDArray[np.uint8]:
     return np.packbits(np.array(masks, dtype=bool).reshape(len(masks), *search.whole.shape), axis=-1)
 
 
-def masks_in(found: Any, name: str, search: Search) -> Mask:
+def masks_in(found: Mapping[str, np.ndarray], name: str, search: Search) -> Mask:
     masks: Mask = np.unpackbits(found[name], axis=-1, count=search.whole.shape[1]).astype(bool)
     if (masks & ~search.whole).any():
         raise ValueError("a cell is beyond the domain")
     return masks
 
 
-def unpacked(found: Any, search: Search) -> list[tuple[tuple[int, ...], list[Cell]]]:
+def unpacked(found: Mapping[str, np.ndarray], search: Search) -> list[tuple[tuple[int, ...], list[Cell]]]:
     """The cells by the tokens of the fixed positions."""
     masks = masks_in(found, "masks", search)
     left: list[tuple[tuple[int, ...], list[Cell]]] = [(ranks, []) for ranks in search.owns()]

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stderr
 from io import StringIO
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from verify.engine.capture import given
-from verify.engine.one_layer.dependence import MOVES
+from verify.engine.dependence import MOVES
 from verify.module.automaton import Automaton, Chart, Mask, parts_by
 from verify.module.sets import FOLDS, NotTraced, Sets, moved, pointwise
 
@@ -127,8 +127,7 @@ class Traced:
     def answers(self, cell: Mask) -> list[int]:
         """The labels that may occur on a cell, a mask (positions, ranks in the position's set)."""
         found = self._answers(cell[None])
-        labels: list[int] = found.values[found.may[0]].tolist()
-        return labels
+        return found.values[found.may[0]].tolist()
 
     def split(self, cell: Mask) -> tuple[int, list[Mask]]:
         """A position, and parts of its tokens after which few answers are left: masks over its ranks.
@@ -220,7 +219,7 @@ class Run:
         self.module = module
 
     def __call__(self, tokens: Sets) -> Sets:
-        found: dict[torch.fx.Node, Any] = {}
+        found: dict[torch.fx.Node, object] = {}
         for node in self.module.graph.nodes:
             if node.op == "placeholder":
                 found[node] = tokens
@@ -228,12 +227,12 @@ class Run:
                 found[node] = getattr(self.module, node.target)
             elif node.op == "output":
                 result = found[node.args[0]]
-                return Sets.exactly(result) if isinstance(result, Tensor) else result
+                return Sets.exactly(result) if isinstance(result, Tensor) else cast(Sets, result)
             else:
                 found[node] = self._call(node, *given(node, found))
         raise AssertionError("a graph without an output")
 
-    def _call(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
+    def _call(self, node: torch.fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
         name = str(node.target)
         if name == "<built-in function getitem>":
             return args[0][args[1]]

@@ -290,8 +290,7 @@ class Quotients:
     def wrong(self, u: Tensor, mu: Tensor) -> Tensor:
         """How far any sum of T_h over the places is off: (heads, cells, functions)."""
         share, rest = self.errors(u, mu)
-        found: Tensor = (share * by_head(self.most) + rest) * ENLARGE
-        return found
+        return (share * by_head(self.most) + rest) * ENLARGE
 
     def sums(self, u: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
         """T_h of each function, by listed token, and how far any sum over the places is off.

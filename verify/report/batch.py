@@ -8,7 +8,6 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 from xml.etree import ElementTree
 
 from constructions.errors import BadInput
@@ -26,7 +25,7 @@ class BatchLine:
 
     path: str
     code: int
-    said: dict[str, Any] | None
+    said: dict[str, object] | None
     message: str | None
     seconds: float
 
@@ -35,11 +34,13 @@ class BatchLine:
         return None if self.said is None else vars(self)
 
     @classmethod
-    def of(cls, path: str, kept: dict[str, Any]) -> BatchLine:
+    def of(cls, path: str, kept: object) -> BatchLine:
         """The line of a file, of the fields that were kept.
 
-        Raises: ValueError for those of another one.
+        Raises: ValueError for those of another one, TypeError for anything else.
         """
+        if not isinstance(kept, dict):
+            raise TypeError("no fields of a line")
         line = cls(**kept)
         if line.path != path:
             raise ValueError(f"is of {line.path}")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from html import escape
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from verify.arithmetic.outward import about, above, below
 from verify.frame.certificate import RUN_AS, Certificate, Verdict
@@ -84,7 +84,7 @@ class ModelView(NamedTuple):
     attention: list[tuple[str, float]] = []
 
 
-Case = dict[str, Any]
+Case = Mapping[str, object]
 LookAt = Callable[[Case], ModelView]
 
 
@@ -108,7 +108,8 @@ def batch_page(task: str, lines: Sequence[BatchLine]) -> bytes:
     """The page of a batch: a table that can be sorted, and below it the certificate of each file."""
     rows, parts = [], []
     for i, line in enumerate(lines):
-        margin = (line.said or {}).get("margin")
+        said_margin = (line.said or {}).get("margin")
+        margin = said_margin if isinstance(said_margin, float | int) else None
         shown = "" if margin is None else below(margin)
         file = f'<a href="#f{i}">{escape(line.path)}</a>'
         rows.append([_verdict(line.word), file, _keyed(margin, shown), _keyed(line.seconds, f"{line.seconds:.1f} s")])

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from verify.engine.balls import Ball
-from verify.engine.one_layer.dependence import arguments, options
+from verify.engine.dependence import arguments, options
 from verify.engine.one_layer.forms import Form, add, divide, means, multiply, shifted, subtract, sums
 from verify.engine.one_layer.lines import value
 
@@ -131,7 +131,7 @@ class Atoms:
             return subtract(multiply(relu(x), 2.0), x)
         if name == "aten.leaky_relu.default":
             above = relu(x)
-            return add(above, multiply(subtract(x, above), more[0] if more else 0.01))
+            return add(above, multiply(subtract(x, above), more[0] or 0.0 if more else 0.01))
         least, most = (*more, *(-1.0, 1.0)[len(more) :])[:2] if name == "aten.hardtanh.default" else (*more, None)[:2]
         # of x between the ends: least + max(x - least, 0) - max(x - most, 0)
         over = None if most is None else relu(subtract(x, most))

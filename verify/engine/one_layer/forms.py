@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from verify.engine.balls import Arithmetic, Ball, Value
-from verify.engine.one_layer.dependence import move
+from verify.engine.dependence import move
 from verify.engine.rules.linear import mean, plus, product, times, total, turned
 from verify.engine.rules.movement import cat, stack
 from verify.engine.rules.pointwise import div
@@ -103,9 +103,9 @@ def subtract(x: Form | Value, y: Form | Value) -> Form:
     return add(as_form(x), negative(as_form(y)))
 
 
-def multiply(x: Any, y: Any) -> Form:
+def multiply(x: Form | Value, y: Form | Value) -> Form:
     """A form times a constant."""
-    form, factor = (x, y) if isinstance(x, Form) else (y, x)
+    form, factor = cast(tuple[Form, Value], (x, y) if isinstance(x, Form) else (y, x))
     return each_column(lambda column: times(AT, column, number(factor)), form)
 
 
@@ -113,11 +113,11 @@ def divide(x: Form, y: Value) -> Form:
     return each_column(lambda column: div(AT, column, number(y)), x)
 
 
-def matmul(x: Any, y: Any) -> Form:
+def matmul(x: Form | Value, y: Form | Value) -> Form:
     """A form times a constant matrix, from either side."""
     if isinstance(x, Form):
-        return each_column(lambda column: product(AT, column, y), x)
-    return each_column(lambda column: product(AT, x, column), y)
+        return each_column(lambda column: product(AT, column, cast(Ball, y)), x)
+    return each_column(lambda column: product(AT, cast(Ball, x), column), cast(Form, y))
 
 
 def linear(x: Form, weight: Ball, bias: Ball | None = None) -> Form:

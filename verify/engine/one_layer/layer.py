@@ -15,20 +15,17 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, gamma
+from verify.engine import dependence
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import Graph
-from verify.engine.dtypes import is_float
-from verify.engine.margins import Question
-from verify.engine.one_layer import dependence
-from verify.engine.one_layer.after import NORM, OF_TWO, RMS, SAMPLES, Atoms, makes_atoms, written_norm
-from verify.engine.one_layer.dependence import (
+from verify.engine.dependence import (
     LAYER_NORM,
     MOVES,
     PRODUCTS,
@@ -39,6 +36,9 @@ from verify.engine.one_layer.dependence import (
     shape_of,
     through,
 )
+from verify.engine.dtypes import is_float
+from verify.engine.margins import Question
+from verify.engine.one_layer.after import NORM, OF_TWO, RMS, SAMPLES, Atoms, makes_atoms, written_norm
 from verify.engine.one_layer.forms import FIRST_FORM, LINEAR, ONE_FORM, Form, each_column
 from verify.engine.one_layer.forms import moved as moved_form
 from verify.engine.rules.linear import plus, times
@@ -145,7 +145,7 @@ class OneLayer:
             raise NotOneLayer(too_many)
         self.stored = enclosed_weights(graph, AT)
         self.kinds: dict[torch.fx.Node, str] = {}
-        self.depends: dict[torch.fx.Node, Any] = {}
+        self.depends: dict[torch.fx.Node, Tensor] = {}
         self.known: dict[torch.fx.Node, Tensor] = {}
         self.groups: dict[torch.fx.Node, Tensor] = {}
         self.lost: str | None = None
@@ -170,7 +170,7 @@ class OneLayer:
             raise NotOneLayer(f"{node.target} may fail")
         kinds = {self.kinds[x] for x in node.all_input_nodes}
         name = str(node.target)
-        found = through(node, self.depends, self.channels, self.known)
+        found = cast(Tensor, through(node, self.depends, self.channels, self.known))  # or a list, which getitem reads
         self.kinds[node], self.depends[node] = PLAIN, found
         if kinds <= {PLAIN}:
             if (name in SOFTMAXES or name == SDPA) and bool((found.sum(0) > 1).any()):
@@ -186,7 +186,7 @@ class OneLayer:
 
     def _start(self, node: torch.fx.Node) -> None:
         self.kinds[node] = PLAIN
-        empty = dependence.nothing(node, self.channels)
+        empty = cast(Tensor, dependence.nothing(node, self.channels))
         if node.name in self.graph.stored:
             value = self.graph.stored[node.name]
             if not value.is_floating_point():
@@ -196,12 +196,12 @@ class OneLayer:
                 empty[i, 0, i] = True
         self.depends[node] = empty
 
-    def _remember(self, node: torch.fx.Node, found: Any) -> None:
+    def _remember(self, node: torch.fx.Node, found: dependence.Deps) -> None:
         """Keeps whole numbers that depend on nothing, as torch computes them."""
         value = node.meta.get("val")
         is_whole = isinstance(value, Tensor) and not is_float(value.dtype)
-        if is_whole and not bool(found.any()) and all(x in self.known for x in node.all_input_nodes):
-            self.known[node] = call(node, self.known, AT, torch.device("cpu"))
+        if is_whole and not bool(dependence.flat(found).any()) and all(x in self.known for x in node.all_input_nodes):
+            self.known[node] = cast(Tensor, call(node, self.known, AT, torch.device("cpu")))
 
     def _lose(self, node: torch.fx.Node) -> None:
         """What a node computes is neither a table nor a form."""
@@ -227,7 +227,7 @@ class OneLayer:
             self.depends[node] = self._mixture(alone(scores, -1), groups, v)
             return
         self.kinds[node] = WEIGHTS
-        dim: Any = arguments(node)[1]
+        dim: int = arguments(node)[1]
         self.groups[node] = rows_of(shape_of(node), dim)
         self.depends[node] = alone(self.depends[arguments(node)[0]], dim)
 
@@ -353,7 +353,7 @@ class Numbers:
         self.forms: dict[torch.fx.Node, Any] = {}
         self.plain = self._plain()
 
-    def _plain(self) -> dict[torch.fx.Node, Any]:
+    def _plain(self) -> dict[torch.fx.Node, Ball]:
         """What plain nodes compute in all runs, of those that others read; stored numbers are as they are stored."""
         given, kinds = self.given, self.given.kinds
         nodes = list(given.graph.program.nodes)
@@ -367,7 +367,7 @@ class Numbers:
         names: list[torch.fx.Node] = []
 
         def one(tokens: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-            values: dict[torch.fx.Node, Any] = {}
+            values: dict[torch.fx.Node, object] = {}
             found: list[tuple[Tensor, Tensor]] = []
             names.clear()
             held = torch.ones((), dtype=torch.bool)
@@ -379,11 +379,12 @@ class Numbers:
                     if condition(node) is not None:
                         held = held & holds(node, values)
             for node in read:
-                if isinstance(values[node], Ball | Tensor):
+                value = values[node]
+                if isinstance(value, Ball | Tensor):
                     names.append(node)
-                    ball = as_ball(AT, values[node], tokens)
-                    is_truth = isinstance(values[node], Tensor) and values[node].dtype == torch.bool
-                    found.append((values[node] if is_truth else ball.mid, ball.radius))
+                    ball = as_ball(AT, value, tokens)
+                    is_truth = isinstance(value, Tensor) and value.dtype == torch.bool
+                    found.append((value if isinstance(value, Tensor) and is_truth else ball.mid, ball.radius))
             return held, found
 
         with torch.no_grad():
@@ -392,7 +393,7 @@ class Numbers:
             raise NotOneLayer("the module fails on some tokens")
         return {node: Ball(mid, rad) for node, (mid, rad) in zip(names, found, strict=True)}
 
-    def run(self, node: torch.fx.Node, r: int | None = None) -> Any:
+    def run(self, node: torch.fx.Node, r: int | None = None) -> Ball:
         """The value of a plain argument in all runs, or in one."""
         if node.op == "placeholder":
             stored = self.given.stored[node.name]
@@ -463,10 +464,11 @@ class Numbers:
         position = torch.where(depends[:-1].any(0), depends[:-1].double().argmax(0), self.given.length)
         return self.slot[position]
 
-    def _form(self, node: torch.fx.Node) -> Any:
+    def _form(self, node: torch.fx.Node) -> list[Form | None] | list[Form] | Form:
         name = str(node.target)
         if node.target is operator.getitem:
-            return self.forms[arguments(node)[0]][arguments(node)[1]]
+            part: Form = self.forms[arguments(node)[0]][arguments(node)[1]]
+            return part
         if name == SDPA:
             return self._attention(node)
         if any(given_kind(self.given, x) == WEIGHTS for x in node.all_input_nodes):
@@ -509,8 +511,9 @@ class Numbers:
 
         def one(*parts: Tensor) -> tuple[Tensor, Tensor]:
             balls = [Ball(m, r) for m, r in zip(parts[::2], parts[1::2], strict=True)]
-            last: Any = balls[2] if len(balls) > 2 else None
-            found = attention_scores(AT, balls[0], balls[1], last.mid if is_truth else last, bool(is_causal), scale)
+            q, k, *others = balls
+            last = others[0] if others else None
+            found = attention_scores(AT, q, k, last.mid if last and is_truth else last, bool(is_causal), scale)
             return found.mid, found.radius
 
         scores = Ball(*torch.vmap(one)(*(part for x in (q, k, *given) for part in (x.mid, x.radius))))

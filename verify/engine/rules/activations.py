@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -21,8 +22,7 @@ LARGEST_FACTOR = 2.0**10  # of the factors in ELU and softplus: their slopes are
 def log_of_one_plus(x: Ball) -> Ball:
     """log(1 + x) in real arithmetic; no number where x may be -1 or less."""
     rounding = 2 * U * (1 + x.mid.abs())
-    found: Ball = log(Arithmetic(), Ball(1 + x.mid, (x.radius + rounding) * ENLARGE))
-    return found
+    return log(Arithmetic(), Ball(1 + x.mid, (x.radius + rounding) * ENLARGE))
 
 
 @rule("aten.log1p.default")
@@ -105,8 +105,9 @@ def elu(at: Arithmetic, x: Ball, alpha: float = 1, scale: float = 1, input_scale
     return smooth(at, x, value, own, slope, dtype_error, Ball(mid, rad))
 
 
-def known_factors(name: str, arguments: Any) -> bool:
+def known_factors(name: str, arguments: Sequence[object]) -> bool:
     """Whether an activation has a rule for the Python numbers that it is called with."""
+    numbers = cast(Sequence[float], arguments)
     if name == "aten.softplus.default":
-        return has_softplus(*arguments)
-    return name != "aten.elu.default" or has_elu(*arguments)
+        return has_softplus(*numbers)
+    return name != "aten.elu.default" or has_elu(*numbers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -52,15 +52,13 @@ def transpose(at: Arithmetic, x: Ball, a: int, b: int) -> Ball:
     """The same numbers with two axes exchanged."""
     dims = list(range(x.mid.ndim))
     dims[a], dims[b] = dims[b], dims[a]
-    result: Ball = permute(at, x, dims)
-    return result
+    return permute(at, x, dims)
 
 
 @rule("aten.t.default")
 def t(at: Arithmetic, x: Ball) -> Ball:
     """The transpose of a matrix, or a vector as it is."""
-    result: Ball = x if x.mid.ndim < 2 else transpose(at, x, 0, 1)
-    return result
+    return x if x.mid.ndim < 2 else transpose(at, x, 0, 1)
 
 
 @rule("aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.contiguous.default")
@@ -317,19 +315,20 @@ MOVES = {
 }
 
 
-def record_move(at: Arithmetic, move: Rule, args: Sequence[Any], options: Mapping[str, object], out: object) -> None:
+def record_move(at: Arithmetic, move: Rule, args: Sequence[object], options: Mapping[str, object], out: object) -> None:
     """Writes an operation that moves numbers on the tape: slopes are moved back, and added where they meet."""
     outs = out if isinstance(out, list) else [out]
-    given = args[0] if isinstance(args[0], list) else [args[0]]
-    if not all(isinstance(x, Ball) for x in given) or any(part is x for part in outs for x in given):
+    read = args[0] if isinstance(args[0], list) else [args[0]]
+    given = [x for x in read if isinstance(x, Ball)]
+    if len(given) < len(read) or any(part is x for part in outs for x in given):
         return
     for i, part in enumerate(outs):
-        if part.rad is not None:
+        if isinstance(part, Ball) and part.rad is not None:
             pull = back(move, args, options, given, None if part is out else i)
             at.record(part, tuple(given), torch.zeros(()), pull, is_same=True)
 
 
-def back(move: Rule, args: Sequence[Any], options: Mapping[str, object], given: list[Ball], i: int | None) -> Pull:
+def back(move: Rule, args: Sequence[object], options: Mapping[str, object], given: list[Ball], i: int | None) -> Pull:
     """Slopes moved back through part i of what an operation gives, all of it where i is None."""
     is_list = isinstance(args[0], list)
 
@@ -357,11 +356,11 @@ def back(move: Rule, args: Sequence[Any], options: Mapping[str, object], given: 
     return pull
 
 
-def undone(move: Rule, slope: Ball, shape: torch.Size, args: Sequence[Any]) -> Ball:
+def undone(move: Rule, slope: Ball, shape: torch.Size, args: Sequence[object]) -> Ball:
     """Slopes in the shape and order before a view or a permutation; their norms go with them."""
     at = Arithmetic()
     if move is permute:
-        dims = [d % len(shape) for d in args[0]]
+        dims = [d % len(shape) for d in cast(Sequence[int], args[0])]
         result: Ball = permute(at, slope, [dims.index(i) for i in range(len(dims))])
     elif move in (transpose, t):
         result = move(at, slope, *args)

@@ -47,8 +47,7 @@ def sub(at: Arithmetic, a: Value, b: Value, *, alpha: float = 1) -> Ball:
 @rule("aten.rsub.Scalar", "aten.rsub.Tensor")
 def rsub(at: Arithmetic, a: Value, b: Value, *, alpha: float = 1) -> Ball:
     """b - alpha a, rounded once each."""
-    result: Ball = sub(at, b, a, alpha=alpha)
-    return result
+    return sub(at, b, a, alpha=alpha)
 
 
 @rule("aten.mul.Tensor", "aten.mul.Scalar")
@@ -111,8 +110,7 @@ def absolute(at: Arithmetic, x: Ball) -> Ball:
 @rule("aten.reciprocal.default")
 def reciprocal(at: Arithmetic, x: Ball) -> Ball:
     """1 / x; no number where x may be zero."""
-    result: Ball = div(at, 1.0, x)
-    return result
+    return div(at, 1.0, x)
 
 
 @rule("aten.sqrt.default")
@@ -133,8 +131,7 @@ def sqrt(at: Arithmetic, x: Ball) -> Ball:
 @rule("aten.rsqrt.default")
 def rsqrt(at: Arithmetic, x: Ball) -> Ball:
     """1 / sqrt(x), the root and the quotient rounded; no number where x may be zero."""
-    result: Ball = div(at, 1.0, sqrt(at, x))
-    return result
+    return div(at, 1.0, sqrt(at, x))
 
 
 @rule("aten.pow.Tensor_Scalar")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -63,10 +62,11 @@ def changeable(module: AdderTransformer) -> Changeable:
         moved = torch.cat([pairs + step * row for step in (1, -1) for row in torch.eye(2 * sums.n, dtype=torch.long)])
         return asked((moved % sums.B).reshape(-1, 2, sums.n))
 
-    def of(counterexample: Mapping[str, Any]) -> Questions:
+    def of(counterexample: Mapping[str, object]) -> Questions:
         """The first digit that is said wrong."""
-        a, b = (read(part, sums.B) for part in counterexample["input"].rstrip("=").split("+"))
-        due, said = (read(counterexample[name], sums.B) for name in ("expected", "predicted"))
+        asked_for, *answers = (str(counterexample[name]) for name in ("input", "expected", "predicted"))
+        a, b = (read(part, sums.B) for part in asked_for.rstrip("=").split("+"))
+        due, said = (read(answer, sums.B) for answer in answers)
         wrong = next((i for i, (x, y) in enumerate(zip(due, said, strict=True)) if x != y), 0)
         return asked(torch.tensor([[a, b]]))[slice(wrong, wrong + 1)]
 

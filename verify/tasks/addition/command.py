@@ -16,7 +16,7 @@ from verify.frame.schema import as_json
 
 if TYPE_CHECKING:
     from constructions.adder.digits import Digits
-    from verify.tasks.addition.adder.model import Adder
+    from verify.tasks.addition.model import Adder
 
 RENAMED = renamed(say="input")
 BUILT = ("heads", "layers", "lookahead", "as_printed")
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         return print_unknown(str(error), request.is_json)
     if wish.input is not None:
         return say(model, wish, request.is_json)
-    from verify.tasks.addition.adder.model import weights_of
+    from verify.tasks.addition.model import weights_of
     from verify.tasks.addition.task import DigitAddition
 
     facts: dict[str, object] = {"construction": wish.construction}

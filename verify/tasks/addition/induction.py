@@ -34,7 +34,7 @@ from verify.tasks.addition.readout import Box, Overflows, Readout, slack
 from verify.tasks.addition.shares import Unfit, exactly
 
 if TYPE_CHECKING:
-    from verify.tasks.addition.adder.model import Adder, AdderLayer
+    from verify.tasks.addition.model import Adder, AdderLayer
 
 REAL = RoundedArithmetic.real()
 Interval = tuple[float, float]

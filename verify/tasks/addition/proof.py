@@ -21,7 +21,7 @@ from verify.tasks.addition.readout import Box, Overflows, Readout, slack
 from verify.tasks.addition.shares import Direction, Stream, Unfit, exactly, stream_of
 
 if TYPE_CHECKING:
-    from verify.tasks.addition.adder.model import Adder
+    from verify.tasks.addition.model import Adder
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from flint import fmpq
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.slack import ENLARGE_LONG, INFLATION, OF_MANY, Array
 from verify.arithmetic.stored import numbers
-from verify.tasks.addition.adder.rounded import apart_from_factors, sum_error
+from verify.tasks.addition.rounded import apart_from_factors, sum_error
 from verify.tasks.addition.shares import exactly
 
 if TYPE_CHECKING:
-    from verify.tasks.addition.adder.model import Adder, AdderLayer
+    from verify.tasks.addition.model import Adder, AdderLayer
 
 Box = list[tuple[fmpq, fmpq]]  # the range of each lane
 DEEPEST = 10

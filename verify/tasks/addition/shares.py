@@ -21,7 +21,7 @@ from verify.arithmetic.stored import matrix, numbers
 from verify.tasks.addition.columns import DigitQuery, Range, Terms
 
 if TYPE_CHECKING:
-    from verify.tasks.addition.adder.model import Adder, AdderLayer
+    from verify.tasks.addition.model import Adder, AdderLayer
 
 Ratio = tuple[int, int]  # numerator and denominator
 

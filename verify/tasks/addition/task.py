@@ -21,17 +21,16 @@ from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Roun
 from verify.frame.clock import Deadline, TimeIsUp
 from verify.frame.decide import SAMPLES, Effort, Failure, Finding, Item, is_wrong_exactly
 from verify.frame.unmade import check_judged
-from verify.tasks.addition import induction, window
-from verify.tasks.addition.adder import exact
-from verify.tasks.addition.adder.pairs import Pair, PairsAdded, how
-from verify.tasks.addition.adder.rounded import logits
+from verify.tasks.addition import exact, induction, window
+from verify.tasks.addition.pairs import Pair, PairsAdded, how
 from verify.tasks.addition.proof import ColumnCells, Overflows, Unfit
+from verify.tasks.addition.rounded import logits
 from verify.tasks.addition.shares import check_normal
 
 if TYPE_CHECKING:
     from flint import fmpq
 
-    from verify.tasks.addition.adder.model import Adder
+    from verify.tasks.addition.model import Adder
 
 ARGUMENT = "columns one after another, with carries as states"
 MODEL = (

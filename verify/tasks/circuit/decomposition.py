@@ -89,8 +89,7 @@ class _Tracer:
         return np.asarray(nodes >= self.first)
 
     def _at(self, of_gates: Indices, nodes: Indices) -> Indices:
-        found: Indices = of_gates[np.maximum(nodes - self.first, 0)]
-        return found
+        return of_gates[np.maximum(nodes - self.first, 0)]
 
     def table(self, nodes: Indices, at: Indices, depth: int) -> Indices:
         """The tables of nodes in the variables of the gates `at`, -1 where more than `depth` gates lie between."""

@@ -53,7 +53,7 @@ def tape(circuit: Circuit, bits: list[int]) -> Figure:
     return figure
 
 
-def _cell(axes: Axes, node: int, value: int, *, is_input: bool, is_output: bool) -> None:
+def _cell(axes: Axes, node: int, value: int | None, *, is_input: bool, is_output: bool) -> None:
     from matplotlib.patches import Rectangle
 
     face = "#DDDDDD" if is_input else "white"

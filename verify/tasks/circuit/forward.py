@@ -100,8 +100,7 @@ def tokens_of(g: Ball) -> Tokens:
     """
     is_single = g.rad == 0
     single, low, high = (g.mid > 0.5).astype(np.int64), g.lower, g.upper
-    result: Tokens = np.where(is_single, single, np.where(low > 0.5, 1, np.where(high <= 0.5, 0, UNDECIDED)))
-    return result
+    return np.where(is_single, single, np.where(low > 0.5, 1, np.where(high <= 0.5, 0, UNDECIDED)))
 
 
 def next_g(
@@ -144,8 +143,7 @@ def generate(model: CircuitModel, fmt: Format | None, accumulate: Format | None,
         import torch
 
         copy = in_kernel(model, FORMATS["float64"] if fmt is None else fmt)
-        result: Tokens = copy.generate(torch.from_numpy(right[None, :n]))[0].numpy()
-        return result
+        return copy.generate(torch.from_numpy(right[None, :n]))[0].numpy()
     if len(right) > MOST_SIMULATED:
         raise BadInput(f"--input: {len(right)} tokens are more than the {MOST_SIMULATED} that are run in {fmt.name}")
     tokens, run = right.copy(), WayOfRunning("", Evaluation(fmt, accumulate))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from verify.arithmetic.outward import below
 from verify.frame.certificate import Verdict
@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from verify.frame.certificate import Certificate
     from verify.report.certificate import Fact
     from verify.tasks.circuit.model import CircuitModel
+
+
+class ChainStep(TypedDict):
+    """One step of a chain of thought: a gate, and the token that stands for its value."""
+
+    step: int
+    gate: str
+    kind: str
+    reads: list[str]
+    token: int | None
 
 
 def format_of(reading: Real | Rounded) -> tuple[Format | None, Format | None]:
@@ -30,7 +40,7 @@ def chain_of_thought(
     s: int,
     bits: list[int],
     reading: Real | Rounded | None = None,
-) -> tuple[list[dict[str, Any]], dict[str, int | None]]:
+) -> tuple[list[ChainStep], dict[str, int | None]]:
     """Every step of one run as a row, and the outputs by name."""
     import numpy as np
 
@@ -43,7 +53,7 @@ def chain_of_thought(
     else:
         tokens = [int(t) for t in generate(model, *format_of(reading), np.array(circuit.evaluate(bits)))]
     value = {node: None if token < 0 else token for node, token in enumerate(tokens)}
-    steps = [
+    steps: list[ChainStep] = [
         {
             "step": j + 1,
             "gate": gate.name,
@@ -56,7 +66,7 @@ def chain_of_thought(
     return steps, {name: value[node] for name, node in circuit.outputs}
 
 
-def print_chain(steps: list[dict[str, Any]], outputs: dict[str, int | None]) -> None:
+def print_chain(steps: list[ChainStep], outputs: dict[str, int | None]) -> None:
     for step in steps:
         definition = f"{step['gate']} = {step['kind'].upper()} {' '.join(step['reads'])}"
         print(f"{step['step']:>6}  {step['token']}  {definition}")

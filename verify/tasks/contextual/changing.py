@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -40,15 +40,14 @@ class PaddedContextual(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (..., R, classes) for every prompt, from strings (..., N) that are filled up."""
-        own: Any = self  # has all that a model's encoder reads
+        own = cast(ContextualCountingTransformer, self)  # has all that a model's encoder reads
         stream = ContextualCountingTransformer.encode(own, tokens)
         is_filled = tokens == BOS
         if self.has_bos:
             is_filled = torch.cat([torch.zeros_like(is_filled[..., :1]), is_filled], dim=-1)
         scores = (own.P @ own.U_Q) @ (stream @ own.U_K).transpose(-2, -1)
         weights = torch.softmax(scores.masked_fill(is_filled.unsqueeze(-2), -torch.inf), dim=-1)
-        logits: Tensor = weights @ (stream @ own.U_V) @ own.W_out + own.b_out
-        return logits
+        return weights @ (stream @ own.U_V) @ own.W_out + own.b_out
 
 
 def load(path: str) -> ContextualCountingTransformer:
@@ -85,9 +84,10 @@ def changeable(
     def near(questions: Questions) -> Questions:
         return asked(islice(neighbours(torch.unique(questions.tokens, dim=0).tolist(), domain), DRAWN))
 
-    def of(counterexample: Mapping[str, Any]) -> Questions:
-        place = int(counterexample["prompt"]) - 1
-        return asked([parse(counterexample["string"])])[slice(place, place + 1)]
+    def of(counterexample: Mapping[str, object]) -> Questions:
+        string, prompt = counterexample["string"], counterexample["prompt"]
+        assert isinstance(string, str) and isinstance(prompt, int)
+        return asked([parse(string)])[slice(prompt - 1, prompt)]
 
     def verdict(changed: nn.Module, reading: Reading, effort: Effort) -> Certificate:
         return decide.decide(ContextualCounting(plain(changed), domain), reading, CERTIFIED, effort)

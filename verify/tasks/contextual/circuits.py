@@ -36,8 +36,7 @@ def output_lines(model: ContextualCountingTransformer, bias: str) -> tuple[Array
 def formula(model: ContextualCountingTransformer, bias: str, number: int, n: int) -> Array:
     """Eq. 3: the logits (classes,) of n ones and `number` bias tokens that weigh alike, and nothing else."""
     one, other = output_lines(model, bias)
-    found: Array = (n * one + number * other) / (n + number)
-    return found
+    return (n * one + number * other) / (n + number)
 
 
 def shares(logits: Array) -> Array:
@@ -50,8 +49,7 @@ def shares(logits: Array) -> Array:
 def widths(rows: Array) -> Array:
     """The standard deviation of the count under each row (n, classes) of shares."""
     k = np.arange(rows.shape[1])
-    found: Array = np.sqrt(np.maximum(rows @ k**2 - (rows @ k) ** 2, 0))
-    return found
+    return np.sqrt(np.maximum(rows @ k**2 - (rows @ k) ** 2, 0))
 
 
 def outputs(model: ContextualCountingTransformer, counts: Array) -> Array:

@@ -114,8 +114,7 @@ def margins(module: ContextualModel, strings: Sequence[Sequence[int]]) -> Array:
     tokens = torch.tensor([list(tokens) for tokens in strings], dtype=torch.long).reshape(len(strings), -1)
     with torch.no_grad():
         logits = module_of(module)(tokens).double()
-    result: Array = margins_of_logits(logits, right).numpy()
-    return result
+    return margins_of_logits(logits, right).numpy()
 
 
 def margin_at_most(stored: StoredContextual, tokens: list[int], prompt: int) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from verify.arithmetic.outward import below, decimal, value
 from verify.frame.certificate import Certificate, Verdict
@@ -74,9 +74,10 @@ def _margin_fact(certificate: Certificate) -> Iterator[Fact]:
         yield "margin", "positive on every input; no larger bound was computed"
 
 
-def _exact(limits: dict[str, Any]) -> str:
+def _exact(limits: Mapping[str, object]) -> str:
     """One line on the weights as formulas."""
     noise = limits["max_noise"]
+    assert noise is None or isinstance(noise, int)
     digits = "all n0, n1" if limits["digits"] == "unbounded" else f"n0, n1 <= {limits['digits']}"
     if noise == -1:
         return f"{digits}: not even n2 = 0"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -264,13 +264,14 @@ def orders(candidates: list[Triple], last: int) -> Iterator[tuple[str, Tensor]]:
     yield "0101..2", torch.tensor(rows)
 
 
-def margin_of(found: Mapping[str, Any]) -> float | None:
+def margin_of(found: Mapping[str, object]) -> float | None:
     """The margin of a run that failed; None where a logit is not a finite number.
 
     >>> margin_of({"expected": "5", "logits": [0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 1.5, 0.0]})
     -0.5
     """
-    logits, right = found["logits"], TOKENS.index(found["expected"])
+    logits, right = found["logits"], TOKENS.index(str(found["expected"]))
+    assert isinstance(logits, list)
     if None in logits:
         return None
     margin = float(margins_of(np.array(logits), right))

@@ -98,8 +98,7 @@ class BlockPart:
 
     def forms(self, i: np.ndarray, j: np.ndarray) -> Array:
         """The forms of some choices (r, n)."""
-        result: Array = self.last[:, j].astype(np.float64) + self.first[:, i]
-        return result
+        return self.last[:, j].astype(np.float64) + self.first[:, i]
 
     def normaliser(self) -> Array:
         """The last form of all multisets (n m,)."""
@@ -133,8 +132,7 @@ class BlockPart:
     def indices(self, chosen: np.ndarray) -> np.ndarray:
         """Where some of these multisets are among all of the block."""
         first, last = np.divmod(chosen, self.last.shape[1])
-        result: np.ndarray = (self.firsts + first) * self.block.number + self.lasts + last
-        return result
+        return (self.firsts + first) * self.block.number + self.lasts + last
 
 
 @dataclass

@@ -79,8 +79,7 @@ class Multinomials:
         sizes, n = np.where(uniform, 1, self.tree.size)[:, None], np.arange(self.L)
         table = log_gamma(sizes + n) - log_gamma(n + 1) - log_gamma(sizes)
         number = np.exp(table[np.arange(self.tree.Q), regions.counts].sum((1, 2)))
-        result: Array = np.where(regions.free.any(1), np.inf, np.rint(np.minimum(number, 1e300)))
-        return result
+        return np.where(regions.free.any(1), np.inf, np.rint(np.minimum(number, 1e300)))
 
     @cached_property
     def _logarithms(self) -> tuple[Array, Array]:

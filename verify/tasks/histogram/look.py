@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from typing import SupportsIndex
 
 import torch
 
@@ -22,6 +24,7 @@ def look_at(module: HistogramTransformer) -> LookAt:
 
     def look(case: Case) -> ModelView:
         tokens, position = case["tokens"] if "tokens" in case else case["input"], case["position"]
+        assert isinstance(tokens, Sequence) and isinstance(position, SupportsIndex)
         with torch.no_grad():
             x = exact.E[torch.tensor(tokens)]
             context = torch.cat([exact.e_BOS[None], x]) if exact.has_bos else x

@@ -335,8 +335,7 @@ class Moments:
         table = np.take_along_axis(above, np.clip(y, 0, above.shape[1] - 1), 1) + np.maximum(-y, 0)
         table *= grid.unit[:, None]
         sums = grid.sums[r] if among.all() else grid.sums[r][among]
-        result: Array = np.take_along_axis(table if among.all() else table[among], sums, 1)
-        return result
+        return np.take_along_axis(table if among.all() else table[among], sums, 1)
 
     def _variances(self, n: int, among: np.ndarray, mean: Array) -> Array:
         """Upper bounds on the variances (p,) of some neurons on the grid, but for relative rounding.

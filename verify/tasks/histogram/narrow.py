@@ -145,5 +145,4 @@ class Narrow:
 
 def above(x: Array) -> Single:
     """Numbers of float32 that are not below x."""
-    result: Single = np.nextafter(x.astype(np.float32), np.float32(np.inf), dtype=np.float32)
-    return result
+    return np.nextafter(x.astype(np.float32), np.float32(np.inf), dtype=np.float32)

@@ -219,8 +219,7 @@ class Orders:
     def _cantelli(self, m: Single, variance: Single) -> Single:
         square = m * m
         share = variance / (variance + square) + np.float32(ABSOLUTE)
-        found: Single = np.where(m > 0, np.where(square > self.last * variance, np.float32(0), share), np.float32(1))
-        return found
+        return np.where(m > 0, np.where(square > self.last * variance, np.float32(0), share), np.float32(1))
 
 
 def _in_vectors(rows: Array | Single) -> Single:

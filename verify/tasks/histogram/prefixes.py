@@ -126,8 +126,7 @@ class Prefixes:
     @cached_property
     def until(self) -> np.ndarray:
         """How many multisets the prefixes up to each one have."""
-        found: np.ndarray = np.cumsum(self.leaves, dtype=np.int64)
-        return found
+        return np.cumsum(self.leaves, dtype=np.int64)
 
     @cached_property
     def unshared(self) -> np.ndarray:

@@ -159,8 +159,7 @@ class Relaxation:
         """What rounding can make of each difference of these own counts (B, C)."""
         counts, index = np.unique(k, return_inverse=True)
         table = np.array([self.difference_error[int(count)] for count in counts]).reshape(-1, self.stored.classes)
-        result: Array = table[index]
-        return result
+        return table[index]
 
     def differences(self, k: np.ndarray, j: np.ndarray) -> LogitPairs:
         """What must be positive for count k not to lose to class j, for pairs of both."""

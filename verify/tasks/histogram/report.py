@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import inf
-from typing import Any
 
 from verify.arithmetic.outward import about, above, below, decimal, value
 from verify.frame.certificate import SAMPLED, Certificate, Verdict
@@ -29,7 +28,7 @@ def _facts(certificate: Certificate) -> Iterator[Fact]:
     if certificate.error_share is not None:
         yield "wrong pairs", _share(certificate)
     if "accuracy" in certificate.extra:
-        yield "accuracy", _accuracy(certificate.extra)
+        yield "accuracy", _accuracy(certificate.extra["accuracy"], certificate.extra["law"])
     if certificate.tightest is not None:
         yield "tightest", _tightest(certificate.tightest, certificate.margin_exact)
     if certificate.counterexample is not None:
@@ -45,22 +44,23 @@ def _share(certificate: Certificate) -> str:
     return f"share between {below(low)} and {above(high)} (budget ended)"
 
 
-def _accuracy(extra: dict[str, Any]) -> str:
+def _accuracy(share: Sequence[str], law: str) -> str:
     """The probability of a right answer under the law, and the count at which it is least."""
-    low, high = (Fraction(x) for x in extra["accuracy"])
+    low, high = (Fraction(x) for x in share)
     if low != high:
-        return f"between {below(float(low))} and {above(float(high))} under the law {extra['law']} (budget ended)"
+        return f"between {below(float(low))} and {above(float(high))} under the law {law} (budget ended)"
     text = str(low) if len(str(low)) < 24 else f"about {about(float(low))}"
     exactly = "exactly " if len(str(low)) < 24 else ""
-    return f"{exactly}{text} under the law {extra['law']}{WHY.get(extra['law'], '')}"
+    return f"{exactly}{text} under the law {law}{WHY.get(law, '')}"
 
 
-def _tightest(found: dict[str, Any], exact: str | None) -> str:
+def _tightest(found: dict[str, object], exact: str | None) -> str:
     where = f"{sequence(found['tokens'])} at position {found['position']}, count {found['expected']}"
-    return f"{where}, margin {value(found['margin'], exact)}" if found.get("margin", inf) < inf else where
+    margin = found.get("margin")
+    return f"{where}, margin {value(margin, exact)}" if isinstance(margin, float) and margin < inf else where
 
 
-def _counterexample(found: dict[str, Any]) -> str:
+def _counterexample(found: dict[str, object]) -> str:
     verb = "ties with" if found["is_tie"] else "loses to"
     smallest = ", the smallest one" if found["is_smallest"] else ""
     if "order" in found:
@@ -84,12 +84,13 @@ def _rounded_failure(found: dict[str, object]) -> str:
     return f"{outcome} in {found['fails_in']} ({found['order']}); {torch_says}"
 
 
-def sequence(tokens: list[int]) -> str:
+def sequence(tokens: object) -> str:
     """Long runs of one token are written token^n.
 
     >>> sequence([0, 0, 0, 7, 1, 1])
     '0^3 7 1^2'
     """
+    assert isinstance(tokens, Sequence)
     runs: list[list[int]] = []
     for token in tokens:
         if runs and runs[-1][0] == token:

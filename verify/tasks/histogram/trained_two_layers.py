@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from verify.experiments.experiment import DecidedModel, GridSize, Result, Setting, Summary
 from verify.frame.certificate import Verdict
@@ -88,7 +88,9 @@ def initialised(trial: LayersTrial) -> HistogramTransformer | TwoLayerTransforme
     return module.requires_grad_(True)
 
 
-def judged(module: nn.Module, T: int, L: int, budget: float) -> tuple[dict[str, Any] | None, tuple[Fraction, Fraction]]:
+def judged(
+    module: nn.Module, T: int, L: int, budget: float
+) -> tuple[dict[str, object] | None, tuple[Fraction, Fraction]]:
     """A wrong input where there is one, and the share of right (sequence, position) pairs in real arithmetic.
 
     Each position is decided by itself, as a module with one answer.
@@ -109,18 +111,18 @@ def judged(module: nn.Module, T: int, L: int, budget: float) -> tuple[dict[str, 
 
 def counts_before(x: Tensor, position: int) -> Tensor:
     """The class of one position: how many others hold its token. Shapes: x (N, L) -> (N,)."""
-    found: Tensor = (x == x[:, position, None]).sum(1) - 1
-    return found
+    return (x == x[:, position, None]).sum(1) - 1
 
 
-def in_counts(case: Mapping[str, Any], position: int) -> dict[str, Any]:
+def in_counts(case: Mapping[str, object], position: int) -> dict[str, object]:
     """A wrong input with counts, which are classes plus one, as the models of one layer have it.
 
     >>> in_counts({"input": [0, 1], "expected": 0, "predicted": 1}, 1)
     {'input': [0, 1], 'position': 1, 'expected': 1, 'predicted': 2}
     """
-    found = {"input": case["input"], "position": position, "expected": case["expected"] + 1}
-    return {**found, "predicted": case["predicted"] + 1}
+    classes = {name: case[name] for name in ("expected", "predicted")}
+    counts = {name: found + 1 for name, found in classes.items() if isinstance(found, int)}
+    return {"input": case["input"], "position": position, **counts}
 
 
 def trials(grid: GridSize, seeds: int) -> list[LayersTrial]:

@@ -123,8 +123,7 @@ class Readouts:
 
     def of_one(self, is_on: np.ndarray, alone: np.ndarray) -> np.ndarray:
         """The same neurons where at most one of each token can be on (n, L)."""
-        found: np.ndarray = self.first[np.where(is_on, self.of_neuron[alone][:, None], 0)]
-        return found
+        return self.first[np.where(is_on, self.of_neuron[alone][:, None], 0)]
 
 
 def _decide_chunk(

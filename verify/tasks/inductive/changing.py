@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from itertools import chain
-from typing import Any
 
 import torch
 from torch import nn
@@ -96,11 +95,12 @@ def changeable(module: Decoder, task: Task, *, length: int | None = None) -> Cha
         strings = torch.unique(questions.tokens, dim=0).tolist()
         return asked(chain.from_iterable(neighbours(string, task.vocabulary) for string in strings[:LOOKED_AT]))
 
-    def of(counterexample: Mapping[str, Any]) -> Questions:
+    def of(counterexample: Mapping[str, object]) -> Questions:
         """The wrong place, as far as it is among those that are looked at."""
-        string = tuple(counterexample["input"])[:steps]
-        every = asked([string])
-        place = int((every.position <= counterexample["position"]).sum()) - 1
+        string, position = counterexample["input"], counterexample["position"]
+        assert isinstance(string, list) and isinstance(position, int)
+        every = asked([tuple(string[:steps])])
+        place = int((every.position <= position).sum()) - 1
         return every[slice(place, place + 1)]
 
     def verdict(changed: nn.Module, reading: Reading, effort: Effort) -> Certificate:

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput, NotKnown
 from verify.commands import request as shared
@@ -212,7 +212,7 @@ class StoredDecoder:
     """A saved decoder that C-I4 is to be shown of, and what its file may not say."""
 
     weights: str
-    given: dict[str, Any]
+    given: dict[str, object]
     modulus: int
 
     @classmethod

@@ -7,7 +7,7 @@ run of another shift is the same graph on a table whose first rows were left out
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from constructions.model_arrays import module_of
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import Array
 from verify.counting.tasks import Line
-from verify.engine.balls import Arithmetic
+from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import Graph, capture
 from verify.engine.margins import margins
 from verify.engine.run import enclosed_weights, evaluate
@@ -36,7 +36,7 @@ class EnclosedGraph(NamedTuple):
 
     graph: Graph
     at: Arithmetic
-    stored: dict[str, Any]
+    stored: dict[str, Ball | Tensor]
 
 
 def bounds(runs: Runs, reading: Real | Rounded, until: Deadline = NEVER) -> Iterator[MarginBounds]:
@@ -106,13 +106,12 @@ def _run(
     )
     moved = torch.tensor([shift for shift, part in zip(shifts, lines, strict=True) for _ in part])
     tables = [name for name, target in graph.names.items() if target.endswith(TABLES)] if any(shifts) else []
+    balls = {name: ball for name in tables if isinstance(ball := stored[name], Ball)}
 
     def one(row: Tensor, right: Tensor, *parts: Tensor) -> tuple[Tensor, Tensor]:
         of = {name: (parts[2 * i], parts[2 * i + 1]) for i, name in enumerate(tables)}
-        here = {
-            name: type(stored[name])(mid, None if stored[name].rad is None else rad) for name, (mid, rad) in of.items()
-        }
-        output = evaluate(graph, stored | here, row, at)
+        here = {name: Ball(mid, None if balls[name].rad is None else rad) for name, (mid, rad) in of.items()}
+        output = evaluate(graph, {**stored, **here}, row, at)
         logits = type(output)(output.mid[0], output.radius[0])
         low, high = margins(logits, right.clamp(min=0))
         nothing = torch.full_like(low, torch.inf)
@@ -124,7 +123,7 @@ def _run(
         for rows in torch.split(torch.arange(len(tokens)), at_once(graph)):
             if found:
                 until.check()
-            parts = [shifted(part, moved[rows]) for name in tables for part in (stored[name].mid, stored[name].radius)]
+            parts = [shifted(part, moved[rows]) for name in tables for part in (balls[name].mid, balls[name].radius)]
             found.append(many(tokens[rows], answers[rows], *parts))
     low, high = (torch.cat(column).numpy() for column in zip(*found, strict=True))
     return low, high

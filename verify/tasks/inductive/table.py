@@ -8,7 +8,6 @@ from fractions import Fraction
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
 from verify.arithmetic.outward import above
@@ -86,8 +85,13 @@ class TableJob:
     def run(self) -> Entry:
         return proved(self.task, self.model, self.has_bos, self.seed)
 
-    def kept(self, said: dict[str, Any]) -> Entry:
-        """What was proved, of its fields as a folder keeps them."""
+    def kept(self, said: object) -> Entry:
+        """What was proved, of its fields as a folder keeps them.
+
+        Raises: TypeError for those of anything else.
+        """
+        if not isinstance(said, dict):
+            raise TypeError("no fields of a cell")
         return Entry(**said)
 
 
@@ -122,7 +126,7 @@ class TrainedFile:
         """All that its answer depends on."""
         return f"{self} {sha256(Path(self.path).read_bytes()).hexdigest()}"
 
-    def kept(self, said: str) -> str:
+    def kept(self, said: object) -> str:
         """What was decided, as a folder keeps it.
 
         Raises: ValueError where it is no answer in words.

@@ -181,7 +181,7 @@ class Counting:
         """The table of positions that the module makes and its file has not, as a certificate keeps it."""
         if self.module.pe not in ("sine", "rope"):
             return {}
-        from constructions.decoder.model import block_of
+        from constructions.decoder_model import block_of
 
         made = module_of(self.module)
         if made.pe == "sine":
@@ -472,7 +472,8 @@ def _is_decided(finding: Finding) -> bool:
     """Whether a refutation names the shortest wrong input, and the share of right ones is known."""
     if finding.failure is None or not finding.failure.counterexample["is_smallest"]:
         return False
-    return all(low == high for low, high in finding.extra["accuracy"].values())
+    accuracy = finding.extra["accuracy"]
+    return isinstance(accuracy, dict) and all(low == high for low, high in accuracy.values())
 
 
 def _before(length: int) -> int | None:

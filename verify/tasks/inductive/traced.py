@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from constructions.decoder import Decoder
-from constructions.decoder.model import ACTIVATIONS, Block, block_of
+from constructions.decoder_model import ACTIVATIONS, Block, block_of
 from verify.arithmetic.slack import Array
 
 

@@ -230,8 +230,7 @@ def of_readout(stored: Stored, domain: Counts, forms: Forms[Ball], unit: np.ndar
 
 def below(x: Array, error: Array) -> Array:
     """A lower bound on x - error: the error itself where there is none."""
-    result: Array = np.where(error == 0, x, x - error - 4 * U * (np.abs(x) + error))
-    return result
+    return np.where(error == 0, x, x - error - 4 * U * (np.abs(x) + error))
 
 
 def vertices(T: int, L: int, t: int, k: int) -> Iterator[tuple[int, ...]]:

@@ -86,11 +86,14 @@ class Steered(Generic[V]):
     def noted(self, x: V) -> V:
         return x
 
-    def blend(self, z: V | Sum[V], n: V | Sum[V], h: V | Sum[V], on: Logged | Steered[V] | None = None) -> V:
+    def blend(
+        self, z: V | Sum[V], n: V | Sum[V], h: V | Sum[V], on: Logged[V | Sum[V]] | Steered[V] | None = None
+    ) -> V:
         """As n + z (h - n), which drifts where z is 1 and h - n is always rounded the same way."""
         on, z, h = on or self, self.value(z), self.value(h)
-        n = on.noted(self.tuned(z, self.value(n), h))
-        return on.add(n, on.multiply(z, on.add(h, -n)))
+        n = self.tuned(z, self.value(n), h)
+        on.noted(n)
+        return self.value(on.add(n, on.multiply(z, on.add(h, -n))))
 
     def tanh(self, x: V | Sum[V]) -> V:
         return self.function("tanh", self.value(x))
@@ -377,7 +380,7 @@ def _logged(net: Network, line: OrbitQuestion, choosing: Choosing, taken: Sequen
         if on.is_vain:
             return None
         choosing.steer(signs)
-        state = on.step(state, line.at(t))
+        state = [choosing.on.value(x) for x in on.step(state, line.at(t))]
     return on.numbers(_logits(net, choosing, state, line.expected(len(taken))))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class BlockProof(NamedTuple):
 
     margin: float | None
     reason: str | None = None
-    facts: dict[str, Any] | None = None
+    facts: dict[str, object] | None = None
 
 
 class OfAnyNumbers(Protocol):

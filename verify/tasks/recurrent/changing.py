@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import nn
@@ -62,8 +61,10 @@ def changeable(module: RecurrentModel, *, modulus: int | None = None, length: in
         assert isinstance(changed, RecurrentModel)
         return recurrent.as_bytes(changed)
 
-    def of(counterexample: Mapping[str, Any]) -> Questions:
-        place = min(int(counterexample["length"]), steps) - 1
+    def of(counterexample: Mapping[str, object]) -> Questions:
+        length = counterexample["length"]
+        assert isinstance(length, int)
+        place = min(length, steps) - 1
         return every[slice(place, place + 1)]
 
     found = captured.changeable(deepcopy(module).eval(), steps, questions, verdict, file, min(steps, TRACED))

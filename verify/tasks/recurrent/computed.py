@@ -113,13 +113,16 @@ class Computed:
         return x
 
     def blend(
-        self, z: Sequence[float], n: Sequence[float], h: Sequence[float], on: Logged | Computed | None = None
-    ) -> list[float]:
+        self,
+        z: Sequence[float],
+        n: Sequence[float],
+        h: Sequence[float],
+        on: Logged[Sequence[float]] | Computed | None = None,
+    ) -> Sequence[float]:
         """(1 - z) n + z h, by the operations of `on`, which may be others."""
         on = on or self
-        rest: list[float] = on.noted([self._to(1 - a) for a in z])
-        found: list[float] = on.add(on.multiply(rest, n), on.multiply(z, h))
-        return found
+        rest = on.noted([self._to(1 - a) for a in z])
+        return on.add(on.multiply(rest, n), on.multiply(z, h))
 
     def tanh(self, x: Sequence[float]) -> list[float]:
         return [self._to(_precisely(arb.tanh, a) if self._is_wide else math.tanh(a)) for a in x]
@@ -237,7 +240,7 @@ def run(
 
 def _logged(net: Network, line: OrbitQuestion, steps: int, numbers: Computed) -> dict[str, object] | None:
     """Every number of so many steps, and the logits after them, where they are few enough to be kept."""
-    on, state = Logged(net, numbers, lambda x: x, steps), _start(net)
+    on, state = Logged[Sequence[float]](net, numbers, lambda x: x, steps), _start(net)
     for t in range(steps):
         if on.is_vain:
             return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from flint import ctx
@@ -75,8 +75,8 @@ class CountedStrings:
         return len(self.keep.mid)
 
     @cached_property
-    def _on(self) -> Any:
-        return Balls() if self.at is None else Roundings(self.at)
+    def _roundings(self) -> Roundings | None:
+        return None if self.at is None else Roundings(self.at)
 
     def prove(self, length: int, until: Deadline) -> BlockProof:
         """A margin of every judged answer in all strings of up to so many tokens."""
@@ -141,12 +141,12 @@ class CountedStrings:
 
     def _step(self, ends: Ends, tables: tuple[Ball, Ball]) -> Ends:
         """The ends of all computed states keep h + add."""
-        on, h = self._on, Ball.between(*ends)
-        if self.at is None:
-            after: Ball = on.add(on.multiply(tables[0], h), tables[1])
+        on, h = self._roundings, Ball.between(*ends)
+        if on is None:
+            after = Balls().add(Balls().multiply(tables[0], h), tables[1])
             return after.lower, after.upper
         keep, add, state = (Off(x, np.zeros_like(x.mid)) for x in (*tables, h))
-        off: Off = on.add(on.multiply(keep, state), add)
+        off = on.add(on.multiply(keep, state), add)
         return np.nextafter(off.value.lower - off.error, -np.inf), np.nextafter(off.value.upper + off.error, np.inf)
 
     def _margins(self, ends: Ends, token: np.ndarray, right: np.ndarray) -> Array:
@@ -161,9 +161,9 @@ class CountedStrings:
             gap = gap + line @ Ball.exact(self.U[token])[..., None]
         gap = gap + _only(d, is_open) @ z[..., None]
         low = (gap[..., 0] + (Ball.exact(self.b[right])[:, None] - Ball.exact(self.b))).lower
-        if self.at is not None:
+        if self._roundings is not None:
             may = (z.magnitude + z_error > 0)[:, None, :] & (self.V != 0)
-            off = self._on.linear(self.V, Off(z, z_error), self.b, may.sum(-1) + (self.b != 0)).error
+            off = self._roundings.linear(self.V, Off(z, z_error), self.b, may.sum(-1) + (self.b != 0)).error
             low = np.nextafter(low - (off[rows, right][:, None] + off) * ENLARGE_LONG, -np.inf)
         low[rows, right] = np.inf
         result: Array = low.min(-1)
@@ -175,17 +175,17 @@ class CountedStrings:
         A neuron that is not on, and whose ball is 0, is off.
         """
         exact, error = Balls().multiply(read, h), np.zeros_like(h.mid)
-        if self.at is not None:
+        if self._roundings is not None:
             read_off, h_off = (Off(x, error) for x in (read, h))
-            error = self._on.multiply(read_off, h_off).error
+            error = self._roundings.multiply(read_off, h_off).error
         if self.U is None:
             return exact, exact, error, np.ones_like(error, dtype=bool)
         U = self.U[token]
         terms = nonzeros(self.W, U)
         a = Balls().linear(self.W, exact, U, terms)
         a_error = np.zeros_like(a.mid)
-        if self.at is not None:
-            a_error = self._on.linear(self.W, Off(exact, error), U, terms).error
+        if self._roundings is not None:
+            a_error = self._roundings.linear(self.W, Off(exact, error), U, terms).error
         is_zero = a.upper + a_error * ENLARGE_LONG <= 0
         return exact, relu(a), np.where(is_zero, 0.0, a_error), a.lower > 0
 

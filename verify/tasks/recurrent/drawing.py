@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from verify.counting.tasks import Task
 from verify.figures.style import BLUE, GREY, VERMILLION, new_figure, style
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, certify
+from verify.tasks.recurrent.invariant import WrittenEllipsoids, WrittenInvariant
 from verify.tasks.recurrent.network import Network, float_step, orbit
 from verify.tasks.recurrent.task import Homogeneous
 
@@ -46,7 +47,7 @@ def cycle(model: RecurrentModel, modulus: int, *, seed: int = 0, budget: float |
     return figure
 
 
-def ellipsoids(invariant: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def ellipsoids(invariant: WrittenEllipsoids) -> tuple[np.ndarray, np.ndarray]:
     """Centres (k, N) and matrices (k, N, N) of the ellipsoids that a certificate holds."""
     centres = np.array(invariant["centres"])
     N = centres.shape[1]
@@ -98,20 +99,18 @@ def in_next(net: Network, centres: np.ndarray, shapes: np.ndarray, i: int, seed:
     """The images (n, N) of ellipsoid i in the coordinates in which the next one is the unit ball."""
     after = (i + 1) % len(centres)
     off = images(net, centres[i], shapes[i], seed) - centres[after]
-    found: np.ndarray = np.linalg.solve(shapes[after], off.T).T
-    return found
+    return np.linalg.solve(shapes[after], off.T).T
 
 
-def _due(invariant: dict[str, Any], i: int, modulus: int) -> int:
+def _due(invariant: WrittenInvariant, i: int, modulus: int) -> int:
     """The answer that is due in ellipsoid i."""
-    found: int = (invariant["entry"] + i - invariant["place"] - 1) % modulus + 1
-    return found
+    return (invariant["entry"] + i - invariant["place"] - 1) % modulus + 1
 
 
 def _draw_orbit(
-    axes: Axes, net: Network, invariant: dict[str, Any], centres: np.ndarray, shapes: np.ndarray, modulus: int
+    axes: Axes, net: Network, invariant: WrittenInvariant, centres: np.ndarray, shapes: np.ndarray, modulus: int
 ) -> None:
-    (directions, middle), entry = plane(centres), int(invariant["entry"])
+    (directions, middle), entry = plane(centres), invariant["entry"]
     way = (orbit(net, [0] * entry) - middle) @ directions.T
     points = (centres - middle) @ directions.T
     axes.plot(*way.T, color=GREY, linewidth=0.8, marker=".", markersize=3, label=f"the first {entry} steps, from 0")

@@ -55,21 +55,18 @@ class Exact:
 
     def moved(self, e: fmpq_mat) -> fmpq_mat:
         """By how much that changes where the state changes by e."""
-        found: fmpq_mat = self.A * e
-        return found
+        return self.A * e
 
     def step(self, h: fmpq_mat, token: int) -> fmpq_mat:
         after = self.read(h, token)
         return after if not self.is_relu else kept(after, [x > 0 for x in after.entries()])
 
     def logits(self, h: fmpq_mat) -> list[fmpq]:
-        found: list[fmpq] = (self.V * h + self.b).entries()
-        return found
+        return (self.V * h + self.b).entries()
 
     def shown(self, e: fmpq_mat) -> list[fmpq]:
         """By how much the logits change where the state changes by e."""
-        found: list[fmpq] = (self.V * e).entries()
-        return found
+        return (self.V * e).entries()
 
 
 def is_rational(model: AnyModel) -> bool:

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from verify.tasks.recurrent.chain import Ellipsoids
 from verify.tasks.recurrent.proof import Invariant
 
 MOST_SAVED = 200_000  # entries of the matrices
 
 
-def as_json(invariant: Invariant) -> dict[str, object]:
+class WrittenEllipsoids(TypedDict):
+    """Ellipsoids as a certificate saves them."""
+
+    centres: list[list[float]]
+    exponents: list[int]
+    shapes: list[list[list[float]]]
+
+
+class WrittenInvariant(WrittenEllipsoids):
+    """A ring of ellipsoids as a certificate saves it."""
+
+    entry: int
+    place: int
+    rate: float
+    margin: float
+
+
+def as_json(invariant: Invariant) -> WrittenInvariant:
     """Centres and matrices as the floats that they are: E_i = {centres[i] + 2^exponents[i] shapes[i] e : |e| <= 1}.
 
     After `entry` tokens the state is in E_place; one step leads from each E_i into the next, from the last into the
@@ -24,7 +43,7 @@ def as_json(invariant: Invariant) -> dict[str, object]:
     }
 
 
-def of_ellipsoids(found: Ellipsoids) -> dict[str, list[object]]:
+def of_ellipsoids(found: Ellipsoids) -> WrittenEllipsoids:
     """Centres, exponents, and the lower halves of triangular matrices. A sum with 0.0 has no signed zeros."""
     return {
         "centres": (found.centres + 0.0).tolist(),

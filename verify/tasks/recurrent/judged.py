@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from constructions.errors import BadInput
 from constructions.model_arrays import ModelArrays
@@ -13,11 +13,13 @@ from verify.tasks.recurrent.kinds import class_of
 if TYPE_CHECKING:
     from torch import nn
 
+    from constructions.recurrent.model import RecurrentModel
+    from verify.tasks.recurrent.kinds import AnyModel
+
 
 def check_recurrent(model: nn.Module | ModelArrays) -> None:
     """Raises BadInput for a network whose forward pass is not its class's own, or whose cell is another one."""
-    found: Any = model
-    name = class_of(found)
+    name = class_of(cast("AnyModel", model))
     if isinstance(model, ModelArrays):
         assert name is not None
         check_held(model)
@@ -25,6 +27,7 @@ def check_recurrent(model: nn.Module | ModelArrays) -> None:
     check_judged(model, name or CELLS)
     if name != CELLS:
         return
+    found = cast("RecurrentModel", model)
     cell = found.cell
     is_rnn = type(cell).__name__ == "RNN"
     said = (found.kind, found.layers, found.hidden, found.inputs, found.activation if is_rnn else None)

@@ -37,8 +37,7 @@ class RecurrentLayer:
     @property
     def terms(self) -> Array:
         """How many terms the sum W_x x + b_x + W_h h + b_h has in each row."""
-        result: Array = nonzeros(self.W_x, self.b_x) + nonzeros(self.W_h, self.b_h)
-        return result
+        return nonzeros(self.W_x, self.b_x) + nonzeros(self.W_h, self.b_h)
 
 
 @dataclass(frozen=True)

@@ -91,5 +91,4 @@ def _bits(state: Tensor | tuple[Tensor, ...] | None) -> bytes:
 def _numbers(state: Tensor | tuple[Tensor, ...] | None) -> list[float]:
     """The numbers of each layer's h, and of its c."""
     parts = [part[:, 0] for part in (state if isinstance(state, tuple) else (state,)) if part is not None]
-    numbers: list[float] = torch.stack(parts, dim=1).double().flatten().tolist()
-    return numbers
+    return torch.stack(parts, dim=1).double().flatten().tolist()

@@ -51,7 +51,8 @@ def finding(model: AnyModel, which: Task, length: int | None, effort: Effort) ->
     if found.failure is None:
         return found
     case = dict(found.failure.counterexample)
-    case |= {name: which.said(case[name]) for name in ("expected", "predicted")}
+    answers = {name: case[name] for name in ("expected", "predicted")}
+    case |= {name: which.said(answer) for name, answer in answers.items() if isinstance(answer, int)}
     case.pop("module_answers", None)
     return replace(found, failure=replace(found.failure, counterexample=case))
 

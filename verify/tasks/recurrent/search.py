@@ -40,8 +40,7 @@ def jacobians(net: Network, token: int, states: Array) -> Array:
     """The derivatives at states (T, N) in floats: (T, N, N)."""
     eye = np.broadcast_to(np.eye(net.size), (len(states), net.size, net.size))
     points = Ellipsoids(states, eye, np.full(len(states), POINT))
-    J: Array = derivative(net, token, points).mid
-    return J
+    return derivative(net, token, points).mid
 
 
 def find_cycle(net: Network, token: int, states: Array, period: int, until: Deadline) -> Cycle | None:
@@ -100,8 +99,7 @@ def _polished(net: Network, token: int, state: Array, k: int, until: Deadline) -
             return None
         if not np.abs(first - state).max() < 0.1 * (1 + np.abs(state).max()):
             return None
-        cycle: Array = states[:-1]
-        return cycle
+        return states[:-1]
 
 
 def noise(net: Network, token: int, states: Array, rules: Rules) -> Array:
@@ -203,8 +201,7 @@ def _around(J: Array) -> Array:
 
 def _floor(squares: Array) -> Array:
     """A diagonal of the squares, none of them less than a millionth of the largest."""
-    floor: Array = np.diag(np.maximum(squares, squares.max() * 1e-6))
-    return floor
+    return np.diag(np.maximum(squares, squares.max() * 1e-6))
 
 
 def along_cycle(net: Network, token: int, cycle: Cycle, until: Deadline) -> Array | None:
@@ -251,8 +248,7 @@ def along(
 def _root(Q: Array) -> Array:
     """A lower triangular matrix with square Q; NaN where there is none."""
     try:
-        root: Array = np.linalg.cholesky((Q + Q.T) / 2).astype(np.float64)
-        return root
+        return np.linalg.cholesky((Q + Q.T) / 2).astype(np.float64)
     except np.linalg.LinAlgError:
         return np.full_like(Q, np.nan)
 

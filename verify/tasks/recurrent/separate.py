@@ -44,7 +44,7 @@ def prove(net: Network, task: Task, at: RoundedArithmetic | None, until: Deadlin
     margin = float(whole.margins((low, high), np.array([c for *_, c in judged])).min())
     if not margin > 0:
         return BlockProof(None, "the blocks' sets do not separate the logits")
-    return BlockProof(margin, None, {"sets": sum(len(block.cases) for block in found)} | ends_of(found))
+    return BlockProof(margin, None, {"sets": sum(len(block.cases) for block in found), **ends_of(found)})
 
 
 def seen_types(net: Network) -> np.ndarray:

@@ -145,8 +145,7 @@ class Steady:
         """A ball round a form after n turns, with the precision of the context."""
         factor = arb(self.factor)
         s = arb(n) if self.factor == 1 else (factor**n - 1) / (factor - 1)
-        found: arb = arb(form.c0) + arb(form.c1) * s
-        return found
+        return arb(form.c0) + arb(form.c1) * s
 
     def followed(self) -> Until | None:
         """How far every margin is above 0 and every ReLU on its side; None where digits do not tell."""

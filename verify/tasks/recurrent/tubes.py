@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 from flint import acb, acb_mat, arb, arb_mat, arb_poly, arb_series, ctx
@@ -36,6 +36,7 @@ RADIUS = 4  # of the disc on which a series is bounded, the piece itself being [
 
 Polynomials = list[arb_poly]  # one for each number of the state
 T = TypeVar("T")
+S = TypeVar("S", arb_series, acb)
 Signs = list[bool]  # which ReLUs are on, in the order in which a step meets them
 
 
@@ -113,56 +114,56 @@ def _times(factors: Vector, rows: list[list[arb]] | None) -> list[list[arb]] | N
 
 def increasing(f: Callable[[arb], arb], x: arb) -> arb:
     """An increasing function on a ball: between its values at the ends."""
-    found: arb = f(x.lower()).union(f(x.upper()))
-    return found
+    return f(x.lower()).union(f(x.upper()))
 
 
-class Analytic(Entrywise[Any]):
+class Analytic(Entrywise[S]):
     """What power series and complex balls have in common; `signs` says which ReLUs are on."""
 
-    def __init__(self, net: Network, signs: Signs, product: Callable[[arb_mat, Sequence[Any]], list[Any]]) -> None:
-        self._on, self._signs, self._product = Digits(net), iter(signs), product
+    def __init__(self, net: Network, signs: Signs, product: Callable[[arb_mat, Sequence[S]], list[S]]) -> None:
+        self._on, self._signs = Digits(net), iter(signs)
+        self._product: Callable[[arb_mat, Sequence[S]], list[S]] = product
 
-    def linear(self, W: Array, x: Any, b: Array, terms: Array | None = None) -> list[Any]:
+    def linear(self, W: Array, x: Sequence[S | arb] | Array, b: Array, terms: Array | None = None) -> Sequence[S | arb]:
         if isinstance(x, np.ndarray):
             return self._on.linear(W, x, b)
         matrix, constant = self._on.exactly[id(W), id(b)]
-        return self.add(self._product(matrix, x), constant)
+        return self.add(self._product(matrix, cast(Sequence[S], x)), constant)
 
     def known(self, x: BallVector) -> list[arb]:
         return self._on.known(x)
 
-    def relu(self, x: Sequence[Any]) -> list[Any]:
+    def relu(self, x: Sequence[S | arb]) -> list[S | arb]:
         return [a if next(self._signs) else a * 0 for a in x]
 
 
-class Series(Analytic):
+class Series(Analytic[arb_series]):
     """Vectors of power series, with as many terms as the context has."""
 
     def __init__(self, net: Network, signs: Signs) -> None:
         super().__init__(net, signs, _of_series)
 
-    def tanh(self, x: Sequence[Any]) -> list[Any]:
+    def tanh(self, x: Sequence[arb_series | arb]) -> list[arb_series | arb]:
         return [1 - 2 / (1 + (2 * a).exp()) for a in x]
 
-    def sigmoid(self, x: Sequence[Any]) -> list[Any]:
+    def sigmoid(self, x: Sequence[arb_series | arb]) -> list[arb_series | arb]:
         return [1 / (1 + (-a).exp()) for a in x]
 
 
-class Discs(Analytic):
+class Discs(Analytic[acb]):
     """Vectors of complex balls."""
 
     def __init__(self, net: Network, signs: Signs) -> None:
         super().__init__(net, signs, _of_discs)
 
-    def tanh(self, x: Sequence[acb]) -> list[acb]:
+    def tanh(self, x: Sequence[acb | arb]) -> list[acb | arb]:
         return [2 * logistic(2 * a) - 1 for a in x]
 
-    def sigmoid(self, x: Sequence[acb]) -> list[acb]:
+    def sigmoid(self, x: Sequence[acb | arb]) -> list[acb | arb]:
         return [logistic(a) for a in x]
 
 
-def logistic(a: acb) -> acb:
+def logistic(a: acb | arb) -> acb | arb:
     """1 / (1 + e^-a); where Re a >= s > 1, it is within e / (1 - e) of 1, e = e^-s, and of 0 on the other side.
 
     |e^-a| <= e, and w / (1 + w) is at most |w| / (1 - |w|). So a ball that is wide and far out is no pole.
@@ -180,8 +181,7 @@ def _of_series(matrix: arb_mat, x: Sequence[arb_series]) -> list[arb_series]:
 
 
 def _of_discs(matrix: arb_mat, x: Sequence[acb]) -> list[acb]:
-    found: list[acb] = (acb_mat(matrix) * acb_mat(len(x), 1, list(x))).entries()
-    return found
+    return (acb_mat(matrix) * acb_mat(len(x), 1, list(x))).entries()
 
 
 @contextmanager
@@ -339,8 +339,7 @@ def _affine(M: arb_mat, x: Vector, a: Vector) -> list[arb]:
 
 
 def applied(matrix: arb_mat, x: Vector) -> list[arb]:
-    found: list[arb] = (matrix * arb_mat(len(x), 1, list(x))).entries()
-    return found
+    return (matrix * arb_mat(len(x), 1, list(x))).entries()
 
 
 @dataclass(frozen=True)
@@ -351,8 +350,7 @@ class Gap:
     error: arb
 
     def __call__(self, x: arb) -> arb:
-        found: arb = self.p(x) + self.error
-        return found
+        return self.p(x) + self.error
 
 
 @dataclass

@@ -16,7 +16,7 @@ from verify.frame.schema import as_json
 from verify.tasks.addition.modular import grokking
 
 if TYPE_CHECKING:
-    from verify.tasks.addition.adder.model import Adder
+    from verify.tasks.addition.model import Adder
 
 CONSTRUCTIONS = ("staircase", "clock", "pizza", "one-neuron")
 WITHOUT_FREQUENCIES = ("staircase", "one-neuron")
@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
         return print_impossible(error.claim, str(error), is_json=request.is_json)
     except NotKnown as error:
         return print_unknown(str(error), request.is_json)
-    from verify.tasks.addition.adder.model import weights_of
+    from verify.tasks.addition.model import weights_of
     from verify.tasks.addition.modular.task import ModularAddition
 
     problem = ModularAddition(model, wish.P, claim, facts)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput, shown
 from verify.commands.request import Request, decided, publish
@@ -49,7 +49,9 @@ def judge(request: Request, weights: Mapping[str, Tensor], P: int) -> int:
     found = findings(problem, decoder, P)
     certificate = about_pairs(certificate, found, P)
     stored = save({name: value.detach().cpu().clone().contiguous() for name, value in weights.items()})
-    return publish(request, certificate, stored, facts(certificate.extra))
+    extra = certificate.extra
+    said = facts(extra["frequency_shares"], extra["margin_per_difference"], extra.get("wrong_inputs") or [])
+    return publish(request, certificate, stored, said)
 
 
 def problem_of(weights: Mapping[str, Tensor], P: int) -> tuple[ModuleProblem, Decoder]:
@@ -102,30 +104,34 @@ def about_pairs(certificate: Certificate, found: Mapping[str, object], P: int) -
     """The certificate with pairs [a, b] for inputs, and what was found."""
     extra = {**certificate.extra, **found}
     extra["wrong_inputs"] = [row[:2] for row in extra.get("wrong_inputs", [])]
-    changed: dict[str, Any] = {"task": "modular", "extra": extra, "parameters": {"P": P, **certificate.parameters}}
-    for name in ("counterexample", "tightest"):
-        shown = getattr(certificate, name)
-        changed[name] = None if shown is None else {**shown, "input": list(shown["input"])[:2]}
-    if changed["counterexample"] is not None:
+    wrong, tightest = (
+        None if shown is None else {**shown, "input": list(shown["input"])[:2]}
+        for shown in (certificate.counterexample, certificate.tightest)
+    )
+    if wrong is not None:
         for key in ("expected", "predicted"):
-            value = changed["counterexample"].get(key)
-            changed["counterexample"][key] = value[0] if isinstance(value, list) and len(value) == 1 else value
-    return dataclasses.replace(certificate, **changed)
+            value = wrong.get(key)
+            wrong[key] = value[0] if isinstance(value, list) and len(value) == 1 else value
+    parameters = {"P": P, **certificate.parameters}
+    return dataclasses.replace(
+        certificate, task="modular", extra=extra, parameters=parameters, counterexample=wrong, tightest=tightest
+    )
 
 
-def facts(extra: Mapping[str, Any]) -> list[tuple[str, str]]:
+def facts(
+    shares: Mapping[str, float], by_difference: Sequence[float | None], wrong: Sequence[Sequence[int]]
+) -> list[tuple[str, str]]:
     """Lines of the report."""
     from verify.arithmetic.outward import below
 
-    shares = ", ".join(f"{w} ({100 * share:.1f} %)" for w, share in extra["frequency_shares"].items())
-    lines = [("frequencies", f"{shares} of the embedding's variance")]
-    known = [(x, d) for d, x in enumerate(extra["margin_per_difference"]) if x is not None]
+    named = ", ".join(f"{w} ({100 * share:.1f} %)" for w, share in shares.items())
+    lines = [("frequencies", f"{named} of the embedding's variance")]
+    known = [(x, d) for d, x in enumerate(by_difference) if x is not None]
     if known:
         low, at = min(known)
         high, best = max(known)
         lines.append(("by a - b", f"least margin {below(low)} at {at}, largest {below(high)} at {best}"))
-    listed = extra.get("wrong_inputs") or []
-    if listed:
-        shown = ", ".join(f"{a}+{b}" for a, b in listed[:8])
-        lines.append(("pairs", f"wrong: {shown}{', ...' if len(listed) > 8 else ''}"))
+    if wrong:
+        shown = ", ".join(f"{a}+{b}" for a, b in wrong[:8])
+        lines.append(("pairs", f"wrong: {shown}{', ...' if len(wrong) > 8 else ''}"))
     return lines

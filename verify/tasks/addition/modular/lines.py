@@ -20,7 +20,7 @@ from verify.arithmetic.slack import ENLARGE, LEAST, Array, gamma
 from verify.arithmetic.stored import matrix, numbers
 
 if TYPE_CHECKING:
-    from verify.tasks.addition.adder.model import Adder
+    from verify.tasks.addition.model import Adder
 
 AT_ONCE = 1 << 20  # logits
 

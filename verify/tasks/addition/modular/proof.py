@@ -20,12 +20,12 @@ from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.stored import numbers
 from verify.frame.clock import Deadline
 from verify.frame.decide import silent
-from verify.tasks.addition.adder import exact
-from verify.tasks.addition.adder.pairs import Pair
+from verify.tasks.addition import exact
 from verify.tasks.addition.modular.lines import depends_on_sum, margins_by_sum, streams
+from verify.tasks.addition.pairs import Pair
 
 if TYPE_CHECKING:
-    from verify.tasks.addition.adder.model import Adder
+    from verify.tasks.addition.model import Adder
 
 MOST_LISTED = 1000  # wrong pairs
 
@@ -178,8 +178,7 @@ def _still_open(model: Adder, P: int, decided: DecidedPairs) -> np.ndarray:
         least = int(np.where(is_right, margins, np.inf).argmin())
         first = max(0, least - P + 1)
         decided.narrow((first, least - first), float(margins[least]))
-    still_open: np.ndarray = z[~is_right]
-    return still_open
+    return z[~is_right]
 
 
 def of_sum(z: int, P: int) -> list[Pair]:

@@ -18,10 +18,10 @@ from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, LEAST, Array, gamma
 from verify.arithmetic.stored import numbers
 from verify.frame.clock import Deadline
-from verify.tasks.addition.adder.rounded import apart_from_factors, sum_error
+from verify.tasks.addition.rounded import apart_from_factors, sum_error
 
 if TYPE_CHECKING:
-    from verify.tasks.addition.adder.model import Adder
+    from verify.tasks.addition.model import Adder
 
 
 class UnfitFormat(Exception):

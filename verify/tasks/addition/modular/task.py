@@ -19,14 +19,14 @@ from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Roun
 from verify.frame.clock import TimeIsUp
 from verify.frame.decide import Effort, Failure, Finding, Item, is_wrong_exactly, no_reading
 from verify.frame.unmade import check_judged
-from verify.tasks.addition.adder import exact
-from verify.tasks.addition.adder.pairs import Pair, PairsAdded, how
-from verify.tasks.addition.adder.rounded import logits
+from verify.tasks.addition import exact
 from verify.tasks.addition.modular.proof import DecidedPairs, by_sums, pair_by_pair
 from verify.tasks.addition.modular.rounding import UnfitFormat, margins
+from verify.tasks.addition.pairs import Pair, PairsAdded, how
+from verify.tasks.addition.rounded import logits
 
 if TYPE_CHECKING:
-    from verify.tasks.addition.adder.model import Adder
+    from verify.tasks.addition.model import Adder
 
 ARGUMENT = "every pair, or every sum, from the stored numbers"
 CHUNK = 1 << 12

@@ -208,8 +208,7 @@ class OnStrings(ABC):
             logits = module_of(self.module)(
                 torch.tensor([list(t) for t in batch], dtype=torch.long).reshape(len(batch), -1)
             )
-        result: np.ndarray = margins(logits.double(), right).numpy()
-        return result
+        return margins(logits.double(), right).numpy()
 
     def facts(self) -> dict[str, object]:
         return {"domain": str(self.domain)}

@@ -225,14 +225,15 @@ def show(request: HeadsRequest, model: Count01Model) -> int:
 
     started = time.perf_counter()
     answer = dissect(model, request.question, progress_line())
-    data = identity(request, model) | answer.data | {"seconds": time.perf_counter() - started}
+    seconds = time.perf_counter() - started
+    data = {**identity(request, model), **answer.data, "seconds": seconds}
     save(request, model, data)
     if request.is_json:
         print(as_json(data))
     else:
         from verify.tasks.count01.heads.report import print_heads
 
-        print_heads(data)
+        print_heads(answer.data, seconds)
     return 0 if answer.is_complete else 3
 
 

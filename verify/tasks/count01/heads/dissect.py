@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from flint import arb, ctx
@@ -14,6 +14,7 @@ from flint import arb, ctx
 from constructions.count01_arrays import TOKENS, check_labels
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import Undecided
+from verify.tasks.count01.heads.answers import HeadsAnswer, KeptHeads, Measures, SubsetsAnswer
 from verify.tasks.count01.heads.auc import Auc
 from verify.tasks.count01.heads.joint import Joint
 from verify.tasks.count01.heads.separability import Separability, kappa, separability
@@ -53,7 +54,7 @@ class HeadsQuestion:
 class HeadFindings:
     """The findings, ready for JSON, and whether anything stayed open."""
 
-    data: dict[str, Any]
+    data: HeadsAnswer
     open: list[str] = field(default_factory=list)
 
     @property
@@ -122,9 +123,9 @@ class Dissection:
             self.progress(stage, i / len(listed))
             yield item
 
-    def _whole(self) -> dict[str, object]:
+    def _whole(self) -> HeadsAnswer:
         """The whole model after "=": right where the due answer has strictly the largest of all logits."""
-        data: dict[str, object] = {"law": self.law.name, "law_text": str(self.law), "labels": self.question.labels}
+        data: HeadsAnswer = {"law": self.law.name, "law_text": str(self.law), "labels": self.question.labels}
         data |= {"inputs": "infinite", "counts": None, "accuracy": None, "empty_prompt": "counts as n1 <= n0"}
         if not self.has_law:
             return data
@@ -134,15 +135,16 @@ class Dissection:
         except Undecided as error:
             self.open.append(f"whole model: {error}")
             return data
-        return data | {
+        data |= {
             "counts": {"right": str(self.law.size - len(wrong)), "wrong": str(len(wrong))},
             "accuracy": str(accuracy),
             "wrong_inputs": wrong[:1000].tolist(),
         }
+        return data
 
-    def _head(self, h: int) -> dict[str, object]:
+    def _head(self, h: int) -> Measures:
         head = self.model.heads[h]
-        found = {"head": h, **self._measures((h,), self.single[h], f"head {h}")}
+        found: Measures = {"head": h, **self._measures((h,), self.single[h], f"head {h}")}
         everywhere = self.single[h] if not self.has_law else separability(head, UNBOUNDED)
         self._note(everywhere, f"head {h} on N^3")
         offset = kappa(head)
@@ -157,7 +159,7 @@ class Dissection:
             "svc": self._svc(h),
         }
 
-    def _group(self, heads: tuple[int, ...]) -> dict[str, object]:
+    def _group(self, heads: tuple[int, ...]) -> Measures:
         name = f"heads {','.join(map(str, heads))}"
         found = self.joint.decide(heads)
         return {
@@ -166,14 +168,14 @@ class Dissection:
             "syntactic_accuracy": self._syntactic(heads, name),
         }
 
-    def _measures(self, heads: tuple[int, ...], found: Separability, name: str) -> dict[str, object]:
+    def _measures(self, heads: tuple[int, ...], found: Separability, name: str) -> Measures:
         self._note(found, name)
         return {
             "learned_accuracy": self._accuracy(heads, name),
             "auc": self._auc(heads, name),
             "separable": found.is_separable,
             "certificate": found.certificate,
-            "separator": None if found.w is None else {"w": list(found.w), "b": found.b},
+            "separator": None if found.w is None or found.b is None else {"w": list(found.w), "b": found.b},
         }
 
     def _note(self, found: Separability, name: str) -> None:
@@ -217,7 +219,7 @@ class Dissection:
             return "UNKNOWN"
         return {"low": str(found.low), "high": str(found.high), "trained_on": "d-train"}
 
-    def _all(self) -> dict[str, object] | None:
+    def _all(self) -> SubsetsAnswer | None:
         a = len(self.model.heads)
         if a > MOST_HEADS or not self.has_law:
             raise BadInput(f"--all-subsets: needs a law of finitely many triples and at most {MOST_HEADS} heads")
@@ -234,7 +236,7 @@ class Dissection:
         return subsets_report(table, separating, asked)
 
 
-def subsets_report(table: SubsetTable, separating: Sequence[int | None], asked: int) -> dict[str, object]:
+def subsets_report(table: SubsetTable, separating: Sequence[int | None], asked: int) -> SubsetsAnswer:
     """Accuracies of all subsets, Shapley values, and halving by each criterion."""
     a = table.a
     values = shapley(table.right, table.total)
@@ -261,7 +263,7 @@ def subsets_report(table: SubsetTable, separating: Sequence[int | None], asked: 
     }
 
 
-def halving(table: SubsetTable, game: Sequence[int] | None) -> dict[str, object]:
+def halving(table: SubsetTable, game: Sequence[int] | None) -> dict[str, list[KeptHeads]]:
     """Returns the heads that E's halving keeps by each criterion, and the best subsets of the same sizes."""
 
     def of_game(values: Sequence[int], scale: int) -> Callable[[tuple[int, ...]], list[Fraction]]:
@@ -280,8 +282,8 @@ def halving(table: SubsetTable, game: Sequence[int] | None) -> dict[str, object]
     sizes = sorted({len(heads) for route in routes.values() for heads in route}, reverse=True)
     best = {k: table.best_of_size(k) for k in sizes}
 
-    def described(heads: tuple[int, ...]) -> dict[str, object]:
-        found: dict[str, object] = {"heads": list(heads), "learned_accuracy": str(table.accuracy(mask(heads)))}
+    def described(heads: tuple[int, ...]) -> KeptHeads:
+        found: KeptHeads = {"heads": list(heads), "learned_accuracy": str(table.accuracy(mask(heads)))}
         return found if game is None else found | {"separable": bool(game[mask(heads)])}
 
     return {

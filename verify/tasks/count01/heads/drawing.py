@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constructions.count01 import Count01Transformer
 from verify.figures.style import BLUE, GREEN, GREY, VERMILLION, new_figure, style
+from verify.tasks.count01.heads.answers import HeadsAnswer, Measure, Measures
 from verify.tasks.count01.heads.dissect import HeadsQuestion, dissect
 from verify.tasks.count01.heads.svc import outputs_of
 from verify.tasks.count01.layer_norm.laws import Law
@@ -44,15 +45,15 @@ def heads(model: Count01Transformer, law: Law, labels: str, head: int, *, svc: b
     return figure
 
 
-def pair_matrix(data: dict[str, Any], measure: str = "learned_accuracy") -> NDArray[np.float64]:
+def pair_matrix(data: HeadsAnswer, measure: Measure = "learned_accuracy") -> NDArray[np.float64]:
     """A measure of single heads on the diagonal, of pairs beside it; NaN where it stayed open."""
     a = len(data["heads"])
     out = np.full((a, a), np.nan)
     for found in data["heads"]:
         out[found["head"], found["head"]] = _number(found[measure])
-    for found in data["pairs"] or []:
-        i, j = found["heads"]
-        out[i, j] = out[j, i] = _number(found[measure])
+    for pair in data["pairs"] or []:
+        i, j = pair["heads"]
+        out[i, j] = out[j, i] = _number(pair[measure])
     return out
 
 
@@ -71,7 +72,7 @@ def _label_heads(axes: Axes, count: int, title: str) -> None:
     axes.set(xlabel="head", ylabel="head", title=title, xticks=ticks, yticks=ticks)
 
 
-def _separable(axes: Axes, data: dict[str, object]) -> None:
+def _separable(axes: Axes, data: HeadsAnswer) -> None:
     """Which heads and pairs some readout makes right on every triple; dots where neither head does alone."""
     from matplotlib.colors import ListedColormap
 
@@ -83,14 +84,15 @@ def _separable(axes: Axes, data: dict[str, object]) -> None:
     _label_heads(axes, len(matrix), "separates (blue); dots: only together")
 
 
-def _ratios(figure: Figure, axes: Axes, data: dict[str, Any], *, svc: bool) -> None:
+def _ratios(figure: Figure, axes: Axes, data: HeadsAnswer, *, svc: bool) -> None:
     """Draws each head at its (w01, w02), coloured by its accuracy: a disc where it separates, a cross where it does
     not.
     """
     for is_separable, marker, label in ((True, "o", "separates"), (False, "X", "does not")):
-        chosen = [h for h in data["heads"] if h["separable"] is is_separable and h["w01"] and h["w02"]]
-        at = [h["w01"] for h in chosen], [h["w02"] for h in chosen]
-        colours = [accuracy_of(h, svc=svc) for h in chosen]
+        judged = [h for h in data["heads"] if h["separable"] is is_separable]
+        chosen = [(h, w01, w02) for h in judged if (w01 := h["w01"]) and (w02 := h["w02"])]
+        at = [w01 for _, w01, _ in chosen], [w02 for *_, w02 in chosen]
+        colours = [accuracy_of(h, svc=svc) for h, *_ in chosen]
         shown = axes.scatter(*at, c=colours, vmin=0.4, vmax=1, cmap="viridis", marker=marker, label=label, s=30)
         shown.set_edgecolor("black")
         shown.set_linewidth(0.4)
@@ -101,14 +103,14 @@ def _ratios(figure: Figure, axes: Axes, data: dict[str, Any], *, svc: bool) -> N
     axes.legend(loc="best")
 
 
-def accuracy_of(head: dict[str, Any], *, svc: bool) -> float:
+def accuracy_of(head: Measures, *, svc: bool) -> float:
     """A head's learned accuracy, or the lower end of its SVC's bracket; NaN where that is unknown."""
     if not svc:
         return _number(head["learned_accuracy"])
     return _number(head["svc"]["low"]) if isinstance(head["svc"], dict) else float("nan")
 
 
-def _outputs(axes: Axes, model: Count01Transformer, law: Law, head: int, found: dict[str, Any]) -> None:
+def _outputs(axes: Axes, model: Count01Transformer, law: Law, head: int, found: Measures) -> None:
     numbers = model_numbers(model).heads[head]
     r, _ = outputs_of(numbers, law)
     step = max(1, len(r) // DRAWN)
@@ -124,10 +126,10 @@ def _outputs(axes: Axes, model: Count01Transformer, law: Law, head: int, found: 
     axes.legend(loc="best", markerscale=5)
 
 
-def _values(axes: Axes, found: dict[str, Any]) -> None:
+def _values(axes: Axes, found: Measures) -> None:
     """The value vectors of 0, 1 and 2 on the same axes as the outputs, which lie between them, BOS's and ='s."""
     for token in ("0", "1", "2"):
-        x, *more = found["values"][token]
+        x, *more = np.array(found["values"][token], dtype=np.float64).tolist()
         y = more[0] if more else 0.0
         axes.plot(x, y, "k*", markersize=7)
         axes.annotate(token, (x, y), xytext=(4, 4), textcoords="offset points")

@@ -83,10 +83,14 @@ def direction(model: ModelNumbers, heads: Sequence[int], found: Separability) ->
     certificate = found.certificate or {}
     if certificate["kind"] == "one head":
         w: list[list[float]] = [[0.0] * model.heads[h].d_h for h in heads]
-        w[list(heads).index(certificate["head"])] = _floats(found, certificate["certificate"])
-        return w, _offset(found, certificate["certificate"])
+        head, own = certificate["head"], certificate["certificate"]
+        assert isinstance(head, int) and isinstance(own, dict)
+        w[list(heads).index(head)] = _floats(found, own)
+        return w, _offset(found, own)
     if "heads" in certificate:
-        return [[float(Fraction(x)) for x in part] for part in certificate["w"]], float(Fraction(certificate["b"]))
+        parts = certificate["w"]
+        assert isinstance(parts, list)
+        return [[float(Fraction(x)) for x in part] for part in parts], float(Fraction(str(certificate["b"])))
     return [_floats(found, certificate)], _offset(found, certificate)
 
 

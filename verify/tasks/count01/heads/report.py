@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 from verify.arithmetic.outward import above, below
 from verify.report.console import say
 from verify.report.tables import render
+from verify.tasks.count01.heads.answers import HeadsAnswer, Measures, SubsetsAnswer
 
 MOST_ROWS = 12  # pairs that are listed: the best by learned accuracy
 
 
-def print_heads(data: dict[str, Any]) -> None:
+def print_heads(data: HeadsAnswer, seconds: float) -> None:
     """Prints what `verify heads --json` prints, rounded, the law with every share."""
     say(f"law       {data['law']}: {data['law_text']}")
     if data["counts"]:
@@ -24,11 +25,11 @@ def print_heads(data: dict[str, Any]) -> None:
     groups = [*(data["pairs"] or []), *data["subsets"]]
     if groups:
         _print_groups_table(data, groups)
-    if data.get("all_subsets"):
-        _print_subsets(data["all_subsets"], data["law"])
+    if all_subsets := data.get("all_subsets"):
+        _print_subsets(all_subsets, data["law"])
     for cell in data["open"]:
         say(f"open      {cell}")
-    say(f"time      {data['seconds']:.1f} s")
+    say(f"time      {seconds:.1f} s")
 
 
 def print_table(columns: list[str], rows: list[list[str]]) -> None:
@@ -56,7 +57,7 @@ def answered(is_separable: bool | None) -> str:
     return {True: "yes", False: "no", None: "open"}[is_separable]
 
 
-def _print_heads_table(data: dict[str, Any]) -> None:
+def _print_heads_table(data: HeadsAnswer) -> None:
     has_svc = any(head["svc"] for head in data["heads"])
     columns = ["head", "w01", "w02", "l-acc", "AUC", "separates", "on N^3", "EOS", *(["SVC"] if has_svc else [])]
     rows = []
@@ -92,7 +93,7 @@ def _ratio(x: float | None) -> str:
     return "> 1e308" if x is None else f"{x:.4g}"
 
 
-def _print_groups_table(data: dict[str, Any], groups: list[dict[str, Any]]) -> None:
+def _print_groups_table(data: HeadsAnswer, groups: list[Measures]) -> None:
     say(_title(data, groups))
     rows = []
     alone = {head["head"]: head["separable"] for head in data["heads"]}
@@ -112,7 +113,7 @@ def _print_groups_table(data: dict[str, Any], groups: list[dict[str, Any]]) -> N
     print_table(["heads", "l-acc", "AUC", "separate", "EOS"], rows)
 
 
-def _title(data: dict[str, Any], groups: list[dict[str, Any]]) -> str:
+def _title(data: HeadsAnswer, groups: list[Measures]) -> str:
     alone = {head["head"]: head["separable"] for head in data["heads"]}
     pairs = data["pairs"] or []
     together = sum(bool(p["separable"]) and not any(alone[h] for h in p["heads"]) for p in pairs)
@@ -122,7 +123,7 @@ def _title(data: dict[str, Any], groups: list[dict[str, Any]]) -> str:
     return f"{len(pairs)} pairs, {together} of them separate only together{order}"
 
 
-def _print_subsets(found: dict[str, Any], law: str) -> None:
+def _print_subsets(found: SubsetsAnswer, law: str) -> None:
     say(f"subsets   all {found['count']} under {law}; of none {shown(found['accuracy_of_none'])}")
     say(f"perfect   smallest: {found['smallest_perfect'] or 'none'}")
     say(f"separate  {found['separating'] or 'open'} subsets; smallest: {found['smallest_separating'] or 'none'}")
@@ -131,8 +132,9 @@ def _print_subsets(found: dict[str, Any], law: str) -> None:
     sizes = ["least", "median", "largest"]
     print_table(["heads", *sizes], [[row["heads"], *(shown(row[name]) for name in sizes)] for row in found["by_size"]])
     rows = []
-    of_separation = found["shapley"]["separability"] or [None] * len(found["shapley"]["learned_accuracy"])
-    for h, (x, y) in enumerate(zip(found["shapley"]["learned_accuracy"], of_separation, strict=True)):
+    by_accuracy = found["shapley"]["learned_accuracy"] or []
+    by_separation: Sequence[str | None] = found["shapley"]["separability"] or [None] * len(by_accuracy)
+    for h, (x, y) in enumerate(zip(by_accuracy, by_separation, strict=True)):
         rows.append([str(h), f"{float(Fraction(x)):+.6f}", "-" if y is None else f"{float(Fraction(y)):.6f}"])
     print_table(["head", "Shapley, l-acc", "Shapley, separability"], rows)
     rows = []

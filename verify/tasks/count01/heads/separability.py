@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
@@ -47,7 +46,7 @@ class Separability:
     """
 
     is_separable: bool | None
-    certificate: dict[str, Any] | None
+    certificate: dict[str, object] | None
     w: tuple[float, ...] | None = None
     b: float | None = None
     reason: str | None = None
@@ -205,11 +204,11 @@ def _holds(rows: Constraints, X: Sequence[int]) -> bool:
 def _separator(X: list[int], bits: int) -> Separability:
     numbers = [Fraction(k, 2**bits) for k in X]
     *w, b = numbers
-    certificate = {"kind": SEPARATOR, "w": [str(x) for x in w], "b": str(b)}
+    certificate: dict[str, object] = {"kind": SEPARATOR, "w": [str(x) for x in w], "b": str(b)}
     return separated(certificate, numbers)
 
 
-def separated(certificate: dict[str, Any], numbers: Sequence[Fraction | float]) -> Separability:
+def separated(certificate: dict[str, object], numbers: Sequence[Fraction | float]) -> Separability:
     """The answer yes; the separator's floats, w and then b, only where all of them are finite."""
     try:
         *w, b = (float(x) for x in numbers)
@@ -234,7 +233,7 @@ def _tight(form: ReadoutForm, rows: Constraints, candidates: Sequence[tuple[int,
     full = [0.0] * (form.head.d_h + 1)
     for k, v in zip(form.columns, x, strict=True):
         full[k] = float(v.mid())
-    certificate = {
+    certificate: dict[str, object] = {
         "kind": TIGHT,
         "columns": list(form.columns),
         "rays": [
@@ -340,5 +339,4 @@ def kappa(head: HeadNumbers) -> arb | None:
         x = crossed([[a + b for a, b in zip(lines[0], lines[1], strict=True)], lines[2]], 3)
         ones = sum((a * b for a, b in zip(lines[1][1:], x[1:], strict=True)), lines[1][0] * x[0])
         constant = sum((a * b for a, b in zip(c[1:], x[1:], strict=True)), c[0] * x[0])
-        result: arb | None = constant / ones
-        return result
+        return constant / ones

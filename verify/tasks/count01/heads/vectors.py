@@ -89,8 +89,11 @@ def shown_by(found: Separability) -> str:
     certificate = found.certificate
     if certificate is None:
         return found.reason or "nothing"
-    if "w" in certificate:
-        return f"w = ({', '.join(certificate['w'])}), b = {certificate['b']}"
+    numbers = certificate.get("w")
+    if isinstance(numbers, list):
+        return f"w = ({', '.join(numbers)}), b = {certificate['b']}"
+    parts = certificate["rays" if found.is_separable else "rows"]
+    assert isinstance(parts, list)
     if found.is_separable:
-        return f"a sum of {len(certificate['rays'])} extreme rays"
-    return f"{len(certificate['rows'])} conditions with a nonnegative combination to zero"
+        return f"a sum of {len(parts)} extreme rays"
+    return f"{len(parts)} conditions with a nonnegative combination to zero"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from constructions.errors import BadInput, NotKnown
 from verify.commands import request, workers
@@ -179,9 +179,9 @@ def _verdicts(
     return (found.get(row.construction, [NOT_REACHED] * len(row.formats)) for row in rows)
 
 
-def _verdicts_read(row: PrecisionRow, said: list[str | None]) -> list[str | None]:
+def _verdicts_read(row: PrecisionRow, said: object) -> list[str | None]:
     """Raises: ValueError where they are not as many as the row's formats."""
-    if len(said) != len(row.formats):
+    if not isinstance(said, list) or len(said) != len(row.formats):
         raise ValueError("not a verdict for each format")
     return said
 
@@ -264,11 +264,14 @@ def run(args: argparse.Namespace) -> int:
     return exit_code
 
 
+Cell = str | int | float | None
+
+
 class Verdicts(NamedTuple):
     """A table; from column `first` on there are verdicts, and `what` names these columns in a line."""
 
     columns: tuple[str, ...]
-    rows: list[list[Any]]
+    rows: Sequence[Sequence[Cell]]
     first: int | None = None
     what: str = ""
 
@@ -315,7 +318,7 @@ def _frontier(wish: PrecisionWish, progress: Advance) -> Verdicts:
     return Verdicts(COLUMNS, rows if found.next_bits is None else [*rows, [f"p{found.next_bits}", *unreached]])
 
 
-def _outcome(certificate: Certificate) -> list[Any]:
+def _outcome(certificate: Certificate) -> list[Cell]:
     found = certificate.counterexample
     margin = rounded_margin(certificate)
     if found is None:
@@ -334,7 +337,7 @@ def _table(wish: PrecisionWish, helpers: workers.Workers, folder: str | None, pr
 
     todo, formats = list(constructions(wish.T, wish.L)), tuple(FORMATS.values())
     found = _verdicts([PrecisionRow(None, wish, made, formats) for made in todo], helpers, folder, progress)
-    rows: list[list[Any]] = [
+    rows: list[list[Cell]] = [
         [made.model, made.construction, made.d, *verdicts] for made, verdicts in zip(todo, found, strict=True)
     ]
     return Verdicts(("model", "construction", "d", *FORMATS), rows, 3, " ".join(FORMATS))
@@ -347,20 +350,20 @@ def _swept(
     from verify.arithmetic.formats import format_of_bits
 
     bits, formats = sweep.bits, tuple(format_of_bits(p) for p in sweep.bits)
-    found = _verdicts([PrecisionRow(None, wish, d, formats) for d in sweep.dimensions], helpers, folder, progress)
-    rows: list[list[Any]] = [[d, *verdicts] for d, verdicts in zip(sweep.dimensions, found, strict=True)]
+    found = list(_verdicts([PrecisionRow(None, wish, d, formats) for d in sweep.dimensions], helpers, folder, progress))
+    rows: list[list[Cell]] = [[d, *verdicts] for d, verdicts in zip(sweep.dimensions, found, strict=True)]
     if sweep.figure is not None:
-        _draw(f"{wish.model}, T = {wish.T}, L = {wish.L}: every operation rounded, any order", sweep, rows)
+        _draw(f"{wish.model}, T = {wish.T}, L = {wish.L}: every operation rounded, any order", sweep, found)
         say_written(sweep.figure)
     is_range = len(bits) == bits[-1] - bits[0] + 1 > 2
     what = f"{bits[0]} to {bits[-1]}" if is_range else ", ".join(map(str, bits))
     return Verdicts(("d", *(f"p{p}" for p in bits)), rows, 1, f"bits {what}")
 
 
-def _draw(title: str, sweep: Sweep, rows: list[list[Any]]) -> None:
+def _draw(title: str, sweep: Sweep, verdicts: list[list[str | None]]) -> None:
     """The phase diagram: d across, bits upwards."""
     from verify.figures.style import save
-    from verify.tasks.histogram.drawings.precision import precision
+    from verify.tasks.histogram.precision.drawing import precision
 
     assert sweep.figure is not None
-    save(precision(title, [row[0] for row in rows], sweep.bits, [row[1:] for row in rows]), sweep.figure, "figure")
+    save(precision(title, sweep.dimensions, sweep.bits, verdicts), sweep.figure, "figure")

@@ -232,8 +232,7 @@ class RoundedReadout:
         """How far a neuron of at most `high` can be from what it was before it was stored, and read as a factor."""
         at = self.at
         as_factor = 0.0 if at.operand is at.stored else 2 * at.operand.u
-        result: Array = (at.growth(1, 1) + as_factor) * high * (1 + as_factor) + 4 * at.stored.tiny
-        return result
+        return (at.growth(1, 1) + as_factor) * high * (1 + as_factor) + 4 * at.stored.tiny
 
 
 def cell_margins(

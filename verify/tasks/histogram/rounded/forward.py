@@ -74,8 +74,7 @@ class Scores:
         keys = places
         if self.table.shape[1] > len(self.table):  # BOS is the first key
             keys = np.concatenate([np.zeros((len(places), 1), dtype=np.int64), places + 1], axis=1)
-        found: Array = self.table[places[:, :, None], keys[:, None]]
-        return found
+        return self.table[places[:, :, None], keys[:, None]]
 
 
 def _product(x: Array, y: Array, at: Evaluation) -> Array:

@@ -17,7 +17,7 @@ from flint import arb, arb_mat, ctx
 from torch import Tensor, nn
 
 from constructions.decoder import Decoder
-from constructions.decoder.model import MLP, Attention, Block, Rotation
+from constructions.decoder_model import MLP, Attention, Block, Rotation
 from constructions.errors import BadInput
 from verify.arithmetic.arb_matrices import stored
 from verify.arithmetic.layer_norm import centred, squared_deviation

@@ -12,7 +12,7 @@ import torch
 from bounds.inductive_limits import first_equal_reciprocals, longest_with_changes, longest_with_neurons
 from bounds.rounded_lines import first_wrong, largest_right
 from constructions.decoder import Decoder
-from constructions.decoder.model import Block
+from constructions.decoder_model import Block
 from constructions.errors import BadInput, NotKnown
 from verify.arithmetic.formats import FORMATS, KERNELS
 from verify.frame.impossibility import Impossibility, seeds

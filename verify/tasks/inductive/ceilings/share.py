@@ -6,7 +6,7 @@ import torch
 
 from bounds.rope_share import is_impossible
 from constructions.decoder import Decoder
-from constructions.decoder.model import Block
+from constructions.decoder_model import Block
 from constructions.inductive_waves import build
 from verify.frame.impossibility import Impossibility, seeds
 

@@ -1,6 +1,6 @@
 """The reference decoder: one readable GPT-2-like module, and loaders for the layouts that checkpoints come in."""
 
-from constructions.decoder.loaders import (
+from constructions.decoder_loaders import (
     from_checkpoint,
     from_hf_gpt2,
     from_nanogpt,
@@ -8,7 +8,7 @@ from constructions.decoder.loaders import (
     from_transformer_lens,
     to_progress_measures,
 )
-from constructions.decoder.model import Decoder, initialised
+from constructions.decoder_model import Decoder, initialised
 
 __all__ = [
     "Decoder",

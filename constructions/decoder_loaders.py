@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from constructions import layouts
-from constructions.decoder.model import Decoder, block_of
+from constructions.decoder_model import Decoder, block_of
 from constructions.errors import BadInput
 from constructions.layouts import likeness
 

@@ -15,7 +15,7 @@ from verify.arithmetic.stored import numbers
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from verify.tasks.addition.adder.model import Adder
+    from verify.tasks.addition.model import Adder
 
 ORDERS = ("left to right", "right to left", "pairwise", "large first", "small first", "upwards", "downwards")
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-Deps = Any  # a tensor (channels, ...), or a list of them for an operation with several results
+Deps = Tensor | list[Tensor]  # (channels, ...); a list for an operation with several results
 MOVES = frozenset(
     f"aten.{name}"
     for name in (
@@ -70,8 +70,7 @@ def move(node: torch.fx.Node, x: Tensor) -> Any:
         return x
     if name in ("view", "_unsafe_view", "reshape"):
         return x.reshape(arguments(node)[1])
-    operation: Any = node.target
-    return operation(x, *arguments(node)[1:])
+    return node.target(x, *arguments(node)[1:])  # type: ignore[operator]
 
 
 def moved(node: torch.fx.Node, x: Tensor) -> list[Tensor] | Tensor:
@@ -93,8 +92,8 @@ def through(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps], channels: 
     inputs = [x for x in node.all_input_nodes if x in given]
     if not any(bool(flat(given[x]).any()) for x in inputs):
         return nothing(node, channels)
-    found = known(node, given, places)
-    return union(node, [given[x] for x in inputs], channels) if found is None else found
+    by_rule = known(node, given, places)
+    return union(node, [given[x] for x in inputs], channels) if by_rule is None else by_rule
 
 
 def nothing(node: torch.fx.Node, channels: int) -> Deps:
@@ -123,17 +122,17 @@ def union(node: torch.fx.Node, inputs: list[Deps], channels: int) -> Deps:
 def known(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps], places: Places) -> Deps | None:
     """The dependence by what the operation is; None where that is not known here."""
     name, args = str(node.target), arguments(node)
-    rule = RULES.get(name)
+    rule, tensors = RULES.get(name), cast(Mapping[torch.fx.Node, Tensor], given)  # a list is read by getitem alone
     if name in MOVES:
         is_alone = all(x is args[0] for x in node.all_input_nodes) and set(options(node)) <= HARMLESS
-        return moved(node, given[args[0]]) if is_alone else None
+        return moved(node, tensors[args[0]]) if is_alone else None
     if name == "aten.index.Tensor":
-        return index(node, given, places)
+        return index(node, tensors, places)
     if rule is not None:
-        return rule(node, given)
+        return rule(node, tensors)
     if torch.Tag.pointwise in getattr(node.target, "tags", ()):
         shape = shape_of(node)
-        parts = [spread(given[x], shape) for x in node.all_input_nodes]
+        parts = [spread(tensors[x], shape) for x in node.all_input_nodes]
         return reduce(torch.logical_or, parts)
     return None
 
@@ -144,7 +143,7 @@ def spread(found: Tensor, shape: list[int]) -> Tensor:
     return found.reshape(len(found), *[1] * missing, *found.shape[1:]).expand(len(found), *shape)
 
 
-def product(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | None:
+def product(node: torch.fx.Node, given: Mapping[torch.fx.Node, Tensor]) -> Deps | None:
     x, y = (given[part] for part in arguments(node)[:2])
     if x.ndim < 3 or y.ndim < 3:
         return None
@@ -154,7 +153,7 @@ def product(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | 
     )
 
 
-def linear(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | None:
+def linear(node: torch.fx.Node, given: Mapping[torch.fx.Node, Tensor]) -> Deps | None:
     x, *rest = node.all_input_nodes
     if x is not arguments(node)[0] or any(bool(given[part].any()) for part in rest):
         return None
@@ -162,7 +161,7 @@ def linear(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | N
     return given[x].any(-1, keepdim=True).expand(len(given[x]), *shape)
 
 
-def addmm(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | None:
+def addmm(node: torch.fx.Node, given: Mapping[torch.fx.Node, Tensor]) -> Deps | None:
     bias, x, y = (given[part] for part in arguments(node)[:3])
     shape = shape_of(node)
     by_rows = spread(x.any(-1, keepdim=True), shape[:-1] + [1])
@@ -170,7 +169,7 @@ def addmm(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | No
     return spread(bias, shape) | by_rows | by_columns
 
 
-def along(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | None:
+def along(node: torch.fx.Node, given: Mapping[torch.fx.Node, Tensor]) -> Deps | None:
     """Sums, extremes and variances along axes."""
     x, dims = given[arguments(node)[0]], arguments(node)[1] if len(arguments(node)) > 1 else None
     if not dims:
@@ -182,14 +181,14 @@ def along(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | No
     return x.reshape(len(x), *shape_of(node))
 
 
-def normalised(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | None:
+def normalised(node: torch.fx.Node, given: Mapping[torch.fx.Node, Tensor]) -> Deps | None:
     """Softmax along an axis."""
     x, dim = given[arguments(node)[0]], arguments(node)[1]
     axis = dim % (x.ndim - 1) + 1
     return x.any(axis, keepdim=True).expand_as(x)
 
 
-def norm(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | None:
+def norm(node: torch.fx.Node, given: Mapping[torch.fx.Node, Tensor]) -> Deps | None:
     """Norms over the last axis, by weights that depend on nothing."""
     x, *rest = node.all_input_nodes
     if len(arguments(node)[1]) != 1 or any(bool(given[part].any()) for part in rest):
@@ -198,7 +197,7 @@ def norm(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | Non
     return [whole for _ in node.meta["val"]]
 
 
-def by_stored_moments(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | None:
+def by_stored_moments(node: torch.fx.Node, given: Mapping[torch.fx.Node, Tensor]) -> Deps | None:
     """Every number by itself, by weights, means and variances that depend on nothing."""
     x, *rest = node.all_input_nodes
     if x is not arguments(node)[0] or any(bool(given[part].any()) for part in rest):
@@ -206,7 +205,7 @@ def by_stored_moments(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) 
     return [given[x], *nothing(node, len(given[x]))[1:]]
 
 
-def joined(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | None:
+def joined(node: torch.fx.Node, given: Mapping[torch.fx.Node, Tensor]) -> Deps | None:
     parts = [given[x] for x in arguments(node)[0]]
     dim = arguments(node)[1] if len(arguments(node)) > 1 else 0
     n = parts[0].ndim - 1
@@ -215,19 +214,20 @@ def joined(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | N
     return torch.cat(parts, dim % n + 1)
 
 
-def embedding(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | None:
+def embedding(node: torch.fx.Node, given: Mapping[torch.fx.Node, Tensor]) -> Deps | None:
     table, tokens = (given[x] for x in arguments(node)[:2])
     if bool(table.any()):
         return None
     return tokens.unsqueeze(-1).expand(*tokens.shape, shape_of(node)[-1])
 
 
-def padded(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | None:
+def padded(node: torch.fx.Node, given: Mapping[torch.fx.Node, Tensor]) -> Deps | None:
     x, widths = given[arguments(node)[0]], arguments(node)[1]
-    return torch.ops.aten.constant_pad_nd.default(x, widths, 0)
+    found: Tensor = torch.ops.aten.constant_pad_nd.default(x, widths, 0)
+    return found
 
 
-def index(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps], places: Places) -> Deps | None:
+def index(node: torch.fx.Node, given: Mapping[torch.fx.Node, Tensor], places: Places) -> Deps | None:
     """Numbers at places that depend on nothing, or the rows of a table that does not."""
     x, where = given[arguments(node)[0]], arguments(node)[1]
     chosen = [p for p in where if p is not None]
@@ -246,7 +246,7 @@ def taken(node: torch.fx.Node, x: Tensor, places: Places) -> Tensor:
     return found
 
 
-Rule = Callable[[torch.fx.Node, Mapping[torch.fx.Node, Deps]], "Deps | None"]
+Rule = Callable[[torch.fx.Node, Mapping[torch.fx.Node, Tensor]], Deps | None]
 RULES: dict[str, Rule] = {
     **dict.fromkeys(PRODUCTS, product),
     **dict.fromkeys(SUMS, along),

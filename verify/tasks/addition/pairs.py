@@ -13,12 +13,12 @@ from constructions.model_arrays import module_of
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame.decide import Batch, Failure, Item, OneRun, Ran, Run, first_in_order
-from verify.tasks.addition.adder.rounded import ORDERS
+from verify.tasks.addition.rounded import ORDERS
 
 if TYPE_CHECKING:
     import torch
 
-    from verify.tasks.addition.adder.model import Adder
+    from verify.tasks.addition.model import Adder
 
 Pair = tuple[int, int]
 BATCH = 4096

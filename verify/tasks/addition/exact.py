@@ -14,7 +14,7 @@ from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.stored import numbers
 
 if TYPE_CHECKING:
-    from verify.tasks.addition.adder.model import Adder, AdderLayer
+    from verify.tasks.addition.model import Adder, AdderLayer
 
 PRECISIONS = (128, 512, 2048, 8192)
 

@@ -1,1 +1,0 @@
-"""What both additions need of a small decoder: its stored numbers, rigorous forward passes, and runs by torch."""
