@@ -22,7 +22,7 @@ from verify.checker.prompts import (
     rounded_once,
 )
 from verify.checker.reading import NOT_CHECKABLE, require
-from verify.checker.records import PromptsProved, SavedRegions
+from verify.checker.records import PromptsCertificate, SavedRegions
 from verify.checker.replay import replay_of
 from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, compare
@@ -36,7 +36,7 @@ INPUTS_ARE = "triples (n0, n1, n2) {}; each triple stands for every order of its
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c = certificate_of("count01", weights, certificate)
+    c = certificate_of("count01", weights, certificate, PromptsCertificate)
     s, (numbers, sizes), fmt = bits_of(c), read_count01(weights), None
     if s is None:
         verdict, fmt, trusted = opened("count01", c)
@@ -83,7 +83,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
             refute(model, cell, prompts, c)
     else:
         compare(c, {"inputs_covered": "infinite" if prompts is None else str(prompts)})
-        _prove(model, cells, domain, c | {"margin": still_due(c["margin"], off)} if fmt else c)
+        _prove(model, cells, domain, still_due(c["margin"] or 0.0, off) if fmt else c["margin"], c.get("margin_scaled"))
     return verdict, trusted
 
 
@@ -133,8 +133,9 @@ def _due(last: int, is_more: bool, labels: str) -> int:
     return FOUR if is_more == (labels == "majority-ones") else FIVE
 
 
-def _prove(model: PromptModel, cells: list[PromptRegion], domain: Domain, c: PromptsProved) -> None:
-    margin, times_sum = c["margin"], c.get("margin_scaled")
+def _prove(
+    model: PromptModel, cells: list[PromptRegion], domain: Domain, margin: float | None, times_sum: float | None
+) -> None:
     require((margin is None) != (times_sum is None), "margin: either it, or margin_scaled")
     claimed = fmpq(*(margin or times_sum or 0.0).as_integer_ratio())
     require(claimed > 0, "margin: must be above zero")

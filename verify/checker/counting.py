@@ -1,8 +1,6 @@
 """Certificates about transformers that count inductively: every input is run in balls (docs/checker.md)."""
 
-from typing import Any, Literal
-
-from flint import arb
+from typing import Literal
 
 from verify.checker.any_order import opened
 from verify.checker.computed_decoder import ComputedDecoder
@@ -10,8 +8,8 @@ from verify.checker.counting_task import LONGEST, STARTED, CountingTask, Tokens
 from verify.checker.decoder import Decoder, ExactDecoder
 from verify.checker.exponentials import BITS
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
-from verify.checker.records import CountingProved, CountingWrong
-from verify.checker.statement import compare
+from verify.checker.records import CountingCertificate
+from verify.checker.statement import certificate_of, claimed_margin, compare
 
 MOST_WORK = 10**8  # numbers of the file times tokens that are run
 ASSUMED = [
@@ -26,14 +24,15 @@ CONTRACT = [
 RIGHT = "right means: at every judged position the right class has strictly the largest logit"
 
 
-def check(weights: bytes, c: Any) -> tuple[str, list[str]]:
+def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
+    c = certificate_of("inductive", weights, certificate, CountingCertificate)
     verdict, fmt, trusted = opened("transformer", c)
     tables = c.get("tables")
     model: Decoder = ExactDecoder(weights, tables) if fmt is None else ComputedDecoder(weights, fmt, tables)
     task, p = CountingTask(c["parameters"]), c["parameters"]
     due = {"name": task.name, "model": "transformer", **model.says, **task.sizes}
-    due |= {name: p[name] for name in ("precision", "accumulate") if fmt and name in p}
+    due |= {name: x for name, x in p.items() if fmt and name in ("precision", "accumulate")}
     due |= {"distinct_start": True} if task.distinct else {}
     compare(c, {"parameters": due, "assumptions": [*ASSUMED, *(CONTRACT if fmt else []), RIGHT]})
     require((model.tokens, model.classes) == (task.tokens, task.classes), "weights: other tokens or classes")
@@ -43,7 +42,7 @@ def check(weights: bytes, c: Any) -> tuple[str, list[str]]:
     longest = _longest(model, task, c["length"])
     names_it = "longest" not in c or c["length"] == "all" and c["longest"] == longest
     require(names_it, "longest: is not what the table of positions holds")
-    require(c["margin"] is not None and c["margin"] > 0, "margin: must be above zero")
+    margin = claimed_margin(c)
     rooms = [None] if model.positions is None else range(model.positions - model.bos, 0, -1)
     inputs = work = 0
     for shift, room in enumerate(rooms):
@@ -51,7 +50,7 @@ def check(weights: bytes, c: Any) -> tuple[str, list[str]]:
         for tokens in task.longest_inputs(longest, room):
             work += len(tokens) * model.size
             require(work <= MOST_WORK and len(tokens) <= LONGEST, "so many inputs are not run again", NOT_CHECKABLE)
-            _show(model, task, tokens, shift, c)
+            _show(model, task, tokens, shift, margin, c.get("margin_scaled", 0.0))
             place = 0
             for token in tokens:
                 place = prefixes.setdefault((place, token), len(prefixes) + 1)
@@ -65,7 +64,7 @@ def check(weights: bytes, c: Any) -> tuple[str, list[str]]:
     return verdict, trusted
 
 
-def _longest(model: Decoder, task: CountingTask, length: int | Literal["all"]) -> int:
+def _longest(model: Decoder, task: CountingTask, length: int | Literal["all"] | None) -> int:
     """The length that the certificate names: all that there are, or as many tokens after a leading one."""
     most, leading = task.ends_at(), task.name in STARTED
     room = None if model.positions is None else model.positions - model.bos
@@ -75,19 +74,19 @@ def _longest(model: Decoder, task: CountingTask, length: int | Literal["all"]) -
         require(is_checkable, "proofs of all lengths, or of long strings, are not checked", NOT_CHECKABLE)
         return room or 0
     tops = [n for n in (most, None if room is None else room - leading) if n is not None]
-    is_length = type(length) is int and 0 < length <= min([*tops, length])
-    require(is_length, f"length: {as_text(length)[:80]} is none")
+    if type(length) is not int or not 0 < length <= min([*tops, length]):
+        raise Refusal(f"length: {as_text(length)[:80]} is none")
     require(task.M is not None or length != room, "length: is all that there are")
     require(length <= LONGEST, f"strings of more than {LONGEST} tokens are not run", NOT_CHECKABLE)
-    return int(length)
+    return length
 
 
-def _show(model: Decoder, task: CountingTask, tokens: Tokens, shift: int, c: CountingProved) -> None:
+def _show(model: Decoder, task: CountingTask, tokens: Tokens, shift: int, margin: float, scaled: float) -> None:
     """Every judged position of an input has the margin, and the one times the number of positions that it sees.
 
     In a dtype every order has half of both, and no order is shown to have less than all of them.
     """
-    margin, scaled, due = arb(c["margin"]), arb(c.get("margin_scaled", 0.0)), task.due(tokens)
+    due = task.due(tokens)
     for bits in BITS[:2]:
         rows = [*enumerate(model.gaps(tokens, due, shift, bits), 1)]
         if isinstance(model, ComputedDecoder):
@@ -101,7 +100,7 @@ def _show(model: Decoder, task: CountingTask, tokens: Tokens, shift: int, c: Cou
     raise Refusal(f"margin: is not shown for {list(tokens)[:20]} at shift {shift}")
 
 
-def _refute(model: Decoder, task: CountingTask, c: CountingWrong) -> None:
+def _refute(model: Decoder, task: CountingTask, c: CountingCertificate) -> None:
     """One input decides, in balls: at its last position some other logit is at least the due one."""
     case, room = c["counterexample"], None if model.positions is None else model.positions - model.bos
     tokens, shift, leading = (*case["input"],), case["shift"], task.name in STARTED

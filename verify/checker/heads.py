@@ -17,7 +17,15 @@ from verify.checker.reading import (
     Refusal,
     require,
 )
-from verify.checker.records import JointCombination, JointRays, JointSeparator, Rays, SavedCombination, Separator
+from verify.checker.records import (
+    HeadsCertificate,
+    JointCombination,
+    JointRays,
+    JointSeparator,
+    Rays,
+    SavedCombination,
+    Separator,
+)
 from verify.checker.statement import certificate_of, compare
 from verify.checker.table import OF_HEADS, walk
 
@@ -34,7 +42,7 @@ Law = tuple[int, int, int] | None  # a box (lo, hi, M), or all of N^3
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c = certificate_of("heads", weights, certificate)
+    c = certificate_of("heads", weights, certificate, HeadsCertificate)
     heads, parameters = _heads(weights)
     trusted, law = walk(c, "heads"), _law(c["law"])
     due: dict[str, object] = {
@@ -51,8 +59,8 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         require(found["head"] == h, f"head {h}: is missing")
         trusted += _certified(heads, (h,), law, found["separable"], found["certificate"])
         trusted += _certified(heads, (h,), None, found["separable_unbounded"], found["certificate_unbounded"])
-    for found in [*(c["pairs"] or []), *c["subsets"]]:
-        trusted += _certified(heads, tuple(found["heads"]), law, found["separable"], found["certificate"])
+    for several in [*(c["pairs"] or []), *c["subsets"]]:
+        trusted += _certified(heads, tuple(several["heads"]), law, several["separable"], several["certificate"])
     return "SEPARABILITY", list(dict.fromkeys(trusted))
 
 

@@ -14,7 +14,7 @@ from verify.checker.any_order import still_due
 from verify.checker.exponentials import BITS
 from verify.checker.prompts import EQUALS, SHAPES, Domain, PromptRegion
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
-from verify.checker.records import PromptsProved, WrongPrompts
+from verify.checker.records import PromptsCertificate
 from verify.checker.statement import compare, is_close
 from verify.checker.wrong_prompts import counted
 
@@ -89,7 +89,7 @@ def prove(
     skip: bool,
     cells: Sequence[PromptRegion],
     domain: Domain,
-    c: PromptsProved,
+    c: PromptsCertificate,
     off: float,
 ) -> None:
     """Every prompt has the margin, less what roundings may do, in balls of 128 or 1024 bits. Raises: Refusal."""
@@ -119,7 +119,7 @@ def refute(
     skip: bool,
     cell: PromptRegion,
     prompts: int | None,
-    c: WrongPrompts,
+    c: PromptsCertificate,
 ) -> None:
     """One prompt decides: a difference of its logits is below zero, and the least is the margin. Raises: Refusal."""
     case = c["counterexample"]

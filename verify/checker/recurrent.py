@@ -116,7 +116,7 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
 
 def network(data: bytes, said: LineParameters) -> StoredNetwork:
     tensors, about = read_tensors(data)
-    kind, activation = about.get("model"), about.get("activation")
+    kind, activation = str(about.get("model")), str(about.get("activation"))
     require(kind in GATES and activation in ("tanh", "relu"), f"the metadata name no network: {about}", UNREADABLE)
     rows = tables_of(tensors, ())
     layers, k = [], 0
