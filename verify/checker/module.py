@@ -105,7 +105,7 @@ def check_parameters(c: ModuleCertificate, statement: Statement, assumptions: li
         n = part.graph.length
         due = [*range(n)] if said is None else [p % n for p in said if -n <= p < n]
         require(due == part.positions and (said is None or len(due) == len(said)), "positions: are others")
-    width = first.nodes[first.output]["shape"]
+    width = first.nodes[first.output]["shape"] or []
     require(bool(width), "program: the output is no tensor")
     columns = width[-1] if classes is None else len(classes)
     compare(c["parameters"], {"lengths": lengths, "classes": columns, "stored_numbers": first.numbers})

@@ -551,3 +551,15 @@ class PromptSizes(TypedDict):
     d_h: int
     skip: bool
     dtype: str
+
+
+class Node(TypedDict, total=False):
+    """An operation: what it is called with, what comes of it; or a tensor by its name, or as it is."""
+
+    op: str
+    args: list[object]
+    kwargs: dict[str, object]
+    name: str
+    data: str
+    shape: list[int] | None
+    dtype: str | None

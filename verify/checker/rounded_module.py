@@ -74,7 +74,7 @@ class RoundedStatement(Statement):
         found = follower.found
         if not found.moved:
             return Answered.of(tokens, due, logits)
-        rows = [self.logits(found.mid, row, part) for row in (found.mid.rows[0], *found.moved.values())]
+        rows = [self.logits(found.mid, row, part) for row in (found.mid.balls[0], *found.moved.values())]
         middle, *moves = (Answered.of(tokens, due, row).gaps for row in rows)
         gaps = [
             m + off.union(-off) for m, *gs in zip(middle, *moves, strict=True) for off in [sum(map(abs, gs), arb(0))]
