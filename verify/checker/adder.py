@@ -172,13 +172,6 @@ def read_adder(data: bytes) -> Adder:
         parts = {name: matrices(f"layers.{i}.{name}") for name in LAYER}
         of_heads = [*zip(*(parts[name] for name in LAYER[:4]), strict=True)]
         layers.append(AdderLayer(of_heads, *(parts[name][0] for name in LAYER[4:])))
-    sizes: dict[str, int | str] = {
-        "layers": depth,
-        "heads": heads,
-        "d": d,
-        "d_h": d_h,
-        "p": sum(widths),
-        "dtype": WORDS[dtype][0],
-    }
+    sizes = dict[str, int | str](layers=depth, heads=heads, d=d, d_h=d_h, p=sum(widths), dtype=WORDS[dtype][0])
     E, positions, W_out, b_out = (matrices(name)[0] for name in ("E", "positions", "W_out", "b_out"))
     return Adder(sizes, skip[2] == b"\1", E, positions, layers, W_out, b_out)

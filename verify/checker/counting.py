@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from flint import arb
+
 from verify.checker.any_order import opened
 from verify.checker.computed_decoder import ComputedDecoder
 from verify.checker.counting_task import LONGEST, STARTED, CountingTask, Tokens
@@ -42,7 +44,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     longest = _longest(model, task, c["length"])
     names_it = "longest" not in c or c["length"] == "all" and c["longest"] == longest
     require(names_it, "longest: is not what the table of positions holds")
-    margin = claimed_margin(c)
+    claimed_margin(c)
     rooms = [None] if model.positions is None else range(model.positions - model.bos, 0, -1)
     inputs = work = 0
     for shift, room in enumerate(rooms):
@@ -50,7 +52,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         for tokens in task.longest_inputs(longest, room):
             work += len(tokens) * model.size
             require(work <= MOST_WORK and len(tokens) <= LONGEST, "so many inputs are not run again", NOT_CHECKABLE)
-            _show(model, task, tokens, shift, margin, c.get("margin_scaled", 0.0))
+            _show(model, task, tokens, shift, c)
             place = 0
             for token in tokens:
                 place = prefixes.setdefault((place, token), len(prefixes) + 1)
@@ -81,12 +83,12 @@ def _longest(model: Decoder, task: CountingTask, length: int | Literal["all"] | 
     return length
 
 
-def _show(model: Decoder, task: CountingTask, tokens: Tokens, shift: int, margin: float, scaled: float) -> None:
+def _show(model: Decoder, task: CountingTask, tokens: Tokens, shift: int, c: CountingCertificate) -> None:
     """Every judged position of an input has the margin, and the one times the number of positions that it sees.
 
     In a dtype every order has half of both, and no order is shown to have less than all of them.
     """
-    due = task.due(tokens)
+    margin, scaled, due = arb(c["margin"]), arb(c.get("margin_scaled", 0.0)), task.due(tokens)
     for bits in BITS[:2]:
         rows = [*enumerate(model.gaps(tokens, due, shift, bits), 1)]
         if isinstance(model, ComputedDecoder):

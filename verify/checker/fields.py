@@ -104,11 +104,8 @@ def _proved(w: Weights, c: CountsCertificate) -> dict[str, object]:
 
 
 def _refuted(w: Weights, c: CountsCertificate) -> dict[str, object]:
-    model, share, wrong = (
-        Model(w, [0.0] * w.repeated["parameters"]["L"]),
-        c.get("error_share") or [],
-        c.get("wrong_pairs"),
-    )
+    model = Model(w, [0.0] * w.repeated["parameters"]["L"])
+    share, wrong = c.get("error_share") or [], c.get("wrong_pairs")
     case, exact, winners = _replay(model, c, "counterexample")
     first = w.first_count or 0
     counts = [winner + first for winner in winners]

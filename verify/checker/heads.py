@@ -10,13 +10,7 @@ from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 from verify.checker.boxes import Box, Row, all_positive
 from verify.checker.exponentials import BITS, Sum, ball, scaled, sign_of, summed, times
 from verify.checker.prompts import read_count01
-from verify.checker.reading import (
-    MOST_DIGITS,
-    NOT_CHECKABLE,
-    Refusal,
-    recorded,
-    require,
-)
+from verify.checker.reading import MOST_DIGITS, NOT_CHECKABLE, Refusal, recorded, require
 from verify.checker.records import (
     HeadsCertificate,
     JointCombination,

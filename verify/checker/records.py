@@ -233,12 +233,10 @@ class CountsCertificate(Margined, total=False):
     error_share: list[float] | None
     wrong_pairs: str | None
     verdict: str
-    task: str
     reading: str
     method: str
     argument: str
     seconds: float
-    weights_sha256: str
     tightest: object
     margin_per_count: list[float | None] | None
     margin_exact: str | None

@@ -8,7 +8,7 @@ from verify.checker.graphs import AT_ONCE, Follower, TracedGraph, base_of, calle
 from verify.checker.layer_norm import ULPS
 from verify.checker.moved import ZERO, MovedArray, OfArrays
 from verify.checker.moves import CREATING, MOVES, PARTS, SIGNIFICANT, created, transposed
-from verify.checker.operations import (
+from verify.checker.operations import (  # fmt: skip
     ADDED,
     OPERATIONS,
     OPPOSITE,
@@ -18,7 +18,7 @@ from verify.checker.operations import (
     mean,
     summed,
     where,
-)  # fmt: skip
+)
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.records import Node
 from verify.checker.rounded_norms import RoundedKernels
