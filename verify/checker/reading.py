@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
-from verify.checker.records import ModelSizes, Repeated
+from verify.checker.records import ModelSizes, RepeatedFields
 
 WORDS = {"F64": ("float64", "d"), "F32": ("float32", "f"), "F16": ("float16", "e"), "BF16": ("bfloat16", "f")}
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
@@ -41,7 +41,7 @@ class Weights(NamedTuple):
     That is the count less `first_count`; where this is None, 1 for odd counts and 0 for even ones.
     """
 
-    repeated: Repeated
+    repeated: RepeatedFields
     first_count: int | None
     matrices: dict[str, list[list[float]]]
     divisor: int = 1  # whose square root divides the scores
@@ -98,7 +98,7 @@ def read_weights(data: bytes) -> Weights:
     dtype, found = tensors["b_2"][0], {name: tensor[:2] for name, tensor in tensors.items()}
     require(found == {name: (dtype, x) for name, x in shapes.items()}, f"the tensors of {about} must be {shapes}")
     said: ModelSizes = {"model": model, "T": T, "L": L, "d": d, "p": p, "dtype": WORDS[dtype][0]}
-    repeated: Repeated = {"weights_sha256": hashlib.sha256(data).hexdigest(), "claim": about.get("claim")}
+    repeated: RepeatedFields = {"weights_sha256": hashlib.sha256(data).hexdigest(), "claim": about.get("claim")}
     repeated["parameters"] = said
     matrices = {name: rows_of(name, *tensor) for name, tensor in tensors.items()}
     return Weights(repeated, first_count, matrices, d)

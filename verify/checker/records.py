@@ -533,7 +533,7 @@ class ModelSizes(TypedDict, total=False):
     dtype: str
 
 
-class Repeated(TypedDict, total=False):
+class RepeatedFields(TypedDict, total=False):
     """What is said of a file in its certificate, too."""
 
     weights_sha256: str
