@@ -25,7 +25,7 @@ from verify.arithmetic.formats import FORMATS
 from verify.checker import circuits, languages
 from verify.checker.chains import Balls, Chain
 from verify.checker.constant_bits import Bits
-from verify.checker.reading import NOT_CHECKABLE, Refusal
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, Refusal
 from verify.frame import decide
 from verify.tasks.circuit import dtype, proof, steps
 from verify.tasks.circuit.language.task import for_strings
@@ -51,6 +51,18 @@ def checked(weights, saved):
 def drawn(seed):
     rng = random.Random(seed)
     return rng, decompose(random_circuit(rng, rng.randrange(1, 4), rng.randrange(1, 6)))
+
+
+def test_a_header_whose_entry_is_no_text_is_unreadable():
+    parts = drawn(1)[1]
+    weights, _ = decided(build(parts.circuit, s=3), parts, "real")
+    size = 8 + int.from_bytes(weights[:8], "little")
+    header = json.loads(weights[8:size])
+    for entry in (5, None, ["{}"]):
+        changed = json.dumps(header | {"__metadata__": {"weightproof.circuit": entry}}).encode()
+        with pytest.raises(Refusal, match="name no circuit") as refused:
+            circuits._read(len(changed).to_bytes(8, "little") + changed + weights[size:])
+        assert refused.value.exit_code == UNREADABLE
 
 
 # ---- the oracle

@@ -64,7 +64,7 @@ def drawn(seed):
     try:
         W = {of: [[*map(at.fmt.nearest, row)] for row in x] for of, x in rows.items()}
         n, T = sizes["n"], sizes["T"]
-        chain = circuits._chain(at, W, n, (n + T - 1).bit_length())
+        chain = circuits._chain(at, W, n)
         assert len(chain.looks.streams) == n + T - 1
     except Refusal as refusal:
         assert refusal.exit_code == NOT_CHECKABLE

@@ -16,7 +16,8 @@ from oracles.graph_runs import NO_PROGRAM, falsehood, run
 from torch import nn
 
 from tests.planted import planted
-from verify.checker.reading import NOT_CHECKABLE
+from verify.checker.graphs import Follower, TracedGraph
+from verify.checker.reading import NOT_CHECKABLE, Refusal
 from verify.engine import margins
 from verify.engine.guard import Guard
 from verify.frame import decide
@@ -398,3 +399,12 @@ def test_a_tie_is_wrong_and_nan_is_nothing():
     broken[-2:] = struct.pack("<H", 0x7E00)
     said = json.loads(text)
     assert outcome(bytes(broken), fitting(said, bytes(broken)))[0] == 1
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_tensor_is_not_taken_apart(place):
+    """An array of the checker is a tuple, too: its kind, its shape and its rows are no parts that torch returns."""
+    part = {"op": "getitem", "args": [{"node": 0}, place], "kwargs": {}, "shape": None, "dtype": None}
+    nodes = [{"op": "tokens", "shape": [1, 2], "dtype": "int64"}, part]
+    with pytest.raises(Refusal, match="no part of several"):
+        Follower(TracedGraph(2, nodes, 1, {}), 64).output([[0, 1]])

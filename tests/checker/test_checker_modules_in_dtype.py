@@ -644,8 +644,8 @@ CASES = {
     "an error is a ball round zero": (
         Errors,
         "widened",
-        "e.upper() for i, e in enumerate(off.rows[0]) if e.upper() != 0",
-        "e for i, e in enumerate(off.rows[0]) if e != 0",
+        "e.upper() for i, e in enumerate(off.balls[0]) if e.upper() != 0",
+        "e for i, e in enumerate(off.balls[0]) if e != 0",
         lambda: holds(Errors(True).widened(computed(1.0), Array(FLOAT, (1,), [[arb(0, 0.5)]])), 1.5),
     ),
     "padding has a name": (

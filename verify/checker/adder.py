@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
@@ -26,13 +26,14 @@ class AdderLayer:
 
 
 M = TypeVar("M", arb_mat, fmpq_mat)
+N = TypeVar("N", arb, fmpq)
 
 
 @dataclass(frozen=True)
 class Adder:
     """E (tokens, d), positions (length, d), layers, W_out (d, classes), b_out (1, classes)."""
 
-    sizes: dict[str, Any]  # as certificates say them
+    sizes: dict[str, int | str]  # as certificates say them
     skip: bool
     E: fmpq_mat
     positions: fmpq_mat
@@ -62,14 +63,13 @@ class Adder:
         return plus(x * arb_mat(self.W_out), self.b_out)
 
 
-def neurons(layer: AdderLayer, x: Any, skip: bool) -> Any:
+def neurons(layer: AdderLayer, x: M, skip: bool) -> M:
     """The stream after the neurons: fractions of fractions, balls of balls."""
     mat = type(x)
     if not layer.b_1.ncols():
         return x if skip else mat(x.nrows(), x.ncols())
     read = plus(x * mat(layer.W_1), layer.b_1).tolist()
-    zero = type(read[0][0])(0)
-    written = mat([[z.max(zero) if mat is arb_mat else max(z, zero) for z in row] for row in read]) * mat(layer.W_2)
+    written = mat([[larger(z, type(z)(0)) for z in row] for row in read]) * mat(layer.W_2)
     return x + written if skip else written
 
 
@@ -78,10 +78,14 @@ def plus(x: M, row: fmpq_mat) -> M:
     return x + type(x)(x.nrows(), 1, [1] * x.nrows()) * type(x)(row)
 
 
-def least_gap(row: Any, right: int) -> Any:
+def least_gap(row: Sequence[N], right: int) -> N:
     """(the right one) - (the largest other)."""
     others = [y for c, y in enumerate(row) if c != right]
-    return row[right] - (reduce(arb.max, others) if isinstance(row[right], arb) else max(others))
+    return row[right] - reduce(larger, others)
+
+
+def larger(x: N, y: N) -> N:
+    return x.max(y) if isinstance(x, arb) else max(x, y)
 
 
 def answer_of(first: Sequence[int], second: Sequence[int], B: int) -> list[int]:
@@ -186,6 +190,6 @@ def read_adder(data: bytes) -> Adder:
         parts = {name: matrices(f"layers.{i}.{name}") for name in LAYER}
         of_heads = [*zip(*(parts[name] for name in LAYER[:4]), strict=True)]
         layers.append(AdderLayer(of_heads, *(parts[name][0] for name in LAYER[4:])))
-    sizes = {"layers": depth, "heads": heads, "d": d, "d_h": d_h, "p": sum(widths), "dtype": WORDS[dtype][0]}
+    sizes = dict[str, int | str](layers=depth, heads=heads, d=d, d_h=d_h, p=sum(widths), dtype=WORDS[dtype][0])
     E, positions, W_out, b_out = (matrices(name)[0] for name in ("E", "positions", "W_out", "b_out"))
     return Adder(sizes, skip[2] == b"\1", E, positions, layers, W_out, b_out)

@@ -10,11 +10,11 @@ from verify.checker.carries import prove_two_layers
 from verify.checker.columns import BITS, DigitColumn
 from verify.checker.formats import BinaryFormat
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, require
-from verify.checker.records import WrongSums
+from verify.checker.records import SumsCertificate
 from verify.checker.replay import replay_of
 from verify.checker.reruns import check_answers
 from verify.checker.roundoff import Roundoff
-from verify.checker.statement import certificate_of, check_counts, compare, is_close
+from verify.checker.statement import certificate_of, check_counts, claimed_margin, compare, is_close
 
 PRECISIONS = (128, 1024, 8192)
 MOST_TERMS = 1 << 28
@@ -28,7 +28,7 @@ ASSUMED = [
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c = certificate_of("addition", weights, certificate)
+    c = certificate_of("addition", weights, certificate, SumsCertificate)
     (verdict, fmt, trusted), model, p = opened("addition", c), read_adder(weights), c["parameters"]
     n, B, sizes = p["digits"], p["base"], (model.E.nrows(), model.positions.nrows(), model.b_out.ncols())
     require(n > 0 and B > 1 and sizes == (B + 2, 3 * n + 2, B), "parameters: the file is of other digits, or base")
@@ -41,13 +41,13 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     is_known = len(model.layers) <= 2 and (n * B * B) ** 2 <= MOST_TERMS
     require(is_known, "more than two layers, or so many digits, are not checked", NOT_CHECKABLE)
     compare(c | c["tightest"], {"inputs_covered": str(B ** (2 * n)), "margin": c["margin"]})
-    require(c["margin"] > 0, "margin: must be above zero")
+    margin = claimed_margin(c)
     with ctx.workprec(BITS + 64):
         if len(model.layers) == 2:
-            prove_two_layers(model, fmt, n, B, c["margin"])
+            prove_two_layers(model, fmt, n, B, margin)
             return verdict, trusted + [HALF] * (fmt is not None)
         model, off = in_dtype(model, fmt)
-        least = fmpq(*still_due(c["margin"], off).as_integer_ratio())
+        least = fmpq(*still_due(margin, off).as_integer_ratio())
         for i in range(n + 1):
             DigitColumn(model, n, B, i).prove(least * fmpq(2) ** BITS)
     return verdict, trusted
@@ -60,7 +60,7 @@ def _number(text: str, n: int, B: int) -> list[int]:
     return digits
 
 
-def _refute(model: Adder, n: int, B: int, c: WrongSums, fmt: BinaryFormat | None) -> None:
+def _refute(model: Adder, n: int, B: int, c: SumsCertificate, fmt: BinaryFormat | None) -> None:
     """One pair of numbers decides: each digit of its answer, the right ones before it given."""
     case = c["counterexample"]
     a, plus, rest = case["input"].partition("+")
@@ -77,7 +77,7 @@ def _refute(model: Adder, n: int, B: int, c: WrongSums, fmt: BinaryFormat | None
         compare(case, {"predicted": "".join(DIGITS[d] for d in found)})
         return
     require(len(said) == n + 1 and {*said} <= {*DIGITS[:B], "?"}, "predicted: are no digits")
-    check_counts(c, B ** (2 * n))
+    check_counts(c.get("counts"), B ** (2 * n))
     for bits in PRECISIONS:
         with ctx.workprec(bits):
             rows = model.logits(tokens).tolist()[2 * n + 1 :]

@@ -1,10 +1,10 @@
 """What a certificate in the reading "dtype, any order" says: format, contract, what is due of its margin."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from verify.checker.formats import TF32, BinaryFormat, format_of, in_words
 from verify.checker.reading import FAILS, NOT_CHECKABLE, as_text, require
+from verify.checker.records import FormatSaid
 from verify.checker.statement import compare, header, verdict_of
 from verify.checker.table import IN_DTYPE, TABLES, walk
 
@@ -37,7 +37,7 @@ def due_beside(margin: float, off: float) -> tuple[float, int]:
     return margin / 2 + off, NOT_CHECKABLE
 
 
-def opened(task: str, c: dict[str, object]) -> tuple[str, BinaryFormat | None, list[str]]:
+def opened(task: str, c: Mapping[str, object]) -> tuple[str, BinaryFormat | None, list[str]]:
     """The verdict, the format of one in a dtype, and the fields taken on trust. Raises: Refusal."""
     verdict, fmt = reading_of(c)
     is_followed = fmt is None or fmt.factors is None or task != "placed"
@@ -52,7 +52,7 @@ def opened(task: str, c: dict[str, object]) -> tuple[str, BinaryFormat | None, l
     return verdict, fmt, walk(c, kind)
 
 
-def reading_of(c: dict[str, object]) -> tuple[str, BinaryFormat | None]:
+def reading_of(c: Mapping[str, object]) -> tuple[str, BinaryFormat | None]:
     """The verdict, and the format of one in a dtype; None in real arithmetic."""
     if as_text(c.get("reading")) != as_text(READING):
         return header(c), None
@@ -70,9 +70,7 @@ def reading_of(c: dict[str, object]) -> tuple[str, BinaryFormat | None]:
     return verdict, fmt
 
 
-def contract(
-    p: dict[str, Any], sums: str = "", more: Sequence[str] = (), softmax: str = "", small: str = ""
-) -> list[str]:
+def contract(p: FormatSaid, sums: str = "", more: Sequence[str] = (), softmax: str = "", small: str = "") -> list[str]:
     """What a certificate in a dtype must say of its evaluations."""
     name = in_words(p["precision"])
     inner = in_words(p.get("accumulate") or ("float32" if name == "tf32" else name))

@@ -7,13 +7,14 @@ forward does with its batch of one input is done for each input by itself: no in
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeGuard
 
 from flint import arb, arb_mat
 
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 
 Axes = int | Sequence[int] | None
+Number = arb | int  # floats, or whole numbers and truth values
 Shape = tuple[int, ...]
 FLOAT, WHOLE, TRUTH = KINDS = ("float", "whole number", "truth value")
 MOST_NUMBERS = 1 << 24  # of one tensor
@@ -28,7 +29,7 @@ class Array(NamedTuple):
 
     kind: str
     shape: Shape
-    rows: Sequence[Sequence[Any]]
+    rows: Sequence[Sequence[Number]]
 
     @property
     def size(self) -> int:
@@ -37,19 +38,42 @@ class Array(NamedTuple):
     def as_floats(self) -> "Array":
         if self.kind == FLOAT:
             return self
-        return Array(FLOAT, self.shape, [[arb(int(x)) for x in row] for row in self.rows])
+        return Array(FLOAT, self.shape, [[*map(arb, row)] for row in self.rows])
+
+    @property
+    def balls(self) -> Sequence[Sequence[arb]]:
+        """The numbers of a tensor of floats."""
+        return self.rows if _are_balls(self.rows, self.kind) else refuse("a tensor of whole numbers as one of floats")
+
+    @property
+    def whole(self) -> Sequence[Sequence[int]]:
+        """The numbers of a tensor of whole numbers or truth values."""
+        return self.rows if _are_whole(self.rows, self.kind) else refuse("a tensor of floats as one of whole numbers")
+
+
+def _are_balls(rows: Sequence[Sequence[Number]], kind: str) -> TypeGuard[Sequence[Sequence[arb]]]:
+    return kind == FLOAT
+
+
+def _are_whole(rows: Sequence[Sequence[Number]], kind: str) -> TypeGuard[Sequence[Sequence[int]]]:
+    return kind != FLOAT
 
 
 def of_numbers(value: object) -> Array:
-    """A number of Python's: the double that it is, a whole number or a truth value."""
-    if type(value) is float:
+    """A ball, or a number of Python's: the double that it is, a whole number or a truth value."""
+    if isinstance(value, float | arb):
         return Array(FLOAT, (), [[arb(value)]])
-    require(type(value) in (int, bool), f"graph: {value!r} is no number", NOT_CHECKABLE)
-    return Array(TRUTH if type(value) is bool else WHOLE, (), [[value]])
+    if not isinstance(value, int):
+        raise Refusal(f"graph: {value!r} is no number", NOT_CHECKABLE)
+    return Array(TRUTH if isinstance(value, bool) else WHOLE, (), [[value]])
 
 
 def array(x: object) -> Array:
     return x if isinstance(x, Array) else of_numbers(x)
+
+
+def tensor(x: object) -> Array:
+    return x if isinstance(x, Array) else refuse("an operation on what is no tensor")
 
 
 def axis_of(dim: int, rank: int) -> int:
@@ -110,13 +134,13 @@ def common(shapes: Iterable[Shape]) -> Shape:
     return found
 
 
-def together(*arrays: Array) -> list[Sequence[Sequence[Any]]]:
+def together(*arrays: Array) -> list[Sequence[Sequence[Number]]]:
     """The rows of several tensors, as many of each."""
     most = max(len(x.rows) for x in arrays)
     return [x.rows if len(x.rows) == most else [x.rows[0]] * most for x in arrays]
 
 
-def each(function: Callable[..., object], *given: object, kind: str = FLOAT) -> Array:
+def each(function: Callable[..., Number], *given: object, kind: str = FLOAT) -> Array:
     """A function of single numbers on tensors that broadcast; of balls, unless another kind is named."""
     arrays = [array(x).as_floats() if kind == FLOAT else array(x) for x in given]
     shape = common(x.shape for x in arrays)
@@ -139,7 +163,7 @@ def permuted(x: Array, order: Sequence[int]) -> Array:
     return moved(x, tuple(x.shape[i] for i in order), lambda index: [index[i] for i in back])
 
 
-def along(function: Callable[[Sequence[Any]], Sequence[object]], x: Array, dim: int, kind: str = FLOAT) -> Array:
+def along(function: Callable[..., Sequence[Number]], x: Array, dim: int, kind: str = FLOAT) -> Array:
     """A function from the numbers along an axis to as many others, or to one, which then is an axis of size 1."""
     axis, by_lines = axis_of(dim, len(x.shape)), lines(x, dim)
     n = by_lines.shape[-1] if by_lines.shape else 1
@@ -195,7 +219,7 @@ def joined(arrays: Sequence[Array], dim: int) -> Array:
     blocks = [x.size // math.prod(first[:axis]) if x.size else 0 for x in arrays]
     rows = []
     for numbers in zip(*together(*arrays), strict=True):
-        row: list[object] = []
+        row: list[Number] = []
         for outer in range(math.prod(first[:axis])):
             for part, block in zip(numbers, blocks, strict=True):
                 row.extend(part[outer * block : (outer + 1) * block])

@@ -6,14 +6,13 @@ read, as far as that is judged, and whether the last token is of it. So by induc
 """
 
 from dataclasses import replace
-from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq
 
 from verify.checker.closed_sets import least_gap
 from verify.checker.one_string import RightClasses
-from verify.checker.reading import NOT_CHECKABLE, require
-from verify.checker.records import LineCertificate, LineParameters
+from verify.checker.reading import NOT_CHECKABLE, recorded, require
+from verify.checker.records import LineCertificate, LineParameters, SetsOfTypes
 from verify.checker.recurrent import GATES, PARTS, StoredLayer, StoredNetwork, network, positive_margin
 from verify.checker.rounded import BITS, stored_network
 from verify.checker.rounded_boxes import Box, ComputedBoxes, exact, is_within
@@ -26,7 +25,7 @@ Case = tuple[int, int | None]  # the count, and the last token
 
 def proved(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks each block's boxes as sets of states are, and the right answer on all blocks' boxes together."""
-    found, margin = c["sets_found"], exact(positive_margin(c))
+    found, margin = recorded(c["sets_found"], SetsOfTypes), exact(positive_margin(c))
     require(said["model"] in GATES, f"sets of states of {said['model']!r} are not checked", NOT_CHECKABLE)
     with ctx.workprec(BITS):
         net, fmt = (network(weights, said), None) if c["reading"] == "real" else stored_network(weights, said)
@@ -88,7 +87,7 @@ def _cases(due: RightClasses) -> list[Case]:
     return found
 
 
-def _boxes(low: list[Any], high: list[Any], cases: list[Case], size: int) -> dict[Case, Box]:
+def _boxes(low: list[list[float]], high: list[list[float]], cases: list[Case], size: int) -> dict[Case, Box]:
     is_whole = len(low) == len(high) == len(cases) and all(len(row) == size for row in (*low, *high))
     require(is_whole, f"sets_found: must have {len(cases)} boxes of {size} numbers for each type")
     ends = (zip(*pair, strict=True) for pair in zip(low, high, strict=True))

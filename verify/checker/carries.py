@@ -127,7 +127,7 @@ class ReadByHead:
     def at(self, i: int) -> list[Mean | None]:
         """The mean where column i's answer is due, for each carry into the column.
 
-        A column below stops a carry, passes it on or makes one, by its sum. Any key may be what it likes elsewhere.
+        A column below stops a carry, passes it on or makes one, by its sum. A key may be what it likes elsewhere.
         """
         n, mean, q = self.n, self.nothing, arb_mat([hull(self.stream.query[i])]) * self.W_Q
         tilts = self.tilts[3 * n + 1 - i]

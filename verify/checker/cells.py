@@ -110,8 +110,8 @@ def _rows(
     pairs: Iterable[Pair],
 ) -> dict[Pair, dict[int, arb]]:  # fmt: skip
     """What each token adds to the logits of one head alone, with all that its share does not change."""
-    width, constant = len(next(iter(values.values()))), of_each(output.constant.rows, number)
-    columns = {c: output.linear.rows[start : start + width] for c in classes}
+    width, constant = len(next(iter(values.values()))), of_each(output.constant.balls, number)
+    columns = {c: output.linear.balls[start : start + width] for c in classes}
     found = {}
     for pair in pairs:
         row = values[pair]

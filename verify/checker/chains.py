@@ -5,17 +5,58 @@ its two heads retrieve, so at up to four tokens, of which all values are tried; 
 its balls.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property, reduce
 from itertools import accumulate, pairwise, product
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from flint import arb, arb_mat
 
-Row = list[Any]
-Column = list[tuple[int, Any]]  # of one output: the weights that are not zero, and what they read
-Streams = dict[tuple[int, ...], Row]  # at one position, by the tokens that it depends on
+N = TypeVar("N")  # a number: a ball, or a whole number over 2^s
+H = TypeVar("H")  # what holds several numbers
+S = TypeVar("S")  # the share of all positions that are not looked at
+Row = list[N]
+Column = list[tuple[int, N]]  # of one output: the weights that are not zero, and what they read
+Streams = dict[tuple[int, ...], Row[N]]  # at one position, by the tokens that it depends on
 MOST_ROWS = 512  # of queries or keys
+
+
+class SumArithmetic(Protocol[N]):
+    """What a sum of products is made of."""
+
+    def stored(self, x: float) -> N: ...
+
+    def times(self, x: N, w: N) -> N: ...
+
+    def plus(self, x: N, y: N) -> N: ...
+
+
+class StepArithmetic(Protocol[N, H, S]):
+    """What a step of a chain of thought is made of."""
+
+    def stored(self, x: float) -> N: ...
+
+    def weight(self, x: float) -> N: ...
+
+    def positive(self, x: N) -> N: ...
+
+    def hull(self, numbers: Sequence[N]) -> N: ...
+
+    def any_of(self, numbers: Sequence[N]) -> N: ...
+
+    def between(self, numbers: Sequence[N]) -> H: ...
+
+    def scores(self, queries: list[Row[N]], keys: list[Row[N]], seen: Sequence[int]) -> Iterable[Row[N]]: ...
+
+    def total(self, column: Column[N], x: Row[N], *added: N) -> N: ...
+
+    def mean(self, scores: Row[N], values: Row[N]) -> N: ...
+
+    def retrieved(self, row: list[H], values: N) -> tuple[int, S]: ...
+
+    def mixed(self, value: N, others: S, /) -> N: ...
+
+    def number(self, x: N) -> arb: ...
 
 
 class Balls:
@@ -43,27 +84,25 @@ class Balls:
 
     any_of = between = hull
 
-    def scores(self, queries: list[Row], keys: list[Row], seen: Sequence[int]) -> list[Row]:
-        found: list[Row] = (arb_mat(queries) * arb_mat(keys).transpose()).tolist()
-        return found
+    def scores(self, queries: list[Row[arb]], keys: list[Row[arb]], seen: Sequence[int]) -> list[Row[arb]]:
+        return (arb_mat(queries) * arb_mat(keys).transpose()).tolist()
 
-    def total(self, column: Column, x: Row, *added: arb) -> arb:
-        found: arb = from_left(self, column, x, *added)
-        return found
+    def total(self, column: Column[arb], x: Row[arb], *added: arb) -> arb:
+        return from_left(self, column, x, *added)
 
-    def mean(self, scores: Row, values: Row) -> arb:
+    def mean(self, scores: Row[arb], values: Row[arb]) -> arb:
         top = max(float(s.mid()) for s in scores)
         weights = [(s - top).exp() for s in scores]
         return sum((w * v for w, v in zip(weights, values, strict=True)), arb(0)) / sum(weights, arb(0))
 
-    def retrieved(self, row: Row, values: arb) -> tuple[int, tuple[arb, arb]]:
+    def retrieved(self, row: Row[arb], values: arb) -> tuple[int, tuple[arb, arb]]:
         """The position that is looked at, the share of all others, with e^-gap for each of them, and all values."""
         best = max(range(len(row)), key=lambda i: float(row[i].mid()))
         leak = sum((self._power(x - row[best]) for i, x in enumerate(row) if i != best), arb(0))
         low, high = leak.lower(), leak.upper()
         return best, ((low / (1 + low)).union(high / (1 + high)), values)
 
-    def _power(self, x: arb) -> Any:
+    def _power(self, x: arb) -> arb:
         return self.exp(float(x)) if x.is_exact() and arb(float(x)) == x else x.exp()
 
     def mixed(self, value: arb, others: tuple[arb, arb]) -> arb:
@@ -76,76 +115,80 @@ class Balls:
         return x
 
 
-class ChainLayer(NamedTuple):
+class ChainLayer(NamedTuple, Generic[N]):
     """Columns of one head and its neurons; values are of one dimension."""
 
-    W_Q: list[Column]
-    W_K: list[Column]
-    W_V: list[Column]
-    W_O: list[Column]
-    W_1: list[Column]
-    b_1: Row
-    W_2: list[Column]
-    b_2: Row
+    W_Q: list[Column[N]]
+    W_K: list[Column[N]]
+    W_V: list[Column[N]]
+    W_O: list[Column[N]]
+    W_1: list[Column[N]]
+    b_1: Row[N]
+    W_2: list[Column[N]]
+    b_2: Row[N]
 
-    def after(self, at: Any, x: Row, mixed: Any) -> Row:
+    def after(self, at: StepArithmetic[N, H, S], x: Row[N], mixed: N) -> Row[N]:
         """The stream after attention and the neurons."""
         y = [at.total(column, [mixed], a) for column, a in zip(self.W_O, x, strict=True)]
         hidden = [at.positive(at.total(column, y, b)) for column, b in zip(self.W_1, self.b_1, strict=True)]
         return [at.total(column, hidden, b, a) for column, b, a in zip(self.W_2, self.b_2, y, strict=True)]
 
 
-def from_left(at: Any, column: Column, x: Sequence[Any], *added: Any) -> Any:
+def from_left(at: SumArithmetic[N], column: Column[N], x: Sequence[N], *added: N) -> N:
     """The sum of products, taken from left to right, and of what is added last."""
     return reduce(at.plus, added, reduce(at.plus, (at.times(x[j], w) for j, w in column), at.stored(0.0)))
 
 
-def applied(at: Any, W: list[Column], x: Row) -> Row:
+def applied(at: StepArithmetic[N, H, S], W: list[Column[N]], x: Row[N]) -> Row[N]:
     return [at.total(column, x) for column in W]
 
 
-class Looks(NamedTuple):
+class Looks(NamedTuple, Generic[N, S]):
     """Of each head what each position looks at, with the others' share; between them the streams; how values mix."""
 
-    first: list[tuple[int, Any]]
-    streams: list[Streams]
-    second: list[tuple[int, Any]]
-    mixed: Callable[[int, tuple[int, ...], Any], Any]
+    first: dict[int, tuple[int, S]]
+    streams: list[Streams[N]]
+    second: dict[int, tuple[int, S]]
+    mixed: Callable[[int, tuple[int, ...], S], N]
 
 
-class Chain:
+class Chain(Generic[N, H, S]):
     """Two layers on n + T - 1 positions. After the first, a stream depends on its token and on the one it looked at."""
 
-    def __init__(self, at: Any, E: list[Row], P: list[Row], layers: Sequence[ChainLayer], n: int, g: int) -> None:
+    def __init__(
+        self, at: StepArithmetic[N, H, S], E: list[Row[N]], P: list[Row[N]], layers: list[ChainLayer[N]], n: int, g: int
+    ) -> None:
         self.at, self.n, self.g, self.layers, (_, self.last) = at, n, g, layers, layers
-        self.embedded: list[Streams] = [
+        self.embedded: list[Streams[N]] = [
             {(t,): [at.total([], [], *y) for y in zip(E[t], row, strict=True)] for t in (0, 1)} for row in P
         ]
 
     @cached_property
-    def looks(self) -> Looks:
+    def looks(self) -> Looks[N, S]:
         """What all positions look at, whatever the tokens are, and the streams between."""
         at, x, (first, last) = self.at, self.embedded, self.layers
         found, mixed = self._head(first, x, 0)
-        streams = list[Streams]()
-        for p, (a, share) in enumerate(found):
+        streams = list[Streams[N]]()
+        for p, (a, share) in found.items():
             tokens = [(t, u) for t, u in product((0, 1), repeat=2) if a != p or t == u]
             streams.append({(t, u): first.after(at, x[p][t,], mixed(a, (u,), share)) for t, u in tokens})
         return Looks(found, streams, *self._head(last, streams, self.n - 1))
 
-    def _head(self, layer: ChainLayer, streams: list[Streams], start: int) -> Any:
-        """What each position looks at, with the others' share, and the value that it retrieves, tokens given."""
+    def _head(
+        self, layer: ChainLayer[N], streams: list[Streams[N]], start: int
+    ) -> tuple[dict[int, tuple[int, S]], Callable[[int, tuple[int, ...], S], N]]:
+        """What each position from `start` on looks at, with the others' share; the value retrieved, tokens given."""
         at = self.at
         scores = self._scores(*(self._different(W, streams) for W in (layer.W_Q, layer.W_K)))
         values = [{tokens: applied(at, layer.W_V, x)[0] for tokens, x in of.items()} for of in streams]
         of_any = accumulate((at.any_of([*of.values()]) for of in values), lambda *both: at.any_of(both))
         rows = enumerate(zip(scores, of_any, strict=True))
-        found = [at.retrieved(*both) if p >= start else (p, None) for p, both in rows]
+        found = {p: at.retrieved(*both) for p, both in rows if p >= start}
         return found, lambda a, tokens, share: at.mixed(values[a][tokens], share)
 
-    def _different(self, W: list[Column], streams: list[Streams]) -> list[list[Row]]:
+    def _different(self, W: list[Column[N]], streams: list[Streams[N]]) -> list[list[Row[N]]]:
         """The queries or keys that the tokens bring to each position; of those that may be one, and of many, a hull."""
-        found = [list[Row]() for _ in streams]
+        found = [list[Row[N]]() for _ in streams]
         for rows, of in zip(found, streams, strict=True):
             for row in (applied(self.at, W, x) for x in of.values()):  # balls may differ that do not show it
                 near = [i for i, other in enumerate(rows) if not any(a != b for a, b in zip(row, other, strict=True))]
@@ -154,10 +197,10 @@ class Chain:
             return found
         return [[self._hull(rows)] for rows in found]
 
-    def _hull(self, rows: Sequence[Row]) -> Row:
+    def _hull(self, rows: Sequence[Row[N]]) -> Row[N]:
         return [*map(self.at.hull, zip(*rows, strict=True))]
 
-    def _scores(self, queries: list[list[Row]], keys: list[list[Row]]) -> Iterator[Row]:
+    def _scores(self, queries: list[list[Row[N]]], keys: list[list[Row[N]]]) -> Iterator[list[H]]:
         """Of each position and those up to it, the scores that any of their tokens bring."""
         ends = [*accumulate(map(len, keys), initial=0)]
         seen = [ends[p + 1] for p, of in enumerate(queries) for _ in of]
@@ -185,5 +228,4 @@ class Chain:
             of_all, scores = [v for (v,) in values], enumerate(at.scores(queries, keys, range(1, len(x) + 1)), 1)
             first = self.n if layer is self.last else 1
             x = [layer.after(at, x[n - 1], at.mean(row[:n], of_all[:n])) for n, row in scores if n >= first]
-        found: arb = at.number(x[-1][self.g])
-        return found
+        return at.number(x[-1][self.g])

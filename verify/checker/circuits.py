@@ -1,11 +1,9 @@
 """Certificates about circuits and regular languages: every gate, and the induction over them (docs/checker.md)."""
 
-from typing import Any
-
 from flint import arb, ctx
 
 from verify.checker.any_order import READING, contract, reading_of
-from verify.checker.chains import Balls, Chain, ChainLayer
+from verify.checker.chains import Balls, Chain, ChainLayer, Column, H, N, Row, S, StepArithmetic
 from verify.checker.computed_steps import ComputedSteps
 from verify.checker.constant_bits import LeftToRight
 from verify.checker.formats import format_of
@@ -15,12 +13,15 @@ from verify.checker.reading import (
     NOT_CHECKABLE,
     UNREADABLE,
     WORDS,
+    Rows,
     read_certificate,
-    read_json,
+    read_metadata,
     read_tiles,
     require,
     rows_of,
+    whole_numbers,
 )
+from verify.checker.records import ChainCertificate
 from verify.checker.statement import certificate_of, check_counts, compare, verdict_of
 from verify.checker.table import IN_DTYPE, WRONG_STEP, walk
 from verify.checker.wrong_steps import refute
@@ -52,7 +53,7 @@ OF_LANGUAGE = "the language is that of the automaton (automata-lib's for a regul
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     is_language = read_certificate(certificate).get("task") == "language"
-    c = certificate_of("language" if is_language else "circuit", weights, certificate)
+    c = certificate_of("language" if is_language else "circuit", weights, certificate, ChainCertificate)
     verdict, fmt = reading_of(c) if c.get("reading") == READING else (verdict_of(c), None)
     is_wrong, is_known = verdict == "REFUTED", c.get("reading") in ("real", "bit-exact", READING)
     require(is_known and c.get("method") == "certified", "runs are not checked", NOT_CHECKABLE)
@@ -72,31 +73,40 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     strings = check_language(circuit, program["automaton"], p, c) if is_language else 1 << max(1, circuit.inputs)
     compare(c, {"inputs_covered": "1" if is_wrong else str(strings)})
     with ctx.workprec(128):
-        at: Any = Balls() if is_real else LeftToRight(s)
         if fmt:
             W = {name: [[*map(fmt.nearest, row)] for row in rows] for name, rows in W.items()}
             inner = None if fmt.factors else format_of(p.get("accumulate") or p["precision"])
-            at = ComputedSteps(fmt, inner or fmt)
-        chain = _chain(at, W, n, k)
-        if is_wrong:
-            compare(c["counterexample"], {"string": spelled(c["counterexample"]["input"], p)} if is_language else {})
-            check_counts(c, strings)
-            refute(chain, circuit, n, c)
+            _decide(_chain(ComputedSteps(fmt, inner or fmt), W, n), circuit, n, c, strings)
+        elif is_real:
+            _decide(_chain(Balls(), W, n), circuit, n, c, strings)
         else:
-            claimed = arb(c["margin"] or 0)
-            require(0 <= claimed <= 0.5, "margin: must be from 0 to 1/2")
-            _check_steps(chain, circuit, n, claimed * (SHOWN if fmt else 1), c["harmless_differences"])
+            _decide(_chain(LeftToRight(s), W, n), circuit, n, c, strings)
     return verdict, trusted
 
 
-def _read(data: bytes) -> tuple[dict[str, Any], dict[str, int]]:
+def _decide(chain: Chain[N, H, S], circuit: Gates, n: int, c: ChainCertificate, strings: int) -> None:
+    """Shows every step, or that one is wrong."""
+    if c["verdict"] == "REFUTED":
+        if c["task"] == "language":
+            compare(c["counterexample"], {"string": spelled(c["counterexample"]["input"], c["parameters"])})
+        check_counts(c.get("counts"), strings)
+        refute(chain, circuit, n, c)
+    else:
+        claimed = arb(c["margin"] or 0)
+        require(0 <= claimed <= 0.5, "margin: must be from 0 to 1/2")
+        is_computed = c["reading"] == READING
+        _check_steps(chain, circuit, n, claimed * (SHOWN if is_computed else 1), c["harmless_differences"])
+
+
+def _read(data: bytes) -> tuple[dict[str, Rows], dict[str, int]]:
     """The tensors' rows, and the sizes n, T and s of the header."""
     tensors, about = read_tiles(data, {})
-    is_kept = isinstance(about, dict) and {*about} == {"weightproof.circuit"}
-    require(is_kept, "the file's metadata name no circuit", UNREADABLE)
-    sizes = read_json(about["weightproof.circuit"].encode(), "the weights' metadata")
-    n, T = sizes.get("n"), sizes.get("T")
-    require({*sizes} == {"n", "T", "s"} and all(type(x) is int and x >= 0 for x in sizes.values()), "sizes", UNREADABLE)
+    none = "the file's metadata name no circuit"
+    require(isinstance(about, dict) and {*about} == {"weightproof.circuit"}, none, UNREADABLE)
+    found = read_metadata(about, "weightproof.circuit", none)
+    sizes = whole_numbers(found)
+    require({*sizes} == {*found} == {"n", "T", "s"} and min(sizes.values()) >= 0, "sizes", UNREADABLE)
+    n, T = sizes["n"], sizes["T"]
     k = (n + T - 1).bit_length()
     d = 3 * k + 6
     shapes = {"E": [2, d], "P": [n + T - 1, d]}
@@ -104,27 +114,30 @@ def _read(data: bytes) -> tuple[dict[str, Any], dict[str, int]]:
         of = {"W_Q": [d, 2 * k], "W_K": [d, 2 * k], "W_V": [d, 1], "W_O": [1, d]}
         of |= {"W_1": [d, 2], "b_1": [2], "W_2": [2, d], "b_2": [d]}
         shapes |= {f"layers.{i}.{name}": shape for name, shape in of.items()}
-    dtype, found = tensors.get("E", ("none",))[0], {name: tensor[:2] for name, tensor in tensors.items()}
-    is_right = dtype in WORDS and found == {name: (dtype, shape) for name, shape in shapes.items()}
+    dtype, kept = tensors.get("E", ("none",))[0], {name: tensor[:2] for name, tensor in tensors.items()}
+    is_right = dtype in WORDS and kept == {name: (dtype, shape) for name, shape in shapes.items()}
     require(is_right and n + T > 1, "weights: shapes do not fit, or there is one position", UNREADABLE)
     return {name: rows_of(name, *tensor) if 0 not in tensor[1] else [] for name, tensor in tensors.items()}, sizes
 
 
-def _chain(at: Any, W: dict[str, Any], n: int, k: int) -> Chain:
-    def columns(name: str) -> Any:
+def _chain(at: StepArithmetic[N, H, S], W: dict[str, Rows], n: int) -> Chain[N, H, S]:
+    def columns(name: str) -> list[Column[N]]:
         rows = [[at.weight(x) for x in row] for row in W[name]]
         return [[(j, w) for j, w in enumerate(column) if not w == 0] for column in zip(*rows, strict=True)]  # noqa: SIM201
 
-    def row(name: str) -> Any:
+    def row(name: str) -> Row[N]:
         return [at.stored(x) for x in W[name][0]]
 
-    read = {name: row if name.startswith("b") else columns for name in ChainLayer._fields}
-    layers = [ChainLayer(*(read[name](f"layers.{i}.{name}") for name in read)) for i in range(2)]
+    def layer(i: int) -> ChainLayer[N]:
+        Q, K, V, O, first, second = (columns(f"layers.{i}.W_{x}") for x in "QKVO12")
+        b_1, b_2 = (row(f"layers.{i}.b_{x}") for x in "12")
+        return ChainLayer(Q, K, V, O, first, b_1, second, b_2)
+
     E, P = ([[at.stored(x) for x in line] for line in W[name]] for name in "EP")
-    return Chain(at, E, P, layers, n, G)
+    return Chain(at, E, P, [layer(i) for i in range(2)], n, G)
 
 
-def _check_steps(chain: Chain, circuit: Gates, n: int, least: arb, differing: int) -> None:
+def _check_steps(chain: Chain[N, H, S], circuit: Gates, n: int, least: arb, differing: int) -> None:
     """Each step writes its gate's value, whatever bits the tokens are that it looks at; g is so far from 1/2."""
     half, left_open = arb(0.5), ""
     for step, read in enumerate(circuit.steps):

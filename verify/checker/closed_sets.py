@@ -7,8 +7,8 @@ itself, in the order of the shortest strings. So by induction each state is in i
 from flint import arb, ctx, fmpq
 
 from verify.checker.one_string import RightClasses
-from verify.checker.reading import NOT_CHECKABLE, require
-from verify.checker.records import LineCertificate, LineParameters
+from verify.checker.reading import NOT_CHECKABLE, recorded, require
+from verify.checker.records import LineCertificate, LineParameters, SetsFound
 from verify.checker.recurrent import GATES, network, positive_margin
 from verify.checker.rounded import BITS, stored_network
 from verify.checker.rounded_boxes import Box, ComputedBoxes, exact, is_within
@@ -20,7 +20,7 @@ Case = tuple[tuple[int, ...], tuple[int, ...]]  # counts, and the last tokens
 
 def proved(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks that the boxes hold the start, that each step leads from box to box, and that each answer is right."""
-    found, margin = c["sets_found"], exact(positive_margin(c))
+    found, margin = recorded(c["sets_found"], SetsFound), exact(positive_margin(c))
     require(said["model"] in GATES, f"sets of states of {said['model']!r} are not checked", NOT_CHECKABLE)
     with ctx.workprec(BITS):
         net, fmt = (network(weights, said), None) if c["reading"] == "real" else stored_network(weights, said)

@@ -6,7 +6,7 @@ Each operation is taken of balls, and its result widened by what rounding it can
 from collections.abc import Sequence
 from functools import cache, reduce
 
-from flint import arb, arb_mat, fmpq_mat
+from flint import arb, arb_mat, fmpq, fmpq_mat
 
 from verify.checker.decoder import Decoder, Tensors, activated, affine, placed
 from verify.checker.formats import BinaryFormat
@@ -152,7 +152,7 @@ class ComputedDecoder(LayerNormRoundings, Decoder):
         """Columns of W_U that are read for (logit k) - (each logit): of the stream, centred, and their sums."""
         U, d = self.exact["W_U"].tolist(), self.exact["W_U"].nrows()
         rows = [[row[k] - y for y in row] for row in U]
-        weight = self.exact["norm.weight"].tolist()[0] if self.norm else [1] * d
+        weight = self.exact["norm.weight"].tolist()[0] if self.norm else [fmpq(1)] * d
         scaled = [[x * a for x in row] for row, a in zip(rows, weight, strict=True)]
         sums = [sum(column) * int(self.norm) for column in zip(*scaled, strict=True)]
         centred = [[x - total / d for x, total in zip(row, sums, strict=True)] for row in scaled]

@@ -39,7 +39,7 @@ class ComputedSteps(ComputedSums):
         fewer = arb(2) ** -self.fmt.factors if self.fmt.factors else 0
         return (1 + self.once) ** 3 * (1 + self.fmt.u) * (1 + fewer) - 1
 
-    def scores(self, queries: list[Row], keys: list[Row], seen: Sequence[int] = ()) -> list[Row]:
+    def scores(self, queries: list[Row[arb]], keys: list[Row[arb]], seen: Sequence[int] = ()) -> list[Row[arb]]:
         """Of all sums one bound on what they round: by each column's largest numbers and its unit."""
         sides = [[[self.factor(x) for x in row] for row in rows] for rows in (queries, keys)]
         read = [[*zip(*rows, strict=True)] for rows in sides]
@@ -52,10 +52,10 @@ class ComputedSteps(ComputedSums):
         if not self.is_whole(unit, size, self.fmt):
             off = (off + self.once * (size + off) + self.fmt.tiny).upper()
         require(self.fmt.holds(2 * (size + off)), "a score may overflow in the format", NOT_CHECKABLE)
-        found: list[Row] = (arb_mat(sides[0]) * arb_mat(sides[1]).transpose()).tolist()
+        found: list[Row[arb]] = (arb_mat(sides[0]) * arb_mat(sides[1]).transpose()).tolist()
         return [[x + arb(0, off) for x in row] for row in found] if off != 0 else found
 
-    def retrieved(self, row: Row, values: arb) -> tuple[int, RowShares]:
+    def retrieved(self, row: Row[arb], values: arb) -> tuple[int, RowShares]:
         """The position that is looked at, its exponential being 1, and the weights; or where none is, all up to 1."""
         best = max(range(len(row)), key=lambda i: float(row[i].mid()))
         gaps, n = [row[best].lower() - x.upper() for i, x in enumerate(row) if i != best], len(row) - 1
@@ -118,7 +118,7 @@ class ComputedSteps(ComputedSums):
         may_flush = is_there(z) and not abs(z).lower() > self.inner.tiny + moved
         return arb(moved + (self.inner.tiny if may_flush else 0)).upper()
 
-    def mean(self, scores: Row, values: Row) -> arb:
+    def mean(self, scores: Row[arb], values: Row[arb]) -> arb:
         """Of all these values: by how far their weights are off, where none has nearly all of it."""
         best, share = self.retrieved(scores, self.hull(values))
         if share.is_clear:

@@ -82,7 +82,7 @@ class ComputedSums:
 
     # ---- sums
 
-    def total(self, column: Column, x: Row, *added: arb) -> arb:
+    def total(self, column: Column[arb], x: Row[arb], *added: arb) -> arb:
         """One sum, in any order; what is added may be a term of it, or come after it is stored, which is one more."""
         read = [(self.factor(x[j]), w) for j, w in column]
         if self.inner == self.fmt or not read or not added:

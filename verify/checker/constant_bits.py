@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, reduce
 from typing import NamedTuple
@@ -68,8 +68,9 @@ class Bits:
         )
         return numbers[0]
 
-    def any_of(self, numbers: Sequence[int]) -> None:
+    def any_of(self, numbers: Sequence[int]) -> int:
         """Which value is added with a weight of 0 plays no part."""
+        return numbers[0]
 
     def between(self, numbers: Sequence[int]) -> tuple[int, int]:
         return min(numbers), max(numbers)
@@ -79,9 +80,8 @@ class Bits:
             read = [(j, w) for j, w in enumerate(query) if w]
             yield [self.total(read, key) for key in keys[:n]]
 
-    def total(self, column: Column, x: Row, *added: int) -> int:
-        found: int = from_left(self, column, x, *added)
-        return found
+    def total(self, column: Column[int], x: Row, *added: int) -> int:
+        return from_left(self, column, x, *added)
 
     def retrieved(self, row: Sequence[tuple[int, int]], values: object) -> tuple[int, int]:
         """The one position whose exponential is never rounded to 0, as all others' are: its share is exactly 1."""
@@ -172,7 +172,7 @@ class LeftToRight(Bits):
             yield from (self.times(share, y) for y in row)
 
 
-def bits_of(c: dict[str, object]) -> int | None:
+def bits_of(c: Mapping[str, object]) -> int | None:
     """The s of a certificate in s-bit arithmetic; None for one in another reading."""
     p = c.get("parameters")
     found = re.fullmatch("s([1-9][0-9]?)", str(p.get("precision"))) if isinstance(p, dict) else None
@@ -180,7 +180,7 @@ def bits_of(c: dict[str, object]) -> int | None:
     return int(found[1]) if is_so and found else None
 
 
-def opened_in_bits(task: str, c: dict[str, object], s: int, what: str) -> tuple[str, list[str]]:
+def opened_in_bits(task: str, c: Mapping[str, object], s: int, what: str) -> tuple[str, list[str]]:
     """The verdict of a certificate in s-bit arithmetic, and the fields taken on trust."""
     require(c.get("method") in ("certified", "exhaustive"), "method: is not checked", NOT_CHECKABLE)
     verdict = verdict_of(c)

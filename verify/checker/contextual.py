@@ -1,7 +1,6 @@
 """Certificates about the causal encoder that counts the ones of regions: cells of strings (docs/checker.md)."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
@@ -11,6 +10,7 @@ from verify.checker.exponentials import BITS as DIGITS
 from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import of_regions
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, Refusal, as_text, require
+from verify.checker.records import StringsCertificate
 from verify.checker.regions import (
     BOS,
     CLOSE,
@@ -29,7 +29,7 @@ from verify.checker.regions import (
     read_shapes,
 )  # fmt: skip
 from verify.checker.roundoff import Roundoff
-from verify.checker.statement import certificate_of, compare
+from verify.checker.statement import certificate_of, claimed_margin, compare
 from verify.checker.wrong_strings import gaps_in_dtype, refute
 
 NOT_SHOWN = "margin: is not shown on all strings"
@@ -54,31 +54,32 @@ CONTRACT = (
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c = certificate_of("contextual counting", weights, certificate)
-    (verdict, fmt, trusted), (W, sizes) = opened("contextual", c), read_shapes(weights, CAUSAL, ["bos"])
+    c = certificate_of("contextual counting", weights, certificate, StringsCertificate)
+    (verdict, fmt, trusted), (W, sizes, dtype) = opened("contextual", c), read_shapes(weights, CAUSAL, ["bos"])
     require(sizes["tokens"] == 5, f"E has {sizes['tokens']} rows", UNREADABLE)
     p = c["parameters"]
     N, R, zeros = p["length"], p["regions"], p["zeros"]
     if fmt:
         W = {name: Roundoff(fmt).rounded(x) for name, x in W.items()}
-    model = Causal(W, sizes["bos"])
-    strings = Strings(N, R, R if p["exactly"] else 0, int(not sizes["bos"]), zeros)
+    has_bos = bool(sizes["bos"])
+    model = Causal(W, has_bos)
+    strings = Strings(N, R, R if p["exactly"] else 0, int(not has_bos), zeros)
     is_some = N > 0 and 2 * strings.fewest + (zeros or 0) <= N and p["exactly"] == (strings.fewest == R)
     require(is_some, "parameters: no strings are so")
     is_checkable = N <= MOST_TOKENS and N * model.decoder.R * (6 * strings.most + 3) <= MOST_TERMS
     require(is_checkable, "so many cells of strings are not decided again", NOT_CHECKABLE)
-    compare(p, {"prompts": model.decoder.R, "dtype": sizes["dtype"]})
+    compare(p, {"prompts": model.decoder.R, "dtype": dtype})
     stored = REGIONS if fmt else f"the weights are the stored numbers, exactly; {REGIONS}"
     assumed = [FORMULA, stored, RIGHT, *(contract(p, *CONTRACT) if fmt else [])]
     compare(c, {"assumptions": assumed, "domain": strings.in_words})
     if verdict == "REFUTED":
-        refute(c, strings, model.decoder.R, gaps_in_dtype(c, fmt, W, sizes["bos"], True) if fmt else model.gaps)
+        refute(c, strings, model.decoder.R, gaps_in_dtype(c, fmt, W, has_bos, True) if fmt else model.gaps)
         return verdict, trusted
-    require(c["margin"] > 0, "margin: must be above zero")
+    margin = claimed_margin(c)
     compare(c, {"inputs_covered": str(strings.number() * model.decoder.R)})
     if fmt is None:
         _check_lengths(c["right_lengths"], strings)
-    by_steps = _must_show(model, strings, c["margin"], fmt, sizes["h"])
+    by_steps = _must_show(model, strings, margin, fmt, sizes["h"])
     return verdict, trusted + [HALF] * by_steps
 
 
@@ -112,12 +113,13 @@ def one_by_one(strings: Strings, gaps: Gaps, margin: fmpq) -> bool:
     return all(x >= margin for text in strings.every() for row in gaps(text, DIGITS[0]) for x in row)
 
 
-def _check_lengths(found: Any, strings: Strings) -> None:
+def _check_lengths(found: object, strings: Strings) -> None:
     """For each number of regions, a length up to which all strings are right, where there is one, and none is wrong."""
     of_M = {str(M): [None, None] for M in range(strings.fewest, strings.most + 1)}
-    is_known = isinstance(found, dict) and {*found} == {*of_M} and all(type(x) is list for x in found.values())
+    known = {M: x for M, x in found.items() if type(x) is list} if isinstance(found, dict) else {}
+    is_known = isinstance(found, dict) and {*found} == {*known} == {*of_M}
     require(is_known, "right_lengths: are not those of the numbers of regions")
-    for M, listed in found.items():
+    for M, listed in known.items():
         length = listed[0] if listed and type(listed[0]) is int and 0 <= listed[0] <= strings.N else None
         require(as_text(listed) == as_text([length, None]), f"right_lengths.{M}: is no length, or says what is wrong")
 

@@ -21,7 +21,7 @@ from verify.checker.prompts import (
     rounded_once,
 )
 from verify.checker.reading import NOT_CHECKABLE, require
-from verify.checker.records import PromptsProved, SavedRegions
+from verify.checker.records import PromptsCertificate, SavedRegions
 from verify.checker.replay import replay_of
 from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, compare
@@ -35,7 +35,7 @@ INPUTS_ARE = "triples (n0, n1, n2) {}; each triple stands for every order of its
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c = certificate_of("count01", weights, certificate)
+    c = certificate_of("count01", weights, certificate, PromptsCertificate)
     s, (numbers, sizes), fmt = bits_of(c), read_count01(weights), None
     if s is None:
         verdict, fmt, trusted = opened("count01", c)
@@ -133,7 +133,7 @@ def _due(last: int, is_more: bool, labels: str) -> int:
 
 
 def _prove(
-    model: PromptModel, cells: list[PromptRegion], domain: Domain, c: PromptsProved, off: dict[int, float]
+    model: PromptModel, cells: list[PromptRegion], domain: Domain, c: PromptsCertificate, off: dict[int, float]
 ) -> None:
     margin, times_sum = c["margin"], c.get("margin_scaled")
     require((margin is None) != (times_sum is None), "margin: either it, or margin_scaled")

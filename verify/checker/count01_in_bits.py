@@ -4,14 +4,13 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import product
-from typing import Any
 
 from flint import fmpq_mat
 
 from verify.checker.constant_bits import Label, LeftToRight, Slot, ahead
 from verify.checker.prompts import EQUALS, TOKENS, Domain, PromptRegion
 from verify.checker.reading import NOT_CHECKABLE, require
-from verify.checker.records import WrongPrompts
+from verify.checker.records import PromptsCertificate
 from verify.checker.reruns import floats
 from verify.checker.statement import compare
 
@@ -55,7 +54,9 @@ class PromptsInBits:
             yield label, at.affine(stream, self.W_out, self.b_out), n
 
 
-def prove(model: PromptsInBits, cells: Sequence[PromptRegion], domain: Domain, longest: int | None, c: Any) -> None:
+def prove(
+    model: PromptsInBits, cells: Sequence[PromptRegion], domain: Domain, longest: int | None, c: PromptsCertificate
+) -> None:
     """Every prompt of the domain is answered by the margin."""
     require(longest is not None and longest <= LONGEST, "so many digits are not followed again", NOT_CHECKABLE)
     lo, hi, m, M, total = domain
@@ -73,10 +74,10 @@ def prove(model: PromptsInBits, cells: Sequence[PromptRegion], domain: Domain, l
                 due = [cell.due for cell in cells if cell.last == last and cell.is_more == (label[1] > label[0])]
                 left, least = left - number, min(least, ahead(row, *due))
     require(left == 0, "some logits are no numbers, a softmax being 0 / 0")
-    require(0 < c["margin"] <= least / model.at.one, f"margin: is {c['margin']}, must be at most {least}")
+    require(0 < (c["margin"] or 0) <= least / model.at.one, f"margin: is {c['margin']}, must be at most {least}")
 
 
-def refute(model: PromptsInBits, cell: PromptRegion, tokens: Sequence[str], c: WrongPrompts, s: int) -> None:
+def refute(model: PromptsInBits, cell: PromptRegion, tokens: Sequence[str], c: PromptsCertificate, s: int) -> None:
     """One prompt is run."""
     prompt = [(TOKENS.index(t),) for t in tokens]
     rows = [row for _, row, _ in model.logits(prompt, (len(tokens),) * 3)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Literal
 
 from flint import arb
 
@@ -14,10 +14,10 @@ from verify.checker.exponentials import BITS
 from verify.checker.formats import BinaryFormat
 from verify.checker.moved_decoder import MovedDecoder
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
-from verify.checker.records import CountingProved, CountingWrong
-from verify.checker.statement import compare
+from verify.checker.records import CountingCertificate
+from verify.checker.statement import certificate_of, claimed_margin, compare
 
-Gaps = Callable[..., list[list[arb]]]  # of tokens, what is due, and a shift
+Gaps = Callable[[Tokens, Sequence[int | None], int], list[list[arb]]]  # of tokens, what is due, and a shift
 MOST_WORK = 10**8  # numbers of the file times tokens that are run
 ASSUMED = [
     "torch.export traced the module faithfully",
@@ -31,8 +31,9 @@ CONTRACT = [
 RIGHT = "right means: at every judged position the right class has strictly the largest logit"
 
 
-def check(weights: bytes, c: Any) -> tuple[str, list[str]]:
+def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
+    c = certificate_of("inductive", weights, certificate, CountingCertificate)
     verdict, fmt, trusted = opened("transformer", c)
     tables = c.get("tables")
     model = ExactDecoder(weights, tables)
@@ -40,7 +41,7 @@ def check(weights: bytes, c: Any) -> tuple[str, list[str]]:
     ways = _in_format(weights, model, fmt, tables) if fmt else ways
     task, p = CountingTask(c["parameters"]), c["parameters"]
     due = {"name": task.name, "model": "transformer", **model.says, **task.sizes}
-    due |= {name: p[name] for name in ("precision", "accumulate") if fmt and name in p}
+    due |= {name: x for name, x in p.items() if fmt and name in ("precision", "accumulate")}
     due |= {"distinct_start": True} if task.distinct else {}
     compare(c, {"parameters": due, "assumptions": [*ASSUMED, *(CONTRACT if fmt else []), RIGHT]})
     require((model.tokens, model.classes) == (task.tokens, task.classes), "weights: other tokens or classes")
@@ -50,7 +51,7 @@ def check(weights: bytes, c: Any) -> tuple[str, list[str]]:
     longest = _longest(model, task, c["length"])
     names_it = "longest" not in c or c["length"] == "all" and c["longest"] == longest
     require(names_it, "longest: is not what the table of positions holds")
-    require(c["margin"] is not None and c["margin"] > 0, "margin: must be above zero")
+    claimed_margin(c)
     rooms = [None] if model.positions is None else range(model.positions - model.bos, 0, -1)
     inputs = work = 0
     for shift, room in enumerate(rooms):
@@ -72,7 +73,7 @@ def check(weights: bytes, c: Any) -> tuple[str, list[str]]:
     return verdict, trusted
 
 
-def _longest(model: Decoder, task: CountingTask, length: int | Literal["all"]) -> int:
+def _longest(model: Decoder, task: CountingTask, length: int | Literal["all"] | None) -> int:
     """The length that the certificate names: all that there are, or as many tokens after a leading one."""
     most, leading = task.ends_at(), task.name in STARTED
     room = None if model.positions is None else model.positions - model.bos
@@ -82,11 +83,11 @@ def _longest(model: Decoder, task: CountingTask, length: int | Literal["all"]) -
         require(is_checkable, "proofs of all lengths, or of long strings, are not checked", NOT_CHECKABLE)
         return room or 0
     tops = [n for n in (most, None if room is None else room - leading) if n is not None]
-    is_length = type(length) is int and 0 < length <= min([*tops, length])
-    require(is_length, f"length: {as_text(length)[:80]} is none")
+    if type(length) is not int or not 0 < length <= min([*tops, length]):
+        raise Refusal(f"length: {as_text(length)[:80]} is none")
     require(task.M is not None or length != room, "length: is all that there are")
     require(length <= LONGEST, f"strings of more than {LONGEST} tokens are not run", NOT_CHECKABLE)
-    return int(length)
+    return length
 
 
 def _in_format(weights: bytes, model: Decoder, fmt: BinaryFormat, tables: object) -> list[Gaps]:
@@ -96,18 +97,24 @@ def _in_format(weights: bytes, model: Decoder, fmt: BinaryFormat, tables: object
     return [lambda tokens, due, shift: computed().gaps(tokens, due, shift, BITS[0]), *moved]
 
 
-def _found(ways: Sequence[Gaps], *run: Any) -> Iterator[list[list[arb]]]:
+def _found(ways: Sequence[Gaps], tokens: Tokens, due: Sequence[int | None], shift: int) -> Iterator[list[list[arb]]]:
     """What each way finds in turn. Raises: Refusal where the last one does, or for more than not being followed."""
     for gaps in ways:
         try:
-            yield gaps(*run)
+            yield gaps(tokens, due, shift)
         except Refusal as refusal:
             if refusal.exit_code != NOT_CHECKABLE or gaps is ways[-1]:
                 raise
 
 
 def _show(
-    ways: Sequence[Gaps], is_rounded: bool, bos: bool, task: CountingTask, tokens: Tokens, shift: int, c: CountingProved
+    ways: Sequence[Gaps],
+    is_rounded: bool,
+    bos: bool,
+    task: CountingTask,
+    tokens: Tokens,
+    shift: int,
+    c: CountingCertificate,
 ) -> None:
     """Every judged position of an input has the margin, and the one times the number of positions that it sees.
 
@@ -125,7 +132,7 @@ def _show(
     raise Refusal(f"margin: is not shown for {named}")
 
 
-def _refute(ways: Sequence[Gaps], model: Decoder, task: CountingTask, c: CountingWrong) -> None:
+def _refute(ways: Sequence[Gaps], model: Decoder, task: CountingTask, c: CountingCertificate) -> None:
     """One input decides, in balls: at its last position some other logit is at least the due one."""
     case, room = c["counterexample"], None if model.positions is None else model.positions - model.bos
     tokens, shift, leading = (*case["input"],), case["shift"], task.name in STARTED

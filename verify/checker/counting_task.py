@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 from verify.checker.reading import require
+from verify.checker.records import CountingSizes
 
 SIZES = {
     "vanilla": ["vocabulary"], "succession": ["vocabulary"], "shifted": ["vocabulary"], "helper": ["vocabulary"],
@@ -21,13 +21,13 @@ Tokens = tuple[int, ...]
 class CountingTask:
     """A task: its inputs, and the class that is right at each of their positions."""
 
-    def __init__(self, p: dict[str, Any]) -> None:
+    def __init__(self, p: CountingSizes) -> None:
         self.name, self.distinct = p["name"], "distinct_start" in p
         require(self.name in SIZES, f"parameters: {self.name[:80]!r} is no task")
-        self.sizes = {name: p.get(name) for name in SIZES[self.name]}
+        self.sizes = {name: {**p}.get(name) for name in SIZES[self.name]}
         require(all(type(n) is int and n > 0 for n in self.sizes.values()), "parameters: a size is missing")
-        self.M: Any  # a number wherever the task has number words
-        self.M, self.m, self.K, self.C = (p.get(name) for name in ("vocabulary", "modulus", "types", "max_count"))
+        self.M, self.m, self.K, self.C = p.get("vocabulary"), p.get("modulus"), p.get("types"), p.get("max_count")
+        self.last = self.M or 0  # number word, where there are any
         require(not self.distinct or (self.K or 0) > 1, "parameters: no first two tokens differ")
         self.tokens = self.K or (1 if self.name in ("vanilla", "modular", "first-homogeneous") else self.words)
         of_count = (self.M if self.M is not None else self.C or 0) + 1
@@ -36,11 +36,11 @@ class CountingTask:
     @property
     def words(self) -> int:
         """Number words 0..M, a, and b where there is a helper."""
-        return int(self.M) + 2 + int(self.name.startswith("helper"))
+        return self.last + 2 + int(self.name.startswith("helper"))
 
     def ends_at(self) -> int | None:
         """The largest length that number words leave room for."""
-        return None if self.M is None else int(self.M) - (self.name == "shifted")
+        return None if self.M is None else self.last - (self.name == "shifted")
 
     def longest_inputs(self, longest: int, room: int | None) -> Iterator[Tokens]:
         """Inputs of which all inputs are prefixes, and no others; at most `room` tokens."""
@@ -49,14 +49,14 @@ class CountingTask:
             every = product(range(self.K), repeat=most)
             yield from (x for x in every if not self.distinct or x[1:2] != x[:1])
         elif self.name in STARTED:
-            first = {"shifted": range(1, self.M + 1), "helper": range(1), "helper-shifted": range(self.M + 1)}
+            first = {"shifted": range(1, self.last + 1), "helper": range(1), "helper-shifted": range(self.last + 1)}
             for start in first[self.name]:
-                for filler in range(self.M + 1, self.tokens if start < self.M else self.M + 2):
-                    yield (start, *[filler] * min(longest, self.M - start))[:room]
+                for filler in range(self.last + 1, self.tokens if start < self.last else self.last + 2):
+                    yield (start, *[filler] * min(longest, self.last - start))[:room]
         else:
-            yield (self.M + 1 if self.name == "succession" else 0,) * most
-            if self.name == "succession" and self.M > 1:
-                yield (*range(1, min(most, self.M - 1) + 1),)
+            yield (self.last + 1 if self.name == "succession" else 0,) * most
+            if self.name == "succession" and self.last > 1:
+                yield (*range(1, min(most, self.last - 1) + 1),)
 
     def is_input(self, tokens: Tokens, room: int | None) -> bool:
         """Whether the task has this input, and positions for it."""
@@ -72,9 +72,9 @@ class CountingTask:
         if self.name.startswith("first"):
             return [int(i == 0) for i in range(len(tokens))]
         if self.name in STARTED:
-            return [tokens[0] + i if tokens[0] + i <= self.M else None for i in range(len(tokens))]
+            return [tokens[0] + i if tokens[0] + i <= self.last else None for i in range(len(tokens))]
         if self.name == "succession" and tokens[:1] == (1,):
-            return [t + 1 if t < self.M else None for t in tokens]
+            return [t + 1 if t < self.last else None for t in tokens]
         counts = [tokens[: i + 1].count(t) for i, t in enumerate(tokens)]
         most = self.C if self.C is not None else self.M
         return [None if most is not None and n > most else (n - 1) % self.m if self.m else n for n in counts]

@@ -4,16 +4,31 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TypedDict
 
 from flint import arb, arb_mat, ctx
 
-from verify.checker.reading import UNREADABLE, read_json, read_tiles, require
+from verify.checker.reading import UNREADABLE, read_metadata, read_tiles, recorded, require
 from verify.checker.regions import mean, plus, read_shapes, relu
 from verify.checker.waves import tables_of, turns
 
 ATTENTION = {"W_Q": "d inner", "W_K": "d inner", "W_V": "d inner", "W_O": "inner d"}
 BIASES = {"b_Q": "inner", "b_K": "inner", "b_V": "inner", "b_O": "d"}
-KINDS = {"pe": str, "bos": bool, "n_heads": int, "activation": str, "layernorm": bool, "positions": int, "eps": float}
+
+
+class DecoderLayout(TypedDict, total=False):
+    """How a decoder uses its tensors."""
+
+    pe: str
+    bos: bool
+    n_heads: int
+    activation: str
+    layernorm: bool
+    positions: int
+    eps: float
+
+
+KINDS = DecoderLayout.__annotations__
 
 Tensors = dict[str, arb_mat]
 
@@ -26,15 +41,15 @@ class Decoder(ABC):
 
     def __init__(self, data: bytes, tables: object = None) -> None:
         tensors, metadata = read_tiles(data, {})
-        said = metadata.get("decoder") if isinstance(metadata, dict) else None
-        require(type(said) is str, "the metadata name no decoder", UNREADABLE)
-        about = read_json(str(said).encode(), "the weights' metadata")
-        is_known = all(type(about.get(name, kind())) is kind for name, kind in KINDS.items())
-        require(is_known and {*KINDS} - {"eps"} <= {*about}, "the metadata name no decoder", UNREADABLE)
+        said = read_metadata(metadata, "decoder", "the metadata name no decoder")
+        is_known = all(type(said.get(name, kind())) is kind for name, kind in KINDS.items())
+        require(is_known and {*KINDS} - {"eps"} <= {*said}, "the metadata name no decoder", UNREADABLE)
+        about = recorded(said, DecoderLayout)
         self.layers = len({name.split(".")[1] for name in tensors if re.match(r"blocks\.[0-9]+\.", name)})
         self.norm, self.has_mlp = "norm.weight" in tensors, "blocks.0.mlp.W_in" in tensors
-        W, sizes = read_shapes(data, self._shapes({*tensors}, about["pe"]))
-        self.eps, self.bos, self.pe, self.heads = about.get("eps", 1e-5), about["bos"], about["pe"], about["n_heads"]
+        W, sizes, dtype = read_shapes(data, self._shapes({*tensors}, about["pe"]))
+        self.eps: float | fmpq = about.get("eps", 1e-5)
+        self.bos, self.pe, self.heads = about["bos"], about["pe"], about["n_heads"]
         self.activation, d = about["activation"], sizes["d"]
         self.positions = None if self.pe == "nope" else sizes.get("positions", about["positions"])
         self.tokens, self.classes = sizes["tokens"] - self.bos, sizes["classes"]
@@ -46,12 +61,13 @@ class Decoder(ABC):
         require(self.pe in ("nope", "ape", "spe", "rope", "sine"), "the metadata name no decoder", UNREADABLE)
         turned = sizes["inner"] // self.heads if self.pe == "rope" else d
         require(self.pe != "rope" or turned % 2 == 0, "the sizes of tensors and metadata do not fit", UNREADABLE)
-        W |= tables_of(tables, self.pe, self.positions or 0, turned, sizes["dtype"])
+        W |= tables_of(tables, self.pe, self.positions or 0, turned, dtype)
         self.exact, self.size = W, sum(x.nrows() * x.ncols() for x in W.values())
+        self.neurons = sum(n for name, n in sizes.items() if name.startswith("neurons"))
         self.says = {
             "pe": self.pe, "bos": self.bos, "layers": self.layers, "n_heads": self.heads, "d": d,
-            "neurons": sum(n for name, n in sizes.items() if name.startswith("neurons")), "layernorm": self.norm,
-            "activation": self.activation if self.has_mlp else None, "dtype": sizes["dtype"],
+            "neurons": self.neurons, "layernorm": self.norm,
+            "activation": self.activation if self.has_mlp else None, "dtype": dtype,
         }  # fmt: skip
         self.says |= {} if self.positions is None else {"positions": self.positions}
 

@@ -2,8 +2,8 @@
 
 import hashlib
 import math
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
 
 from verify.checker import histogram_in_bits, histogram_in_dtype, splits
 from verify.checker.any_order import READING
@@ -17,9 +17,11 @@ from verify.checker.reading import (
     as_text,
     read_certificate,
     read_weights,
+    recorded,
     require,
     whole,
 )
+from verify.checker.records import CountsCertificate
 from verify.checker.statement import ULPS, compare, stands_for
 from verify.checker.table import walk
 
@@ -53,9 +55,9 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     mixing = f"softmax({mixing})" if model.endswith("+sftm") else mixing
     formula = f"x' = x + {mixing} x, logits = ReLU(x' W_1 + b_1) W_2 + b_2, evaluated in real arithmetic"
     trusted = walk(c, "histogram, proved" if verdict == "PROVED" else f"histogram, wrong{_has_tree(c) * SEARCHED}")
-    expected: dict[str, Any] = {"task": "histogram", "reading": "real", "method": "certified", "reason": None}
+    expected: dict[str, object] = {"task": "histogram", "reading": "real", "method": "certified", "reason": None}
     expected |= {"verdict": verdict, "seconds": seconds, "assumptions": [formula, *ASSUMED], **w.repeated}
-    expected["claim"] = expected["claim"] if expected["claim"] in CLAIMS else None
+    expected["claim"] = w.repeated["claim"] if w.repeated["claim"] in CLAIMS else None
     # certificates from before this key existed hold as they are
     arguments = ARGUMENTS["wrong_pairs" in c]
     is_known = c.get("argument") in arguments
@@ -64,14 +66,14 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     of_verdict = _proved(w, c) if verdict == "PROVED" else _refuted(w, c)
     compare(c, of_verdict)
     require({*c} == {*expected, *of_verdict}, f"the fields must be {', '.join(sorted({*expected, *of_verdict}))}")
-    return verdict, trusted
+    return str(verdict), trusted
 
 
-def _read(weights: bytes, certificate: bytes) -> tuple[Weights, Any]:
+def _read(weights: bytes, certificate: bytes) -> tuple[Weights, CountsCertificate]:
     """Both files. Weights of another task, as their certificate says, are not doubted but not checked."""
     c = read_certificate(certificate)
     try:
-        return read_weights(weights), c
+        return read_weights(weights), recorded(c, CountsCertificate)
     except Refusal as refusal:
         is_whole = c.get("weights_sha256") == hashlib.sha256(weights).hexdigest()
         if c.get("task") == "histogram" or not (is_whole or refusal.exit_code == FAILS):
@@ -80,28 +82,30 @@ def _read(weights: bytes, certificate: bytes) -> tuple[Weights, Any]:
         raise Refusal(said, NOT_CHECKABLE) from None
 
 
-def _has_tree(c: Any) -> bool:
+def _has_tree(c: CountsCertificate) -> bool:
     return "tree" in c and as_text(c["tree"]) not in map(as_text, splits.NOT_KEPT)
 
 
-def _proved(w: Weights, c: Any) -> dict[str, Any]:
+def _proved(w: Weights, c: CountsCertificate) -> dict[str, object]:
     L, only_class = w.repeated["parameters"]["L"], len(w.matrices["b_2"][0]) == 1
-    margins: Any = [0.0] * L if only_class else c.get("margin_per_count")  # the only class wins by no number
-    is_list = isinstance(margins, list) and [type(m) for m in margins] == [float] * L
+    said = [0.0] * L if only_class else c.get("margin_per_count") or []  # the only class wins by no number
+    margins = [m for m in said if type(m) is float]
+    is_list = len(margins) == len(said) == L
     require(is_list and (only_class or min(margins) > 0), f"margin_per_count: must be {L} numbers above zero")
     model, is_split, margin_exact, tightest = Model(w, margins), "wrong_pairs" in c, None, None
     if not is_split or c.get("tightest") is not None:  # only where cases were split there may be none
         tightest, margin_exact, _ = _replay(model, c, "tightest")
     held = splits.decide(model, c.get("tree"))
     require(held == (0, 0), f"tree: {held[0]} pairs are wrong, and {held[1]} open")
-    expected = {"margin_per_count": [m or None for m in margins], "margin": min(margins) or None}
+    expected: dict[str, object] = {"margin_per_count": [m or None for m in margins], "margin": min(margins) or None}
     expected |= {"tightest": tightest, "margin_exact": margin_exact, "counterexample": None}
     expected |= {"inputs_covered": str(model.inputs), "error_share": [0.0, 0.0] if is_split else None}
     return expected | ({"wrong_pairs": "0"} if is_split else {}) | ({"tree": c["tree"]} if "tree" in c else {})
 
 
-def _refuted(w: Weights, c: Any) -> dict[str, Any]:
-    model, share, wrong = Model(w, [0.0] * w.repeated["parameters"]["L"]), c.get("error_share"), c.get("wrong_pairs")
+def _refuted(w: Weights, c: CountsCertificate) -> dict[str, object]:
+    model = Model(w, [0.0] * w.repeated["parameters"]["L"])
+    share, wrong = c.get("error_share") or [], c.get("wrong_pairs")
     case, exact, winners = _replay(model, c, "counterexample")
     first = w.first_count or 0
     counts = [winner + first for winner in winners]
@@ -110,7 +114,7 @@ def _refuted(w: Weights, c: Any) -> dict[str, Any]:
     said = c["counterexample"].get("module_predicts")
     require(as_text(said) in [str(k + first) for k in model.classes], "module_predicts: must be a count")
     case |= {"module_predicts": said, "is_smallest": c["counterexample"].get("is_smallest") is True}
-    is_pair = isinstance(share, list) and [type(x) for x in share] == [float, float]
+    is_pair = [type(x) for x in share] == [float, float]
     require(is_pair and 0 <= share[0] <= share[1] <= 1 and share[1] > 0, "error_share: must be two shares, not both 0")
     require(wrong is not None or share[0] < share[1], "wrong_pairs: must be said where the share is exact")
     if wrong is not None:
@@ -124,17 +128,18 @@ def _refuted(w: Weights, c: Any) -> dict[str, Any]:
         require(is_near, f"error_share: the tree shows {float(ends[0])} to {float(ends[1])}")
         require(wrong == (None if held.open else str(held.wrong)), f"wrong_pairs: the tree shows {held}")
     case |= {"input": case["tokens"]} if "input" in c["counterexample"] else {}
-    expected = {"counterexample": {**case, "predicted": predicted[0], "is_tie": len(winners) > 1}, "error_share": share}
+    case |= {"predicted": predicted[0], "is_tie": len(winners) > 1}
+    expected: dict[str, object] = {"counterexample": case, "error_share": share}
     expected |= {"margin": margin, "margin_exact": exact, "margin_per_count": None, "tightest": None}
     expected["inputs_covered"] = "1"
     expected |= {"tree": c["tree"]} if "tree" in c else {}
     return expected | ({"wrong_pairs": wrong} if "wrong_pairs" in c else {})
 
 
-def _replay(model: Model, c: Any, name: str) -> tuple[dict[str, object], str | None, list[int]]:
+def _replay(model: Model, c: Mapping[str, object], name: str) -> tuple[dict[str, object], str | None, list[int]]:
     """Runs an input of the certificate exactly: what must be said of it, its exact margin, the counts that win."""
-    case: Any = c[name] if isinstance(c.get(name), dict) else {}
-    tokens, position, margin = case.get("tokens"), case.get("position"), case.get("margin", c.get("margin"))
+    case = found if isinstance(found := c.get(name), dict) else {}
+    tokens, position, margin = case.get("tokens", []), case.get("position", -1), case.get("margin", c.get("margin"))
     is_input = isinstance(tokens, list) and [type(x) for x in (*tokens, position)] == [int] * (model.L + 1)
     is_input = is_input and 0 <= min(tokens) <= max(tokens) < model.T and 0 <= position < model.L
     require(is_input, f"{name}: must have {model.L} tokens below {model.T} and one of their positions")

@@ -11,6 +11,7 @@ from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tensor
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import due_of, positive_margin, predicts
 from verify.checker.rounded_lines import Gaps, TokenFollower, differences
+from verify.checker.statement import compare
 
 KINDS = {"mamba": ("A", "delta", "B", "C"), "rwkv": ("w", "k", "v", "r"), "s4": ("a", "u", "c")}
 LAYER = ("layer.W", "layer.U")  # neurons of what is read, and what each token adds to them
@@ -36,8 +37,7 @@ def of_file(weights: bytes, said: LineParameters) -> dict[str, list[list[float]]
     require(widths == {d} and len(heights) == 1 and len(V) == len(b) and is_read, "shapes do not fit", UNREADABLE)
     shape = {"units": d, "layers": 1, "dtype": WORDS[tensors["readout.weight"][0]][0]}
     shape |= {"neurons": p if W else None} if W or "neurons" in said else {}
-    for name, value in shape.items():
-        require(said.get(name) == value, f"parameters: {name} is {said.get(name)!r}, and the file has {value!r}")
+    compare(said, shape)
     return rows
 
 

@@ -4,21 +4,22 @@ import base64
 import binascii
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from flint import arb, ctx
 
-from verify.checker.arrays import FLOAT, MOST_NUMBERS, TRUTH, WHOLE, Array
+from verify.checker.arrays import FLOAT, MOST_NUMBERS, TRUTH, WHOLE, Array, tensor
 from verify.checker.moves import CREATING, RANGES, as_dtype, kind_in, made_kind
-from verify.checker.operations import OPERATIONS, truths
-from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, Tensors, as_text, require
+from verify.checker.operations import EVERY, truths
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, Tensors, as_text, recorded, require
+from verify.checker.records import Node
 
 WHOLE_WORDS = {"I64": ("int64", "q"), "I32": ("int32", "i"), "I16": ("int16", "h"), "I8": ("int8", "b")}
 WHOLE_WORDS |= {"U8": ("uint8", "B"), "BOOL": ("bool", "?")}
 EVERY_WORD = WORDS | WHOLE_WORDS
 BYTES = {dtype: struct.calcsize("<" + word) for dtype, (_, word) in WHOLE_WORDS.items()} | {"C64": 8}
 AT_ONCE = 1 << 19  # numbers of the widest tensor, over a batch of inputs
-Node = dict[str, Any]
+T = TypeVar("T")
 # what is raised where arguments do not fit
 UNFIT = (StopIteration, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
@@ -55,15 +56,16 @@ NAMED = {"none", "tanh"} | DTYPES  # words that operations are called with
 OF_FIRST = ("index", "gather", "embedding", "index_select")  # whose numbers are those of their first argument
 
 
-def read_graph(found: Any, tensors: Tensors) -> TracedGraph:
+def read_graph(found: object, tensors: Tensors) -> TracedGraph:
     """The graph in a certificate, with the tensors that it names: all of them in the file, or written beside.
 
     Raises: Refusal.
     """
-    require(isinstance(found, dict) and {*found} == {"length", "nodes", "output"}, "program: a graph has other keys")
-    length, nodes, stored = found["length"], found["nodes"], {}
-    require(type(length) is int and length > 0 and isinstance(nodes, list) and bool(nodes), "program: no graph")
-    for i, node in enumerate(nodes):
+    if not isinstance(found, dict) or {*found} != {"length", "nodes", "output"}:
+        raise Refusal("program: a graph has other keys")
+    length, listed, nodes, stored = found["length"], found["nodes"], list[Node](), {}
+    require(type(length) is int and length > 0 and isinstance(listed, list) and bool(listed), "program: no graph")
+    for i, node in enumerate(listed):
         is_node = isinstance(node, dict) and isinstance(node.get("op"), str)
         is_node = is_node and isinstance(node.get("args", []), list) and isinstance(node.get("kwargs", {}), dict)
         is_node = is_node and isinstance(node.get("name", ""), str) and isinstance(node.get("dtype", ""), str | None)
@@ -77,8 +79,9 @@ def read_graph(found: Any, tensors: Tensors) -> TracedGraph:
         has_dtype = node["dtype"] in DTYPES if sizes is not None else node["dtype"] is None
         require(is_shape and has_dtype, f"program: node {i} has no shape or dtype")
         require(_product(sizes or []) <= MOST_NUMBERS, f"program: node {i} is too large", NOT_CHECKABLE)
+        nodes.append(recorded(node, Node))
         if op == "stored":
-            stored[i] = _stored(node, tensors, i)
+            stored[i] = _stored(nodes[i], tensors, i)
     output = found["output"]
     require(type(output) is int and 0 <= output < len(nodes), "program: there is no such output")
     return TracedGraph(length, nodes, output, stored)
@@ -87,19 +90,20 @@ def read_graph(found: Any, tensors: Tensors) -> TracedGraph:
 def _stored(node: Node, tensors: Tensors, i: int) -> tuple[str, list[int], bytes]:
     """A tensor of the file, or one that the certificate itself has, of the shape and dtype that are said."""
     words = {name: dtype for dtype, (name, _) in EVERY_WORD.items()}
-    require(node["dtype"] in words, f"program: node {i} has an unknown dtype", NOT_CHECKABLE)
+    dtype_said, shape_said = str(node["dtype"]), node["shape"] or []
+    require(dtype_said in words, f"program: node {i} has an unknown dtype", NOT_CHECKABLE)
     if "data" not in node:
         require(node["name"] in tensors, f"program: {as_text(node['name'])[:80]} is no tensor of the file")
         found = tensors[node["name"]]
     else:
         try:
-            found = words[node["dtype"]], node["shape"], base64.b64decode(node["data"], validate=True)
+            found = words[dtype_said], shape_said, base64.b64decode(node["data"], validate=True)
         except (TypeError, ValueError, binascii.Error):
             raise Refusal(f"program: node {i} has no data", UNREADABLE) from None
     dtype, shape, raw = found
     require(dtype in EVERY_WORD, f"program: node {i} has an unknown dtype", NOT_CHECKABLE)
     size = BYTES.get(dtype) or {"F64": 8, "F32": 4}.get(dtype, 2)
-    is_right = (EVERY_WORD[dtype][0], shape) == (node["dtype"], node["shape"]) and len(raw) == size * _product(shape)
+    is_right = (EVERY_WORD[dtype][0], shape) == (dtype_said, shape_said) and len(raw) == size * _product(shape)
     require(is_right, f"program: node {i} is of another shape or dtype than what is stored")
     return found
 
@@ -187,7 +191,7 @@ class Follower:
         assert isinstance(found, Array)
         return found
 
-    def _value(self, i: int, node: Node, values: dict[int, object], tokens: Sequence[Sequence[int]]) -> Any:
+    def _value(self, i: int, node: Node, values: dict[int, object], tokens: Sequence[Sequence[int]]) -> object:
         try:
             found = self.call(i, node, values, tokens)
         except UNFIT as error:
@@ -211,17 +215,19 @@ class Follower:
             is_within = all(low <= min(row, default=0) and max(row, default=0) <= high for row in found.rows)
             require(is_within, f"program: whole numbers of node {i} wrap", NOT_CHECKABLE)
 
-    def _called(self, i: int, node: Node, values: dict[int, object], tokens: Sequence[Sequence[int]]) -> Any:
+    def _called(self, i: int, node: Node, values: dict[int, object], tokens: Sequence[Sequence[int]]) -> object:
         if i in self.instead:
             return self.instead[i](values)
         if node["op"] == "tokens":
             return Array(WHOLE, (1, self.graph.length), tokens)
         if node["op"] == "stored":
             return _numbers(*self.graph.stored[i])
-        args, kwargs = filled(node["args"], values), filled(node["kwargs"], values)
+        args, kwargs = called_with(node, values)
         if node["op"] == "getitem":
-            require(isinstance(args[0], tuple) and type(args[1]) is int and args[1] >= 0, "program: no part of several")
-            return args[0][args[1]]
+            several, place = args
+            if not isinstance(several, tuple) or isinstance(several, Array) or type(place) is not int or place < 0:
+                raise Refusal("program: no part of several")
+            return several[place]
         namespace, base = node["op"].partition(".")[0], base_of(node)
         require(namespace == "aten", f"program: {node['op'][:60]} is not known", NOT_CHECKABLE)
         if base == "_assert_tensor_metadata":
@@ -231,17 +237,18 @@ class Follower:
             require(holds, "program: the module fails on an input")
             return ()
         if base in CREATING:
-            is_right = "dtype" in kwargs or kind_in(node["dtype"]) == made_kind(base, args)
+            is_right = "dtype" in node["kwargs"] or kind_in(of_one(node["dtype"])) == made_kind(base, args)
             require(is_right, f"program: node {i} has no such dtype")
-            return CREATING[base](*args, dtype=node["dtype"], **_without_dtype(kwargs))
+            return CREATING[base](*args, dtype=node["dtype"], **kwargs)
         if base == "_to_copy":
-            return truths(args[0]) if kind_in(node["dtype"]) == TRUTH else as_dtype(args[0], node["dtype"])
-        require(base in OPERATIONS, f"program: {node['op'][:60]} is not followed", NOT_CHECKABLE)
+            dtype = of_one(node["dtype"])
+            return truths(args[0]) if kind_in(dtype) == TRUTH else as_dtype(tensor(args[0]), dtype)
+        require(base in EVERY, f"program: {node['op'][:60]} is not followed", NOT_CHECKABLE)
         if base == "index":
             self.check_places(i)
-        found = OPERATIONS[base](*args, **_without_dtype(kwargs))
-        may_widen = "dtype" in kwargs or base == "pow" and isinstance(args[1], float)
-        return as_dtype(found, node["dtype"]) if may_widen and _is_wider(found, node["dtype"]) else found
+        found, dtype = EVERY[base](*args, **kwargs), node["dtype"] or ""
+        may_widen = "dtype" in node["kwargs"] or base == "pow" and isinstance(args[1], float)
+        return as_dtype(found, dtype) if may_widen and isinstance(found, Array) and _is_wider(found, dtype) else found
 
     def check_places(self, i: int) -> None:
         """Places that an index chooses must be whole numbers of a dtype that torch takes for no truth values."""
@@ -255,14 +262,17 @@ def base_of(node: Node) -> str:
     return str(node["op"]).partition(".")[2].partition(".")[0]
 
 
-def _is_wider(found: object, dtype: object) -> bool:
+def _is_wider(found: Array, dtype: str) -> bool:
     """Whether an operation is asked for floats of whole numbers, or whole numbers of truths."""
     order = [TRUTH, WHOLE, FLOAT]
-    return isinstance(found, Array) and isinstance(dtype, str) and order.index(kind_in(dtype)) > order.index(found.kind)
+    return order.index(kind_in(dtype)) > order.index(found.kind)
 
 
-def _without_dtype(kwargs: dict[str, object]) -> dict[str, Any]:
-    return {name: value for name, value in kwargs.items() if name != "dtype"}
+def of_one(said: T | None) -> T:
+    """A shape or dtype, which what is one tensor has."""
+    if said is None:
+        raise Refusal("program: a node is several tensors", NOT_CHECKABLE)
+    return said
 
 
 def uses_of(given: object) -> list[int]:
@@ -273,7 +283,13 @@ def uses_of(given: object) -> list[int]:
     return [j for x in given for j in uses_of(x)] if isinstance(given, list) else []
 
 
-def filled(given: object, values: dict[int, object]) -> Any:
+def called_with(node: Node, values: Mapping[int, object]) -> tuple[list[object], dict[str, object]]:
+    """The arguments of an operation; which dtype it is asked for is compared with what it has."""
+    named = {name: filled(x, values) for name, x in node["kwargs"].items() if name != "dtype"}
+    return [filled(x, values) for x in node["args"]], named
+
+
+def filled(given: object, values: Mapping[int, object]) -> object:
     """Arguments with the values of the nodes that they name."""
     if isinstance(given, dict):
         if {*given} == {"node"}:

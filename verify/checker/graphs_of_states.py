@@ -12,8 +12,8 @@ from verify.checker.closed_sets import least_gap
 from verify.checker.computed_strings import EXACTLY
 from verify.checker.formats import BinaryFormat
 from verify.checker.one_string import RightClasses
-from verify.checker.reading import NOT_CHECKABLE, require
-from verify.checker.records import LineCertificate, LineParameters, SavedGraph
+from verify.checker.reading import NOT_CHECKABLE, recorded, require
+from verify.checker.records import GraphsFound, LineCertificate, LineParameters, SavedGraph
 from verify.checker.recurrent import (
     GATES,
     StoredNetwork,
@@ -34,13 +34,14 @@ MOST_PLACES = 1_000_000  # ellipsoids with counts
 
 def proved(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks every graph, and that together they show the answers to all types."""
-    margin, graphs = positive_margin(c), c["sets_found"]["graphs"]
+    margin, found = positive_margin(c), recorded(c["sets_found"], GraphsFound)
+    graphs = found["graphs"]
     require(said["model"] in GATES, f"ellipsoids of {said['model']!r} are not checked", NOT_CHECKABLE)
     with ctx.workprec(BITS):
         net, fmt = (network(weights, said), EXACTLY) if c["reading"] == "real" else stored_network(weights, said)
         due = RightClasses.of_all(c, said, len(net.tokens), len(net.b))
         sizes = [len(graph["then"]) for graph in graphs]
-        require(c["sets_found"]["sets"] == sum(sizes), "sets_found: another number of sets")
+        require(found["sets"] == sum(sizes), "sets_found: another number of sets")
         work = sum(sizes) * due.types * net.size**3
         require(work <= MOST_WORK, "sets_found: more ellipsoids than are followed", NOT_CHECKABLE)
         shown = sorted(t for graph in graphs for t in graph["judged"])

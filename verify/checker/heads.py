@@ -4,20 +4,22 @@ import re
 from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import product
-from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
 from verify.checker.boxes import Box, Row, all_positive
 from verify.checker.exponentials import BITS, Sum, ball, scaled, sign_of, summed, times
 from verify.checker.prompts import read_count01
-from verify.checker.reading import (
-    MOST_DIGITS,
-    NOT_CHECKABLE,
-    Refusal,
-    require,
+from verify.checker.reading import MOST_DIGITS, NOT_CHECKABLE, Refusal, recorded, require
+from verify.checker.records import (
+    HeadsCertificate,
+    JointCombination,
+    JointRays,
+    JointSeparator,
+    Rays,
+    SavedCombination,
+    Separator,
 )
-from verify.checker.records import JointCombination, JointRays, JointSeparator, Rays, SavedCombination, Separator
 from verify.checker.statement import certificate_of, compare
 from verify.checker.table import OF_HEADS, walk
 
@@ -34,7 +36,7 @@ Law = tuple[int, int, int] | None  # a box (lo, hi, M), or all of N^3
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c = certificate_of("heads", weights, certificate)
+    c = certificate_of("heads", weights, certificate, HeadsCertificate)
     heads, parameters = _heads(weights)
     trusted, law = walk(c, "heads"), _law(c["law"])
     due: dict[str, object] = {
@@ -51,8 +53,8 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         require(found["head"] == h, f"head {h}: is missing")
         trusted += _certified(heads, (h,), law, found["separable"], found["certificate"])
         trusted += _certified(heads, (h,), None, found["separable_unbounded"], found["certificate_unbounded"])
-    for found in [*(c["pairs"] or []), *c["subsets"]]:
-        trusted += _certified(heads, tuple(found["heads"]), law, found["separable"], found["certificate"])
+    for several in [*(c["pairs"] or []), *c["subsets"]]:
+        trusted += _certified(heads, tuple(several["heads"]), law, several["separable"], several["certificate"])
     return "SEPARABILITY", list(dict.fromkeys(trusted))
 
 
@@ -100,25 +102,26 @@ class RationalHead:
         )
 
 
-def _certified(heads: list[RationalHead], named: tuple[int, ...], law: Law, said: Any, c: Any) -> list[str]:
+def _certified(heads: list[RationalHead], named: tuple[int, ...], law: Law, said: object, c: object) -> list[str]:
     """Accepts one answer with its certificate, and returns what of it is trusted. Raises: Refusal."""
     where = f"heads {list(named)}, {'all of N^3' if law is None else f'box {law}'}"
     is_named = len(named) > 0 and all(type(h) is int and 0 <= h < len(heads) for h in named)
     require(is_named and len(set(named)) == len(named), f"{where}: must be different heads of the file")
     require(type(said) is bool, f"{where}: is open", NOT_CHECKABLE)
-    require(isinstance(c, dict) and c.get("kind") in [*OF_HEADS], f"{where}: has no certificate")
+    if not isinstance(c, dict) or c.get("kind") not in [*OF_HEADS]:
+        raise Refusal(f"{where}: has no certificate")
     kind, trusted = c["kind"], walk(c, f"heads, {c['kind']}")
     try:
         if kind == "one head":
-            require(said and c["head"] in named, f"{where}: one head separates only where it does")
+            require(said is True and c["head"] in named, f"{where}: one head separates only where it does")
             return trusted + _certified(heads, (c["head"],), law, True, c["certificate"])
         checks: dict[tuple[str, object], Callable[[], bool]] = {
-            ("separator", True): lambda: _separates(heads[named[0]], law, c),
-            ("tight", True): lambda: _touches(heads[named[0]], law, c),
-            ("gordan", False): lambda: _excludes(heads[named[0]], law, c),
-            ("joint separator", True): lambda: _all_right(heads, named, law, c),
-            ("joint gordan", False): lambda: _all_excluded(heads, named, law, c),
-            ("joint tight", True): lambda: _all_touch([heads[h] for h in named], law, c),
+            ("separator", True): lambda: _separates(heads[named[0]], law, recorded(c, Separator)),
+            ("tight", True): lambda: _touches(heads[named[0]], law, recorded(c, Rays)),
+            ("gordan", False): lambda: _excludes(heads[named[0]], law, recorded(c, SavedCombination)),
+            ("joint separator", True): lambda: _all_right(heads, named, law, recorded(c, JointSeparator)),
+            ("joint gordan", False): lambda: _all_excluded(heads, named, law, recorded(c, JointCombination)),
+            ("joint tight", True): lambda: _all_touch([heads[h] for h in named], law, recorded(c, JointRays)),
         }
         require((kind, said) in checks, f"{where}: separable={said} is not shown by {kind!r}")
         require(kind[:5] == "joint" or len(named) == 1, f"{where}: {kind!r} speaks of one head")

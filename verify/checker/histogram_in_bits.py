@@ -4,11 +4,10 @@ import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import product
-from typing import Any
 
 from verify.checker.constant_bits import LeftToRight, Slot, ahead, opened_in_bits
 from verify.checker.reading import Weights, require, whole
-from verify.checker.records import WrongCounts
+from verify.checker.records import CountsCertificate
 from verify.checker.statement import compare, stands_for
 
 
@@ -53,7 +52,7 @@ class HistogramInBits:
                 yield count, at.affine(hidden, W["W_2"], W["b_2"][0]), n
 
 
-def check(w: Weights, c: Any, s: int, claims: Sequence[str]) -> tuple[str, list[str]]:
+def check(w: Weights, c: CountsCertificate, s: int, claims: Sequence[str]) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     verdict, trusted = opened_in_bits("histogram", c, s, "class")
     model, p = HistogramInBits(w, s), w.repeated["parameters"]
@@ -75,7 +74,7 @@ def check(w: Weights, c: Any, s: int, claims: Sequence[str]) -> tuple[str, list[
     return verdict, trusted
 
 
-def _refute(model: HistogramInBits, c: WrongCounts) -> None:
+def _refute(model: HistogramInBits, c: CountsCertificate) -> None:
     """One input is run."""
     case, T, L, first = c["counterexample"], model.p["T"], model.p["L"], model.first
     tokens, position = case["tokens"], case["position"]

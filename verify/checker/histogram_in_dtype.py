@@ -1,7 +1,6 @@
 """Certificates about histogram models in a dtype: the vertices of real arithmetic, less the roundings' bound."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from flint import arb, ctx
 
@@ -11,7 +10,7 @@ from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import off_counts, rounded_once
 from verify.checker.mathematics import BITS, Model
 from verify.checker.reading import NOT_CHECKABLE, Refusal, Weights, require
-from verify.checker.records import WrongCounts
+from verify.checker.records import CountsCertificate
 from verify.checker.reruns import of_counts as of_counts_again
 from verify.checker.rounded_counts import rounded_model
 from verify.checker.splits import decide
@@ -21,7 +20,7 @@ ARGUMENTS = {"PROVED": "a lower bound on every computed margin", "REFUTED": "a r
 RIGHT = "right means: the right class has strictly the largest computed logit"
 
 
-def check(w: Weights, c: Any, claims: Sequence[str]) -> tuple[str, list[str]]:
+def check(w: Weights, c: CountsCertificate, claims: Sequence[str]) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     require(len(w.matrices["b_2"][0]) > 1, "a model of one class is not checked in a dtype", NOT_CHECKABLE)
     verdict, fmt, trusted = opened("histogram", c)
@@ -42,8 +41,9 @@ def check(w: Weights, c: Any, claims: Sequence[str]) -> tuple[str, list[str]]:
     if verdict == "REFUTED":
         _refute(w, c, fmt)
         return verdict, trusted
-    margins = c["margin_per_count"]
-    is_list = len(margins) == L and all(type(m) is float and m > 0 for m in margins)
+    said_margins = c["margin_per_count"] or []
+    margins = [m for m in said_margins if type(m) is float]
+    is_list = len(said_margins) == len(margins) == L and min(margins) > 0
     require(is_list, f"margin_per_count: must be {L} numbers above zero")
     compare(c, {"margin": min(margins)})
     w, exact = rounded_once(w, fmt)
@@ -61,7 +61,7 @@ def check(w: Weights, c: Any, claims: Sequence[str]) -> tuple[str, list[str]]:
     return verdict, trusted
 
 
-def _refute(w: Weights, c: WrongCounts, fmt: BinaryFormat) -> None:
+def _refute(w: Weights, c: CountsCertificate, fmt: BinaryFormat) -> None:
     """One input, run in the evaluation that is named."""
     p, case, first = w.repeated["parameters"], c["counterexample"], w.first_count or 0
     tokens, position = case["tokens"], case["position"]

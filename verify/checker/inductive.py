@@ -38,11 +38,12 @@ SIZES: dict[str, list[str]] = {
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c = certificate_of("inductive", weights, certificate)
-    verdict, said = verdict_of(c), c.get("parameters", 0)
-    require(isinstance(said, dict), "parameters: must be an object")
+    c = certificate_of("inductive", weights, certificate, LineCertificate)
+    verdict, said = verdict_of(c), c.get("parameters")
+    if not isinstance(said, dict):
+        raise Refusal("parameters: must be an object")
     if said.get("model") == "transformer":
-        return counting.check(weights, c)
+        return counting.check(weights, certificate)
     task, length = said.get("task"), c.get("length")
     require(isinstance(task, str) and task in SIZES, f"task {task!r} is not checked", NOT_CHECKABLE)
     require(length == "all" or type(length) is int and length > 0, f"length: {length!r} is none")

@@ -1,16 +1,16 @@
 """Regular languages: a circuit is its automaton unrolled, by induction over the positions of a string."""
 
 from itertools import product
-from typing import Any
 
 from verify.checker.netlists import Gates
 from verify.checker.reading import as_text, require
+from verify.checker.records import ChainCertificate, CircuitSizes, SavedAutomaton
 from verify.checker.statement import compare
 
 DEAD = -1  # where there is no transition
 
 
-def check_language(circuit: Gates, found: Any, p: dict[str, Any], c: dict[str, Any]) -> int:
+def check_language(circuit: Gates, found: SavedAutomaton, p: CircuitSizes, c: ChainCertificate) -> int:
     """How many strings there are.
 
     After each symbol, the nodes of the states are 1 at the automaton's state and 0 elsewhere; so is the output.
@@ -44,7 +44,7 @@ def check_language(circuit: Gates, found: Any, p: dict[str, Any], c: dict[str, A
     return int(symbols**length)
 
 
-def spelled(bits: str, p: dict[str, Any]) -> str:
+def spelled(bits: str, p: CircuitSizes) -> str:
     """The string that the bits of an input stand for: of each symbol the lowest bit first. Raises: Refusal for none."""
     alphabet, length = p["alphabet"], p["length"]
     width = max(1, (len(alphabet) - 1).bit_length())
@@ -54,10 +54,10 @@ def spelled(bits: str, p: dict[str, Any]) -> str:
     return "".join(alphabet[a] for a in found)
 
 
-def _one_hot(pairs: Any, states: list[int]) -> dict[int, int]:
+def _one_hot(pairs: list[list[int]], states: list[int]) -> dict[int, int]:
     return {node: sum((q == state) << i for i, q in enumerate(states)) for state, node in pairs}
 
 
-def _is_one_hot(pairs: object, states: list[int], circuit: Gates, known: dict[int, int], mask: int) -> bool:
+def _is_one_hot(pairs: list[list[int]], states: list[int], circuit: Gates, known: dict[int, int], mask: int) -> bool:
     due = _one_hot(pairs, states)
     return all(circuit.value(node, known, mask) == word for node, word in due.items())

@@ -1,20 +1,21 @@
 """Certificates about addition modulo P: every pair again, in fractions or in balls (docs/checker.md)."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
-from verify.checker.adder import Adder, how, in_dtype, least_gap, neurons, plus, read_adder, rounded
+from verify.checker.adder import Adder, M, N, how, in_dtype, least_gap, neurons, plus, read_adder, rounded
 from verify.checker.any_order import opened, still_due
 from verify.checker.forwards import Head
 from verify.checker.reading import NOT_CHECKABLE, Refusal, read_tiles, require
-from verify.checker.records import WrongPairs
+from verify.checker.records import PairsCertificate
 from verify.checker.replay import replay_of
 from verify.checker.reruns import check_answers
 from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, compare, is_close
 
+TokenTable = tuple[list[N], list[list[N]]]  # what each weighs, and what it writes
 BITS = (128, 1024, 8192)
 MOST_PAIRS = 1 << 22
 MOST_LISTED = 1000  # wrong pairs
@@ -23,7 +24,7 @@ RIGHT = "right means: the class (a + b) mod P has strictly the largest logit"
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c = certificate_of("modular", weights, certificate)
+    c = certificate_of("modular", weights, certificate, PairsCertificate)
     is_grokking = any(name.endswith("embed.W_E") for name in read_tiles(weights, {"BOOL": 1})[0])
     require(not is_grokking, "a checkpoint of the grokking layout is not checked", NOT_CHECKABLE)
     (verdict, fmt, trusted), model = opened("modular", c), read_adder(weights)
@@ -45,12 +46,13 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         compare(case, {"expected": right, "predicted": said[0]})
         return verdict, trusted
     model, off = in_dtype(model, fmt)
-    wrong = Pairs(model).wrong(still_due(c["margin"], off) if verdict == "PROVED" else 0.0)
+    margin = c["margin"] or 0.0
+    wrong = Pairs(model).wrong(still_due(margin, off) if verdict == "PROVED" else 0.0)
     counts = {"right": str(P * P - len(wrong)), "wrong": str(len(wrong))}
     if verdict == "PROVED":
-        require(c["margin"] > 0 and not wrong, f"margin: is {c['margin']}, and {wrong[:1]} are wrong")
+        require(margin > 0 and not wrong, f"margin: is {c['margin']}, and {wrong[:1]} are wrong")
         compare(c, {"inputs_covered": str(P * P), **({"counts": counts} if fmt is None else {})})
-        compare(c["tightest"], {"margin": c["margin"]})
+        compare(c["tightest"], {"margin": margin})
         require(_is_pair(c["tightest"]["input"], P), "tightest: is no pair")
     else:
         compare(c, {"counts": counts} if "counts" in c else {})
@@ -71,7 +73,7 @@ class Pairs:
         numbers = [[model.embedded(t, i) for t in range(self.P)] for i in range(2)]
         self.places = [*map(fmpq_mat, numbers), self.own]
         self.is_exact = all(len({*row}) == 1 for row in map(self._scores, model.layers[0].heads))
-        self.tables: dict[int, list[Any]] = {}
+        self.balls: dict[int, list[list[TokenTable[arb]]]] = {}
         self.decided: dict[object, fmpq] = {}
 
     def _scores(self, head: Head) -> list[fmpq]:
@@ -79,48 +81,47 @@ class Pairs:
         query = head[1] * (self.own * head[0]).transpose()
         return [score for x in self.places for score in (x * query).entries()]
 
-    def _table(self, head: Head) -> list[object]:
-        """For each place: what each token weighs, and what it writes."""
-        scores, out = self._scores(head), list[object]()
-        top = max(scores)
-        for i, x in enumerate(self.places):
-            written, here = (x * (head[2] * head[3])).tolist(), scores[i * self.P :][: x.nrows()]
-            if self.is_exact:  # a softmax is the same for scores that are all less by the top one: by 0
-                out.append(([fmpq(1)] * len(here), written))
-            else:
-                out.append(([arb(s - top).exp() for s in here], [[arb(y) for y in row] for row in written]))
+    def _tables(self, weigh: Callable[[fmpq], N], number: Callable[[fmpq], N]) -> list[list[TokenTable[N]]]:
+        """For each head and place what each token weighs, and what it writes."""
+        out = list[list[TokenTable[N]]]()
+        for head in self.model.layers[0].heads:
+            scores, W = self._scores(head), head[2] * head[3]
+            rows, top, tables = [(x * W).tolist() for x in self.places], max(scores), list[TokenTable[N]]()
+            for i, x in enumerate(rows):
+                weights = [weigh(s - top) for s in scores[i * self.P :][: len(x)]]
+                tables.append((weights, [[number(y) for y in row] for row in x]))
+            out.append(tables)
         return out
 
-    def row(self, a: int, bits: int) -> list[arb | fmpq]:
+    @cached_property
+    def _exact(self) -> list[list[TokenTable[fmpq]]]:
+        """A softmax is the same for scores that are all less by the top one: by 0."""
+        return self._tables(lambda _: fmpq(1), fmpq)
+
+    def row(self, a: int, bits: int) -> Sequence[arb | fmpq]:
         """The least margins of all pairs (a, b)."""
-        if bits not in self.tables:
-            self.tables[bits] = [self._table(head) for head in self.model.layers[0].heads]
         start = (self.own if self.model.skip else 0 * self.own).entries()
-        streams = []
-        for b in range(self.P):
-            x = start
-            for (w0, v0), (w1, v1), (w2, v2) in self.tables[bits]:
-                total = w0[a] + w1[b] + w2[0]
-                p, q, r = w0[a] / total, w1[b] / total, w2[0] / total
-                x = [s + p * y0 + q * y1 + r * y2 for s, y0, y1, y2 in zip(x, v0[a], v1[b], v2[0], strict=True)]
-            streams.append(x)
         if not self.is_exact:
-            return [least_gap(y, (a + b) % self.P) for b, y in enumerate(self._read(arb_mat(streams)))]
+            if bits not in self.balls:
+                self.balls[bits] = self._tables(lambda s: arb(s).exp(), arb)
+            found = self._read(arb_mat(_streams([*map(arb, start)], self.balls[bits], a, self.P)))
+            return [least_gap(y, (a + b) % self.P) for b, y in enumerate(found.tolist())]
+        streams = _streams(start, self._exact, a, self.P)
         keys = [(tuple((int(y.p), int(y.q)) for y in x), (a + b) % self.P) for b, x in enumerate(streams)]
         for key, x in zip(keys, streams, strict=True):  # equal streams are decided once
             if key not in self.decided:
-                self.decided[key] = least_gap(self._read(fmpq_mat([x]))[0], key[1])
+                self.decided[key] = least_gap(self._read(fmpq_mat([x])).tolist()[0], key[1])
         return [self.decided[key] for key in keys]
 
-    def _read(self, x: Any) -> list[list[Any]]:
+    def _read(self, x: M) -> M:
         read = neurons(self.model.layers[0], x, self.model.skip) * type(x)(self.model.W_out)
-        return plus(read, self.model.b_out).tolist()  # type: ignore[no-any-return]
+        return plus(read, self.model.b_out)
 
     def wrong(self, margin: float) -> list[list[int]]:
         """All wrong pairs, in order. Raises: Refusal where one is right by less than the margin, or stays open."""
         found, least = list[list[int]](), fmpq(*margin.as_integer_ratio())
         for a in range(self.P):
-            gaps: list[arb | fmpq] = []
+            gaps: Sequence[arb | fmpq] = []
             for bits in BITS[:1] if self.is_exact else BITS:
                 with ctx.workprec(bits):
                     gaps = self.row(a, bits)
@@ -135,7 +136,20 @@ class Pairs:
         return found
 
 
-def _refute(model: Adder, P: int, c: WrongPairs, wrong: list[list[int]]) -> None:
+def _streams(start: list[N], tables: list[list[TokenTable[N]]], a: int, P: int) -> list[list[N]]:
+    """Behind attention at "=", after each pair (a, b)."""
+    found = []
+    for b in range(P):
+        x = start
+        for (w0, v0), (w1, v1), (w2, v2) in tables:
+            total = w0[a] + w1[b] + w2[0]
+            p, q, r = w0[a] / total, w1[b] / total, w2[0] / total
+            x = [s + p * y0 + q * y1 + r * y2 for s, y0, y1, y2 in zip(x, v0[a], v1[b], v2[0], strict=True)]
+        found.append(x)
+    return found
+
+
+def _refute(model: Adder, P: int, c: PairsCertificate, wrong: list[list[int]]) -> None:
     """One wrong pair, and what is said of all."""
     case, listed = c["counterexample"], c["wrong_inputs"]
     require(_is_pair(case["input"], P) and case["input"] in wrong, f"counterexample: {case['input']} is no wrong pair")

@@ -67,13 +67,13 @@ def _one_by_one(statement: Statement, margin: float, kept: set[Tokens]) -> Answe
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c = certificate_of("module", weights, certificate)
+    c = certificate_of("module", weights, certificate, ModuleCertificate)
     verdict = header(c)
     tensors, _ = read_tiles(weights, BYTES)
     require("program" in c, "program: is missing; the certificate was not saved by verify module", NOT_CHECKABLE)
     trusted, statement = walk(c, f"module, {verdict.lower()}"), Statement(c["program"], tensors)
     check_parameters(c, statement, TRACED)
-    named = [c[name]["input"] for name in ("tightest", "counterexample") if c[name] is not None]
+    named = [x["input"] for x in (c["tightest"], c["counterexample"]) if x is not None]
     margin = c["margin"] or 0.0 if verdict == "PROVED" else 0.0
     listed = c["wrong_inputs"] if statement.size > MOST_INPUTS else []
     tally = _decide(statement, margin, {*map(tuple, [*named, *listed])})
@@ -105,7 +105,7 @@ def check_parameters(c: ModuleCertificate, statement: Statement, assumptions: li
         n = part.graph.length
         due = [*range(n)] if said is None else [p % n for p in said if -n <= p < n]
         require(due == part.positions and (said is None or len(due) == len(said)), "positions: are others")
-    width = first.nodes[first.output]["shape"]
+    width = first.nodes[first.output]["shape"] or []
     require(bool(width), "program: the output is no tensor")
     columns = width[-1] if classes is None else len(classes)
     compare(c["parameters"], {"lengths": lengths, "classes": columns, "stored_numbers": first.numbers})

@@ -61,14 +61,14 @@ class Errors:
         if not self.are_kept:
             return MovedArray(each(around, x.mid, off), x.moved)
         middle = each(lambda m, e: m if e.is_finite() else arb("nan"), x.mid, off)
-        added = {i: e.upper() for i, e in enumerate(off.rows[0]) if e.upper() != 0 and e.is_finite()}
+        added = {i: e.upper() for i, e in enumerate(off.balls[0]) if e.upper() != 0 and e.is_finite()}
         zeros = [ZERO] * off.size
         rows = {next(self.numbers): [*zeros[:i], e, *zeros[i + 1 :]] for i, e in added.items()}
         return MovedArray(middle, {**x.moved, **rows})
 
     def of_balls(self, x: Array) -> MovedArray:
         """Balls, each moved by itself."""
-        if not self.are_kept or all(v.is_exact() for v in x.rows[0]):
+        if not self.are_kept or all(v.is_exact() for v in x.balls[0]):
             return MovedArray(x, {})
         return self.widened(MovedArray(each(lambda v: v.mid(), x), {}), each(lambda v: v.rad().upper(), x))
 
@@ -76,7 +76,7 @@ class Errors:
         """What is linear in all that is given: the same of every row."""
         names = [*dict.fromkeys(i for x in given for i in x.moved)]
         parts = [Array(FLOAT, x.mid.shape, [x.moved.get(i, [ZERO] * x.mid.size) for i in names]) for x in given]
-        rows = op(*parts).rows if names else []
+        rows = op(*parts).balls if names else []
         return MovedArray(
             op(*(x.mid for x in given)), dict(zip(names, rows, strict=True)), all(x.is_stored for x in given)
         )
@@ -124,10 +124,10 @@ class Errors:
         names, along = [*x.moved], lines(Array(FLOAT, x.mid.shape, [*x.moved.values()] or [[ZERO] * x.mid.size]), dim)
         n, out, errors = sides.shape[-1], list[list[arb]](), list[list[arb]]()
         rows = {i: list[arb]() for i in names}
-        for line in sides.rows:
+        for line in sides.balls:
             mids, offs = list[arb](), list[arb]()
             for start in range(0, len(line), n):
-                scores, moves = line[start : start + n], [row[start : start + n] for row in along.rows if names]
+                scores, moves = line[start : start + n], [row[start : start + n] for row in along.balls if names]
                 weights, turned, off_by = _weights(scores, moves, off, empty)
                 mids, offs = [*mids, *weights], [*offs, *off_by]
                 for i, moved in zip(names, turned, strict=True):

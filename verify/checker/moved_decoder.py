@@ -43,7 +43,7 @@ class MovedDecoder:
 
         Raises: Refusal where there is more to follow than MOST_WORK.
         """
-        wide = self.model.exact["W_U"].nrows() + int(self.model.says["neurons"])
+        wide = self.model.exact["W_U"].nrows() + self.model.neurons
         self.work += (wide * len(tokens)) ** 2
         require(self.work <= MOST_WORK, "so many errors are not followed by themselves", NOT_CHECKABLE)
         with ctx.workprec(BITS):
@@ -144,4 +144,4 @@ def _array(rows: Sequence[Sequence[int | arb | fmpq]]) -> Array:
 
 
 def _rows(x: Array) -> list[list[arb]]:
-    return [[*x.rows[0][i : i + x.shape[1]]] for i in range(0, x.size, x.shape[1])]
+    return [[*x.balls[0][i : i + x.shape[1]]] for i in range(0, x.size, x.shape[1])]

@@ -3,7 +3,6 @@
 import math
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from flint import arb
 
@@ -14,6 +13,7 @@ from verify.checker.arrays import (
     WHOLE,
     Array,
     Axes,
+    Number,
     array,
     axis_of,
     check_size,
@@ -110,7 +110,7 @@ def as_dtype(x: Array, dtype: str) -> Array:
         refuse("a computed float cast to whole numbers")
     if kind == TRUTH:
         return Array(TRUTH, x.shape, [[v != 0 for v in row] for row in x.rows])
-    return Array(WHOLE, x.shape, [[*map(int, row)] for row in x.rows])
+    return Array(WHOLE, x.shape, [[*map(int, row)] for row in x.whole])
 
 
 def transposed(x: Array, a: int, b: int) -> Array:
@@ -186,7 +186,8 @@ def flipped(x: Array, dims: Sequence[int]) -> Array:
 
 def triangle(keeps: Callable[[int, int, int], bool]) -> Callable[..., Array]:
     def of_array(x: Array, diagonal: int = 0) -> Array:
-        zero = {FLOAT: arb(0), WHOLE: 0, TRUTH: False}[x.kind]
+        zeros: dict[str, Number] = {FLOAT: arb(0), WHOLE: 0, TRUTH: False}
+        zero = zeros[x.kind]
         kept = [keeps(i[-2], i[-1], diagonal) for i in indices(x.shape)]
         return Array(x.kind, x.shape, [[v if k else zero for v, k in zip(r, kept, strict=True)] for r in x.rows])
 
@@ -211,7 +212,7 @@ def chosen_by(x: Array, places: Sequence[Array | None], negative: bool = True) -
     block, stride = math.prod(after), math.prod(x.shape[first:])
     rows = []
     for numbers, *at in zip(*together(x, *(expanded(p, shape) for p in tensors)), strict=True):
-        row: list[object] = []
+        row: list[Number] = []
         for outer in range(math.prod(x.shape[:first])):
             for index in zip(*at, strict=True):
                 require(negative or min(index) >= 0, "graph: a token is below 0")
@@ -253,13 +254,14 @@ def same(x: Array, *_: object) -> Array:
     return x
 
 
-MOVES: dict[str, Callable[..., Any]] = {
+PARTS: dict[str, Callable[..., tuple[Array, ...]]] = {"split": split, "split_with_sizes": split, "unbind": unbound}
+MOVES: dict[str, Callable[..., Array]] = {
     **dict.fromkeys(("clone", "alias", "detach", "contiguous", "lift_fresh", "lift_fresh_copy"), same),
     **dict.fromkeys(("view", "_unsafe_view", "reshape"), reshaped),
     "permute": lambda x, dims: permuted(x, [axis_of(dim, len(x.shape)) for dim in dims]), "transpose": transposed,
     "t": lambda x: transposed(x, 0, 1) if len(x.shape) == 2 else x,
     "unsqueeze": unsqueezed, "squeeze": squeezed, "expand": expand, "repeat": repeated, "flip": flipped,
-    "slice": sliced, "select": selected, "split": split, "split_with_sizes": split, "unbind": unbound,
+    "slice": sliced, "select": selected,
     "tril": triangle(lambda i, j, d: j - i <= d), "triu": triangle(lambda i, j, d: j - i >= d),
     "embedding": embedded, "index": chosen_by, "gather": gathered, "constant_pad_nd": padded, "stack": stacked,
     "index_select": lambda x, dim, places: chosen_by(x, [None] * axis_of(dim, len(x.shape)) + [places]),

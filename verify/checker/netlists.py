@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable
 from functools import cached_property, reduce
 from operator import and_, or_, xor
-from typing import Any
 
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import SavedGates
 
 FOLDS = {"and": and_, "nand": and_, "or": or_, "nor": or_, "xor": xor, "xnor": xor, "buf": and_, "not": and_}
 NEGATED = ("nand", "nor", "xnor", "not")
@@ -18,25 +18,24 @@ Word = Callable[[int, list[int]], int]
 class Gates:
     """The file's gates, the steps, and which step is which gate's. Raises: Refusal where one is not."""
 
-    def __init__(self, found: dict[str, Any], n: int, T: int) -> None:
-        self.inputs, self.gates, self.outputs = found["inputs"], found["gates"], found["outputs"]
+    def __init__(self, found: SavedGates, n: int, T: int) -> None:
+        self.inputs, self.outputs = found["inputs"], found["outputs"]
         self.steps, self.node_of, self.n = found["steps"], found["node_of"], n
         require(len(self.steps) == T and n == max(1, self.inputs), "program: is of other sizes")
         for i, read in enumerate(self.steps):
             require(len(read) in (1, 2) and max(read) < n + i, f"program: step {i + 1} reads no earlier nodes")
-        nodes = self.nodes = self.inputs + len(self.gates)
+        nodes = self.nodes = self.inputs + len(found["gates"])
         require(len(self.node_of) == nodes and self.node_of[: self.inputs] == [*range(self.inputs)], "program: node_of")
         require(
             max(self.node_of, default=0) < n + T and self.outputs != [] and max(self.outputs) < nodes, "program: nodes"
         )
-        for i, gate in enumerate(self.gates, self.inputs):
-            self._check_gate(i, *gate)
+        self.gates = [self._checked(i, *gate) for i, gate in enumerate(found["gates"], self.inputs)]
 
-    def _check_gate(self, node: int, kind: Any = None, *read: Any) -> None:
-        """For all values of what the gate reads, its step has its value: all cases at once, as bits of words."""
-        is_whole = all(type(x) is int and 0 <= x < node for x in read)
+    def _checked(self, node: int, said: str | int = "", *given: str | int) -> tuple[str, list[int]]:
+        """A gate's kind and what it reads: for all values of that its step has its value, as bits of words at once."""
+        kind, read = str(said), [x for x in given if type(x) is int and 0 <= x < node]
         arity = (0, 0) if kind in ("zero", "one") else (1, 1) if kind in ("not", "buf") else (1, 16)
-        is_gate = kind in ("zero", "one", *FOLDS) and is_whole and arity[0] <= len(read) <= arity[1]
+        is_gate = kind in ("zero", "one", *FOLDS) and read == [*given] and arity[0] <= len(read) <= arity[1]
         require(is_gate, f"program: node {node} is no gate")
         places = [*dict.fromkeys(self.node_of[x] for x in read)]
         free = [x for x in self._reached(self.node_of[node], places) if x not in places]
@@ -52,6 +51,7 @@ class Gates:
         value = evaluated(self.node_of[node], known, self._below, lambda x, words: _step(words, mask))
         due = _gate(kind, [known[self.node_of[x]] for x in read], mask)
         require(value & valid == due & valid, f"program: the step of node {node} is not its {kind}")
+        return kind, read
 
     def _reached(self, node: int, places: list[int]) -> list[int]:
         """The inputs that a step depends on but for what is known."""
@@ -78,7 +78,7 @@ class Gates:
         return evaluated(
             node,
             known,
-            lambda x: gates[x - first][1:] if x >= first else [],
+            lambda x: gates[x - first][1] if x >= first else [],
             lambda x, words: _gate(gates[x - first][0] if x >= first else None, words, mask),
         )
 
@@ -100,11 +100,11 @@ class Gates:
     def statistics(self) -> dict[str, int]:
         """How many there are of each, the longest path and the most that one gate reads."""
         depth = [0] * self.inputs
-        for _, *read in self.gates:
+        for _, read in self.gates:
             depth.append(1 + max((depth[x] for x in read), default=0))
         sizes = {"inputs": self.inputs, "outputs": len(self.outputs), "gates": len(self.gates)}
-        sizes |= {"depth": max(depth, default=0), "largest fan-in": max((len(x) - 1 for x in self.gates), default=0)}
-        return sizes | Counter(gate[0] for gate in self.gates)
+        sizes |= {"depth": max(depth, default=0), "largest fan-in": max((len(x) for _, x in self.gates), default=0)}
+        return sizes | Counter(kind for kind, _ in self.gates)
 
 
 def _words(names: list[int]) -> tuple[dict[int, int], int]:

@@ -14,8 +14,8 @@ from verify.checker.any_order import still_due
 from verify.checker.exponentials import BITS
 from verify.checker.prompts import EQUALS, SHAPES, Domain, PromptRegion
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
-from verify.checker.records import PromptsProved, WrongPrompts
-from verify.checker.statement import compare, is_close
+from verify.checker.records import PromptsCertificate
+from verify.checker.statement import claimed_margin, compare, is_close
 from verify.checker.wrong_prompts import counted
 
 MOST = 1 << 16  # prompts
@@ -89,14 +89,12 @@ def prove(
     skip: bool,
     cells: Sequence[PromptRegion],
     domain: Domain,
-    c: PromptsProved,
+    c: PromptsCertificate,
     off: float,
 ) -> None:
     """Every prompt has the margin, less what roundings may do, in balls of 128 or 1024 bits. Raises: Refusal."""
-    margin = c["margin"]
-    require(margin is not None and "margin_scaled" not in c, "margin_scaled: is not checked", NOT_CHECKABLE)
-    assert margin is not None
-    require(margin > 0, "margin: must be above zero")
+    require(c["margin"] is not None and "margin_scaled" not in c, "margin_scaled: is not checked", NOT_CHECKABLE)
+    margin = claimed_margin(c)
     _, hi, _, M, total = domain
     require(total is not None or hi is not None and M is not None, "layer norm: a region without end", NOT_CHECKABLE)
     number = sum(1 for _ in islice((n for cell in cells for n in triples(domain, cell.is_more)), MOST + 1))
@@ -119,7 +117,7 @@ def refute(
     skip: bool,
     cell: PromptRegion,
     prompts: int | None,
-    c: WrongPrompts,
+    c: PromptsCertificate,
 ) -> None:
     """One prompt decides: a difference of its logits is below zero, and the least is the margin. Raises: Refusal."""
     case = c["counterexample"]

@@ -6,16 +6,17 @@ that hold for all inputs of this kind; no structure has to be believed.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from flint import arb
 
-from verify.checker.arrays import FLOAT, WHOLE, Array, expanded, together
-from verify.checker.graphs import Follower, Node, TracedGraph, base_of, filled
+from verify.checker.arrays import FLOAT, WHOLE, Array, expanded, tensor, together
+from verify.checker.graphs import Follower, TracedGraph, base_of, called_with, of_one
 from verify.checker.operations import scores_and_values
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
+from verify.checker.records import Node
 
 Sets = tuple[tuple[int, ...], ...]  # of the tokens at each place
 SOFTMAX = ("_softmax", "softmax", "_safe_softmax")
@@ -82,10 +83,10 @@ class OneLayerGraph(Follower):
         (softmax,) = found
         if base_of(nodes[softmax]) == FUSED:
             return softmax, None
-        self.require_affine(nodes[softmax]["args"][1] in (-1, len(nodes[softmax]["shape"]) - 1), softmax)
+        self.require_affine(nodes[softmax]["args"][1] in (-1, len(of_one(nodes[softmax]["shape"])) - 1), softmax)
         for i, node in enumerate(nodes):
             if base_of(node) in PRODUCTS and self._reads_shares(self.uses[i][0], softmax):
-                self.require_affine(len(node["shape"]) >= 2, i)
+                self.require_affine(len(of_one(node["shape"])) >= 2, i)
                 return i, softmax
         raise Refusal("program: no values are mixed by the softmax", NOT_CHECKABLE)
 
@@ -103,14 +104,14 @@ class OneLayerGraph(Follower):
                 left += self.uses[i]
         return found
 
-    def followed(self, wanted: Sequence[int], sets: Sequence[Sets], given: Mapping[int, Array]) -> list[Any]:
+    def followed(self, wanted: Sequence[int], sets: Sequence[Sets], given: Mapping[int, Array]) -> list[Array]:
         """Some nodes' values on some products of token sets, those of other nodes being given."""
         self.sets, values = sets, {**self.fixed, **given}
         for i in sorted(self._needed(wanted, values)):
             values[i] = self._value(i, self.graph.nodes[i], values, [])
             if i not in self.computed and not given:
                 self.fixed[i] = values[i]
-        return [values[i] for i in wanted]
+        return [tensor(values[i]) for i in wanted]
 
     def _rows(self, i: int, values: Mapping[int, Array]) -> Array:
         """The rows of a table that sets of tokens choose, as balls around those of each set."""
@@ -128,17 +129,20 @@ class OneLayerGraph(Follower):
     def scores_and_values(self, sets: Sequence[Sets]) -> list[ScoresAndValues]:
         """Each softmax's scores and the values that it mixes, the heads' and their rows' in order."""
         node = self.graph.nodes[self.attention]
-        *before, rows, width = node["shape"]
+        *before, rows, width = of_one(node["shape"])
         if self.softmax is None:
             names = self.uses[self.attention]
             values = dict(zip(names, self.followed(names, sets, {}), strict=True))
-            scores, v = scores_and_values(*filled(node["args"], values), **filled(node["kwargs"], values))
+            args, kwargs = called_with(node, values)
+            attention: Callable[..., tuple[Array, Array]] = scores_and_values
+            scores, v = attention(*args, **kwargs)
         else:
             scores, v = self._written_out(sets)
         keys = scores.shape[-1]
         self.require_affine(min(len(scores.shape), len(v.shape)) >= 2 and keys == self.graph.length, self.attention)
         scores, v = expanded(scores, (*before, rows, keys)), expanded(v, (*before, keys, width))
-        (scored, valued), found = together(scores, v), []
+        both = zip((scores, v), together(scores, v), strict=True)
+        (scored, valued), found = (x._replace(rows=rows).balls for x, rows in both), []
         for at in range(scores.size // keys):
             first = at // rows * keys
             found.append(ScoresAndValues(
@@ -162,15 +166,19 @@ class OneLayerGraph(Follower):
         return self.followed([moved], sets, {self.softmax: scores.as_floats()})[0], v
 
     def mixed(self, numbers: Sequence[Sequence[arb]]) -> Array:
-        return Array(FLOAT, tuple(self.graph.nodes[self.attention]["shape"]), numbers)
+        return Array(FLOAT, tuple(self.shape), numbers)
+
+    @property
+    def shape(self) -> list[int]:
+        return of_one(self.graph.nodes[self.attention]["shape"])
 
     @property
     def width(self) -> int:
-        return int(self.graph.nodes[self.attention]["shape"][-1])
+        return self.shape[-1]
 
     @property
     def size(self) -> int:
-        return math.prod(self.graph.nodes[self.attention]["shape"])
+        return math.prod(self.shape)
 
     def constant(self, sets: Sequence[Sets]) -> Array:
         """The output where the attention's is 0."""

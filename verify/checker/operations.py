@@ -1,13 +1,13 @@
 """The operations of captured graphs, each as the function of real numbers that torch's documentation says it is.
 
-An operation takes and returns arrays. What is not in OPERATIONS is not followed, and then nothing is accepted.
+An operation takes and returns arrays. What is not in EVERY is not followed, and then nothing is accepted.
 """
 
 import math
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from flint import arb
 
@@ -18,6 +18,7 @@ from verify.checker.arrays import (
     WHOLE,
     Array,
     Axes,
+    Number,
     along,
     array,
     axis_of,
@@ -30,10 +31,9 @@ from verify.checker.arrays import (
     reshaped,
     sure,
 )
-from verify.checker.moves import MOVES, transposed
+from verify.checker.moves import MOVES, PARTS, transposed
 from verify.checker.reading import require
 
-Operation = Callable[..., Any]
 T = TypeVar("T")
 OfArrays = Callable[..., Array]
 ZERO, ONE = arb(0), arb(1)
@@ -45,7 +45,7 @@ def kind_of(*given: object) -> str:
     return next(kind for kind in KINDS if kind in kinds)
 
 
-def arithmetic(function: Callable[..., object]) -> OfArrays:
+def arithmetic(function: Callable[..., Number]) -> OfArrays:
     """An operation on single numbers, exact on whole ones."""
 
     def of_arrays(*given: object) -> Array:
@@ -57,7 +57,7 @@ def arithmetic(function: Callable[..., object]) -> OfArrays:
     return of_arrays
 
 
-def floats(function: Callable[..., object]) -> OfArrays:
+def floats(function: Callable[..., Number]) -> OfArrays:
     return lambda *given: each(function, *given)
 
 
@@ -107,7 +107,7 @@ def bitwise(function: Callable[..., int]) -> OfArrays:
     return of_arrays
 
 
-def where(condition: Array, x: object = None, y: object = None) -> Array:
+def where(condition: object, x: object = None, y: object = None) -> Array:
     kind = kind_of(x, y)
     x, y = (array(v).as_floats() if kind == FLOAT else array(v) for v in (x, y))
     found = each(lambda c, a, b: a if c else b, truths(condition), x, y, kind=TRUTH)  # the numbers as they are
@@ -128,7 +128,7 @@ def power(x: object, n: object) -> Array:
     if float(n).is_integer():
         require(abs(n) <= 64, "graph: a power is too high")
         of_one = partial(raised, n=abs(int(n)))
-        return arithmetic(of_one)(x) if n >= 0 else floats(lambda v: 1 / of_one(v))(x)
+        return arithmetic(of_one)(x) if n >= 0 else floats(lambda v: operator.truediv(1, of_one(v)))(x)
     roots = {0.5: lambda v: v.sqrt(), -0.5: lambda v: 1 / v.sqrt(), 1.5: lambda v: v * v.sqrt()}
     return floats(roots[n])(x) if n in roots else refuse(f"the power {n}")
 
@@ -190,7 +190,7 @@ def total(numbers: Sequence[T]) -> T:
     return reduce(operator.add, numbers)
 
 
-def over(function: Callable[[Sequence[Any]], object], x: Array, dims: Axes, keepdim: bool, kind: str) -> Array:
+def over(function: Callable[..., Number], x: Array, dims: Axes, keepdim: bool, kind: str) -> Array:
     """A function of the numbers along axes, all of them where none is named."""
     rank = len(x.shape)
     axes = [*range(rank)] if dims is None or dims == [] else [dims] if isinstance(dims, int) else [*dims]
@@ -374,9 +374,8 @@ def scores_and_values(
     return scores, v
 
 
-def attention(*given: Any, **options: Any) -> Array:
+def attended(scores: Array, v: Array) -> Array:
     """softmax(q k^T scale + mask) v; a row that is masked everywhere is 0."""
-    scores, v = scores_and_values(*given, **options)
     return product_of(along(safe_weights, scores, -1), v)
 
 
@@ -384,7 +383,7 @@ LARGER = arithmetic(lambda a, b: a.max(b) if isinstance(a, arb) else max(a, b))
 SMALLER = arithmetic(lambda a, b: a.min(b) if isinstance(a, arb) else min(a, b))
 ADDED, TIMES = arithmetic(operator.add), arithmetic(operator.mul)
 QUOTIENT = floats(operator.truediv)
-OPERATIONS: dict[str, Operation] = MOVES | {
+OPERATIONS: dict[str, OfArrays] = MOVES | {
     "add": plus, "sub": minus, "rsub": lambda x, y, alpha=1: minus(y, x, alpha), "mul": TIMES, "div": QUOTIENT,
     "neg": arithmetic(operator.neg), "abs": arithmetic(abs), "reciprocal": floats(lambda v: 1 / v),
     "maximum": LARGER, "minimum": SMALLER, "clamp": clamp, "clamp_min": clamp, "pow": power,
@@ -405,8 +404,11 @@ OPERATIONS: dict[str, Operation] = MOVES | {
     "any": holding(any), "all": holding(all),
     "_softmax": softmax, "softmax": softmax, "_safe_softmax": lambda x, dim: along(safe_weights, x.as_floats(), dim),
     "_log_softmax": lambda x, dim, _=None: along(log_weights, x.as_floats(), dim),
-    "native_layer_norm": layer_norm, "_fused_rms_norm": rms_norm,
     "linear": linear, "mm": matmul, "bmm": product_of, "matmul": matmul, "mv": matmul, "dot": matmul,
-    "addmm": addmm, "baddbmm": addmm, "scaled_dot_product_attention": attention,
+    "addmm": addmm, "baddbmm": addmm,
+    "scaled_dot_product_attention": lambda *given, **options: attended(*scores_and_values(*given, **options)),
     "cat": lambda arrays, dim=0: joined(arrays, dim),
+}  # fmt: skip
+EVERY: dict[str, Callable[..., Array | tuple[Array, ...]]] = {
+    **OPERATIONS, **PARTS, "native_layer_norm": layer_norm, "_fused_rms_norm": rms_norm,
 }  # fmt: skip

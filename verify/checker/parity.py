@@ -7,11 +7,20 @@ from verify.checker.any_order import contract, opened, still_due
 from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import off_counts, rounded_once
 from verify.checker.mathematics import Model
-from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Weights, read_tensors, require, rows_of
-from verify.checker.records import ParityProved, WrongCounts
+from verify.checker.reading import (
+    NOT_CHECKABLE,
+    UNREADABLE,
+    WORDS,
+    Weights,
+    read_tensors,
+    require,
+    rows_of,
+    whole_numbers,
+)
+from verify.checker.records import ModelSizes, ParityCertificate
 from verify.checker.reruns import of_counts as of_counts_again
 from verify.checker.splits import decide
-from verify.checker.statement import certificate_of, compare, stands_for
+from verify.checker.statement import certificate_of, claimed_margin, compare, stands_for
 
 MOST_CELLS = 1 << 20  # of a token and its own count
 ASSUMED = [
@@ -23,9 +32,9 @@ RIGHT = "right means: the logit of the count's parity is strictly the larger one
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c = certificate_of("parity", weights, certificate)
+    c = certificate_of("parity", weights, certificate, ParityCertificate)
     (verdict, fmt, trusted), w, said = opened("parity", c), _read(weights), c["parameters"]
-    named = {name: said[name] for name in ("precision", "accumulate") if fmt and name in said}
+    named = {name: x for name, x in said.items() if fmt and name in ("precision", "accumulate")}
     assumed = [*(contract(said) if fmt else ASSUMED), RIGHT]
     compare(c, {"parameters": w.repeated["parameters"] | named, "assumptions": assumed})
     if verdict == "PROVED":
@@ -38,33 +47,33 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
 def _read(data: bytes) -> Weights:
     """The model in the bytes of a safetensors file that `--save` wrote."""
     tensors, about = read_tensors(data)
-    T, L, d, p = sizes = [about.get(name) for name in "TLdp"]
-    is_model = {*about} == {*"TLdp"} and [type(n) for n in sizes] == [int] * 4 and min(sizes) > 0
+    sizes = whole_numbers(about)
+    is_model = {*sizes} == {*about} == {*"TLdp"} and min(sizes.values()) > 0
     require(is_model and "E" in tensors, f"the metadata name no parity model: {about}", UNREADABLE)
+    T, L, d, p = (sizes[name] for name in "TLdp")
     require(T * L <= MOST_CELLS, f"more than {MOST_CELLS} cells are not decided again", NOT_CHECKABLE)
     shapes = {"E": [T, d], "W_Q": [d, d], "W_K": [d, d], "W_1": [d, p], "b_1": [p], "W_2": [p, 2], "b_2": [2]}
     dtype, found = tensors["E"][0], {name: tensor[:2] for name, tensor in tensors.items()}
     require(found == {name: (dtype, x) for name, x in shapes.items()}, f"the tensors must be {shapes}", UNREADABLE)
-    parameters = {"T": T, "L": L, "d": d, "p": p, "dtype": WORDS[dtype][0]}
+    parameters: ModelSizes = {"T": T, "L": L, "d": d, "p": p, "dtype": WORDS[dtype][0]}
     return Weights({"parameters": parameters}, None, {name: rows_of(name, *x) for name, x in tensors.items()})
 
 
-def _prove(w: Weights, c: ParityProved, fmt: BinaryFormat | None) -> None:
+def _prove(w: Weights, c: ParityCertificate, fmt: BinaryFormat | None) -> None:
     """Every token at every own count has the margin, by the vertices of what the other tokens may be."""
-    p, where = w.repeated["parameters"], c["tightest"]
-    require(c["margin"] > 0, "margin: must be above zero")
+    p, where, margin = w.repeated["parameters"], c["tightest"], claimed_margin(c)
     require(p["T"] > 1, "an alphabet of one token has no other slots to decide", NOT_CHECKABLE)
     require(where["token"] < p["T"] and 1 <= where["count"] <= p["L"], "tightest: is no token and count")
     off = 0.0
     if fmt:
         w, exact = rounded_once(w, fmt)
         off = off_counts(fmt, exact, p["L"], False)
-    model = Model(w, [still_due(c["margin"], off)] * p["L"])
+    model = Model(w, [still_due(margin, off)] * p["L"])
     decide(model, None)
     compare(c, {"inputs_covered": str(model.inputs)})
 
 
-def _refute(w: Weights, c: WrongCounts, fmt: BinaryFormat | None) -> None:
+def _refute(w: Weights, c: ParityCertificate, fmt: BinaryFormat | None) -> None:
     """One input decides, in fractions, or in the evaluation that is named."""
     p, case = w.repeated["parameters"], c["counterexample"]
     tokens, position = case["input"], case["position"]

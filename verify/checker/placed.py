@@ -11,6 +11,7 @@ from verify.checker.contextual import CONTRACT, MOST_COORDINATES, show_by_steps
 from verify.checker.formats import BinaryFormat
 from verify.checker.places import OffAtPlaces, Places, Row
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, require
+from verify.checker.records import StringsCertificate
 from verify.checker.regions import (
     BOS,
     ONE,
@@ -26,7 +27,7 @@ from verify.checker.regions import (
     read_shapes,
 )  # fmt: skip
 from verify.checker.roundoff import Roundoff
-from verify.checker.statement import certificate_of, compare
+from verify.checker.statement import certificate_of, claimed_margin, compare
 from verify.checker.wrong_strings import gaps_in_dtype, refute
 
 MOST_PLACES = 128
@@ -52,15 +53,15 @@ RIGHT = "right means: the right class has strictly the largest logit; a region t
 
 def check(weights: bytes, certificate: bytes, task: str) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c, (shapes, computes) = certificate_of(task, weights, certificate), TASKS[task]
-    (verdict, fmt, trusted), (W, sizes), p = opened("placed", c), read_shapes(weights, shapes), c["parameters"]
+    c, (shapes, computes) = certificate_of(task, weights, certificate, StringsCertificate), TASKS[task]
+    (verdict, fmt, trusted), (W, sizes, dtype), p = opened("placed", c), read_shapes(weights, shapes), c["parameters"]
     N, R, is_causal, prompts = p["length"], p["regions"], "slope" in W, W["P"].nrows()
     is_model = sizes["tokens"] == 5 and 0 < N < sizes["places"] and sizes.get("pairs", 0) * 2 in (0, sizes["e"])
     require(is_model, "the file holds no model of such strings", UNREADABLE)
     is_checkable, strings = N < MOST_PLACES and sizes["h"] <= MOST_COORDINATES, Strings(N, R)
     require(is_checkable, "so many places, or coordinates of the attention, are not decided again", NOT_CHECKABLE)
     own = {"slope": as_float(W["slope"][0, 0])} if is_causal else {"coordinates": sizes["e"] - 1}
-    compare(p, own | {"prompts": prompts, "dtype": sizes["dtype"]})
+    compare(p, own | {"prompts": prompts, "dtype": dtype})
     W = {name: Roundoff(fmt).rounded(x) for name, x in W.items()} if fmt else W
     evaluated = contract(p, *CONTRACT) if fmt else [STORED]
     compare(c, {"assumptions": [computes, *evaluated, RIGHT], "domain": strings.in_words})
@@ -69,9 +70,8 @@ def check(weights: bytes, certificate: bytes, task: str) -> tuple[str, list[str]
         refute(c, strings, prompts, gaps)
         return verdict, trusted
     model = Placed(W, N, R, fmt)
-    require(c["margin"] > 0, "margin: must be above zero")
     compare(c, {"inputs_covered": str(strings.number() * prompts)})
-    margin = fmpq(*c["margin"].as_integer_ratio()) / (1 + (fmt is not None))
+    margin = fmpq(*claimed_margin(c).as_integer_ratio()) / (1 + (fmt is not None))
     show_by_steps(model.proves(margin), strings, model.gaps, margin, fmt)
     return verdict, trusted + [HALF] * (fmt is not None)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from flint import arb, ctx, fmpq, fmpq_mat
 
@@ -12,6 +11,7 @@ from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import attended, chosen, of_layers
 from verify.checker.layer_norm import NormedRows
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tiles, require, rows_of
+from verify.checker.records import PromptSizes
 from verify.checker.roundoff import Roundoff, exact
 
 EQUALS = 4
@@ -21,7 +21,7 @@ NORM = ("norm_weight", "norm_bias", "norm_eps")
 SHAPES = ("E", "W_Q", "W_K", "W_V", "W_O", "W_out", "b_out")
 
 
-def read_count01(data: bytes) -> tuple[dict[str, list[fmpq_mat]], dict[str, Any]]:
+def read_count01(data: bytes) -> tuple[dict[str, list[fmpq_mat]], PromptSizes]:
     """Each tensor as matrices, one for each head where there are any, and its sizes; of a layer norm under `norm` its
     gain, its bias and its epsilon."""
     tensors, _ = read_tiles(data, {"BOOL": 1})
@@ -53,7 +53,7 @@ def read_count01(data: bytes) -> tuple[dict[str, list[fmpq_mat]], dict[str, Any]
         parts = [rows_of(name, x[0], [len(x[1]) and d or 1], x[2])[0] for name, x in norm.items()]
         found["norm"] = [fmpq_mat(1, len(row), [fmpq(*x.as_integer_ratio()) for x in row]) for row in parts]
         require(found["norm"][2][0, 0] >= 0, "weights: norm_eps is below 0", UNREADABLE)
-    sizes = {"heads": heads, "d": d, "d_h": d_h, "skip": skip[2] == b"\1", "dtype": WORDS[dtype][0]}
+    sizes: PromptSizes = {"heads": heads, "d": d, "d_h": d_h, "skip": skip[2] == b"\1", "dtype": WORDS[dtype][0]}
     return found, sizes
 
 

@@ -4,13 +4,13 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from itertools import islice, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flint import arb
 
 from verify.checker.arrays import Array, Open
 from verify.checker.graphs import Follower, TracedGraph, read_graph
-from verify.checker.reading import NOT_CHECKABLE, Tensors, as_text, require, whole
+from verify.checker.reading import NOT_CHECKABLE, Refusal, Tensors, as_text, require, whole
 
 MOST_INPUTS = 1 << 18  # that are followed one by one
 Tokens = tuple[int, ...]
@@ -52,12 +52,15 @@ class Answered(NamedTuple):
         return cls(tokens, due, logits, gaps)
 
 
+Decided = tuple[int, Tokens, Answered | None]
+
+
 class Statement:
     """What a certificate says is run, on which inputs, with which answers. Raises: Refusal."""
 
-    def __init__(self, found: Any, tensors: Tensors) -> None:
-        is_kept = isinstance(found, dict) and {*found} != {"reason"}
-        require(is_kept, f"program: was not kept ({as_text(found)[:80]})", NOT_CHECKABLE)
+    def __init__(self, found: object, tensors: Tensors) -> None:
+        if not isinstance(found, dict) or {*found} == {"reason"}:
+            raise Refusal(f"program: was not kept ({as_text(found)[:80]})", NOT_CHECKABLE)
         require({*found} == {"graphs", "inputs", "classes", "answers"}, "program: has other keys")
         require(isinstance(found["graphs"], list) and isinstance(found["inputs"], list), "program: no graphs or inputs")
         graphs = [read_graph(graph, tensors) for graph in found["graphs"]]
@@ -77,25 +80,25 @@ class Statement:
         require(isinstance(self.answers, dict) and len(self.answers) == 1, "program: answers are none")
         table = self.answers.get("table")
         is_table = isinstance(table, list) and len(table) == self.size and all(map(_are_whole, table))
-        is_rule = _rule(self.answers.get("rule")) is not None
-        require(is_table or is_rule, "program: answers are no table and no known rule")
+        self.rule = _rule(self.answers.get("rule"))
+        require(is_table or self.rule is not None, "program: answers are no table and no known rule")
 
-    def _part(self, found: Any) -> InputsPart:
-        is_part = isinstance(found, dict) and {*found} in ({"sets", "positions"}, {"rows", "positions"})
-        require(is_part, "program: inputs have other keys")
-        sets, rows, positions = found.get("sets"), found.get("rows"), found["positions"]
+    def _part(self, found: object) -> InputsPart:
+        if not isinstance(found, dict) or {*found} not in ({"sets", "positions"}, {"rows", "positions"}):
+            raise Refusal("program: inputs have other keys")
+        sets, rows, positions = found.get("sets"), found.get("rows", []), found["positions"]
         listed = rows if sets is None else sets
         require(
             isinstance(listed, list) and all(map(_are_whole, listed)) and bool(listed), "program: inputs are no tokens"
         )
-        length = len(listed[0] if sets is None else sets)
+        length = len(listed[0] if sets is None else listed)
         require(length in self.graphs, f"program: no graph for {length} tokens")
         if sets is None:
             require(all(len(row) == length for row in rows), "program: inputs of several lengths in one part")
             rows = [*map(tuple, rows)]
             require(len({*rows}) == len(rows), "program: an input is listed twice")
         else:
-            require(all(len({*tokens}) == len(tokens) > 0 for tokens in sets), "program: a token is listed twice")
+            require(all(len({*tokens}) == len(tokens) > 0 for tokens in listed), "program: a token is listed twice")
         is_place = _are_whole(positions) and positions and max(positions) < length
         require(bool(is_place), "program: positions are none of the input's")
         return InputsPart(self.graphs[length], sets, rows or [], positions)
@@ -115,11 +118,9 @@ class Statement:
         return f"the {self.answers['rule']}" if "rule" in self.answers else "a table of answers"
 
     def due(self, tokens: Tokens, number: int) -> list[int]:
-        if "table" in self.answers:
-            return [*self.answers["table"][number]]
-        return [_rule(self.answers["rule"])(tokens)]
+        return [*self.answers["table"][number]] if self.rule is None else [self.rule(tokens)]
 
-    def decided(self, bits: int, wanted: set[int] | None) -> Iterator[tuple[int, Tokens, Answered | None]]:
+    def decided(self, bits: int, wanted: set[int] | None) -> Iterator[Decided]:
         """Each input that is wanted with its logits in balls; None where a comparison in the graph is open."""
         start = 0
         for part in self.parts:
@@ -129,7 +130,7 @@ class Statement:
                 yield from self._batch(part, follower, batch)
             start += part.size
 
-    def _batch(self, part: InputsPart, follower: Follower, batch: list[tuple[int, Tokens]]) -> Iterator[Any]:
+    def _batch(self, part: InputsPart, follower: Follower, batch: list[tuple[int, Tokens]]) -> Iterator[Decided]:
         try:
             output = follower.output([tokens for _, tokens in batch])
         except Open:
@@ -139,7 +140,7 @@ class Statement:
             for pair in batch:
                 yield from self._batch(part, follower, [pair])
             return
-        rows = output.rows if len(output.rows) > 1 else [output.rows[0]] * len(batch)
+        rows = output.balls if len(output.rows) > 1 else [output.balls[0]] * len(batch)
         for (number, tokens), row in zip(batch, rows, strict=True):
             due = self.due(tokens, number)
             logits = self.logits(output, row, part)
@@ -168,7 +169,7 @@ def _are_whole(x: object) -> bool:
     return isinstance(x, list) and all(type(n) is int and 0 <= n < 2**31 for n in x)
 
 
-def _rule(name: object) -> Any:
+def _rule(name: object) -> Callable[[Tokens], int] | None:
     """The function of tokens that a rule names, None where it is not known."""
     words = str(name).split(" modulo ")
     if words[0] == "sum of the tokens" and len(words) == 2:

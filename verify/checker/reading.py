@@ -5,8 +5,10 @@ import json
 import math
 import re
 import struct
-from collections.abc import Collection
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple, TypeVar
+
+from verify.checker.records import ModelSizes, RepeatedFields
 
 WORDS = {"F64": ("float64", "d"), "F32": ("float32", "f"), "F16": ("float16", "e"), "BF16": ("bfloat16", "f")}
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
@@ -15,6 +17,7 @@ FAILS, UNREADABLE, NOT_CHECKABLE = 1, 2, 3  # exit codes
 MOST_DIGITS = 1000  # of an integer: no size of a model that can be checked has more
 
 
+C = TypeVar("C")
 Rows = list[list[float]]
 Tensors = dict[str, tuple[str, list[int], bytes]]  # dtype, shape and bytes by name
 
@@ -38,24 +41,23 @@ class Weights(NamedTuple):
     That is the count less `first_count`; where this is None, 1 for odd counts and 0 for even ones.
     """
 
-    repeated: dict[str, Any]
+    repeated: RepeatedFields
     first_count: int | None
     matrices: dict[str, list[list[float]]]
     divisor: int = 1  # whose square root divides the scores
 
 
-def read_certificate(data: bytes) -> Any:
+def read_certificate(data: bytes) -> dict[str, object]:
     """The certificate without the version of its schema, which must be ours; older files name none."""
     found = read_json(data, "the certificate")
-    if isinstance(found, dict):
-        require(found.pop("schema", SCHEMA) == SCHEMA, f"the certificate's schema is not {SCHEMA}", NOT_CHECKABLE)
+    require(found.pop("schema", SCHEMA) == SCHEMA, f"the certificate's schema is not {SCHEMA}", NOT_CHECKABLE)
     return found
 
 
-def read_json(data: bytes, what: str) -> Any:
+def read_json(data: bytes, what: str) -> dict[str, object]:
     """A JSON object without duplicate keys, NaN and infinity (which a float beyond the largest one is, too)."""
 
-    def unique(pairs: list[tuple[str, object]]) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         require(len(dict(pairs)) == len(pairs), f"{what}: a key occurs twice", UNREADABLE)
         return dict(pairs)
 
@@ -72,42 +74,59 @@ def read_json(data: bytes, what: str) -> Any:
         raise Refusal(f"{what} is no strict JSON object ({error})", UNREADABLE) from None
 
 
+def recorded(found: Mapping[str, object], record: Callable[..., C]) -> C:
+    """The same as a record: another place checks that its fields are so."""
+    return record(**found)
+
+
+def whole_numbers(found: dict[str, object]) -> dict[str, int]:
+    """The entries that are whole numbers."""
+    return {name: n for name, n in found.items() if type(n) is int}
+
+
 def read_weights(data: bytes) -> Weights:
     """The model in the bytes of a safetensors file that `--save` wrote."""
     tensors, about = read_tensors(data)
-    model, first_count, T, L, d, p = (about.get(name) for name in ("model", "first_count", "T", "L", "d", "p"))
+    model, sizes = str(about.get("model")), whole_numbers(about)
+    first_count, T, L, d, p = (sizes.get(name, -1) for name in ("first_count", "T", "L", "d", "p"))
     classes = math.prod(tensors["b_2"][1]) if "b_2" in tensors else 0
-    is_model = model in MODELS and [type(n) for n in (first_count, T, L, d, p)] == [int] * 5
-    is_model = is_model and 0 <= first_count <= 1 and min(T - 1, L, d, p, classes + first_count - L) >= 1
+    is_model = model in MODELS and 0 <= first_count <= 1 and min(T - 1, L, d, p, classes + first_count - L) >= 1
     require(is_model, f"the metadata name no model with {classes} classes: {about}")
     shapes = {"E": [T, d], "W_1": [d, p], "b_1": [p], "W_2": [p, classes], "b_2": [classes]}
     shapes |= {"A": [L, L]} if model.startswith("lin") else {"W_Q": [d, d], "W_K": [d, d]}
     shapes |= {"e_BOS": [d]} if model.startswith("bos") else {}
     dtype, found = tensors["b_2"][0], {name: tensor[:2] for name, tensor in tensors.items()}
     require(found == {name: (dtype, x) for name, x in shapes.items()}, f"the tensors of {about} must be {shapes}")
-    repeated = {"weights_sha256": hashlib.sha256(data).hexdigest(), "claim": about.get("claim")}
-    repeated["parameters"] = {"model": model, "T": T, "L": L, "d": d, "p": p, "dtype": WORDS[dtype][0]}
+    said: ModelSizes = {"model": model, "T": T, "L": L, "d": d, "p": p, "dtype": WORDS[dtype][0]}
+    repeated: RepeatedFields = {"weights_sha256": hashlib.sha256(data).hexdigest(), "claim": about.get("claim")}
+    repeated["parameters"] = said
     matrices = {name: rows_of(name, *tensor) for name, tensor in tensors.items()}
     return Weights(repeated, first_count, matrices, d)
 
 
-def read_tensors(data: bytes) -> tuple[Tensors, Any]:
+def read_tensors(data: bytes) -> tuple[Tensors, dict[str, object]]:
     """Length, header, buffer: the tensors must tile the buffer without gaps, overlaps or rest. And the metadata."""
     tensors, metadata = read_tiles(data, {})
-    try:
-        return tensors, read_json(metadata["weightproof"].encode(), "the weights' metadata")
-    except (TypeError, LookupError, AttributeError):
-        raise Refusal("the weights file has no metadata", UNREADABLE) from None
+    return tensors, read_metadata(metadata, "weightproof", "the weights file has no metadata")
 
 
-def read_tiles(data: bytes, more: dict[str, int]) -> tuple[Tensors, Any]:
+def read_metadata(metadata: object, name: str, reason: str) -> dict[str, object]:
+    """The JSON object in an entry of a file's metadata."""
+    said = metadata.get(name) if isinstance(metadata, dict) else None
+    require(isinstance(said, str), reason, UNREADABLE)
+    return read_json(str(said).encode(), "the weights' metadata")
+
+
+def read_tiles(data: bytes, more: dict[str, int]) -> tuple[Tensors, object]:
     """Its tensors and its metadata; `more` has the bytes of a number of dtypes beyond WORDS."""
     length, tensors, start = int.from_bytes(data[:8], "little"), Tensors(), 0
     header, buffer = read_json(data[8 : 8 + length], "the weights file's header"), data[8 + length :]
     sizes = {dtype: int(word[-2:]) // 8 for dtype, (word, _) in WORDS.items()} | more
     try:
         metadata = header.pop("__metadata__", None)
-        for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        entries = {name: entry for name, entry in header.items() if isinstance(entry, dict)}
+        require({*entries} == {*header}, "the weights file's header does not describe tensors", UNREADABLE)
+        for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
             dtype, shape = entry["dtype"], entry["shape"]
             stop = start + math.prod(shape) * sizes[dtype]
             must_be = {"dtype": dtype, "shape": [abs(int(n)) for n in shape], "data_offsets": [start, stop]}

@@ -3,7 +3,7 @@
 Where no field of a record has to be there, its kinds differ in which are. Before the walk they are only compared.
 """
 
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 
 class WrongInput(TypedDict, total=False):
@@ -49,13 +49,27 @@ class SavedGraph(SavedEllipsoids):
     then: list[list[int]]
 
 
-class SetsFound(TypedDict, total=False):
-    """Boxes or graphs of ellipsoids that hold the states of all strings."""
+class SetsFound(TypedDict):
+    """Boxes that hold the states of all strings, each a list of numbers."""
 
     sets: int
     window: int
-    low: list[Any]  # a box is a list of numbers; boxes of each type are in a list of their own
-    high: list[Any]
+    low: list[list[float]]
+    high: list[list[float]]
+
+
+class SetsOfTypes(TypedDict):
+    """Boxes of the units of each type."""
+
+    sets: int
+    low: list[list[list[float]]]
+    high: list[list[list[float]]]
+
+
+class GraphsFound(TypedDict):
+    """Graphs of ellipsoids that hold the states of all strings."""
+
+    sets: int
     graphs: list[SavedGraph]
 
 
@@ -118,7 +132,7 @@ class LineCertificate(TypedDict, total=False):
     invariant: SavedRing
     invariant_found: FoundInBlocks
     boxes: SavedBoxes
-    sets_found: SetsFound
+    sets_found: dict[str, object]
     repeats: list[int] | SavedTurn
     states: list[list[float]]
 
@@ -132,7 +146,7 @@ class RunAs(TypedDict):
     flush: bool
     reciprocal: bool
     directions: list[list[str]]
-    ways: list[list[Any]]  # an order, and two flags
+    ways: list[list[str | bool]]  # an order, and two flags
 
 
 class RunInput(TypedDict, total=False):
@@ -141,9 +155,16 @@ class RunInput(TypedDict, total=False):
     run_as: RunAs
 
 
-class FormatSaid(TypedDict, total=False):
-    """Where sums are kept, if not in the format."""
+class Margined(TypedDict):
+    """How far the right answer leads, or the wrong one does."""
 
+    margin: float | None
+
+
+class FormatSaid(TypedDict, total=False):
+    """The format, and where sums are kept, if not in it."""
+
+    precision: str
     accumulate: str | None
 
 
@@ -155,12 +176,21 @@ class WrongPair(RunInput):
     is_smallest: bool
 
 
-class WrongPairs(TypedDict):
-    """A wrong pair, and those that are listed."""
+class LeastPair(TypedDict):
+    """Where the margin is least."""
 
+    input: list[int]
     margin: float
+
+
+class PairsCertificate(Margined, total=False):
+    """A verdict on addition modulo P: a wrong pair, and those that are listed."""
+
+    parameters: FormatSaid
     counterexample: WrongPair
     wrong_inputs: list[list[int]]
+    tightest: LeastPair
+    counts: dict[str, str]
 
 
 class WrongSum(RunInput):
@@ -170,13 +200,20 @@ class WrongSum(RunInput):
     predicted: str
 
 
-class WrongSums(TypedDict):
-    """A wrong sum, and how many there are."""
+class DigitSizes(FormatSaid):
+    """How many digits, and in which base."""
 
-    parameters: FormatSaid
-    margin: float | None
+    digits: int
+    base: int
+
+
+class SumsCertificate(Margined, total=False):
+    """A verdict on addition: a wrong sum, and how many there are."""
+
+    parameters: DigitSizes
     counterexample: WrongSum
     counts: dict[str, str]
+    tightest: dict[str, object]
 
 
 class WrongCount(RunInput, total=False):
@@ -188,14 +225,22 @@ class WrongCount(RunInput, total=False):
     predicted: int | None
 
 
-class WrongCounts(TypedDict):
-    """A wrong count, and how many there are."""
+class CountsCertificate(Margined, total=False):
+    """A verdict on a histogram model: margins by count, or a wrong count and how many there are; and a search."""
 
     parameters: FormatSaid
-    margin: float | None
     counterexample: WrongCount
     error_share: list[float] | None
     wrong_pairs: str | None
+    verdict: str
+    reading: str
+    method: str
+    argument: str
+    seconds: float
+    tightest: object
+    margin_per_count: list[float | None] | None
+    margin_exact: str | None
+    tree: dict[str, object] | None
 
 
 class CountPlace(TypedDict):
@@ -205,14 +250,15 @@ class CountPlace(TypedDict):
     count: int
 
 
-class ParityProved(TypedDict):
-    """A margin, and where it is least."""
+class ParityCertificate(Margined, total=False):
+    """A verdict on a parity model: where the margin is least, or a wrong count."""
 
-    margin: float
+    parameters: FormatSaid
+    counterexample: WrongCount
     tightest: CountPlace
 
 
-class SavedRegions(TypedDict, total=False):
+class SavedRegions(FormatSaid, total=False):
     """Which prompts are judged, and which answers are right."""
 
     min_digits: int
@@ -222,13 +268,6 @@ class SavedRegions(TypedDict, total=False):
     max_length: int | None
     semantic_only: bool
     labels: str
-
-
-class PromptsProved(TypedDict, total=False):
-    """A margin, or one over the sum of all weights."""
-
-    margin: float | None
-    margin_scaled: float
 
 
 class WrongPrompt(RunInput):
@@ -243,12 +282,40 @@ class WrongPrompt(RunInput):
     logits: list[float | None]
 
 
-class WrongPrompts(TypedDict):
-    """A wrong prompt."""
+class PromptsCertificate(Margined, total=False):
+    """A verdict on Count01: a margin, or one over the sum of all weights; a wrong prompt, and how many there are."""
 
+    parameters: SavedRegions
     reading: str
-    margin: float | None
+    margin_scaled: float
     counterexample: WrongPrompt
+    counts: dict[str, str]
+    wrong_share: str
+
+
+class StringSizes(FormatSaid, total=False):
+    """How long strings are, and of how many regions and zeros."""
+
+    length: int
+    regions: int
+    exactly: bool
+    zeros: int | None
+
+
+class StringCase(RunInput):
+    """A string, and the prompt at which it is answered wrongly."""
+
+    input: str
+    prompt: int
+    regions: list[str]
+
+
+class StringsCertificate(Margined, total=False):
+    """A verdict on strings with regions."""
+
+    parameters: StringSizes
+    counterexample: StringCase
+    right_lengths: object
 
 
 class ModuleInput(TypedDict):
@@ -260,7 +327,7 @@ class ModuleInput(TypedDict):
     predicted: int | list[int]
 
 
-class SavedPositions(TypedDict):
+class SavedPositions(FormatSaid):
     """Which positions are judged, null for all."""
 
     positions: list[int] | None
@@ -269,7 +336,7 @@ class SavedPositions(TypedDict):
 class SavedTrace(TypedDict):
     """How often each operation occurs, and the prover's digests of graphs."""
 
-    operations: dict[str, int]
+    operations: dict[str, object]
     sha256: list[str]
 
 
@@ -277,19 +344,14 @@ class ModuleCertificate(TypedDict):
     """A verdict on a module."""
 
     parameters: SavedPositions
+    reading: str
+    program: object
     graph: SavedTrace
     margin: float | None
     tightest: ModuleInput | None
     counterexample: ModuleInput
     counts: dict[str, str]
     wrong_inputs: list[list[int]]
-
-
-class CountingProved(TypedDict, total=False):
-    """A margin, and one times the number of positions that are seen."""
-
-    margin: float
-    margin_scaled: float
 
 
 class WrongLine(TypedDict):
@@ -299,11 +361,27 @@ class WrongLine(TypedDict):
     shift: int
 
 
-class CountingWrong(TypedDict):
-    """A wrong line or string."""
+class CountingSizes(FormatSaid, total=False):
+    """A task of counting and its sizes."""
 
-    margin: float | None
+    name: str
+    vocabulary: int
+    modulus: int
+    types: int
+    max_count: int
+    distinct_start: bool
+
+
+class CountingCertificate(Margined, total=False):
+    """A verdict on a decoder that counts: a margin, and one times how many positions are seen; or a wrong line."""
+
+    parameters: CountingSizes
+    length: int | Literal["all"] | None
+    longest: int
+    margin_scaled: float
     counterexample: WrongLine
+    tables: object
+    accuracy: object
 
 
 class Separator(TypedDict):
@@ -363,6 +441,35 @@ class JointRays(TypedDict):
     rays: list[JointRay]
 
 
+class HeadAnswer(TypedDict):
+    """What is said of one head, each with what shows it."""
+
+    head: int
+    separable: bool | None
+    certificate: object
+    separable_unbounded: bool | None
+    certificate_unbounded: object
+
+
+class HeadsAnswer(TypedDict):
+    """What is said of several heads, and what shows it."""
+
+    heads: list[int]
+    separable: bool | None
+    certificate: object
+
+
+class HeadsCertificate(TypedDict):
+    """Which heads separate, under a law and on all prompts."""
+
+    law: str
+    labels: str
+    heads: list[HeadAnswer]
+    pairs: list[HeadsAnswer] | None
+    subsets: list[HeadsAnswer]
+    open: list[str]
+
+
 class StepInput(TypedDict):
     """The bits of an input, and a step from 1 on."""
 
@@ -370,9 +477,87 @@ class StepInput(TypedDict):
     step: int
 
 
-class SavedStep(TypedDict):
-    """A wrong step of a chain of thought."""
+class SavedAutomaton(TypedDict):
+    """Where each symbol leads from each state, which of them accept, and the nodes that are the states by position."""
+
+    step: list[list[int]]
+    accepting: list[int]
+    slices: list[list[list[int]]]
+
+
+class SavedGates(TypedDict, total=False):
+    """A file's gates, each its kind and what it reads; the steps, and which of them is which gate's."""
+
+    inputs: int
+    gates: list[list[str | int]]
+    outputs: list[int]
+    steps: list[list[int]]
+    node_of: list[int]
+    automaton: SavedAutomaton
+
+
+class CircuitSizes(FormatSaid, total=False):
+    """Bits, inputs, steps and widths; of a language its alphabet and length."""
+
+    s: int
+    n: int
+    T: int
+    k: int
+    d: int
+    length: int
+    alphabet: str
+
+
+class ChainCertificate(Margined, total=False):
+    """A verdict on a chain of thought, and the circuit that it follows."""
 
     reading: str
-    margin: float | None
     counterexample: StepInput
+    verdict: str
+    task: str
+    parameters: CircuitSizes
+    program: SavedGates
+    harmless_differences: int
+    counts: dict[str, str]
+    language: str
+
+
+class ModelSizes(TypedDict, total=False):
+    """A model of one layer: its kind, tokens, positions, dimensions, neurons and dtype."""
+
+    model: str
+    T: int
+    L: int
+    d: int
+    p: int
+    dtype: str
+
+
+class RepeatedFields(TypedDict, total=False):
+    """What is said of a file in its certificate, too."""
+
+    weights_sha256: str
+    claim: object
+    parameters: ModelSizes
+
+
+class PromptSizes(TypedDict):
+    """What a file of Count01 says of its model."""
+
+    heads: int
+    d: int
+    d_h: int
+    skip: bool
+    dtype: str
+
+
+class Node(TypedDict, total=False):
+    """An operation: what it is called with, what comes of it; or a tensor by its name, or as it is."""
+
+    op: str
+    args: list[object]
+    kwargs: dict[str, object]
+    name: str
+    data: str
+    shape: list[int] | None
+    dtype: str | None

@@ -12,6 +12,7 @@ from flint import arb, arb_mat, ctx
 
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require, tables_of
 from verify.checker.records import LineCertificate, LineParameters, SavedEllipsoids
+from verify.checker.statement import compare
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 PARTS = {"rnn": 1, "gru": 1, "lstm": 2}
@@ -116,7 +117,7 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
 
 def network(data: bytes, said: LineParameters) -> StoredNetwork:
     tensors, about = read_tensors(data)
-    kind, activation = about.get("model"), about.get("activation")
+    kind, activation = str(about.get("model")), str(about.get("activation"))
     require(kind in GATES and activation in ("tanh", "relu"), f"the metadata name no network: {about}", UNREADABLE)
     rows = tables_of(tensors, ())
     layers, k = [], 0
@@ -143,8 +144,7 @@ def network(data: bytes, said: LineParameters) -> StoredNetwork:
     dtype = WORDS[tensors["readout.weight"][0]][0]
     shape: dict[str, object] = {"model": kind, "units": H, "layers": k, "dtype": dtype}
     shape |= {"activation": activation} if kind == "rnn" else {}
-    for name, value in shape.items():
-        require(said.get(name) == value, f"parameters: {name} is {said.get(name)!r}, and the file has {value!r}")
+    compare(said, shape)
     return net
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import pairwise, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
@@ -75,12 +75,14 @@ def counts(text: str, prompts: int) -> list[int]:
     return (found + [0] * prompts)[:prompts]
 
 
-def read_shapes(data: bytes, shapes: dict[str, str], flags: Sequence[str] = ()) -> tuple[Any, dict[str, Any]]:
-    """Each tensor as a matrix of fractions, and the sizes that its shapes name, the dtype and the flags among them."""
+def read_shapes(
+    data: bytes, shapes: dict[str, str], flags: Sequence[str] = ()
+) -> tuple[dict[str, fmpq_mat], dict[str, int], str]:
+    """Each tensor as a matrix of fractions, the sizes that its shapes name, the flags among them, and the dtype."""
     tensors, _ = read_tiles(data, {"BOOL": 1})
     require({*tensors} == {*shapes, *flags}, "the file holds no such model", UNREADABLE)
     (stored, *_), *_ = (tensors[name] for name in shapes)
-    sizes: dict[str, Any] = {"dtype": WORDS.get(stored, ("none",))[0]}
+    sizes: dict[str, int] = {}
     for name in flags:
         found = tensors.pop(name)
         require(found[:2] == ("BOOL", []) and found[2] in (b"\0", b"\1"), f"{name} is no flag", UNREADABLE)
@@ -94,7 +96,7 @@ def read_shapes(data: bytes, shapes: dict[str, str], flags: Sequence[str] = ()) 
         rows, columns = ([1, 1, *shape])[-2:]
         (row,) = rows_of(name, dtype, [rows * columns], raw)
         matrices[name] = fmpq_mat(rows, columns, [fmpq(*x.as_integer_ratio()) for x in row])
-    return matrices, sizes
+    return matrices, sizes, WORDS[stored][0]
 
 
 class RegionDecoder:

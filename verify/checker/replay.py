@@ -30,14 +30,9 @@ class Replay(RoundedOperations):
     def __init__(self, fmt: BinaryFormat, inner: BinaryFormat, said: RunAs) -> None:
         super().__init__(fmt, inner, said["flush"])
         self.seed, self.reciprocal = said["seed"], said["reciprocal"]
-        self.way: Way = (said["order"], said["fused"], False)
-        self.ways: list[Way] = [tuple(way) for way in said["ways"]]
         require(all(len(x) == 2 for x in said["directions"]), "run_as: directions are pairs of a name and signs")
         self.signs = {name: iter(signs) for name, signs in said["directions"]}
-        are_known = all(
-            [type(x) for x in way] == [str, bool, bool] and way[0] in ORDERS + DRIVEN for way in (self.way, *self.ways)
-        )
-        require(are_known, "run_as: has an order that is none")
+        self.way, self.ways = _way([said["order"], said["fused"], False]), [*map(_way, said["ways"])]
         require(bool(self.ways) or not self.signs, "run_as: has directions, and nothing to choose from")
 
     # ---- sums
@@ -174,6 +169,13 @@ class Replay(RoundedOperations):
         is_largest = bool(self.signs) or logits[predicted] == max(others)
         require(is_largest, "predicted: another class has a larger logit")
         return logits[right] - logits[predicted]
+
+
+def _way(said: list[str | bool]) -> Way:
+    match said:
+        case [str(order), bool(fused), bool(is_term)] if order in ORDERS + DRIVEN:
+            return order, fused, is_term
+    raise Refusal("run_as: has an order that is none")
 
 
 def picked(sign: str, found: list[float]) -> float:

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
-from verify.checker.arrays import FLOAT, Array, refuse
-from verify.checker.graphs import AT_ONCE, Follower, Node, TracedGraph, base_of, filled
+from verify.checker.arrays import FLOAT, Array, refuse, tensor
+from verify.checker.graphs import AT_ONCE, Follower, TracedGraph, base_of, called_with, of_one
 from verify.checker.layer_norm import ULPS
 from verify.checker.moved import ZERO, MovedArray, OfArrays
-from verify.checker.moves import CREATING, MOVES, SIGNIFICANT, created, transposed
-from verify.checker.operations import (
+from verify.checker.moves import CREATING, MOVES, PARTS, SIGNIFICANT, created, transposed
+from verify.checker.operations import (  # fmt: skip
     ADDED,
     OPERATIONS,
     OPPOSITE,
@@ -19,8 +18,9 @@ from verify.checker.operations import (
     mean,
     summed,
     where,
-)  # fmt: skip
+)
 from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import Node
 from verify.checker.rounded_norms import RoundedKernels
 from verify.checker.rounded_results import FUNCTIONS, NO_NUMBER, check_widths
 
@@ -58,12 +58,12 @@ class RoundedFollower(Follower):
         self.found = self.at.read(found)
         return self.last({self.graph.output: self.found.hull})
 
-    def called(self, i: int, node: Node, values: dict[int, Any], tokens: Sequence[Sequence[int]]) -> Any:
+    def called(self, i: int, node: Node, values: dict[int, object], tokens: Sequence[Sequence[int]]) -> object:
         """An operation on numbers of the format, where any is one, and else as it is in real arithmetic."""
         base, is_float = base_of(node), node["dtype"] in SIGNIFICANT
         made = values
         if base in CREATING:
-            made = {j: values[j].mid if isinstance(values[j], MovedArray) else values[j] for j in self.uses[i]}
+            made = {j: self.show(values[j]) for j in self.uses[i]}
         is_special = node["op"] in ("stored", "tokens", "getitem") or base in CREATING or base.startswith("_assert")
         has_floats = any(isinstance(values[j], MovedArray) for j in self.uses[i])
         has_floats = has_floats or any(isinstance(x, float) for x in node.get("args", ()))
@@ -72,20 +72,19 @@ class RoundedFollower(Follower):
             if not is_float or not isinstance(found, Array):
                 return found
             return self.at.stored(found) if node["op"] == "stored" else self.at.number(found)
-        args, kwargs = filled(node["args"], values), filled(node["kwargs"], values)
-        kwargs = {name: x for name, x in kwargs.items() if name != "dtype"}
+        args, kwargs = called_with(node, values)
         if base == "_to_copy":
-            return self.cast(args[0], node["dtype"])
+            return self.cast(args[0], of_one(node["dtype"]))
         if base == "index":
             self.check_places(i)
-        if base in MOVES or base == "cat":
+        if base in MOVES or base in PARTS or base == "cat":
             return self.moved(base, *args, **kwargs)
         if base in CHOOSING or base in TRUTHS:
             return self.chosen(base, args, kwargs)
         require(base in self.rules, f"program: {node['op'][:60]} is not followed in a dtype", NOT_CHECKABLE)
         return self.rules[base](*args, **kwargs)
 
-    def cast(self, x: MovedArray | Array, dtype: str) -> object:
+    def cast(self, x: object, dtype: str) -> object:
         """Numbers of another format, none with fewer bits than are followed; whole ones are rounded by none."""
         if dtype not in SIGNIFICANT:
             return (
@@ -96,22 +95,23 @@ class RoundedFollower(Follower):
         if isinstance(x, MovedArray):
             return x
         is_narrow = SIGNIFICANT[dtype] < self.at.fmt.p
-        is_kept = not is_narrow or all(created(v, dtype) == v for row in x.rows for v in row)
+        is_kept = not is_narrow or all(created(v, dtype) == v for row in tensor(x).whole for v in row)
         require(is_kept, "program: a cast that rounds a whole number", NOT_CHECKABLE)
         return self.at.number(x)
 
-    def moved(self, base: str, x: Any, *rest: object, **options: object) -> MovedArray | tuple[MovedArray, ...]:
+    def moved(self, base: str, x: object, *rest: object, **options: object) -> MovedArray | tuple[MovedArray, ...]:
         """What moves numbers moves what each error does to them."""
-        move, linear = OPERATIONS[base], self.at.errors.linear
+        linear = self.at.errors.linear
         if base in ("cat", "stack"):
-            return linear(lambda *parts: move([*parts], *rest, **options), *map(self.unread, x))
+            several = x if isinstance(x, list) else refuse("a tensor that is joined with nothing")
+            return linear(lambda *parts: OPERATIONS[base]([*parts], *rest, **options), *map(self.unread, several))
         x = self.unread(x)
         if base == "constant_pad_nd":
             require(rest[1:] in ((), (0,)) and not options, "program: padding by another number than 0", NOT_CHECKABLE)
-        if base in ("split", "split_with_sizes", "unbind"):
-            parts = range(len(move(x.mid, *rest, **options)))
-            return tuple(linear(lambda a, k=k: move(a, *rest, **options)[k], x) for k in parts)
-        return linear(lambda a: move(a, *rest, **options), x)
+        if base in PARTS:
+            parts = range(len(PARTS[base](x.mid, *rest, **options)))
+            return tuple(linear(lambda a, k=k: PARTS[base](a, *rest, **options)[k], x) for k in parts)
+        return linear(lambda a: OPERATIONS[base](a, *rest, **options), x)
 
     def unread(self, x: object) -> MovedArray:
         return x if isinstance(x, MovedArray) else self.at.number(x)
@@ -130,7 +130,7 @@ class RoundedFollower(Follower):
         balls = self.at.errors.of_balls(out)
         return MovedArray(balls.mid, balls.moved, all(x.is_stored for x in found))
 
-    def where(self, condition: Any, x: Any, y: Any) -> MovedArray:
+    def where(self, condition: object, x: object, y: object) -> MovedArray:
         given = self.at.read(condition).hull if isinstance(condition, MovedArray) else condition
         return self.at.errors.linear(partial(where, given), self.unread(x), self.unread(y))
 
@@ -164,11 +164,11 @@ class RoundedFollower(Follower):
         require(beta == alpha == 1, "program: a multiple in a matrix product", NOT_CHECKABLE)
         return self.at.matrices(x, y, bias=bias)
 
-    def sums(self, op: OfArrays, stored: int, x: Any, *where_: Any) -> MovedArray:
+    def sums(self, op: OfArrays, stored: int, x: object, *where_: object) -> MovedArray:
         x = self.at.read(x)
         n, found = x.mid.size, self.at.errors.linear(lambda a: op(a, *where_), x)
         found = self.at.left(found, op(x.size, *where_), n, stored)
-        return self.at.within(found, summed(x.size, *where_), n) if op is mean else found
+        return self.at.within(found, OPERATIONS["sum"](x.size, *where_), n) if op is mean else found
 
     def function(self, name: str, x: object, approximate: str = "none") -> MovedArray:
         require(approximate == "none", "program: an approximate GELU", NOT_CHECKABLE)

@@ -9,6 +9,7 @@ from verify.checker.graphs import BYTES, Follower, TracedGraph
 from verify.checker.module import AnswersSeen
 from verify.checker.questions import MOST_INPUTS, Answered, InputsPart, Statement, Tokens
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Tensors, as_text, read_tiles, require
+from verify.checker.records import ModuleCertificate
 from verify.checker.rounded_graphs import RoundedFollower
 from verify.checker.rounded_norms import RoundedKernels
 from verify.checker.statement import certificate_of
@@ -73,7 +74,7 @@ class RoundedStatement(Statement):
         found = follower.found
         if not found.moved:
             return Answered.of(tokens, due, logits)
-        rows = [self.logits(found.mid, row, part) for row in (found.mid.rows[0], *found.moved.values())]
+        rows = [self.logits(found.mid, row, part) for row in (found.mid.balls[0], *found.moved.values())]
         middle, *moves = (Answered.of(tokens, due, row).gaps for row in rows)
         gaps = [
             m + off.union(-off) for m, *gs in zip(middle, *moves, strict=True) for off in [sum(map(abs, gs), arb(0))]
@@ -83,7 +84,7 @@ class RoundedStatement(Statement):
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c = certificate_of("module", weights, certificate)
+    c = certificate_of("module", weights, certificate, ModuleCertificate)
     if as_text(c.get("reading")) not in map(as_text, (READING, ONCE)):
         return module.check(weights, certificate)
     verdict, fmt = reading_of({**c, "reading": READING})
@@ -101,7 +102,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     assumed = ASSUMED[ONCE if is_once else "wider sums" if has_few else "plain"]
     module.check_parameters(c, statement, [*module.TRACED, *assumed])
     require(statement.size <= MOST_INPUTS, f"more than {MOST_INPUTS} inputs in a dtype", NOT_CHECKABLE)
-    named = [c[name]["input"] for name in ("tightest", "counterexample") if c[name] is not None]
+    named = [x["input"] for x in (c["tightest"], c["counterexample"]) if x is not None]
     margin = c["margin"] or 0.0 if verdict == "PROVED" else 0.0
     tally, left = _decide(statement, margin, {*map(tuple, named)}, verdict == "PROVED")
     if verdict == "PROVED":

@@ -2,7 +2,7 @@
 
 import math
 
-from flint import arb
+from flint import arb, fmpq
 
 from verify.checker.arrays import FLOAT, TRUTH, Array, each, product_of, refuse
 from verify.checker.formats import BinaryFormat
@@ -72,7 +72,9 @@ class RoundedKernels(RoundedResults):
         found = self.matrices(weights, v, product_of, 3, 2)
         return self.within(found, product_of(undivided, v.size), (ULPS + 3) * (n + 1))
 
-    def layer_norm(self, x: object, sizes: list[int], weight: object, bias: object, eps: float) -> tuple[MovedArray]:
+    def layer_norm(
+        self, x: object, sizes: list[int], weight: object, bias: object, eps: float | fmpq
+    ) -> tuple[MovedArray]:
         """(x - mean) / s w + b, or x (w / s) + (b - mean w / s), with s^2 = variance + eps.
 
         The mean is within gamma_(d+2) of the mean of |x|, the variance within gamma_(4d+16) of the mean of x^2, and

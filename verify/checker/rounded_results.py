@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
 
 from flint import arb
 
@@ -23,7 +22,7 @@ Function = tuple[Callable[[arb], arb], Callable[[arb], arb]]
 def _function(name: str, slope: Callable[[arb], arb]) -> Function:
     """An operation of the table on a single ball, and its slope."""
     of_arrays: OfArrays = OPERATIONS[name]
-    return lambda v: of_arrays(Array(FLOAT, (), [[v]])).rows[0][0], slope
+    return lambda v: of_arrays(Array(FLOAT, (), [[v]])).balls[0][0], slope
 
 
 def _slope_of_gelu(x: arb) -> arb:
@@ -66,9 +65,8 @@ class RoundedResults:
 
         return MovedArray(each(near, x), {}, is_stored=True)
 
-    def number(self, x: Any) -> MovedArray:
+    def number(self, x: object) -> MovedArray:
         """A number of Python's, made numbers, whole ones or truth values: of the format, or rounded to it or kept."""
-        given = x if isinstance(x, Array) else Array(FLOAT, (), [[arb(x)]])
 
         def near(v: arb) -> arb:
             is_there = v.is_exact() and (
@@ -76,7 +74,7 @@ class RoundedResults:
             )
             return v if is_there else around(v, self.off(v, abs(v).upper()))
 
-        return MovedArray(each(near, given), {}, is_stored=True)
+        return MovedArray(each(near, x), {}, is_stored=True)
 
     def _is_normal(self, x: float) -> bool:
         return abs(x) >= 2.0**self.fmt.least and self.fmt.closest(*scaled(x)) == x

@@ -13,6 +13,7 @@ from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, as_text, read_tensors, require, tables_of
 from verify.checker.records import FoundInBlocks, LineCertificate, LineParameters
 from verify.checker.recurrent import GATES, positive_margin
+from verify.checker.statement import compare
 
 BITS = 128
 MOST_UNITS, MOST_STATES = 1024, 10_000
@@ -71,8 +72,7 @@ def _stored(data: bytes, c: LineCertificate, said: LineParameters) -> StoredSele
     dtype, H = WORDS[tensors["readout.weight"][0]][0], len(rows[4][0])
     shape: dict[str, object] = {"model": kind, "units": H, "layers": 1, "dtype": dtype}
     shape |= {"activation": activation} if kind == "rnn" else {}
-    for name, value in shape.items():
-        require(said.get(name) == value, f"parameters: {name} is {said.get(name)!r}, and the file has {value!r}")
+    compare(said, shape)
     K, C, m = said.get("types"), said.get("max_count"), said.get("modulus")
     require(type(K) is int and K > 1 and type(C) is int and C >= 1, "parameters: no number of types or counts")
     is_modular = said.get("task") == "selective-modular"

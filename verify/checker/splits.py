@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations_with_replacement, product
 from math import comb
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 from verify.checker.leaves import Group, Leaf, QueryCell, Region, Run, Trail, Work, fillings, is_right_by
 from verify.checker.mathematics import Model
-from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, read_json, require
+from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, read_json, recorded, require
 
 RIGHT, WRONG, OPEN, EACH, PLACES, FIRST = range(6)  # from FIRST on: share out a group, halve a cluster, fill a slot
 MOST_BYTES = 1 << 26  # of a tree that is no longer compressed
@@ -26,6 +26,13 @@ class SplitPairs(NamedTuple):
 
     wrong: int = 0
     open: int = 0
+
+
+class SavedTree(TypedDict):
+    """Rows of positions and their slots; cells of a row, a token, its clusters, and codes by count."""
+
+    rows: list[tuple[list[int], list[list[list[int]]]]]
+    cells: list[tuple[int, int, list[list[int]], list[tuple[int, list[int]]]]]
 
 
 def halves(cell: QueryCell, region: Region, g: int, node: int) -> list[Region]:
@@ -179,15 +186,16 @@ def decide(model: Model, tree: object) -> SplitPairs:
     return held
 
 
-def _decide_tree(model: Model, tree: Any) -> tuple[SplitPairs, set[tuple[int, int, int]]]:
+def _decide_tree(model: Model, tree: object) -> tuple[SplitPairs, set[tuple[int, int, int]]]:
     """What all trees hold, and which positions, query tokens and own counts they are about."""
-    require(isinstance(tree, dict) and {*tree} == {"parts", "data", "reason"}, "tree: must have parts, data and reason")
+    if not isinstance(tree, dict) or {*tree} != {"parts", "data", "reason"}:
+        raise Refusal("tree: must have parts, data and reason")
     try:
-        rows, cells = _read(tree["data"])
+        saved = _read(tree["data"])
         covered, held, work = set[tuple[int, int, int]](), SplitPairs(), Work()
-        for index, t, clusters, trees in cells:
+        for index, t, clusters, trees in saved["cells"]:
             _whole([index, t, *(n for pair in clusters for n in pair)])
-            positions, slots = rows[index]
+            positions, slots = saved["rows"][index]
             require(t < model.T, f"tree: no token {t}")
             _check_row(model, positions, slots)
             cell = QueryCell(model, t, clusters, positions, slots)
@@ -207,17 +215,18 @@ def _decide_tree(model: Model, tree: Any) -> tuple[SplitPairs, set[tuple[int, in
     return held, covered
 
 
-def _read(data: str) -> tuple[list[Any], list[Any]]:
+def _read(data: str) -> SavedTree:
     unpacking = zlib.decompressobj()
     text = unpacking.decompress(base64.b64decode(data, validate=True), MOST_BYTES)
     require(unpacking.eof and not unpacking.unused_data, f"tree: is cut, or longer than {MOST_BYTES} bytes")
     found = read_json(text, "the tree")
     require({*found} == {"rows", "cells"}, "tree: must have rows and cells")
-    return found["rows"], found["cells"]
+    return recorded(found, SavedTree)
 
 
-def _whole(numbers: list[Any]) -> list[int]:
-    require(isinstance(numbers, list) and all(type(n) is int and n >= 0 for n in numbers), "tree: no whole numbers")
+def _whole(numbers: object) -> list[int]:
+    if not isinstance(numbers, list) or not all(type(n) is int and n >= 0 for n in numbers):
+        raise Refusal("tree: no whole numbers")
     return numbers
 
 

@@ -11,10 +11,11 @@ from flint import arb
 
 from verify.checker.affine import linear
 from verify.checker.arrays import FLOAT, Array, common, expanded
-from verify.checker.graphs import Node, base_of, filled, uses_of
+from verify.checker.graphs import base_of, filled, uses_of
 from verify.checker.lines import FUNCTIONS
 from verify.checker.one_layer import OneLayerGraph, Sets
 from verify.checker.operations import ADDED, mean, minus, scaled
+from verify.checker.records import Node
 
 ZERO, ONE = arb(0), arb(1)
 NORMS = {"native_layer_norm": (True, 5), "_fused_rms_norm": (False, 4)}  # whether the mean goes, and arguments
@@ -71,7 +72,8 @@ class StagesAfterAttention:
         self.graph.require_affine(not node["kwargs"] or base in ("gelu", "var", "_to_copy"), i)
         if base == "var":
             return self._variance(i, node, first)
-        function = POWERS.get(args[1], "") if base == "pow" and type(args[1]) in (int, float) else base
+        n = args[1] if base == "pow" else None
+        function = POWERS.get(n, "") if type(n) is int or type(n) is float else base
         function = f"gelu {node['kwargs']['approximate']}" if base == "gelu" and node["kwargs"] else function
         if function in FUNCTIONS:
             self.graph.require_affine(args[:1] == [{"node": [*moving][0]}] and len(args) == 1 + (base == "pow"), i)
@@ -108,7 +110,7 @@ class StagesAfterAttention:
         given, others = node["args"], [j for j in self.graph.uses[i] if j not in self.values]
         self.graph.require_affine(len(given) == count and not node["kwargs"] and not {*others} & self.graph.computed, i)
         known = dict(zip(others, self.graph.followed(others, [], {}), strict=True))
-        _, sizes, weight, *bias, eps = filled([None, *given[1:]], known)
+        sizes, weight, *bias, eps = (filled(x, known) for x in given[1:])
         self.graph.require_affine([*x.constant.shape[-1:]] == sizes and isinstance(eps, float) and eps > 0, i)
         x = x.each(centred) if is_centred else x
         square = self._mean_square(x)
@@ -121,7 +123,9 @@ class StagesAfterAttention:
         asked, n = node["kwargs"], x.constant.shape[-1]
         off = asked.get("correction", 1)
         is_plain = node["args"][1:] == [[-1]] and {*asked} <= {"correction", "keepdim"} and asked.get("keepdim") is True
-        self.graph.require_affine(is_plain and type(off) in (int, float) and n > off, i)
+        self.graph.require_affine(is_plain and type(off) in (int, float), i)
+        assert isinstance(off, int | float)
+        self.graph.require_affine(n > off, i)
         factor = arb(n) / (n - arb(off))
         return self._mean_square(x.each(centred)).each(lambda a: _times(a, factor))
 
@@ -132,7 +136,7 @@ class StagesAfterAttention:
         for stage in (None, *reversed(self.stages)):
             if stage is not None:
                 left = [(x, i) for i in range(stage.size) if stage.start + i in found for x in stage.arguments]
-            found |= {r for x, e in left for r, row in enumerate(x.linear.rows) if not row[e].is_zero()}
+            found |= {r for x, e in left for r, row in enumerate(x.linear.balls) if not row[e].is_zero()}
         return found
 
 

@@ -2,26 +2,26 @@
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any
 
 from flint import arb
 
-from verify.checker.reading import NOT_CHECKABLE, as_text, read_certificate, require, whole
+from verify.checker.reading import NOT_CHECKABLE, C, as_text, read_certificate, recorded, require, whole
+from verify.checker.records import Margined
 
 ULPS = 4  # within which a float stands for an exact number
 
 
-def certificate_of(task: str, weights: bytes, certificate: bytes) -> Any:
-    """The certificate of a task about this file. Raises: Refusal."""
+def certificate_of(task: str, weights: bytes, certificate: bytes, record: Callable[..., C]) -> C:
+    """The certificate of a task about this file, as a record whose fields `table.walk` is to check. Raises: Refusal."""
     c = read_certificate(certificate)
     require(c.get("task") == task, f"task: {as_text(c.get('task'))[:80]} is not {task}")
     require(c.get("weights_sha256") == hashlib.sha256(weights).hexdigest(), "weights_sha256: is another file's")
-    return c
+    return recorded(c, record)
 
 
-def verdict_of(c: dict[str, object]) -> str:
+def verdict_of(c: Mapping[str, object]) -> str:
     """What the certificate claims."""
     verdict = c.get("verdict")
     require(verdict != "UNKNOWN", "the certificate itself says UNKNOWN, which claims nothing", NOT_CHECKABLE)
@@ -29,7 +29,7 @@ def verdict_of(c: dict[str, object]) -> str:
     return str(verdict)
 
 
-def header(c: dict[str, object]) -> str:
+def header(c: Mapping[str, object]) -> str:
     """The verdict of a proof, or of a wrong input, in real arithmetic."""
     reading, method = c.get("reading"), c.get("method")
     is_checked = (as_text(reading), as_text(method)) == ('"real"', '"certified"')
@@ -57,10 +57,17 @@ def is_close(x: float | None, ball: arb) -> bool:
     return x is not None and x <= 0 and bool(abs(ball - arb(x)) <= arb(abs(x)) * arb(2) ** -29 + arb(2) ** -1000)
 
 
-def check_counts(c: Mapping[str, Any], total: int) -> int:
+def claimed_margin(c: Margined) -> float:
+    """The margin of a proof."""
+    margin = c["margin"] or 0.0
+    require(margin > 0, "margin: must be above zero")
+    return margin
+
+
+def check_counts(said: Mapping[str, str] | None, total: int) -> int:
     """How many answers are wrong, where it is said: that is trusted, and that the numbers fit is not."""
-    if "counts" not in c:
+    if said is None:
         return 0
-    right, wrong = (whole(c["counts"][name], f"counts.{name}") for name in ("right", "wrong"))
+    right, wrong = (whole(said[name], f"counts.{name}") for name in ("right", "wrong"))
     require(wrong > 0 and right + wrong == total, "counts: do not add up")
     return wrong

@@ -12,6 +12,7 @@ from flint import arb, arb_mat
 from verify.checker.reading import UNREADABLE, WORDS, read_tensors, require, rows_of
 from verify.checker.records import LineParameters
 from verify.checker.rounded_lines import Gaps, TokenFollower, differences
+from verify.checker.statement import compare
 
 EPS = 1e-5
 Vector = list[arb]
@@ -91,8 +92,7 @@ def of_file(weights: bytes, said: LineParameters) -> StoredBlocks:
     dtypes = {dtype for dtype, _, _ in tensors.values()}
     require(len(dtypes) == 1, "the tensors have several dtypes", UNREADABLE)
     shape = {"units": d, "layers": layers, "dtype": WORDS[dtypes.pop()][0]}
-    for name, value in shape.items():
-        require(said.get(name) == value, f"parameters: {name} is {said.get(name)!r}, and the file has {value!r}")
+    compare(said, shape)
     rows = {name: rows_of(name, *tensor) for name, tensor in tensors.items()}
     blocks = [{name: rows[f"blocks.{k}.{name}"] for name in each} for k in range(layers)]
     return StoredBlocks(kind, blocks, {name: x for name, x in rows.items() if not name.startswith("blocks.")})

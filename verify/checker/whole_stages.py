@@ -55,7 +55,7 @@ class RelaxedLayer:
         self.output = after.output, [*classes.values()], self._coefficients(after.output, [*classes.values()])
 
     def _coefficients(self, x: AffineNumbers, elements: Sequence[int]) -> Rows:
-        rows = x.linear.rows
+        rows = x.linear.balls
         return [[near(rows[s][e]) if s < len(rows) else 0 for s in self.sources] for e in elements]
 
     def of_own_token(self, i: int, heads: list[WeighedRows], largest: int) -> "OwnLayer":
@@ -68,7 +68,7 @@ class RelaxedLayer:
 
 
 def _with_constants(x: AffineNumbers, elements: Sequence[int], rows: Rows, i: int) -> Rows:
-    own = of_each(x.constant.rows, i)
+    own = of_each(x.constant.balls, i)
     return [[near(own[e]), *row] for e, row in zip(elements, rows, strict=True)]
 
 

@@ -1,7 +1,7 @@
 """Prompts of Count01 that are answered wrongly: one is run, exactly or in the evaluation that a certificate names."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import reduce
 
@@ -10,7 +10,7 @@ from flint import arb, ctx, fmpq_mat
 from verify.checker.exponentials import BITS
 from verify.checker.prompts import EQUALS, TOKENS, Domain, PromptModel, PromptRegion, difference_at, sign_at
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
-from verify.checker.records import WrongPrompts
+from verify.checker.records import PromptsCertificate
 from verify.checker.replay import Replay, check_margin
 from verify.checker.reruns import of_prompt
 from verify.checker.statement import check_counts, compare, is_close
@@ -18,7 +18,7 @@ from verify.checker.statement import check_counts, compare, is_close
 MOST_HEADS = 4  # whose sums are multiplied out
 
 
-def wrong_prompt(cells: list[PromptRegion], domain: Domain, c: WrongPrompts) -> tuple[PromptRegion, list[str]]:
+def wrong_prompt(cells: list[PromptRegion], domain: Domain, c: PromptsCertificate) -> tuple[PromptRegion, list[str]]:
     """The side that a counterexample is on, and its tokens, where they are written."""
     case, (lo, hi, m, M, total) = c["counterexample"], domain
     n0, n1, n2 = n = [case[name] for name in ("n0", "n1", "n2")]
@@ -49,7 +49,7 @@ def run_again(
     skip: bool,
     cell: PromptRegion,
     tokens: list[str],
-    c: WrongPrompts,
+    c: PromptsCertificate,
 ) -> None:
     """One prompt decides, in the evaluation that is named."""
     case, row = c["counterexample"], of_prompt(on, W, skip, [TOKENS.index(t) for t in tokens], norm)
@@ -61,7 +61,7 @@ def run_again(
     require(case["logits"] == said, "logits: are others in the evaluation that is named", NOT_CHECKABLE)
 
 
-def refute(model: PromptModel, cell: PromptRegion, prompts: int | None, c: WrongPrompts) -> None:
+def refute(model: PromptModel, cell: PromptRegion, prompts: int | None, c: PromptsCertificate) -> None:
     """One prompt decides: its least difference of logits, in digits, and a tie of one head exactly."""
     case = c["counterexample"]
     n = [case[name] for name in ("n0", "n1", "n2")]
@@ -79,10 +79,10 @@ def refute(model: PromptModel, cell: PromptRegion, prompts: int | None, c: Wrong
     raise Refusal(f"margin: is {c['margin']}, must be {gap}")
 
 
-def counted(c: Mapping[str, object], prompts: int | None) -> None:
+def counted(c: PromptsCertificate, prompts: int | None) -> None:
     """How many prompts are wrong is trusted; that the numbers fit is not."""
     require(("counts" in c) == ("wrong_share" in c), "counts: come with wrong_share")
     if "counts" in c:
         require(prompts is not None, "counts: of infinitely many")
-        wrong = check_counts(c, prompts or 0)
+        wrong = check_counts(c.get("counts"), prompts or 0)
         compare(c, {"wrong_share": str(Fraction(wrong, prompts or 0))})

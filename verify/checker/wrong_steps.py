@@ -2,15 +2,15 @@
 
 from flint import arb
 
-from verify.checker.chains import Chain
+from verify.checker.chains import Chain, H, N, S
 from verify.checker.constant_bits import NoToken
 from verify.checker.netlists import Gates
 from verify.checker.reading import NOT_CHECKABLE, require
-from verify.checker.records import SavedStep
+from verify.checker.records import ChainCertificate
 from verify.checker.statement import compare
 
 
-def refute(chain: Chain, circuit: Gates, n: int, c: SavedStep) -> None:
+def refute(chain: Chain[N, H, S], circuit: Gates, n: int, c: ChainCertificate) -> None:
     """One step of one input, whose g is on the wrong side of 1/2 in all of its ball, or which has no token."""
     case, step, half = c["counterexample"], c["counterexample"]["step"], arb(0.5)
     is_input = len(case["input"]) == n and {*case["input"]} <= {*"01"} and 1 <= step <= len(circuit.steps)

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from flint import arb, fmpq_mat
 
 from verify.checker.exponentials import BITS as DIGITS
 from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
+from verify.checker.records import StringsCertificate
 from verify.checker.regions import BOS, TOKENS, Strings, counts
 from verify.checker.replay import replay_of
 from verify.checker.reruns import of_strings
@@ -17,28 +17,29 @@ from verify.checker.statement import compare
 LONGEST = 1024  # token of a string that is run
 
 
-def refute(c: dict[str, Any], strings: Strings, prompts: int, gaps: Callable[[str, int], list[list[arb]]]) -> None:
+def refute(c: StringsCertificate, strings: Strings, prompts: int, gaps: Callable[[str, int], list[list[arb]]]) -> None:
     """One string decides, in balls: at the prompt some other logit is at least the due one."""
     case = c["counterexample"]
     text, prompt, due = case["input"], case["prompt"], counts(case["input"], prompts)
     require(strings.has(text) and 1 <= prompt <= prompts, f"counterexample: {text[:80]!r} and prompt {prompt} are none")
     named = {"string": text, "length": len(text), "expected": due[prompt - 1], "all_expected": due}
     compare(case, named | {"regions": re.findall(r"\[[01]*\]", text)} if "regions" in case else named)
+    margin = c["margin"] or 0.0
     require(len(text) <= LONGEST, f"strings of more than {LONGEST} tokens are not run", NOT_CHECKABLE)
     for bits in DIGITS:
         row = gaps(text, bits)[prompt - 1]
         require(not all(x > 0 for x in row), f"counterexample: {text[:80]!r} is answered rightly at prompt {prompt}")
         if any(x <= 0 for x in row):
-            is_above = all(x > arb(c["margin"]) for x in row)
+            is_above = all(x > margin for x in row)
             said = f"margin: is {c['margin']}, must be at least {min(row, key=float)}, and not above zero"
-            require(c["margin"] <= 0 and not is_above, said)
-            if any(x <= arb(c["margin"]) for x in row):
+            require(margin <= 0 and not is_above, said)
+            if any(x <= margin for x in row):
                 return
     raise Refusal("the sign of a difference of logits, or the margin, does not show", NOT_CHECKABLE)
 
 
 def gaps_in_dtype(
-    c: dict[str, Any], fmt: BinaryFormat, W: dict[str, fmpq_mat], has_bos: bool, is_causal: bool
+    c: StringsCertificate, fmt: BinaryFormat, W: dict[str, fmpq_mat], has_bos: bool, is_causal: bool
 ) -> Callable[[str, int], list[list[arb]]]:
     """Computed differences of logits, sums from left to right; whether other orders are wrong is not asked."""
     require(c["margin"] is None or c["margin"] <= 0, "margin: is above zero")
