@@ -490,7 +490,8 @@ def test_an_honest_proof_holds_and_a_larger_margin_does_not(name):
     weights, text = honest(name)
     c = json.loads(text)
     assert outcome(weights, text) == (0, "PROVED")
-    assert outcome(weights, json.dumps(times(c, 3)))[0] == 1
+    is_known = name != "addition, two layers, tf32"  # no bound for all inputs at once tells that this one is false
+    assert outcome(weights, json.dumps(times(c, 3)))[0] == (1 if is_known else NOT_CHECKABLE)
     for changes in ({"reading": "real"}, {"parameters": c["parameters"] | {"precision": "float16"}}):
         other = json.dumps(c | changes)
         is_refused, is_named = outcome(weights, other)[0] != 0, any("float32" in line for line in c["assumptions"])

@@ -21,7 +21,7 @@ Sum = dict[int, int]  # basis number -> coefficient, never zero
 Query = tuple[int, tuple[tuple[Interval, int], ...], tuple[tuple[int, tuple[Interval, ...]], ...]]
 
 
-class Roundings(Protocol):
+class RoundedForms(Protocol):
     """What may be taken off linear forms of computed numbers."""
 
     def slopes(self, right: int, other: int, slopes: Sequence[int]) -> list[int]:
@@ -37,7 +37,7 @@ class Model:
     D counts as one more neuron, the last one, that is always on and writes b_2.
     """
 
-    roundings: Roundings | None = None
+    roundings: RoundedForms | None = None
 
     def __init__(self, weights: Weights, margins: Sequence[float], finest: int = 1) -> None:
         parameters, numbers = weights.repeated["parameters"], weights.matrices | {"margins": [[*margins]]}
