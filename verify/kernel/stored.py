@@ -9,7 +9,7 @@ import os
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from constructions import plain_json, regular_files
 from constructions.errors import BadInput, shown
 from constructions.histogram_sizes import LONGEST
 from verify.frame.schema import SCHEMA
+from verify.kernel.hints import Sets, sets_by_token
 
 Words = tuple[tuple[int, ...], ...]
 SIZES = ("T", "L", "d", "p", "first_count")
@@ -111,6 +112,7 @@ class StoredProof:
     sha256: str
     unsaid: tuple[str, ...] = ()  # fields of the certificate of which the theorem says nothing
     run_in: str | None = None
+    sets: Mapping[int, Sets] = field(default_factory=dict)  # by own token, what the certificate's search split by
 
     @property
     def denominator_bits(self) -> int:
@@ -177,7 +179,8 @@ def read_counting(folder: str, data: bytes, about: Mapping[str, object]) -> Stor
     stored = replace(read_weights(data, _margins(folder, about)), run_in=said.get("precision"))
     check_says(folder, about, _said_of(stored, said))
     said_of_it = {key for key, _, _ in _said_of(stored, said)}
-    return replace(stored, unsaid=tuple(sorted(about.keys() - SAID - said_of_it)))
+    sets = sets_by_token(folder, about.get("tree"), stored.sizes["T"])
+    return replace(stored, unsaid=tuple(sorted(about.keys() - SAID - said_of_it)), sets=sets)
 
 
 def _formats_of_run(folder: str, parameters: object) -> dict[str, str]:
