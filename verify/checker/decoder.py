@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypedDict
 
-from flint import arb, arb_mat, ctx
+from flint import arb, arb_mat, ctx, fmpq
 
 from verify.checker.reading import UNREADABLE, read_metadata, read_tiles, recorded, require
 from verify.checker.regions import mean, plus, read_shapes, relu

@@ -9,7 +9,7 @@ import os
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypedDict, TypeGuard
 
@@ -19,6 +19,7 @@ from safetensors import SafetensorError, deserialize
 from constructions import plain_json, regular_files
 from constructions.errors import BadInput, shown
 from constructions.histogram_sizes import LONGEST
+from verify.kernel.hints import Sets, sets_by_token
 
 Words = tuple[tuple[int, ...], ...]
 SCHEMA = "weightproof/1"  # of certificates
@@ -120,6 +121,7 @@ class StoredProof:
     sha256: str
     unsaid: tuple[str, ...] = ()  # fields of the certificate of which the theorem says nothing
     run_in: str | None = None
+    sets: Mapping[int, Sets] = field(default_factory=dict)  # by own token, what the certificate's search split by
 
     @property
     def denominator_bits(self) -> int:
@@ -188,7 +190,8 @@ def read_counting(folder: str, data: bytes, about: Mapping[str, object]) -> Stor
         check_says(folder, about, (REAL,))
     check_says(folder, about, _said_of(stored, said))
     said_of_it = {key for key, _, _ in _said_of(stored, said)}
-    return replace(stored, unsaid=tuple(sorted(about.keys() - SAID - said_of_it)))
+    sets = sets_by_token(folder, about.get("tree"), stored.sizes["T"])
+    return replace(stored, unsaid=tuple(sorted(about.keys() - SAID - said_of_it)), sets=sets)
 
 
 def _formats_of_run(folder: str, parameters: object) -> dict[str, str]:

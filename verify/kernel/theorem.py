@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from verify.kernel.stored import PARITY, TENSORS, StoredProof, Words
@@ -12,9 +12,10 @@ from verify.kernel.stored import PARITY, TENSORS, StoredProof, Words
 VECTORS = ("e_BOS", "b_1", "b_2")
 MARGIN_BITS = 40  # significant bits, at least, of the margins that a theorem states
 WEIGHT_BITS, EXP_PRECISION = 72, 84  # of mixing weights with softmax, and of the intervals they come from
+LINE_BITS = 16  # of the slopes of lines below undecided neurons
 MOST_UNDECIDED = 6  # undecided neurons in one region whose 2^6 cases are looked at
-MOST_MULTISETS = 3000  # of L tokens: up to here regions are split, down to single multisets if need be
-MOST_SPLITS = 200  # in a row, more than any region of so few multisets allows
+MOST_MULTISETS = 100_000  # of L tokens: up to here regions are split without a hint, down to single multisets
+MOST_SPLITS = 200  # in a row, more than any region of so few sets allows
 SAYS = {"histogram": "file_counts", PARITY: "file_tells_parity"}
 PREAMBLE = (
     "From Coq Require Import List ZArith.",
@@ -107,7 +108,7 @@ def check_inputs(stored: StoredProof) -> CheckInputs:
     scale = stored.denominator_bits
     margins, shift = rounded_margins(stored, scale)
     T = stored.sizes["T"]
-    sets = [_flags(cluster, T) for cluster in clusters(stored)]
+    sets = [f"[{'; '.join(_flags(found, T) for found in sets)}]" for sets in sets_to_split_by(stored)]
     bits = weight_bits(stored, scale)
     sizes = " ".join(f"file_{name} := {stored.sizes[name]}%nat;" for name in ("T", "L", "d", "p", "classes"))
     weights = (
@@ -120,7 +121,7 @@ def check_inputs(stored: StoredProof) -> CheckInputs:
         + "\n|}"
     )
     how = (
-        f"{{|\n  weight_bits := {bits}; exp_precision := {EXP_PRECISION}%positive;"
+        f"{{|\n  weight_bits := {bits}; exp_precision := {EXP_PRECISION}%positive; line_bits := {LINE_BITS};"
         f" most_undecided := {MOST_UNDECIDED}%nat; splits := {MOST_SPLITS if sets else 0}%nat;\n"
         f"  clusters := [{'; '.join(sets)}]\n|}}"
     )
@@ -134,20 +135,31 @@ def _in_format(stored: StoredProof) -> str:
     return "" if stored.run_in is None else f"_in {stored.run_in}"
 
 
-def clusters(stored: StoredProof) -> list[range]:
-    """Lists the sets of tokens that the check may split by, in the order in which it tries them: halves, quarters, ...
+def sets_to_split_by(stored: StoredProof) -> list[Iterable[Container[int]]]:
+    """Lists for each own token the sets of tokens that the check may split by, in the order in which it tries them.
 
-    There are none for lin, whose slots differ, and none for models with so many multisets of tokens that splitting down
-    to single ones would not end in time.
+    They are the clusters of the certificate's search; where it names none, halves of the alphabet, quarters, ..., of
+    models with so few multisets of tokens that splitting down to single ones ends in time. There are none for lin,
+    whose slots differ.
     """
     T, L = stored.sizes["T"], stored.sizes["L"]
-    if stored.kind == "lin" or math.comb(T + L - 1, L) > MOST_MULTISETS:
+    if stored.kind == "lin":
         return []
+    few = halves(T) if math.comb(T + L - 1, L) <= MOST_MULTISETS else []
+    return [stored.sets.get(t, few) for t in range(T)]
+
+
+def halves(T: int) -> list[range]:
+    """First halves of the alphabet, of its halves, and so on.
+
+    >>> halves(4)
+    [range(0, 2), range(0, 1), range(2, 3)]
+    """
     found, blocks = list[range](), [range(T)]
     while blocks:
-        halves = [(block[: len(block) // 2], block[len(block) // 2 :]) for block in blocks if len(block) > 1]
-        found += [first for first, _ in halves]
-        blocks = [half for pair in halves for half in pair]
+        pairs = [(block[: len(block) // 2], block[len(block) // 2 :]) for block in blocks if len(block) > 1]
+        found += [first for first, _ in pairs]
+        blocks = [half for pair in pairs for half in pair]
     return found
 
 
@@ -207,8 +219,7 @@ def _row(words: Iterable[int]) -> str:
     return "[" + "; ".join(f"{word:#x}" if word else "0" for word in words) + "]"
 
 
-def _flags(cluster: Iterable[int], T: int) -> str:
-    members = set(cluster)
+def _flags(members: Container[int], T: int) -> str:
     return "[" + "; ".join(str(t in members).lower() for t in range(T)) + "]"
 
 

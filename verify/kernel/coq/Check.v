@@ -9,9 +9,10 @@ Import ListNotations.
 Record effort := {
   weight_bits : Z;          (* mixing weights are brackets of integers over 2^weight_bits *)
   exp_precision : positive; (* bits of the interval arithmetic of exponentials *)
+  line_bits : Z;            (* bits of the slopes of lines below undecided neurons *)
   most_undecided : nat;     (* undecided neurons whose cases are all looked at *)
   splits : nat;             (* how often a region is split *)
-  clusters : list token_set (* the sets of tokens to split by, in this order *)
+  clusters : list (list token_set) (* for each own token the sets of tokens to split by, in this order *)
 }.
 
 (* ---- Integer matrices ------------------------------------------------------------------------------------------------ *)
@@ -140,13 +141,29 @@ Definition neuron_of (y : (zform * (Z * Z)) * Z) : neuron :=
 
 Definition is_undecided (y : zform * (Z * Z)) : bool := let '(_, (low, high)) := y in ((low <? 0) && (0 <? high))%Z.
 
+(* The first bits of a number. *)
+Definition rounded (bits a : Z) : Z := let rest := Z.max 0 (Z.log2 (Z.abs a) - bits) in Z.shiftl (Z.shiftr a rest) rest.
+
+(* A line below what a neuron adds: the form itself where it is on, the chord where being on makes the difference less,
+   and else the form or nothing. *)
+Definition line_of (rises : Z -> Z -> bool) (n : neuron) : Z :=
+  if (high n <=? 0)%Z then 0%Z
+  else if (0 <=? low n)%Z then rounded (line_bits how) (slope n)
+  else if (slope n <? 0)%Z then rounded (line_bits how) (slope n * high n / (high n - low n))
+  else if rises (low n) (high n) then rounded (line_bits how) (slope n) else 0%Z.
+
+Definition ways_to_rise : list (Z -> Z -> bool) :=
+  [fun low high => (- low <? high)%Z; fun _ _ => true; fun _ _ => false].
+
 Definition region_is_right (out : list (list Z) * list Z) (least : zform -> Z) (ranges : list (zform * (Z * Z)))
     (right : nat) (margin : Z) : bool :=
   let few := (length (filter is_undecided ranges) <=? most_undecided how)%nat in
-  forallb (fun c =>
+  all_of (fun c =>
       if (c =? right)%nat then true
       else let neurons := map neuron_of (combine ranges (slopes out right c margin)) in
-           if separately neurons then true else if few then jointly least neurons no_form else false)
+           if separately neurons then true
+           else if any_of (fun rises => relaxed least (line_of rises) neurons) ways_to_rise then true
+           else if few then jointly least neurons no_form else false)
     (seq 0 (file_classes x)).
 
 (* ---- All regions --------------------------------------------------------------------------------------------------------------- *)
@@ -182,8 +199,8 @@ Definition right_class (k : nat) : nat :=
 
 Definition token_is_right (out : list (list Z) * list Z) (all : list (zform * zform)) (q : token_query) : bool :=
   let prepared := prepare_all (prepare_tokens q) all in
-  forallb (fun k =>
-      by_splitting (splits how) (choose (clusters how))
+  all_of (fun k =>
+      by_splitting (splits how) (choose (nth (q_own q) (clusters how) []))
         (fun r => region_is_right out (least_by_tokens q r) (ranges_of (least_in_region r) prepared)
                     (right_class k) (nth (k - 1) margins 0%Z))
         (cell (file_T x) (file_L x) (q_own q) k))
@@ -191,11 +208,11 @@ Definition token_is_right (out : list (list Z) * list Z) (all : list (zform * zf
 
 Definition position_is_right (out : list (list Z) * list Z) (all : list (zform * zform)) (D : bracket)
     (weights : bracket * list bracket) : bool :=
-  forallb (fun t =>
+  all_of (fun t =>
       let q := {| p_soft := file_softmax x; p_own := t; p_D := D;
                   p_own_weight := fst weights; p_weights := snd weights |} in
       let prepared := prepare_all (prepare_positions q (file_T x)) all in
-      forallb (fun k =>
+      all_of (fun k =>
           region_is_right out (least_by_positions q (file_T x) k) (ranges_of (least_for_count k) prepared)
             (right_class k) (nth (k - 1) margins 0%Z))
         (seq 1 (file_L x)))
@@ -208,8 +225,8 @@ Definition cells_are_right : bool :=
   let all := forms in
   let out := outputs in
   if is_lin
-  then let D := D_bracket in forallb (position_is_right out all D) (nodup bracket_eq_dec position_weights)
-  else forallb (token_is_right out all) token_queries.
+  then let D := D_bracket in all_of (position_is_right out all D) (nodup bracket_eq_dec position_weights)
+  else all_of (token_is_right out all) token_queries.
 
 Definition margins_are_positive : bool := forallb (fun k => 0 <? nth (k - 1) margins 0)%Z (seq 1 (file_L x)).
 

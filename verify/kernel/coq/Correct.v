@@ -326,10 +326,10 @@ Proof.
   pose proof (own_below_T x xs i Hseq Hi) as Hown.
   pose proof (sequence_in_range x xs Hseq) as Hall.
   unfold margin_of, cells_are_right in *. cbn [kind first_count L T stored_model] in *.
-  assert (Htokens : kind (stored_model x) <> Lin -> forallb (token_is_right x s how margins shift (outputs x s) (forms x s)) (token_queries x s how) = true ->
+  assert (Htokens : kind (stored_model x) <> Lin -> all_of (token_is_right x s how margins shift (outputs x s) (forms x s)) (token_queries x s how) = true ->
     logit (stored_model x) xs i c + IZR (nth (count xs i - 1) margins 0%Z) / IZR (2 ^ shift)
       <= logit (stored_model x) xs i (right_class x (count xs i))).
-  { intros Hkind H. rewrite forallb_forall in H.
+  { intros Hkind H. rewrite all_of_forallb, forallb_forall in H.
     specialize (H (query_of x s how (own xs i) (score_row x s (own xs i)))).
     assert (Hin : In (query_of x s how (own xs i) (score_row x s (own xs i))) (token_queries x s how)).
     { unfold token_queries. apply in_map_iff. exists (own xs i, score_row x s (own xs i)). split; [reflexivity|].
@@ -337,7 +337,7 @@ Proof.
       assert (Hst : (file_T x <= length (scores_table x s))%nat).
       { unfold scores_table. rewrite !length_products, Hlen. unfold all_tokens. cbn. lia. }
       exact (in_combine_seq (scores_table x s) [] (file_T x) 0 (own xs i) Hown Hst). }
-    specialize (H Hin). clear Hin. unfold token_is_right in H. rewrite forallb_forall in H.
+    specialize (H Hin). clear Hin. unfold token_is_right in H. rewrite all_of_forallb, forallb_forall in H.
     specialize (H (count xs i)). rewrite in_seq in H. specialize (H ltac:(lia)). cbn [q_own query_of] in H.
     pose proof Hseq as [Hlx _].
     match goal with |- ?goal => refine (by_splitting_is_sound (fun y => y = xs -> goal) _ _ _ _ _ xs H _ eq_refl) end.
@@ -350,7 +350,7 @@ Proof.
     - now apply normaliser_is_positive.
     - now apply least_by_tokens_is_sound. }
   destruct (file_kind x) eqn:Hkind; try (apply Htokens; [cbn; congruence|exact Hcells]).
-  rewrite forallb_forall in Hcells.
+  rewrite all_of_forallb, forallb_forall in Hcells.
   assert (Hlin : kind (stored_model x) = Lin) by exact Hkind.
   destruct (A_shape x s shapes Hlin) as [Hlen Hrows]. cbn [L stored_model] in *.
   set (row := mixing_row x s i). set (w := weights_of x how (score_divisor x s how) row).
@@ -358,9 +358,9 @@ Proof.
   { unfold position_weights. apply in_map_iff. exists (i, row). split; [reflexivity|].
     refine (in_combine_seq (integers2 (file_format x) s (A_words x)) [] (file_L x) 0 i Hi _). lia. }
   apply (nodup_In bracket_eq_dec) in Hin. specialize (Hcells _ Hin). clear Hin.
-  unfold position_is_right in Hcells. rewrite forallb_forall in Hcells.
+  unfold position_is_right in Hcells. rewrite all_of_forallb, forallb_forall in Hcells.
   specialize (Hcells (own xs i)). rewrite in_seq in Hcells. specialize (Hcells ltac:(lia)).
-  rewrite forallb_forall in Hcells. specialize (Hcells (count xs i)). rewrite in_seq in Hcells. specialize (Hcells ltac:(lia)).
+  rewrite all_of_forallb, forallb_forall in Hcells. specialize (Hcells (count xs i)). rewrite in_seq in Hcells. specialize (Hcells ltac:(lia)).
   rewrite (ranges_are_ranged x s (least_for_count (count xs i))) in Hcells.
   refine (accepted_region_is_right x s how shift shapes fit Hshift xs i (scale_of x s how row)
       _ _ Hall Hown _ _ _ _ Hcells c Hc Hc').

@@ -1,9 +1,20 @@
 (* Linear forms in integers, and how rectified ones are combined: what a check computes with. *)
 
-From Coq Require Import Reals List Arith ZArith Lia Lra.
+From Coq Require Import Reals List Arith ZArith Lia Lra Bool.
 From Weightproof Require Import Model Sums.
 Import ListNotations.
 Open Scope R_scope.
+
+(* forallb and existsb that stop at the first false and the first true, where Coq's virtual machine goes on. *)
+Fixpoint all_of {X : Type} (f : X -> bool) (l : list X) : bool :=
+  match l with [] => true | y :: l' => if f y then all_of f l' else false end.
+Fixpoint any_of {X : Type} (f : X -> bool) (l : list X) : bool :=
+  match l with [] => false | y :: l' => if f y then true else any_of f l' end.
+
+Lemma all_of_forallb {X : Type} (f : X -> bool) (l : list X) : all_of f l = forallb f l.
+Proof. induction l; [reflexivity|]. simpl. now destruct (f a). Qed.
+Lemma any_of_existsb {X : Type} (f : X -> bool) (l : list X) : any_of f l = existsb f l.
+Proof. induction l; [reflexivity|]. simpl. now destruct (f a). Qed.
 
 (* A form has an integer for each token and one more, its constant. *)
 Definition zform : Type := (list Z * Z)%type.
@@ -159,5 +170,62 @@ Proof.
       * specialize (Hon Hc2). assert (v <= Rmax 0 v) by apply Rmax_r. nra.
     + destruct (jointly least rest f) eqn:Hc1; [|easy]. intros Hc2. specialize (Hoff eq_refl). specialize (Hon Hc2).
       unfold Rmax. destruct (Rle_dec 0 v); lra.
+Qed.
+
+(* ---- Lines below rectified forms ---------------------------------------------------------------------------- *)
+
+(* slope * relu(z) - line * z is linear on each side of 0, so over a range it is least at an end or at 0. *)
+Definition excess_at (slope line z : Z) : Z := ((if (0 <=? z)%Z then slope - line else - line) * z)%Z.
+Definition least_excess (n : neuron) (line : Z) : Z :=
+  let ends := Z.min (excess_at (slope n) line (low n)) (excess_at (slope n) line (high n)) in
+  if ((low n <? 0) && (0 <? high n))%Z then Z.min 0 ends else ends.
+
+(* Is the sum of the contributions >= 0, where each is at least its line and the least excess over it? Any line does. *)
+Definition relaxed (least : zform -> Z) (line : neuron -> Z) (neurons : list neuron) : bool :=
+  let lines := map (fun n => (n, line n)) neurons in
+  let f := fold_right (fun '(n, a) f => if (a =? 0)%Z then f else add_form a (its_form n) f) no_form lines in
+  (0 <=? least f + add_all (map (fun '(n, a) => least_excess n a) lines))%Z.
+
+Lemma least_excess_is_least (n : neuron) (line : Z) :
+  in_range n -> IZR line * value_of (its_form n) + IZR (least_excess n line) <= contribution n.
+Proof.
+  unfold in_range, contribution. set (z := value_of (its_form n)). intros [Hlow Hhigh].
+  set (a := IZR (slope n)). set (b := IZR line).
+  assert (Hends : IZR (least_excess n line) <= IZR (excess_at (slope n) line (low n)) /\
+                  IZR (least_excess n line) <= IZR (excess_at (slope n) line (high n))).
+  { unfold least_excess. split; apply IZR_le; destruct (_ && _); lia. }
+  assert (Hzero : (low n < 0)%Z -> (0 < high n)%Z -> IZR (least_excess n line) <= 0).
+  { intros H1%Z.ltb_lt H2%Z.ltb_lt. unfold least_excess. rewrite H1, H2. cbn [andb]. apply IZR_le. lia. }
+  unfold excess_at in Hends. rewrite !mult_IZR in Hends. destruct Hends as [H1 H2].
+  generalize dependent (IZR (least_excess n line)). intros e H1 H2 Hzero.
+  assert (between : forall c u v, u <= z <= v -> e <= c * u -> e <= c * v -> e <= c * z).
+  { intros c u v Hz Hu Hv. destruct (Rle_or_lt 0 c); nra. }
+  destruct (Z.leb_spec 0 (low n)) as [Hl|Hl], (Z.leb_spec 0 (high n)) as [Hh|Hh];
+    rewrite ?minus_IZR, ?opp_IZR in H1; rewrite ?minus_IZR, ?opp_IZR in H2; fold a b in H1, H2; clearbody a b z.
+  - apply IZR_le in Hl. rewrite Rmax_right by lra. enough (e <= (a - b) * z) by lra. now apply (between _ (IZR (low n)) (IZR (high n))).
+  - apply IZR_le in Hl. apply IZR_lt in Hh. lra.
+  - assert (Hz : e <= 0).
+    { destruct (Z.eq_dec (high n) 0) as [H0|H0]; [rewrite H0 in H2; lra|]. apply Hzero; lia. }
+    unfold Rmax. destruct (Rle_dec 0 z).
+    + enough (e <= (a - b) * z) by lra. apply (between _ 0 (IZR (high n))); lra.
+    + rewrite Rmult_0_r, <- Ropp_mult_distr_l in *. enough (e <= - b * z) by lra. apply (between _ (IZR (low n)) 0); lra.
+  - apply IZR_lt in Hh. rewrite Rmax_left by lra. rewrite Rmult_0_r. enough (e <= - b * z) by lra. now apply (between _ (IZR (low n)) (IZR (high n))).
+Qed.
+
+Lemma relaxed_is_sound (least : zform -> Z) (line : neuron -> Z) (neurons : list neuron) :
+  (forall f, IZR (least f) <= value_of f) -> Forall in_range neurons ->
+  relaxed least line neurons = true -> 0 <= total (map contribution neurons).
+Proof.
+  intros Hleast Hr H. apply Z.leb_le, IZR_le in H. rewrite plus_IZR in H.
+  match type of H with context [least ?f] => pose proof (Hleast f) as Hf; set (form := f) in * end.
+  enough (value_of form + IZR (add_all (map (fun '(n, a) => least_excess n a) (map (fun n => (n, line n)) neurons)))
+          <= total (map contribution neurons)) by lra.
+  unfold form. clear - Hr. induction Hr as [|n rest Hn Hr IH]; cbn [map fold_right add_all total].
+  - rewrite value_none. simpl. lra.
+  - fold (total (map contribution rest)). unfold add_all in *. cbn [fold_right]. rewrite plus_IZR.
+    pose proof (least_excess_is_least n (line n) Hn) as He.
+    destruct (Z.eqb_spec (line n) 0) as [H0|H0].
+    + rewrite H0 in *. lra.
+    + rewrite value_add. lra.
 Qed.
 End Values.

@@ -155,11 +155,13 @@ Theorem accepted_region_is_right (least : zform -> Z) (right : nat) (margin : Z)
   forall c, (c < classes m)%nat -> c <> right ->
   logit m xs i c + IZR margin / IZR (2 ^ shift) <= logit m xs i right.
 Proof.
-  intros Hleast. unfold region_is_right. rewrite forallb_forall. intros H c Hc Hne.
+  intros Hleast. unfold region_is_right. rewrite all_of_forallb, forallb_forall. intros H c Hc Hne.
   specialize (H c). rewrite in_seq in H. destruct (Nat.eqb_spec c right) as [|_]; [easy|].
   assert (Hpos : 0 <= total (map (contribution D (own xs i) its) (neurons least right c margin))).
   { pose proof (all_in_range least right c margin Hleast) as Hr.
     fold (neurons least right c margin) in H. destruct (separately _) eqn:Hsep; [now apply separately_is_sound|].
+    destruct (any_of _ ways_to_rise) eqn:Hlines.
+    { rewrite any_of_existsb in Hlines. apply existsb_exists in Hlines as [rises [_ Hline]]. exact (relaxed_is_sound D (own xs i) its least _ _ Hleast Hr Hline). }
     destruct (_ <=? _)%nat; [|discriminate H; cbn in Hc; lia].
     assert (Hin : (0 <= c < 0 + file_classes x)%nat) by (cbn in Hc; lia).
     pose proof (jointly_is_sound D (own xs i) its least _ Hleast Hr no_form (H Hin)) as Hj.

@@ -227,7 +227,7 @@ Fixpoint by_splitting (fuel : nat) (choose : region -> option (nat * token_set))
   if test r then true
   else match fuel, choose r with
        | S fuel', Some (j, N) =>
-           if (j <? length r)%nat then forallb (by_splitting fuel' choose test) (split_group j N [] r) else false
+           if (j <? length r)%nat then all_of (by_splitting fuel' choose test) (split_group j N [] r) else false
        | _, _ => false
        end.
 
@@ -239,7 +239,7 @@ Proof.
     destruct (test r) eqn:Ht; try (intros _; now apply Htest); try easy.
   destruct (choose r) as [[j N]|]; [|easy].
   destruct (Nat.ltb_spec j (length r)) as [Hj|]; [|easy].
-  rewrite forallb_forall. intros Hall Hx.
+  rewrite all_of_forallb, forallb_forall. intros Hall Hx.
   destruct (proj1 (Exists_exists _ _) (split_group_covers x j N [] r Hj Hx)) as [r' [Hin Hr']].
   exact (IH r' x (Hall r' Hin) Hr').
 Qed.
