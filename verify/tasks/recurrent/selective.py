@@ -127,7 +127,11 @@ class Selective:
         if isinstance(reading, Kernel):
             return self._bit_by_bit()
         if is_residual(self.model):
-            return self._followed_whole(effort)
+            return (
+                self._followed_in_format(reading, effort)
+                if isinstance(reading, Rounded)
+                else self._followed_whole(effort)
+            )
         if isinstance(reading, Real) and held.fits(self.model) and self.which.m is None:
             found = self._held()
             return self._trained(reading, effort) if found is None else found
@@ -147,6 +151,27 @@ class Selective:
         if found.failure is not None:
             return replace(found, argument=ARGUMENT_STRING)
         return found if self.length is None else replace(found, argument=ARGUMENT_STRINGS)
+
+    def _followed_in_format(self, reading: Rounded, effort: Effort) -> Finding:
+        """Whole blocks in a format."""
+        from verify.tasks.recurrent import residual  # loads torch's tracer
+
+        known = residual.of_strings(self.model, self.which, self.length, reading, effort)
+        argument = residual.argument_of(known, ARGUMENT_STRINGS)
+        right_to: dict[str, object] = {"right_to": known.right_to}
+        if known.wrong is not None:
+            right = self.which.answers(known.wrong)[-1]
+            assert right is not None
+            case: dict[str, object] = {
+                "input": list(known.wrong), "length": len(known.wrong), "expected": self.which.said(right),
+                "predicted": None if known.rival is None else self.which.said(known.rival),
+                "evaluation": residual.said_of(known),
+            }  # fmt: skip
+            case |= {"is_first": True} if known.is_first else {}
+            return Finding.refuted(argument, Failure(case, known.wrong_by), extra=right_to)
+        if known.right_to == self.length:
+            return Finding.proved(argument, known.margin if known.tightest else None)
+        return Finding.open(argument, f"right up to length {known.right_to}; {known.stuck}", extra=right_to)
 
     def _counted(self, model: AnyModel, length: int, reading: Reading, effort: Effort) -> Finding:
         """Gated decays up to a length, by counts; where that stays open as any network."""
