@@ -223,6 +223,40 @@ def all_strings(graph: StepGraph, length: int | None, most: int, until: Deadline
     return found
 
 
+def counts(graph: StepGraph, length: int, most: int, until: Deadline) -> list[tuple[int, int, int]]:
+    """Of the strings of each length whose last answer is judged, how many are right, wrong and undecided in real
+    arithmetic: as far as all strings of a length, as many as `most`, are followed in time.
+    """
+    assert graph.at is None, "in a format some evaluations may be right and others wrong"
+    task, found, strings, places = (
+        graph.task,
+        list[tuple[int, int, int]](),
+        list[Tokens]([()]),
+        [graph.task.expected.start],
+    )
+    mid, rad = graph.first[None], np.zeros((1, graph.size))
+    while len(found) < length and len(strings) * len(task.vocabulary) <= most and not until.is_up():
+        strings = [(*string, x) for x in task.vocabulary for string in strings]
+        places = [task.expected.after(place, x) for x in task.vocabulary for place in places]
+        due = [task.due(place, graph.classes) for place in places]
+        mid, rad = (np.tile(x, (len(task.vocabulary), 1)) for x in (mid, rad))
+        mid, rad, low, high = _stepped(graph, mid, rad, [string[-1] for string in strings], due)
+        said = [_answer(graph, *row, until) for row in zip(strings, due, low.tolist(), high.tolist(), strict=True)]
+        judged = [x for x, right in zip(said, due, strict=True) if right is not None]
+        found.append((judged.count(True), judged.count(False), judged.count(None)))
+    return found
+
+
+def _answer(
+    graph: StepGraph, string: Tokens, right: int | None, low: float, high: float, until: Deadline
+) -> bool | None:
+    """Whether the last answer of a string is right, by the ends of its margin, and where these are open in balls."""
+    if right is not None and not (low > 0 or high <= 0) and not until.is_up():
+        here = precisely(graph, string, right)
+        low, high = here.low, here.high
+    return True if low > 0 else False if high <= 0 else None
+
+
 def given_lines(graph: StepGraph, lines: Sequence[Line], until: Deadline) -> Known:
     """Follows lines, each with the right class after every token, None where none is judged, one length after another.
 

@@ -176,8 +176,8 @@ def parsed(args: argparse.Namespace) -> Asked:
 
 def _check_by_length(args: argparse.Namespace, task: Task, length: int | None) -> None:
     """Refuses a table of lengths of what is not followed token by token, or has no end."""
-    if args.model not in FOLLOWED or not task.is_homogeneous:
-        raise BadInput(f"--by-length: counts answers of --model {', '.join(FOLLOWED)} on one line of tokens; drop it")
+    if args.model not in FOLLOWED:
+        raise BadInput(f"--by-length: counts answers of --model {', '.join(FOLLOWED)}; drop it")
     if args.method != "certified":
         raise BadInput(f"--by-length: counts what a proof follows; drop it, or --method {args.method}")
     if task.longest(length) is None:

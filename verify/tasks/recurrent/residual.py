@@ -81,6 +81,12 @@ def answers(model: AnyModel, lines: Sequence[followed.Line], until: Deadline) ->
     return followed.answers(_graph(model, lines[0][0][:1], Real()), lines, until)
 
 
+def counts(model: AnyModel, which: Task, length: int, until: Deadline) -> list[tuple[int, int, int]]:
+    """Of strings of each length whose last answer is judged, how many are right, wrong and undecided."""
+    graph = _graph(model, range(which.vocabulary), Real(), expected(which))
+    return followed.counts(graph, length, followed.MOST_STRINGS, until)
+
+
 def is_wrong(model: AnyModel, tokens: Sequence[int], right: int) -> bool:
     """Whether the answer after these tokens is wrong in real arithmetic."""
     return followed.precisely(_graph(model, tokens[:1], Real()), tokens, right).high <= 0
