@@ -6,15 +6,21 @@ import itertools
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from models.recurrent import random_network
-from models.selection import first
+from models.selection import every, first
+from models.whole_blocks import drawn
+from oracles import recurrent_strings
 from oracles.recurrent_digits import margins
+from oracles.residual_blocks import wrong_at
+from planted import planted
 
 from constructions.errors import BadInput
 from constructions.recurrent import counters
 from constructions.recurrent.model import RecurrentModel, load
+from constructions.recurrent.residual import BLOCKS
 from tests.clocks import endless, looks
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Rounded
@@ -23,8 +29,11 @@ from verify.counting.lengths import as_json, in_words
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
+from verify.tasks.recurrent import sets
+from verify.tasks.recurrent.selective import Selective
 from verify.tasks.recurrent.task import Homogeneous
 
+SELECTIVE = Path(__file__).parents[1] / "data" / "recurrent_selective"
 LATE = Path(__file__).parents[1] / "data" / "recurrent" / "lstm_seed6_stop0.25.safetensors"
 ASKED = ["inductive", "--task", "modular", "--model", "lstm", "--weights", str(LATE), "--by-length"]
 
@@ -128,3 +137,84 @@ def test_saved_certificates_hold_and_their_shares_are_said_to_be_taken_on_trust(
     assert main(["check", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out.splitlines()[-1]
     assert said.startswith("HOLDS") and f"{answer}; not re-checked:" in said and "by_length" in said
+
+
+def of_strings(model, task, length, budget=None):
+    effort = Effort(budget=budget or endless())
+    return certify(Selective(model, task, length, by_length=True), None, effort)
+
+
+def by_oracle(task, length, is_right):
+    """Right and wrong last answers of all strings of each length."""
+    found = []
+    for n in range(1, length + 1):
+        judged = [(s, task.answers(s)[-1]) for s in itertools.product(range(task.K), repeat=n)]
+        right = [is_right(s, due) for s, due in judged if due is not None]
+        found.append((sum(right), len(right) - sum(right), 0))
+    return found
+
+
+STRINGS = {
+    "selective": Task.of("selective", types=2, max_count=2),
+    "selective-modular": Task.of("selective-modular", types=3, modulus=2),
+}
+
+
+def network(kind, task, seed):
+    if kind in BLOCKS:
+        return drawn(kind, seed, types=task.K, classes=task.classes, layers=1)
+    torch.manual_seed(seed)
+    model = RecurrentModel(kind, hidden=3, classes=task.classes, inputs=task.K, dtype=torch.float64)
+    for p in model.parameters():
+        torch.nn.init.normal_(p)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), every(6, itertools.product(("rnn", "gru", "lstm", "s4", "mamba", "rwkv"), STRINGS))
+)
+def test_strings_are_counted_as_digits_have_them(kind, name):
+    """Cells against 60 digits, two of each up to length 4; whole blocks against 100, one up to length 3."""
+    task, longest = STRINGS[name], 3 if kind in BLOCKS else 4
+    for seed in range(1 if kind in BLOCKS else 2):
+        model = network(kind, task, seed)
+
+        def is_right(string, due, model=model):
+            if kind in BLOCKS:
+                return not wrong_at(model, string, [None] * (len(string) - 1) + [due])
+            return recurrent_strings.gap(model, string, due) > 0
+
+        found, true = of_strings(model, task, longest), by_oracle(task, longest, is_right)
+        assert shares(found) == true
+        assert found.extra["first_wrong_length"] == next((n for n, c in enumerate(true, 1) if c[1]), None)
+
+
+def test_boxes_that_leave_answers_open_are_run_in_balls():
+    """Where no box decides, the counts are the same; where another class is taken to win, they are not."""
+    task, model = STRINGS["selective"], network("rnn", STRINGS["selective"], 0)
+    known = shares(of_strings(model, task, 4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sets, "_decided", lambda trained, ends, right: tuple(np.zeros((2, len(right)), dtype=bool)))
+        assert shares(of_strings(model, task, 4)) == known
+    with planted(sets, "_decided", "(ahead != right)", "(ahead == ahead)"):
+        assert shares(of_strings(model, task, 4)) != known
+
+
+def test_lengths_beyond_what_is_followed_are_bracketed(monkeypatch):
+    """A proof of all strings counts them, and a wrong string is counted where it is found."""
+    task, counts = Task.of("selective", types=2, max_count=2), sets.counts
+    monkeypatch.setattr(sets, "counts", lambda *asked: counts(*asked)[:3])
+    proved = of_strings(load(SELECTIVE / "rnn_K2_C2_seed1.safetensors"), task, 8, looks(400))
+    assert proved.verdict is Verdict.PROVED and shares(proved) == [(task.number_judged(n), 0, 0) for n in range(1, 9)]
+    late = of_strings(load(SELECTIVE / "lstm_K2_C2_seed14.safetensors"), task, 12, looks(400))
+    assert late.verdict is Verdict.REFUTED and late.extra["first_wrong_length"] == late.counterexample["length"] == 10
+    assert shares(late)[8:11] == [(18, 0, 0), (0, 1, 19), (0, 0, 22)]
+
+
+def test_a_certificate_of_strings_with_counts_is_not_called_false(tmp_path, capsys):
+    options = ["--task", "selective", "--types", "2", "--max-count", "2", "--model", "rnn", "--length", "6"]
+    file = str(SELECTIVE / "rnn_K2_C2_seed1.safetensors")
+    assert (
+        main(["inductive", *options, "--weights", file, "--by-length", "--save", str(tmp_path / "out"), "--quiet"]) == 0
+    )
+    assert main(["check", str(tmp_path / "out")]) in (0, 3)

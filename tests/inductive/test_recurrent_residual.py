@@ -196,7 +196,8 @@ def test_options_that_do_not_go_together_are_refused(capsys, tmp_path):
     path = tmp_path / "w.safetensors"
     path.write_bytes(as_bytes(drawn("s4", 0, types=1, classes=2)))
     base = ("inductive", "--weights", str(path), "--model", "s4", "--task", "modular", "--modulus")
-    for options in (("2", "--precision", "float32"), ("2", "--by-length", "--length", "5"), ("2", "--d", "4"), ("3",)):
+    by_length = ("--by-length", "--length", "5")
+    for options in (("2", "--by-length"), ("2", *by_length, "--precision", "float32"), ("2", "--d", "4"), ("3",)):
         code, out, err = run(capsys, *base, *options)
         assert code == 2 and not out and err.count("\n") == 1, options
     code, out, _ = run(capsys, *base, "2", "--json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from fractions import Fraction
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -17,7 +18,7 @@ from constructions.errors import BadInput
 from constructions.recurrent import counters, holding
 from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import LinearModel
-from constructions.recurrent.model import RecurrentModel
+from constructions.recurrent.model import RecurrentModel, load
 from tests.clocks import endless, looks
 from tests.planted import planted
 from verify.arithmetic.any_order import RoundedArithmetic
@@ -409,3 +410,23 @@ def test_a_kernel_runs_every_line_to_its_length():
 def test_a_length_that_is_too_large_is_refused_before_a_line_is_made(length):
     with pytest.raises(BadInput, match=f"length={length}: must be a whole number from 1 to 1000000"):
         Homogeneous(counters.ring(m=5), Task.of("modular", modulus=5), length)
+
+
+def test_sums_in_a_wider_format_are_refuted_by_the_run_that_keeps_results():
+    """The same run in torch's float64, its factors cast to bfloat16, is wrong first at the length that is said."""
+    path = Path(__file__).parents[1] / "data" / "recurrent" / "lstm_seed6_stop0.25.safetensors"
+    model, task = load(path), Task.of("modular", modulus=10)
+    reading = Rounded(FORMATS["bfloat16"], FORMATS["float32"])
+    found = certify(Homogeneous(model, task, None), reading, Effort(looks(2000)))
+    assert found.verdict is Verdict.REFUTED and found.counterexample["evaluation"] == computed.KEPT
+    n, stored = found.counterexample["length"], {x: y.bfloat16().double() for x, y in model.state_dict().items()}
+    W_x, W_h, b_x, b_h = (stored[f"cell.{x}_l0"] for x in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    h = c = torch.zeros(model.hidden, dtype=torch.float64)
+    margins = []
+    for t in range(n):
+        i, f, g, o = (W_x[:, 0] + W_h @ h.bfloat16().double() + b_x + b_h).chunk(4)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        logits = stored["readout.weight"] @ h.bfloat16().double() + stored["readout.bias"]
+        margins.append(float(logits[t % 10] - logits[torch.arange(10) != t % 10].max()))
+    assert margins[-1] == pytest.approx(found.margin, abs=1e-9) and margins[-1] <= 0 < min(margins[:-1])

@@ -12,7 +12,7 @@ from models.selection import first
 
 from constructions.recurrent import selective
 from constructions.recurrent.model import RecurrentModel, load
-from tests.clocks import ENDLESS
+from tests.clocks import ENDLESS, looks
 from tests.command import as_json, run
 from tests.planted import planted
 from verify.arithmetic.any_order import RoundedArithmetic
@@ -20,7 +20,8 @@ from verify.arithmetic.formats import FORMATS
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
-from verify.tasks.recurrent import sets
+from verify.tasks.recurrent import lines, merged, sets
+from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.selective import Selective
 
@@ -162,3 +163,23 @@ def test_numbers_that_underflow_are_not_told_apart():
     assert (H - 1) * Fraction(0.2) * 8 < 47  # times 2^-1074: so class 1 loses, and 0.2 * 8 is rounded to 2 there
     found = certify(Selective(model, Task.of("selective", types=2, max_count=1), 1))
     assert found.verdict is not Verdict.PROVED
+
+
+def test_no_search_takes_the_time_of_those_after_it(monkeypatch):
+    """Lines of one token leave time for merged states, and where these take too long, short strings are followed."""
+    model, left = load(DATA / "lstm_K2_C2_seed0.safetensors"), []
+
+    def too_long(trained, until):
+        left.append(until.left())
+        while until.left() > -len(left):  # seconds of 30: the second search takes more than all that is left
+            pass
+        return BlockProof(None, "time is up")
+
+    monkeypatch.setattr(sets, "MOST_STRINGS", 600)
+    monkeypatch.setattr(sets, "closed", lambda trained, until: BlockProof(None, "no boxes"))
+    monkeypatch.setattr(sets, "wrong_string", lambda trained, most, until: None)
+    monkeypatch.setattr(lines, "closed", lambda trained, until: too_long(trained, until.part(1.0)))
+    monkeypatch.setattr(merged, "closed", lambda trained, until: too_long(trained, until.part(2.5)))
+    found = certify(Selective(model, Task.of("selective", types=2, max_count=2), None), None, Effort(looks(4000)))
+    assert len(left) == 2 and min(left) > 0
+    assert found.verdict is Verdict.UNKNOWN and found.extra["right_to"] > 5

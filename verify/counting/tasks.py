@@ -8,6 +8,7 @@ in front themselves. Every task is causal: what is right at a position is decide
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -207,6 +208,20 @@ class Task:
         if self.K == 1:
             return n
         number: int = self.K**n if self.has_distinct_start else (self.K ** (n + 1) - self.K) // (self.K - 1)
+        return number
+
+    def number_judged(self, n: int) -> int:
+        """How many inputs of n tokens have a last answer that is judged, of a task whose inputs are all strings.
+
+        Those with at most C - 1 more of the last token before it, where counts are judged up to C.
+
+        >>> task = Task.of("selective", types=2, max_count=2)
+        >>> task.number_judged(4) == sum(task.answers(string)[-1] is not None for string in task.strings(4)) == 8
+        True
+        """
+        assert self.K is not None and not self.has_distinct_start
+        most = n if self.C is None else min(n, self.C)
+        number: int = self.K * sum(math.comb(n - 1, i) * (self.K - 1) ** (n - 1 - i) for i in range(most))
         return number
 
     def number_at_shifts(self, n: int, room: int) -> int:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from verify.arithmetic.exact_reals import float_above, float_below
+from verify.arithmetic.formats import Format
 from verify.arithmetic.layer_norm import centred, squared_deviation
 from verify.arithmetic.softmax import precise_weights
 from verify.engine.capture import CREATING, Graph, computed_in, constant, given, is_exact_constant
@@ -31,6 +32,10 @@ Axes = int | list[int] | None
 Operation = Callable[..., object]
 Function = TypeVar("Function", bound=Operation)
 OPERATIONS: dict[str, Operation] = {}
+FACTORED = {  # matrix products; the bias that some add may be rounded, too, when it is read
+    f"aten.{name}.default" for name in ("mm", "bmm", "matmul", "mv", "dot", "linear", "addmm", "baddbmm")
+}
+HIDDEN = ("aten.scaled_dot_product_attention", "aten.conv")  # have matrix products inside
 
 
 class Undecidable(Exception):
@@ -112,8 +117,16 @@ def rows(output: Array, question: Question) -> Array:
     return found if question.classes is None else found[:, list(question.classes)]
 
 
-def evaluate(graph: Graph, tokens: Tensor, at: torch.fx.Node | None = None) -> Array:
-    """The module's output on one input (length,), or what another node holds, as an array of balls."""
+def evaluate(
+    graph: Graph,
+    tokens: Tensor,
+    at: torch.fx.Node | None = None,
+    as_factor: Callable[[Array], Array] | None = None,
+) -> Array:
+    """The module's output on one input (length,), or what another node holds, as an array of balls.
+
+    `as_factor` says how numbers are read that become factors of a matrix product.
+    """
     assert not graph.around, "one module is evaluated, not all around it"
     values: dict[torch.fx.Node, object] = {}
     wanted = graph.program.output_node().all_input_nodes[-1] if at is None else at
@@ -122,7 +135,7 @@ def evaluate(graph: Graph, tokens: Tensor, at: torch.fx.Node | None = None) -> A
             stored = graph.stored.get(node.name)
             values[node] = tokens.unsqueeze(0) if stored is None else balls(stored)
         else:
-            values[node] = call(node, values)
+            values[node] = call(node, values, as_factor)
         if node is wanted:
             return cast(Array, values[node])
     raise AssertionError("a graph without an output")
@@ -142,7 +155,47 @@ def filled(flat: Sequence[object], shape: tuple[int, ...]) -> Array:
     return out.reshape(shape)
 
 
-def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, object]) -> object:
+def nearest(x: Array, fmt: Format) -> Array:
+    """Numbers rounded to a format, to nearest, ties to even: where both ends of a ball are rounded to one, all are.
+
+    Raises: Undecidable where they are not, or beyond the largest number.
+
+    >>> from verify.arithmetic.formats import FORMATS
+    >>> nearest(filled([arb("1.0039062500001"), arb(0)], (2,)), FORMATS["bfloat16"]).tolist()
+    [1.00781250000000, 0]
+    """
+    found = []
+    for a in x.reshape(-1).tolist():
+        if a is MINUS_INFINITY or not a.is_finite():
+            raise Undecidable
+        low, high = (_at_nearest(end, fmt) for end in (a.lower(), a.upper()))
+        if low != high or abs(low) > fmt.largest:
+            raise Undecidable
+        found.append(arb(low))
+    return filled(found, x.shape)
+
+
+def _at_nearest(x: arb, fmt: Format) -> float:
+    """An exact number, m 2^e, rounded to the format, infinite beyond float64."""
+    m, e = (int(part) for part in x.man_exp())
+    dropped = max(m.bit_length() - fmt.p, fmt.smallest_exponent - fmt.p + 1 - e, 0)
+    whole, rest = divmod(m, 1 << dropped)
+    twice = 2 * rest - (1 << dropped)
+    whole += dropped > 0 and (twice > 0 or (twice == 0 and whole % 2 == 1))
+    try:
+        return math.ldexp(whole, e + dropped)
+    except OverflowError:
+        return math.inf
+
+
+def are_factors_known(graph: Graph) -> bool:
+    """Whether each matrix product is one of the operations whose factors are read by themselves."""
+    return not any(name.startswith(HIDDEN) for name in float_operations(graph))
+
+
+def call(
+    node: torch.fx.Node, values: Mapping[torch.fx.Node, object], as_factor: Callable[[Array], Array] | None = None
+) -> object:
     args, kwargs = given(node, values)
     if node.target is operator.getitem:
         return args[0][args[1]]
@@ -164,6 +217,8 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, object]) -> object:
     if name in MOVES:
         return move(node.target, args, kwargs)
     names = ("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit")
+    if as_factor is not None and name in FACTORED:
+        args = tuple(as_factor(x) if isinstance(x, np.ndarray) else x for x in args)
     return OPERATIONS[name](*args, **{k: v for k, v in kwargs.items() if k not in names})
 
 

@@ -2,7 +2,8 @@
 
 The states of one token are points: only rounding makes balls round them wider, and more bits make them narrower. All
 strings over several tokens are followed in boxes of float64; where a margin stays open there, that string is followed
-from its first token in balls of many bits, and its box is narrow again.
+from its first token in balls of many bits, and its box is narrow again. In a format boxes hold what every order of
+evaluation computes, and where they leave a margin open, one evaluation may still be wrong: it is followed as a point.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ BITS = (128, 512, 2048)
 LONGEST = 10**9  # tokens: no run is longer
 MOST_STRINGS = 1 << 17  # of one length
 BEAM, LONGEST_TRIED = 256, 200
+OF_BOXES = 1 / 2  # of the time, where one evaluation is followed after them
 Tokens = tuple[int, ...]
+Line = tuple[Tokens, Sequence[int | None]]  # with the right class after each token, None where none is judged
 IsIn = Callable[[int, Precise], bool]
 
 
@@ -47,7 +50,8 @@ class Known:
     """Right on all strings of up to `right_to` tokens, with what margin where; a wrong string, or why no more is known.
 
     `rival` is the class that is above the right one there; `is_first` says that all shorter strings are right.
-    `bits` are those of the balls of one token; `has_entered` says that a state was where it was asked for.
+    `bits` are those of the balls of one token; `has_entered` says that a state was where it was asked for. In a format
+    `is_one_run` says that the string is wrong by one evaluation, and others may be right.
     """
 
     right_to: int = 0
@@ -60,10 +64,19 @@ class Known:
     bits: int | None = None
     stuck: str | None = None
     has_entered: bool = False
+    is_one_run: bool = False
 
     def fail(self, margin: Margin, string: Tokens, is_first: bool = True) -> None:
         """Adds a string that is wrong by a margin."""
         self.wrong, self.wrong_by, self.rival, self.is_first = string, margin.high, margin.rival, is_first
+        self.stuck = None
+
+    def or_one_run(self, run: Known | None) -> Known:
+        """What is known of every evaluation of a format, and of one that is wrong, if any."""
+        if run is not None and run.wrong is not None:
+            self.fail(Margin(high=run.wrong_by or 0.0, rival=run.rival), run.wrong, len(run.wrong) == self.right_to + 1)
+            self.is_one_run = True
+        return self
 
     def take(self, n: int, low: Array, strings: Sequence[Tokens]) -> None:
         """Adds that all strings of n tokens are right, with these margins."""
@@ -166,15 +179,25 @@ def box_of(state: Precise) -> tuple[Array, Array]:
 
 
 def gaps(mid: Array, rad: Array, due: NDArray[np.int64]) -> Array:
-    """A lower bound on each row's margin, logits (N, classes) in balls: four roundings of the numbers that go in."""
+    """A lower bound on each row's margin, logits (N, classes) in balls."""
+    return _ends(mid, rad, due, -1)
+
+
+def tops(mid: Array, rad: Array, due: NDArray[np.int64]) -> Array:
+    """An upper bound on each row's margin, logits (N, classes) in balls."""
+    return _ends(mid, rad, due, 1)
+
+
+def _ends(mid: Array, rad: Array, due: NDArray[np.int64], side: int) -> Array:
+    """The least ends of the right logit less each other one: four roundings of the numbers that go in."""
     rows = np.arange(len(due))
     size = np.abs(mid) + rad
     with np.errstate(invalid="ignore"):
-        low = mid[rows, due][:, None] - mid - rad[rows, due][:, None] - rad
-        low = low - (8 * U * ENLARGE * (size + size[rows, due][:, None]) + LOST)
-    low[rows, due] = np.inf
-    low = low.min(1)
-    return np.where(np.isnan(low), -np.inf, low)
+        slack = 8 * U * ENLARGE * (size + size[rows, due][:, None]) + LOST
+        end = mid[rows, due][:, None] - mid + side * (rad[rows, due][:, None] + rad + slack)
+    end[rows, due] = np.inf
+    end = end.min(1)
+    return np.where(np.isnan(end), side * np.inf, end)
 
 
 def all_strings(graph: StepGraph, length: int | None, most: int, until: Deadline) -> Known:
@@ -200,11 +223,52 @@ def all_strings(graph: StepGraph, length: int | None, most: int, until: Deadline
     return found
 
 
-def given_lines(graph: StepGraph, lines: Sequence[tuple[Tokens, Sequence[int | None]]], until: Deadline) -> Known:
+def counts(graph: StepGraph, length: int, most: int, until: Deadline) -> list[tuple[int, int, int]]:
+    """Of the strings of each length whose last answer is judged, how many are right, wrong and undecided in real
+    arithmetic: as far as all strings of a length, as many as `most`, are followed in time.
+    """
+    assert graph.at is None, "in a format some evaluations may be right and others wrong"
+    task, found, strings, places = (
+        graph.task,
+        list[tuple[int, int, int]](),
+        list[Tokens]([()]),
+        [graph.task.expected.start],
+    )
+    mid, rad = graph.first[None], np.zeros((1, graph.size))
+    while len(found) < length and len(strings) * len(task.vocabulary) <= most and not until.is_up():
+        strings = [(*string, x) for x in task.vocabulary for string in strings]
+        places = [task.expected.after(place, x) for x in task.vocabulary for place in places]
+        due = [task.due(place, graph.classes) for place in places]
+        mid, rad = (np.tile(x, (len(task.vocabulary), 1)) for x in (mid, rad))
+        mid, rad, low, high = _stepped(graph, mid, rad, [string[-1] for string in strings], due)
+        said = [_answer(graph, *row, until) for row in zip(strings, due, low.tolist(), high.tolist(), strict=True)]
+        judged = [x for x, right in zip(said, due, strict=True) if right is not None]
+        found.append((judged.count(True), judged.count(False), judged.count(None)))
+    return found
+
+
+def _answer(
+    graph: StepGraph, string: Tokens, right: int | None, low: float, high: float, until: Deadline
+) -> bool | None:
+    """Whether the last answer of a string is right, by the ends of its margin, and where these are open in balls."""
+    if right is not None and not (low > 0 or high <= 0) and not until.is_up():
+        here = precisely(graph, string, right)
+        low, high = here.low, here.high
+    return True if low > 0 else False if high <= 0 else None
+
+
+def given_lines(graph: StepGraph, lines: Sequence[Line], until: Deadline) -> Known:
     """Follows lines, each with the right class after every token, None where none is judged, one length after another.
 
     `right_to` counts tokens: all lines are right so far, and shorter ones to their ends.
     """
+    if graph.at is None:
+        return _given_lines(graph, lines, until)
+    found = _given_lines(graph, lines, until.part(OF_BOXES))
+    return found if found.stuck is None else found.or_one_run(one_run(graph, lines, until))
+
+
+def _given_lines(graph: StepGraph, lines: Sequence[Line], until: Deadline) -> Known:
     found = Known()
     mid, rad = np.tile(graph.first, (len(lines), 1)), np.zeros((len(lines), graph.size))
     for n in range(1, max(len(tokens) for tokens, _ in lines) + 1):
@@ -215,6 +279,74 @@ def given_lines(graph: StepGraph, lines: Sequence[tuple[Tokens, Sequence[int | N
             return found
         found.take(n, low, strings)
     return found
+
+
+def one_run(graph: StepGraph, lines: Sequence[Line], until: Deadline) -> Known | None:
+    """The first line, and of lines of one length the first, that the one evaluation of a format answers wrong."""
+    for bits in BITS if graph.has_digits else ():
+        with ctx.workprec(bits):
+            try:
+                return _one_run(graph, lines, until)
+            except Undecidable:
+                continue
+    return None
+
+
+def _one_run(graph: StepGraph, lines: Sequence[Line], until: Deadline) -> Known | None:
+    states = [graph.precise_start() for _ in lines]
+    for n in range(1, max(len(tokens) for tokens, _ in lines) + 1):
+        for i, (tokens, due) in enumerate(lines):
+            if until.is_up():
+                return None
+            right = due[n - 1] if n <= len(tokens) else None
+            if n <= len(tokens):
+                states[i], logits = graph.precise(states[i], tokens[n - 1])
+            here = Margin(float("inf")) if right is None else margin(logits, right)
+            if here.high <= 0:
+                found = Known()
+                found.fail(here, tokens[:n], is_first=False)
+                return found
+            if not here.low > 0:
+                raise Undecidable
+    return None
+
+
+def answers(graph: StepGraph, lines: Sequence[Line], until: Deadline) -> list[list[bool | None]]:
+    """Whether the answer after each token of lines is right, after wrong ones, too; None where that is not known.
+
+    A tie is wrong, and so is no answer.
+    """
+    assert graph.at is None, "in a format some evaluations may be right and others wrong"
+    found: list[list[bool | None]] = [[None] * len(tokens) for tokens, _ in lines]
+    mid, rad = np.tile(graph.first, (len(lines), 1)), np.zeros((len(lines), graph.size))
+    for n in range(1, max(len(tokens) for tokens, _ in lines) + 1):
+        still = [i for i, (tokens, _) in enumerate(lines) if len(tokens) >= n]
+        if until.is_up():
+            break
+        due = [lines[i][1][n - 1] for i in still]
+        mid[still], rad[still], low, high = _stepped(
+            graph, mid[still], rad[still], [lines[i][0][n - 1] for i in still], due
+        )
+        for i, least, most, right in zip(still, low.tolist(), high.tolist(), due, strict=True):
+            if not (least > 0 or most <= 0) and right is not None:
+                here = precisely(graph, lines[i][0][:n], right)
+                least, most = here.low, here.high
+                if here.state is not None:
+                    mid[i], rad[i] = box_of(here.state)
+            found[i][n - 1] = True if least > 0 else False if most <= 0 else None
+    return found
+
+
+def _stepped(
+    graph: StepGraph, mid: Array, rad: Array, tokens: Sequence[int], labels: Sequence[int | None]
+) -> tuple[Array, Array, Array, Array]:
+    """Boxes after a token of each row, and between what its margin lies, which is infinite where none is judged."""
+    mid, rad = graph.enclosed(mid, rad, tokens)
+    judged = np.flatnonzero([label is not None for label in labels])
+    due = np.array([label or 0 for label in labels])[judged]
+    low, high = np.full(len(tokens), np.inf), np.full(len(tokens), np.inf)
+    low[judged], high[judged] = (end(mid[judged, graph.size :], rad[judged, graph.size :], due) for end in (gaps, tops))
+    return mid[:, : graph.size].copy(), rad[:, : graph.size].copy(), low, high
 
 
 def _judged(
@@ -228,20 +360,24 @@ def _judged(
 ) -> tuple[Array, Array, Array]:
     """Boxes after the last token of each string, and its margin from below; what is wrong or open there is in `found`.
 
-    A string whose margin is open in its box is followed from its first token in balls, and its box is narrow again.
+    A string whose margin is open in its box is followed from its first token in balls, and its box is narrow again. In
+    a format the box alone speaks for every evaluation.
     """
     n = len(strings[0])
-    mid, rad = graph.enclosed(mid, rad, [string[-1] for string in strings])
-    judged = np.flatnonzero([label is not None for label in labels])
-    due = np.array([label or 0 for label in labels])
-    low = np.full(len(strings), np.inf)
-    low[judged] = gaps(mid[judged, graph.size :], rad[judged, graph.size :], due[judged])
-    mid, rad = mid[:, : graph.size].copy(), rad[:, : graph.size].copy()
+    mid, rad, low, high = _stepped(graph, mid, rad, [string[-1] for string in strings], labels)
+    if graph.at is not None:
+        wrong = np.flatnonzero(high <= 0)
+        if len(wrong):
+            found.fail(Margin(high=float(high[wrong[0]])), strings[wrong[0]])
+        elif not (low > 0).all():
+            first = strings[int((~(low > 0)).argmax())]
+            found.stuck = f"boxes leave open which sign the margin after {list(first)} has"
+        return mid, rad, low
     for row in np.flatnonzero(~(low > 0)).tolist():
         if until.is_up():
             found.stuck = f"time is up at length {n}"
             break
-        here = precisely(graph, strings[row], int(due[row]))
+        here = precisely(graph, strings[row], labels[row] or 0)
         if here.high <= 0:
             found.fail(here, strings[row])
             break

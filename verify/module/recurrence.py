@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
+from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.readings import Real, Rounded
+from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import ENLARGE_LONG, Array
 from verify.engine import exact
 from verify.engine.balls import Arithmetic, Ball, Step
@@ -26,6 +29,7 @@ from verify.module.automaton import Automaton
 State = tuple[Tensor, ...]
 Precise = NDArray[np.object_]
 HOW = "forward(state, token) must return (state, logits)"
+REAL = Real()
 
 
 @dataclass(frozen=True, init=False)
@@ -143,11 +147,16 @@ def _shape(x: object) -> tuple[tuple[int, ...], str] | str:
 class StepGraph:
     """A cell captured: `size` numbers of its state, then `classes` logits, enclosed from a box of states or a point.
 
+    In a format boxes hold what every order of evaluation computes, and a point is followed by one evaluation: every
+    result kept exactly, and factors of matrix products rounded.
     Raises: BadInput for a cell that fails on a token, or that no rule covers.
     """
 
-    def __init__(self, cell: nn.Module, task: Recurrence) -> None:
+    def __init__(self, cell: nn.Module, task: Recurrence, reading: Real | Rounded = REAL) -> None:
         self.cell, self.task, self.whole = cell, task, Stepped(cell, task)
+        self.at = None if isinstance(reading, Real) else RoundedArithmetic.of(reading.format, reading.accumulate)
+        self.every = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
+        assert self.at is None or not any(bool(part.any()) for part in task.start), "0 is a number of every format"
         self.size = sum(part.numel() for part in task.start)
         for token in task.vocabulary:
             self._check_run(token)
@@ -196,7 +205,7 @@ class StepGraph:
         self, mid: Array, rad: Array, tokens: Sequence[int], at: Arithmetic | None = None
     ) -> tuple[Array, Array]:
         """Midpoints and radii (N, size + classes) of what follows on boxes of states (N, size)."""
-        at = at or Arithmetic()
+        at = at or self.every
         stored = enclosed_weights(self.graph, at)
 
         def one(mid: Tensor, rad: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
@@ -247,12 +256,39 @@ class StepGraph:
 
     @property
     def has_digits(self) -> bool:
-        """Whether a step can be followed in balls of many bits."""
-        return exact.is_covered(self.graph)
+        """Whether a step can be followed in balls of many bits; in a format by the one evaluation.
+
+        tf32 has other factors than numbers, and a weight beyond the largest number is none.
+        """
+        if not exact.is_covered(self.graph):
+            return False
+        if self.at is None:
+            return True
+        is_plain = self.at.operand is self.at.stored and exact.are_factors_known(self.graph)
+        return is_plain and all(bool(x.isfinite().all()) for x in self._numbers.values() if x.is_floating_point())
+
+    @cached_property
+    def _numbers(self) -> dict[str, Tensor]:
+        """The stored tensors, rounded to the format."""
+        if self.at is None:
+            return dict(self.graph.stored)
+        fmt = self.at.stored
+        return {
+            name: torch.from_numpy(rounded(x.detach().double().numpy(), fmt)) if x.is_floating_point() else x
+            for name, x in self.graph.stored.items()
+        }
 
     @cached_property
     def _exactly(self) -> dict[str, object]:
-        return {name: exact.balls(value) for name, value in self.graph.stored.items()}
+        return {name: exact.balls(value) for name, value in self._numbers.items()}
+
+    @cached_property
+    def _as_factor(self) -> Callable[[Precise], Precise] | None:
+        """How a factor of a matrix product is read; stored numbers are those of the format."""
+        if self.at is None:
+            return None
+        fmt, stored = self.at.stored, {id(value) for value in self._exactly.values()}
+        return lambda x: x if id(x) in stored else exact.nearest(x, fmt)
 
     def precise_start(self) -> Precise:
         """The first state in balls."""
@@ -261,12 +297,12 @@ class StepGraph:
     def precise(self, state: Precise, token: int) -> tuple[Precise, list[exact.Entry]]:
         """One step in balls of as many bits as the context has: the next state and the logits.
 
-        Raises: Undecidable where a comparison in the cell stays open.
+        Raises: Undecidable where a comparison in the cell stays open, or to which number a factor is rounded.
         """
         parts = {name: state[where].reshape(shape) for name, (where, shape) in self.parts.items()}
         stored: dict[str, Any] = {**self._exactly, **parts}
         graph = replace(self.graph, stored=stored)
-        out = exact.evaluate(graph, torch.tensor([token]))[0]
+        out = exact.evaluate(graph, torch.tensor([token]), as_factor=self._as_factor)[0]
         return out[: self.size], list(out[self.size :])
 
 

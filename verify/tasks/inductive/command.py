@@ -28,7 +28,7 @@ POSITIONAL = ("nope", "sine", "ape", "rope", "spe")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "tanh")
 RENAMED = renamed(n_heads="heads")
 OF_TRANSFORMERS = ("pe", "heads", "layers", "positions", "no_layernorm", "bos", "distinct_start")
-FOLLOWED = ("rnn", "gru", "lstm")  # by --by-length
+FOLLOWED = ("rnn", "gru", "lstm", "ssm", "decay", "mamba", "rwkv", "s4")  # by --by-length
 LONGEST = 1_000_000
 
 
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--by-length",
         action="store_true",
-        help="also the share of right answers at each length up to --length N, of a recurrent network's file, exactly",
+        help="also the share of right answers at each length up to --length N, of a recurrent network, exactly",
     )
     add("--table", action="store_true", help="all tasks and embeddings: C's figure, what is proved, what is impossible")
     option(parser, "resume", help="with --table: keep each proof in DIR, and go on from what is there")
@@ -176,8 +176,8 @@ def parsed(args: argparse.Namespace) -> Asked:
 
 def _check_by_length(args: argparse.Namespace, task: Task, length: int | None) -> None:
     """Refuses a table of lengths of what is not followed token by token, or has no end."""
-    if args.model not in FOLLOWED or not task.is_homogeneous:
-        raise BadInput(f"--by-length: counts answers of --model {', '.join(FOLLOWED)} on one line of tokens; drop it")
+    if args.model not in FOLLOWED:
+        raise BadInput(f"--by-length: counts answers of --model {', '.join(FOLLOWED)}; drop it")
     if args.method != "certified":
         raise BadInput(f"--by-length: counts what a proof follows; drop it, or --method {args.method}")
     if task.longest(length) is None:

@@ -8,7 +8,6 @@ from constructions.errors import BadInput
 from verify.arithmetic.contract import STORED, TRACED, rounding
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Rounded
 from verify.arithmetic.torch_settings import assumed
-from verify.frame.decide import no_reading
 from verify.tasks.recurrent.kinds import has_cells, is_residual, is_rotation
 
 if TYPE_CHECKING:
@@ -55,7 +54,10 @@ def assumptions(
     if isinstance(reading, ConstantBits):
         raise BadInput("precision=sN: recurrent networks have no constant-bit reading. Use real, a format, or pN.")
     if is_residual(model) and isinstance(reading, Rounded):
-        raise no_reading(reading, "a stack of whole blocks", "real, or --method exhaustive")
+        from verify.module.problem import CONTRACT  # loads torch's tracer
+
+        settings = assumed(reading.format)
+        return network, TRACED[0], rounding(reading.format, reading.accumulate), *settings, *CONTRACT, right
     if isinstance(reading, Kernel):
         import torch
 

@@ -178,12 +178,15 @@ def is_run(at: RoundedArithmetic) -> bool:
 def runs(
     net: Network, line: OrbitQuestion, steps: int | None, at: RoundedArithmetic, until: Deadline
 ) -> Iterator[ComputedRun]:
-    """The run that rounds every result, with half of the time, and, of few bits, the one that keeps them."""
+    """The run that rounds every result, with half of the time, and, of few bits, the one that keeps them.
+
+    Where sums have a wider format, no result of a sum is rounded to that of the others, and the second is the only one.
+    """
+    can_keep = at.operand is at.stored and at.inner.p <= WIDEST
     if is_run(at):
-        can_keep = at.stored.p <= WIDEST
         yield run(net, line, steps, at, until.part(1 / 2) if can_keep else until)
-        if can_keep:
-            yield run(net, line, steps, at, until, keeps=True)
+    if can_keep:
+        yield run(net, line, steps, at, until, keeps=True)
 
 
 def run(

@@ -87,7 +87,7 @@ def loaded(asked: Asked, is_stacked: bool) -> Judged:
     else:
         model = cells.load(asked.weights, kind=asked.model, activation=asked.activation)
     if asked.task.name in SELECTIVE:
-        return Judged(Selective(model, asked.task, asked.length), bytes_of(model))
+        return Judged(Selective(model, asked.task, asked.length, by_length=asked.by_length), bytes_of(model))
     if not asked.task.is_homogeneous:
         raise NotKnown(f"task={asked.task.name}: no proof is known for trained networks on all strings")
     return Judged(Homogeneous(model, asked.task, asked.length, by_length=asked.by_length), bytes_of(model))
@@ -266,7 +266,7 @@ def selective_counter(asked: Asked) -> Judged:
         raise NotKnown(
             f"task={task.name}: the construction has one layer of {model.hidden} units; drop --d and --layers"
         )
-    return Judged(Selective(model, task, asked.length, claim), as_bytes(model))
+    return Judged(Selective(model, task, asked.length, claim, by_length=asked.by_length), as_bytes(model))
 
 
 def tanh_counter(m: int, d: int | None, length: int | None, dtype: str) -> tuple[ModelArrays, str]:

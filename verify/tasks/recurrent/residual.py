@@ -2,19 +2,23 @@
 
 What one repeated token leads to is a point, followed in balls of growing precision. Lines that begin with a number word
 are followed together, in boxes of float64; where a margin stays open in its box, that line is followed in balls.
+
+In a format all lines and strings are followed in boxes that hold what every order of evaluation computes. Where these
+leave a margin open, one evaluation is followed: every result kept exactly, and factors of matrix products rounded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from constructions.recurrent.residual import ResidualModel, State
-from verify.arithmetic.readings import Real
+from verify.arithmetic.readings import Real, Rounded
 from verify.counting.tasks import Task
+from verify.frame.clock import Deadline
 from verify.frame.decide import Effort, Finding
 from verify.module import followed
 from verify.module.automaton import Automaton
@@ -22,6 +26,7 @@ from verify.module.recurrence import Recurrence, StepGraph
 from verify.module.recurrent import RecurrentProblem
 from verify.tasks.recurrent.automata import expected
 from verify.tasks.recurrent.kinds import is_residual
+from verify.tasks.recurrent.rounded import ARGUMENT_RUN, EVERY, EXACTLY_KEPT
 
 if TYPE_CHECKING:
     from verify.tasks.recurrent.kinds import AnyModel
@@ -58,16 +63,46 @@ def finding(model: AnyModel, which: Task, length: int | None, effort: Effort) ->
 
 
 def of_lines(
-    model: AnyModel, lines: Sequence[tuple[followed.Tokens, Sequence[int | None]]], effort: Effort
+    model: AnyModel, lines: Sequence[followed.Line], reading: Real | Rounded, effort: Effort
 ) -> followed.Known:
     """What is known of these lines, each with the right class after every token: as the network reads them."""
-    assert is_residual(model)
-    graph = StepGraph(OneStep(model), Recurrence(model.start, NOT_JUDGED, [lines[0][0][0]]))
-    return followed.given_lines(graph, lines, effort.deadline())
+    return followed.given_lines(_graph(model, lines[0][0][:1], reading), lines, effort.deadline())
+
+
+def of_strings(model: AnyModel, which: Task, length: int | None, reading: Rounded, effort: Effort) -> followed.Known:
+    """What is known in a format of all strings over the task's tokens of up to so many, or of every length (None)."""
+    until = effort.deadline()
+    graph = _graph(model, range(which.vocabulary), reading, expected(which))
+    found = followed.all_strings(graph, length, followed.MOST_STRINGS, until.part(followed.OF_BOXES))
+    return found if found.stuck is None else found.or_one_run(followed.wrong_string(graph, length, until))
+
+
+def answers(model: AnyModel, lines: Sequence[followed.Line], until: Deadline) -> list[list[bool | None]]:
+    """Whether each answer of these lines is right in real arithmetic, None where that is not known."""
+    return followed.answers(_graph(model, lines[0][0][:1], Real()), lines, until)
+
+
+def counts(model: AnyModel, which: Task, length: int, until: Deadline) -> list[tuple[int, int, int]]:
+    """Of strings of each length whose last answer is judged, how many are right, wrong and undecided."""
+    graph = _graph(model, range(which.vocabulary), Real(), expected(which))
+    return followed.counts(graph, length, followed.MOST_STRINGS, until)
 
 
 def is_wrong(model: AnyModel, tokens: Sequence[int], right: int) -> bool:
     """Whether the answer after these tokens is wrong in real arithmetic."""
+    return followed.precisely(_graph(model, tokens[:1], Real()), tokens, right).high <= 0
+
+
+def said_of(known: followed.Known) -> str | None:
+    """Which evaluations of a format are wrong on a wrong input."""
+    return None if known.wrong is None else EXACTLY_KEPT if known.is_one_run else EVERY
+
+
+def argument_of(known: followed.Known, otherwise: str = ARGUMENT_LINES) -> str:
+    """How it is known in a format."""
+    return ARGUMENT_RUN if known.is_one_run else otherwise
+
+
+def _graph(model: AnyModel, tokens: Iterable[int], reading: Real | Rounded, due: Automaton = NOT_JUDGED) -> StepGraph:
     assert is_residual(model)
-    graph = StepGraph(OneStep(model), Recurrence(model.start, NOT_JUDGED, [tokens[0]]))
-    return followed.precisely(graph, tokens, right).high <= 0
+    return StepGraph(OneStep(model), Recurrence(model.start, due, tokens), reading)

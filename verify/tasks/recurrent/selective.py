@@ -15,8 +15,11 @@ from constructions.model_arrays import ModelArrays, name_of
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.counting.lengths import Counts
+from verify.counting.lengths import as_json as as_counts
 from verify.counting.tasks import Task
-from verify.frame.clock import Deadline
+from verify.frame.certificate import Verdict
+from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import (
     Batch,
     Effort,
@@ -72,6 +75,7 @@ class Selective:
     task: str = "inductive"
     counts_answers: bool = False
     runs_for_ever: bool = True
+    by_length: bool = False
 
     def __post_init__(self) -> None:
         check_recurrent(self.model)
@@ -119,7 +123,7 @@ class Selective:
         return {"length": "all" if self.length is None else self.length}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
-        found = self._decided(reading, effort)
+        found = self._with_counts(reading, effort) if self.by_length else self._decided(reading, effort)
         is_looked_at = isinstance(self.model, ModelArrays) and isinstance(reading, Real)
         return with_drawn(found, self._drawn()) if is_looked_at else found
 
@@ -127,7 +131,11 @@ class Selective:
         if isinstance(reading, Kernel):
             return self._bit_by_bit()
         if is_residual(self.model):
-            return self._followed_whole(effort)
+            return (
+                self._followed_in_format(reading, effort)
+                if isinstance(reading, Rounded)
+                else self._followed_whole(effort)
+            )
         if isinstance(reading, Real) and held.fits(self.model) and self.which.m is None:
             found = self._held()
             return self._trained(reading, effort) if found is None else found
@@ -139,6 +147,35 @@ class Selective:
         fact = "sets_found" if argument is ARGUMENT_SEPARATE else "invariant_found"
         return Finding.proved(argument, proof.margin, extra={fact: proof.facts})
 
+    def _with_counts(self, reading: Reading, effort: Effort) -> Finding:
+        """What is decided, and how many strings of each length are answered right after their last token.
+
+        All are up to what is proved; longer ones are followed one by one as far as time reaches.
+        """
+        if self.length is None or not isinstance(reading, Real):
+            raise BadInput("--by-length: networks are followed to a length in real arithmetic; drop --precision")
+        until = effort.deadline()
+        found = self._decided(reading, effort.share(1 / 2))
+        known = self._counts(self.length, Budget.of(effort.left(until).budget).deadline())
+        right_to = self.length if found.verdict is Verdict.PROVED else int(str(found.extra.get("right_to", 0)))
+        case = None if found.failure is None else found.failure.counterexample["length"]
+        counts = list[Counts]()
+        for n in range(1, self.length + 1):
+            total, wrong = self.which.number_judged(n), int(n == case)
+            own = known[n - 1] if n <= len(known) else (0, wrong, total - wrong)
+            counts.append((total, 0, 0) if n <= right_to else own)
+        return replace(found, extra=found.extra | as_counts(counts))
+
+    def _counts(self, length: int, until: Deadline) -> list[Counts]:
+        """How many strings are right, wrong and undecided, of the lengths of which all strings are followed."""
+        if is_residual(self.model):
+            from verify.tasks.recurrent import residual  # loads torch's tracer
+
+            return residual.counts(self.model, self.which, length, until)
+        from verify.tasks.recurrent import sets
+
+        return sets.counts(sets.Trained(self._network(None), self.which, None), length, until)
+
     def _followed_whole(self, effort: Effort) -> Finding:
         """Whole blocks, by their captured step."""
         from verify.tasks.recurrent import residual  # loads torch's tracer
@@ -147,6 +184,27 @@ class Selective:
         if found.failure is not None:
             return replace(found, argument=ARGUMENT_STRING)
         return found if self.length is None else replace(found, argument=ARGUMENT_STRINGS)
+
+    def _followed_in_format(self, reading: Rounded, effort: Effort) -> Finding:
+        """Whole blocks in a format."""
+        from verify.tasks.recurrent import residual  # loads torch's tracer
+
+        known = residual.of_strings(self.model, self.which, self.length, reading, effort)
+        argument = residual.argument_of(known, ARGUMENT_STRINGS)
+        right_to: dict[str, object] = {"right_to": known.right_to}
+        if known.wrong is not None:
+            right = self.which.answers(known.wrong)[-1]
+            assert right is not None
+            case: dict[str, object] = {
+                "input": list(known.wrong), "length": len(known.wrong), "expected": self.which.said(right),
+                "predicted": None if known.rival is None else self.which.said(known.rival),
+                "evaluation": residual.said_of(known),
+            }  # fmt: skip
+            case |= {"is_first": True} if known.is_first else {}
+            return Finding.refuted(argument, Failure(case, known.wrong_by), extra=right_to)
+        if known.right_to == self.length:
+            return Finding.proved(argument, known.margin if known.tightest else None)
+        return Finding.open(argument, f"right up to length {known.right_to}; {known.stuck}", extra=right_to)
 
     def _counted(self, model: AnyModel, length: int, reading: Reading, effort: Effort) -> Finding:
         """Gated decays up to a length, by counts; where that stays open as any network."""
@@ -193,10 +251,10 @@ class Selective:
         if proof.reason is None:
             return Finding.proved(ARGUMENT_SETS, proof.margin, extra={"sets_found": proof.facts})
         if is_lines:
-            proof = lines.closed(trained, nearly)
+            proof = lines.closed(trained, most)
             if proof.reason is None:
                 return Finding.proved(ARGUMENT_LINES, proof.margin, extra={"sets_found": proof.facts})
-        merged_found = self._merged(trained, most)
+        merged_found = self._merged(trained, nearly)
         if isinstance(merged_found, BlockProof):
             proof = merged_found
             if proof.reason is None:
@@ -206,7 +264,8 @@ class Selective:
             if refuted is not None:
                 return refuted
         if self.length is None:
-            right_to, _ = sets.up_to(trained, None, all_of_it)
+            least = effort.limit.of_seconds(effort.seconds / 20).deadline()  # where a search took longer than it may
+            right_to, _ = sets.up_to(trained, None, max(all_of_it, least, key=Deadline.left))
         reason = f"right up to length {right_to}; {proof.reason}"
         return Finding.open(ARGUMENT_STRINGS, reason, extra={"right_to": right_to})
 

@@ -20,13 +20,15 @@ from verify.arithmetic.balls import Ball
 from verify.arithmetic.exact_reals import float_above
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.slack import ENLARGE_LONG, Array
-from verify.counting.tasks import Task
+from verify.counting.lengths import Counts
+from verify.counting.tasks import Task, Tokens
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.chain import cut
 from verify.tasks.recurrent.enclosures import Balls, Roundings
 from verify.tasks.recurrent.network import Network, State, float_step, nonzeros, step
-from verify.tasks.recurrent.precise import BITS, Digits, Vector
+from verify.tasks.recurrent.precise import BITS, Digits, Vector, answers
+from verify.tasks.recurrent.proof import OrbitQuestion
 
 WINDOWS = (1, 2, 3, 4, 6, 8)  # how many last tokens a box stands for
 MOST_SETS, MOST_STRINGS = 6000, 60_000
@@ -232,6 +234,47 @@ def up_to(trained: Trained, length: int | None, until: Deadline) -> tuple[int, f
         if until.is_up():
             break
     return (n if counts or length is None else length), float(least)
+
+
+def counts(trained: Trained, length: int, until: Deadline) -> list[Counts]:
+    """Of the strings of each length whose last answer is judged, how many are right, wrong and undecided: as far as all
+    strings of a length are followed in time.
+
+    A box of float64 is right where its class wins in all of it, and wrong where another one does; what is open is run
+    in balls.
+    """
+    strings, seen, found = list[Tokens]([()]), [(0,) * trained.K], list[Counts]()
+    low, high = np.zeros((1, trained.net.size)), np.zeros((1, trained.net.size))
+    while strings and len(found) < length and len(strings) * trained.K <= MOST_STRINGS and not until.is_up():
+        parts = [trained.step((low, high), x) for x in range(trained.K)]
+        low, high = (np.concatenate(ends) for ends in zip(*parts, strict=True))
+        seen = [trained.counted(c, x) for x in range(trained.K) for c in seen]
+        strings = [(*string, x) for x in range(trained.K) for string in strings]
+        due = [trained.due(c, string[-1]) for c, string in zip(seen, strings, strict=True)]
+        judged = np.flatnonzero([d is not None for d in due])
+        right = np.array([due[i] for i in judged], dtype=int)
+        is_right, is_wrong = _decided(trained, (low[judged], high[judged]), right)
+        for i in np.flatnonzero(~is_right & ~is_wrong).tolist():
+            said = None if until.is_up() else _answer(trained.net, strings[judged[i]], int(right[i]))
+            is_right[i], is_wrong[i] = said is True, said is False
+        decided = int(is_right.sum()), int(is_wrong.sum())
+        found.append((*decided, len(judged) - sum(decided)))
+        live = [i for i, c in enumerate(seen) if not trained.is_over(c)]
+        strings, seen, low, high = [strings[i] for i in live], [seen[i] for i in live], low[live], high[live]
+    return found
+
+
+def _decided(trained: Trained, ends: Ends, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where the right class wins in a whole box, and where the one that wins in its middle does and is another."""
+    middle = (ends[0] + ends[1])[:, trained.net.read] / 2
+    ahead = (middle @ trained.net.V.T + trained.net.b).argmax(1)
+    return trained.margins(ends, right) > 0, (trained.margins(ends, ahead) > 0) & (ahead != right)
+
+
+def _answer(net: Network, string: Tokens, right: int) -> bool | None:
+    """Whether the last answer of a string is right, in balls; None where that is not known."""
+    line = OrbitQuestion(string[:-1], string[-1], lambda t: right)
+    return answers(net, line, len(string), Deadline.never())[-1]
 
 
 def wrong_string(trained: Trained, most: int | None, until: Deadline) -> tuple[int, ...] | None:

@@ -51,6 +51,7 @@ ARGUMENT_RAN = "the run of every line"
 RIGHT = "right means: after every token, the class of the right answer has strictly the largest logit"
 LONGEST_TRACED = 32
 LONGEST_SHOWN = 10_000  # tokens that a counterexample spells out
+MOST_FOLLOWED = 100_000  # tokens of whole blocks in a format
 
 
 Decided = Callable[[OrbitQuestion, int | None, Effort], OrbitOutcome]
@@ -150,33 +151,30 @@ class Homogeneous:
     def _proved(self, reading: Reading, effort: Effort) -> Finding:
         if not self.by_length:
             return self._decided(reading, effort)
-        net = self._followed(reading)
+        if self.longest is None or not isinstance(reading, Real):
+            raise BadInput("--by-length: networks are followed to a length in real arithmetic; drop --precision")
+        if is_rotation(self.model):
+            raise BadInput("--by-length: a rotation is decided in closed form, and not token by token; drop it")
         until = effort.deadline()
         found = self._decided(reading, effort.share(1 / 2))
-        return replace(found, extra=found.extra | self._shares(net, effort.left(until)))
+        counts = counted(self._answers(Budget.of(effort.left(until).budget).deadline()))
+        return replace(found, extra=found.extra | as_counts(counts, self._length(1)))
 
-    def _followed(self, reading: Reading) -> Network:
-        """The network whose answers are counted length by length.
+    def _answers(self, until: Deadline) -> list[list[bool | None]]:
+        """Whether each answer of all lines is right, also after wrong ones, in balls."""
+        if is_residual(self.model):
+            from verify.tasks.recurrent import residual  # loads torch's tracer
 
-        Raises: BadInput where they are not.
-        """
-        if self.longest is None or not isinstance(reading, Real) or not has_cells(self.model):
-            raise BadInput(
-                "--by-length: RNN, LSTM and GRU are followed to a length in real arithmetic; drop --precision"
-            )
-        return Network.of(self.model)
-
-    def _shares(self, net: Network, effort: Effort) -> dict[str, object]:
-        """The answers of all lines, also after wrong ones, in balls."""
-        until = Budget.of(effort.budget).deadline()
-        found = [answers(net, self._line(tokens), len(tokens), until) for tokens in self.lines]
-        return as_counts(counted(found), self._length(1))
+            return residual.answers(self.model, [(line, self.which.answers(line)) for line in self.lines], until)
+        net = gated.network(self.model) if is_gated(self.model) else network_of(self.model)
+        return [answers(net, self._line(tokens), len(tokens), until) for tokens in self.lines]
 
     def _decided(self, reading: Reading, effort: Effort) -> Finding:
         if isinstance(reading, Kernel):
             return self._repeated(effort)
         if is_residual(self.model):
-            return self._followed_whole(effort)
+            assert isinstance(reading, Real | Rounded)
+            return self._followed_whole(reading, effort)
         if is_rotation(self.model):
             return self._rotated(reading, effort)
         if is_gated(self.model):
@@ -188,21 +186,30 @@ class Homogeneous:
             return self._worst(reading, effort.left(until), False)  # perhaps a cycle, or an orbit that creeps
         return worst
 
-    def _followed_whole(self, effort: Effort) -> Finding:
+    def _followed_whole(self, reading: Real | Rounded, effort: Effort) -> Finding:
         """Whole blocks, by their captured step."""
         from verify.tasks.recurrent import residual  # loads torch's tracer
 
-        if self.which.vocabulary == 1:
+        if self.which.vocabulary == 1 and isinstance(reading, Real):
             return residual.finding(self.model, self.which, self.longest, effort)
-        known = residual.of_lines(self.model, [(line, self.which.answers(line)) for line in self.lines], effort)
+        lines = [(line, self.which.answers(line)) for line in self._long_lines()]
+        known = residual.of_lines(self.model, lines, reading, effort)
         told = known.wrong or known.tightest
-        lines = sorted(self.lines, key=len, reverse=True)
-        line = next(line for line in lines if known.stuck or line[: len(told)] == told)
+        by_length = sorted(self._long_lines(), key=len, reverse=True)
+        line = next(line for line in by_length if known.stuck or line[: len(told)] == told)
         found = OrbitOutcome(
             known.right_to, known.margin, len(known.tightest), len(told) if known.wrong else None, known.wrong_by,
             known.rival, reason=known.stuck, argument=residual.ARGUMENT_LINES,
         )  # fmt: skip
+        if isinstance(reading, Rounded):
+            found = replace(found, evaluation=residual.said_of(known), argument=residual.argument_of(known))
         return self._finding(found, line)
+
+    def _long_lines(self) -> list[tuple[int, ...]]:
+        """All lines; of infinite ones more tokens than are followed in time."""
+        if self.longest is not None:
+            return self.lines
+        return [line.tokens for line in self.which.lines(None, room=MOST_FOLLOWED)]
 
     def _rotated(self, reading: Reading, effort: Effort) -> Finding:
         """In closed form, at any length; in a format by tubes and single runs."""
