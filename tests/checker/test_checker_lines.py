@@ -70,6 +70,7 @@ PARTS = (
     "computed_steps",
     "languages",
     "netlists",
+    "steady",
 )
 GRAPHS = ("arrays", "moves", "operations", "graphs")
 ROUNDED = ("rounded_module", "rounded_graphs", "rounded_norms", "rounded_results", "moved")

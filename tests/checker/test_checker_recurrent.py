@@ -13,9 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 from flint import arb, arb_mat
-from models import judged_crafted
 from models.certificates import swinging
-from models.crafted import crafted
 from models.rechecked import outcome
 from models.selection import every
 
@@ -226,14 +224,6 @@ def test_a_wrong_length_in_reals_that_is_not_said_to_be_the_first_is_not_checkab
     assert outcome(weights, certificate) == "REFUTED"
     certificate["counterexample"]["is_first"] = False
     assert outcome(weights, certificate) == NOT_CHECKABLE
-
-
-@pytest.mark.parametrize(("seed", "verdict"), [(29, "REFUTED"), (365, "PROVED")])
-def test_lines_whose_turns_change_the_state_steadily_are_not_checkable(seed, verdict):
-    case = crafted(seed)
-    found, weights = judged_crafted.decided(case, "real", 2000), bytes_of(case.model)
-    assert found.verdict.value == verdict
-    assert outcome(weights, json.loads(found.about(weights).to_json())) == NOT_CHECKABLE
 
 
 def test_a_wrong_length_whose_class_is_not_said_is_not_checkable():

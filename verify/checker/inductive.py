@@ -131,10 +131,10 @@ def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tupl
     require(
         "right_to" in c or not wrong, "a wrong length that is not said to be the first is not checked", NOT_CHECKABLE
     )
-    if model in linear.KINDS or "repeats" in c:
-        is_shown = bool(wrong) or "repeats" in c or not for_ever
-        require(is_shown, "lines whose turns change the state steadily are not checked", NOT_CHECKABLE)
-        return "line" + (wrong or for_ever and ", fractions that repeat"), linear.exact
+    if model in linear.KINDS or "repeats" in c or "leaps" in c:
+        is_shown = bool(wrong) or "repeats" in c or "leaps" in c or not for_ever
+        require(is_shown, "turns that change the state steadily and are not saved are not checked", NOT_CHECKABLE)
+        return "line" + wrong + ", fractions", linear.exact
     require(model in recurrent.GATES, f"parameters: no recurrent model, but {model!r}", NOT_CHECKABLE)
     return "line" + (wrong or for_ever), recurrent.decide
 

@@ -246,10 +246,15 @@ FOR_EVER: Table = INDUCTIVE | {
     "invariant.shapes[][]": Field("list", RING),
     "invariant.shapes[][][]": Field("number", RING),
 }
-TURNS: Table = INDUCTIVE | {
-    "repeats": Field("list", "a witness, tried by linear.exact"),
-    "repeats[]": Field("whole", "a witness, tried by linear.exact"),
+TURN = "a witness, tried by linear.exact"
+LEAPS: Table = {
+    "leaps?": Field("list", TURN),
+    "leaps[]": Field("object", TURN),
+    "leaps[].after": Field("whole", TURN),
+    "leaps[].turn": Field("whole", TURN),
+    "leaps[].turns": Field("whole | null", TURN),
 }
+TURNS: Table = INDUCTIVE | LEAPS | {"repeats?": Field("list", TURN), "repeats[]": Field("whole", TURN)}
 STATES: Table = INDUCTIVE | {
     "margin": _trusted("number", "margin", "that the run has it: some order of the readout's sums does"),
     "repeats": Field("object", "a witness, tried by rounded.repeated"),
@@ -724,7 +729,8 @@ TABLES: dict[str, Table] = {
     "line, wrong in a run": WRONG_RUN,
     "line, for ever": FOR_EVER,
     "line, for ever by boxes": BOXES,
-    "line, fractions that repeat": TURNS,
+    "line, fractions": TURNS,
+    "line, wrong, fractions": WRONG_STRING | LEAPS,
     "line, states of a run that repeat": STATES,
     "strings": INDUCTIVE,
     "strings, between two numbers": INDUCTIVE
