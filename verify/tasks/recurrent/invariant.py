@@ -5,7 +5,7 @@ from __future__ import annotations
 from verify.tasks.recurrent.chain import Ellipsoids
 from verify.tasks.recurrent.proof import Invariant
 
-MOST_SAVED = 200_000  # entries of the matrices
+MOST_SAVED = 1_000_000  # entries of the matrices
 
 
 def as_json(invariant: Invariant) -> dict[str, object]:
