@@ -57,6 +57,7 @@ PARTS = (
     "graphs_of_states",
     "followers",
     "gated",
+    "gated_lines",
     "rounded_runs",
     "rounded_boxes",
     "one_string",

@@ -10,6 +10,7 @@ from verify.checker import (
     counting,
     followers,
     gated,
+    gated_lines,
     graphs_of_states,
     linear,
     one_string,
@@ -92,6 +93,8 @@ def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tupl
         require(is_shown, "sets of states of whole blocks are not checked", NOT_CHECKABLE)
         return "line" + wrong, followers.line_of_blocks
     if model in gated.KINDS:
+        if reading == "real" and is_of_decays and task not in SELECTIVE:
+            return "line" + (wrong or ", in closed form"), gated_lines.decide
         is_kept = "invariant" in c or "boxes" in c
         require(not is_kept, "invariants and boxes of such cells are not checked", NOT_CHECKABLE)
         if reading != "real" or "sets_found" in c:
@@ -106,7 +109,7 @@ def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tupl
             return "strings, sets of states of each type", blocks.proved
         return "strings, sets of states", closed_sets.proved
     if is_of_decays:
-        return ("strings" if task in SELECTIVE else "line") + wrong, gated.decide
+        return "strings" + wrong, gated.decide
     if task in SELECTIVE:
         is_found = model == "lstm" or "invariant_found" in c and not wrong
         require(is_found, "only proofs by block invariants are checked", NOT_CHECKABLE)

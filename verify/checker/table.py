@@ -246,6 +246,9 @@ FOR_EVER: Table = INDUCTIVE | {
     "invariant.shapes[][]": Field("list", RING),
     "invariant.shapes[][][]": Field("number", RING),
 }
+CLOSED: Table = INDUCTIVE | {
+    "invariant?": _trusted("anything", "invariant", "how the prover came to it; nothing rests on it")
+}
 TURN = "a witness, tried by linear.exact"
 LEAPS: Table = {
     "leaps?": Field("list", TURN),
@@ -730,6 +733,7 @@ TABLES: dict[str, Table] = {
     "line, for ever": FOR_EVER,
     "line, for ever by boxes": BOXES,
     "line, fractions": TURNS,
+    "line, in closed form": CLOSED,
     "line, wrong, fractions": WRONG_STRING | LEAPS,
     "line, states of a run that repeat": STATES,
     "strings": INDUCTIVE,
