@@ -196,6 +196,27 @@ def test_a_prover_that_believes_its_floats_is_refused():
     assert c["verdict"] == "PROVED" and len(c["sets_found"]["graphs"]) == 2 and outcome(weights, c) == FAILS
 
 
+def test_a_prover_whose_lines_meet_elsewhere_is_refused():
+    assert outcome(*saved("lines")) == "PROVED"
+    with planted(lines.TokenLines, "met", "return joint, number + places", "return joint, number + places // 2"):
+        weights, c = certified(trained(), "real", by_lines=True)
+    assert c["verdict"] == "PROVED" and outcome(weights, c) == FAILS
+
+
+def test_a_proof_in_real_arithmetic_is_none_in_a_format():
+    weights, c = saved("lines")
+    said = {"reading": "dtype, any order", "parameters": c["parameters"] | {"precision": "float32"}}
+    assert outcome(weights, c | said) == FAILS
+    with planted(GraphOfStates, "_rounding", "self.fmt is EXACTLY", "True"):
+        assert outcome(weights, c | said) == "PROVED"
+
+
+def test_a_margin_beyond_the_slopes_is_seen():
+    weights, c = saved("lines")
+    with planted(GraphOfStates, "_wins_by_slopes", "return False", "return True"):
+        assert outcome(weights, c | {"margin": 2 * least(trained())}) == "PROVED"
+
+
 def test_ellipsoids_that_are_not_saved_are_not_checkable():
     weights, c = saved("lines")
     assert outcome(weights, c | {"sets_found": {"sets": c["sets_found"]["sets"], "graphs": []}}) == NOT_CHECKABLE

@@ -61,6 +61,7 @@ PARTS = (
     "graphs_of_states",
     "followers",
     "gated",
+    "gated_lines",
     "rounded_runs",
     "rounded_boxes",
     "one_string",
@@ -74,6 +75,7 @@ PARTS = (
     "computed_steps",
     "languages",
     "netlists",
+    "steady",
 )
 GRAPHS = ("arrays", "moves", "operations", "graphs")
 ROUNDED = ("rounded_module", "rounded_graphs", "rounded_norms", "rounded_results", "moved")

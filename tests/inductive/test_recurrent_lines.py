@@ -15,6 +15,7 @@ from tests.clocks import ENDLESS
 from tests.planted import planted
 from verify.counting.tasks import Task
 from verify.tasks.recurrent import lines, sets
+from verify.tasks.recurrent.chain import Ellipsoids
 from verify.tasks.recurrent.lines import TokenLines
 from verify.tasks.recurrent.network import Network, float_step
 
@@ -33,6 +34,12 @@ def along(net, states, y):
     for _ in range(LONG):
         found.append(float_step(net, found[-1], y))
     return np.array(found)
+
+
+def zero(asked):
+    """The start alone."""
+    N = asked.net.size
+    return Ellipsoids.of(np.zeros((1, N)), np.zeros((1, N, N)))
 
 
 def outside(name, y):
@@ -67,7 +74,7 @@ def test_states_of_all_lines_are_held():
                 "excess(self.net, token, here, after[places], self.rules, is_joint=True, image=image)",
                 "np.zeros(len(here))",
             ),
-            ("closed", "if not (~is_out | (over <= 1)).all():", "if False:"),
+            ("closed", "if not (over[out] <= 1).all():", "if False:"),
         ):
             with planted(TokenLines, *fault), planted(TokenLines, "prove", "if not (over <= 1).all():", "if False:"):
                 assert outside("rnn_K2_C2_seed1", 0)[1] > 0, fault
@@ -76,6 +83,23 @@ def test_states_of_all_lines_are_held():
     smaller = "Ellipsoids.joined(*held, *(enlarged(ring, -40) for ring in rings))"
     with planted(TokenLines, "closed", "Ellipsoids.joined(*held, *rings)", smaller):
         assert outside("rnn_K2_C2_seed1", 0)[1] > 0
+
+
+def test_states_are_one_only_where_an_ellipsoid_holds_the_images_of_all():
+    asked = TokenLines(trained("rnn_K2_C2_seed1"), 0, 0, 0.05)
+    held, _ = asked.closed(
+        asked.gathered(asked.closed(zero(asked), ENDLESS.deadline())[0], asked.z)[0], ENDLESS.deadline()
+    )
+    after, _ = asked.step(held, 0)
+    joint, places = asked.met(held, after, 7)
+    assert len(joint) < len(held) == len(places) and places.min() == 7 and places.max() == 6 + len(joint)
+    with (
+        planted(TokenLines, "onto", "join(list(Q[places == k]))", "Q[places == k][0]"),
+        mock.patch.object(lines, "ROUNDS", 1),
+    ):
+        assert asked.met(held, after, 7)[0] is after
+        with planted(TokenLines, "met", " and (over <= 1).all()", ""):
+            assert len(asked.met(held, after, 7)[0]) == len(joint)
 
 
 def test_counts_modulo_m_are_judged_by_their_class():

@@ -6,17 +6,15 @@ from typing import NamedTuple
 from flint import arb, ctx
 
 from verify.checker import held
-from verify.checker.linear import first_wrong
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tensors, require, tables_of
 from verify.checker.records import LineCertificate, LineParameters
-from verify.checker.recurrent import due_of, positive_margin, predicts
 from verify.checker.rounded_lines import Gaps, TokenFollower, differences
 from verify.checker.statement import compare
 
 KINDS = {"mamba": ("A", "delta", "B", "C"), "rwkv": ("w", "k", "v", "r"), "s4": ("a", "u", "c")}
 LAYER = ("layer.W", "layer.U")  # neurons of what is read, and what each token adds to them
 OF_ALL_TOKENS = ("cell.A", "cell.a", "cell.c")  # that have no row a token
-BITS, MOST_STEPS = 400, 20_000
+BITS = 400
 
 
 def of_file(weights: bytes, said: LineParameters) -> dict[str, list[list[float]]]:
@@ -99,21 +97,18 @@ def by_balls(cell: GatedCell, h: list[arb] | None = None) -> TokenFollower:
 
 
 def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
-    """Checks a proof, or a wrong input, in real arithmetic."""
+    """Checks a proof on all strings, or a wrong one, in real arithmetic."""
     with ctx.workprec(BITS):
         cell = GatedCell.of(weights, said)
         keep, add, read, V, b = cell[:5]
-        if said.get("task") == "selective":
-            require(cell.W is None, "neurons after a recurrence are not checked on strings", NOT_CHECKABLE)
-            K, C = said.get("types"), said.get("max_count")
-            is_task = type(K) is int and type(C) is int and K == len(keep) == len(V[0]) and len(b) == C + 1
-            require(is_task, "parameters: not one state for each type", NOT_CHECKABLE)
-            is_own = all(row[k] == 0 for x, row in enumerate(read) for k in range(len(row)) if x != k)
-            require(is_own, "a state is read at another type's token", NOT_CHECKABLE)
-            turned = [[list(unit) for unit in zip(*table, strict=True)] for table in (add, keep, read)]
-            held.HeldUnits(V, b, int(str(C)), turned[0], turned[1], turned[2], lambda x: x).decide(c)
-            return
-        _line(cell, c, said)
+        require(cell.W is None, "neurons after a recurrence are not checked on strings", NOT_CHECKABLE)
+        K, C = said.get("types"), said.get("max_count")
+        is_task = type(K) is int and type(C) is int and K == len(keep) == len(V[0]) and len(b) == C + 1
+        require(is_task, "parameters: not one state for each type", NOT_CHECKABLE)
+        is_own = all(row[k] == 0 for x, row in enumerate(read) for k in range(len(row)) if x != k)
+        require(is_own, "a state is read at another type's token", NOT_CHECKABLE)
+        turned = [[list(unit) for unit in zip(*table, strict=True)] for table in (add, keep, read)]
+        held.HeldUnits(V, b, int(str(C)), turned[0], turned[1], turned[2], lambda x: x).decide(c)
 
 
 def tables(kind: str, rows: dict[str, list[list[float]]]) -> tuple[held.Table, held.Table, held.Table]:
@@ -131,26 +126,3 @@ def tables(kind: str, rows: dict[str, list[list[float]]]) -> tuple[held.Table, h
     keep = [[(-arb(x).exp()).exp() for x in row] for row in rows["w"]]
     add = [[arb(x) * arb(y) for x, y in zip(k, v, strict=True)] for k, v in zip(rows["k"], rows["v"], strict=True)]
     return keep, add, [[arb(x) for x in row] for row in rows["r"]]
-
-
-def _line(cell: GatedCell, c: LineCertificate, said: LineParameters) -> None:
-    """One repeated token: right up to a length, or first wrong after so many."""
-    due, is_wrong = due_of(len(cell.b), said), c["verdict"] == "REFUTED"
-    n, margin, other = first_wrong(c, due, said) if is_wrong else (c["length"], 0.0, 0)
-    least = arb(0) if is_wrong else positive_margin(c)
-    require(type(n) is int and n <= MOST_STEPS, f"{n} steps are too many to run", NOT_CHECKABLE)
-    assert n != "all"
-    require(is_wrong or c.get("inputs_covered") == str(n), f"inputs_covered: must be {n}")
-    h = [arb(0)] * len(cell.keep[0])
-    for t in range(1, n + 1):
-        h = cell.after(h, 0)
-        logits = cell.logits(h, 0)
-        right = due(t)
-        require(right is not None, f"length {t}: has no right class")
-        gaps = {j: logits[right or 0] - x for j, x in enumerate(logits) if j != right}
-        if is_wrong and t == n:
-            require(bool(gaps[other] <= arb(margin)), f"counterexample: the margin at length {n} is {gaps[other]}")
-            predicts(gaps, other, cell.rows)
-            return
-        is_right = all(bool(g >= least and g > 0) for g in gaps.values())
-        require(is_right, f"length {t}: class {right} does not win by {least}")

@@ -12,23 +12,23 @@ from verify.checker.closed_sets import least_gap
 from verify.checker.computed_strings import EXACTLY
 from verify.checker.formats import BinaryFormat
 from verify.checker.one_string import RightClasses
-from verify.checker.reading import NOT_CHECKABLE, recorded, require
+from verify.checker.reading import NOT_CHECKABLE, Refusal, recorded, require
 from verify.checker.records import GraphsFound, LineCertificate, LineParameters, SavedGraph
 from verify.checker.recurrent import (
     GATES,
     StoredNetwork,
+    Vector,
     ellipsoids,
     length_of,
     network,
     on_ball,
-    point,
     positive_margin,
     step,
 )  # fmt: skip
 from verify.checker.rounded import BITS, box_of, computed_gaps, leads, rounding_of_step, stored_network
-from verify.checker.rounded_boxes import Box, ComputedBoxes, exact
+from verify.checker.rounded_boxes import ComputedBoxes, exact
 
-MOST_WORK = 8_000_000  # steps times the numbers of a state to the third power
+MOST_WORK = 32_000_000  # steps times the numbers of a state to the third power
 MOST_PLACES = 1_000_000  # ellipsoids with counts
 
 
@@ -91,7 +91,8 @@ class GraphOfStates:
         """One computed step leads from an ellipsoid to another, asked once."""
         if (i, token) not in self.followed:
             here, there = ((self.centres[k], self.shapes[k]) for k in (i, j))
-            leads(self.net.reading(token), self.fmt, here, there, i)
+            near = self.net.reading(token)
+            leads(near, lambda box: self._rounding(near, box), here, there, i)
             self.followed.add((i, token))
 
     def _wins(self, i: int, token: int, right: int, margin: arb) -> None:
@@ -101,17 +102,34 @@ class GraphOfStates:
         self.won.add((i, token, right))
         P, L, near = self.centres[i], self.shapes[i], self.net.reading(token)
         before = box_of(P, [[length_of(row) for row in L.tolist()]])
-        ends: Box = [(exact(x.lower()), exact(x.upper())) for x in before]
-        after = self.on.step(ends, token)
-        others = [j for j in range(len(self.net.b)) if j != right]
-        if all(least_gap(self.on, after, right, j) >= exact(margin) > 0 for j in others):
-            return
-        image, slope = step(near, point(P)).value, step(near, on_ball(before, L.tolist(), P)).slope
-        assert slope is not None
-        delta, box = rounding_of_step(near, before, self.fmt), [arb(a).union(arb(b)) for a, b in after]
-        found = computed_gaps(self.net, self.fmt, image, box, [arb_mat(slope)], right, "a string", is_ball=True)
+        if not (
+            self._wins_by_slopes(P, L, near, before, right, margin) or self._wins_on_box(before, token, right, margin)
+        ):
+            raise Refusal(
+                f"sets_found: from {i} the token {token} is not shown to be answered by {right} with the margin"
+            )
+
+    def _rounding(self, near: StoredNetwork, box: Vector) -> Vector:
+        """How far a computed step may be off: not at all in real arithmetic."""
+        return [arb(0)] * near.size if self.fmt is EXACTLY else rounding_of_step(near, box, self.fmt)
+
+    def _wins_on_box(self, before: Vector, token: int, right: int, margin: arb) -> bool:
+        after = self.on.step([(exact(x.lower()), exact(x.upper())) for x in before], token)
+        others = (j for j in range(len(self.net.b)) if j != right)
+        return all(least_gap(self.on, after, right, j) >= exact(margin) > 0 for j in others)
+
+    def _wins_by_slopes(
+        self, P: Vector, L: arb_mat, near: StoredNetwork, before: Vector, right: int, margin: arb
+    ) -> bool:
+        after = step(near, on_ball(before, L.tolist(), P))
+        assert after.slope is not None
+        delta = self._rounding(near, before)
+        box = [(v - e).union(v + e) for v, e in zip(after.value, delta, strict=True)]
+        found = computed_gaps(
+            self.net, self.fmt, after.centre, box, [arb_mat(after.slope)], right, "a string", is_ball=True
+        )
         for j, (gap, reach) in found.items():
             rows = zip(self.net.V.tolist()[right], self.net.V.tolist()[j], delta[self.net.read :], strict=False)
-            least = gap - reach - sum((abs(a - b) * e for a, b, e in rows), arb(0))
-            sentence = f"sets_found: from {i} the token {token} is not shown to be answered by {right} with the margin"
-            require(bool(least >= margin), sentence)
+            if not gap - reach - sum((abs(a - b) * e for a, b, e in rows), arb(0)) >= margin:
+                return False
+        return True

@@ -10,6 +10,7 @@ from verify.checker import (
     counting,
     followers,
     gated,
+    gated_lines,
     graphs_of_states,
     linear,
     one_string,
@@ -95,6 +96,8 @@ def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tupl
         require(is_shown, "sets of states of whole blocks are not checked", NOT_CHECKABLE)
         return "line" + wrong, followers.line_of_blocks
     if model in gated.KINDS:
+        if reading == "real" and is_of_decays and task not in SELECTIVE:
+            return "line" + (wrong or ", in closed form"), gated_lines.decide
         is_kept = "invariant" in c or "boxes" in c
         require(not is_kept, "invariants and boxes of such cells are not checked", NOT_CHECKABLE)
         if reading != "real" or "sets_found" in c:
@@ -109,7 +112,7 @@ def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tupl
             return "strings, sets of states of each type", blocks.proved
         return "strings, sets of states", closed_sets.proved
     if is_of_decays:
-        return ("strings" if task in SELECTIVE else "line") + wrong, gated.decide
+        return "strings" + wrong, gated.decide
     if task in SELECTIVE:
         is_found = model == "lstm" or "invariant_found" in c and not wrong
         require(is_found, "only proofs by block invariants are checked", NOT_CHECKABLE)
@@ -134,10 +137,10 @@ def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tupl
     require(
         "right_to" in c or not wrong, "a wrong length that is not said to be the first is not checked", NOT_CHECKABLE
     )
-    if model in linear.KINDS or "repeats" in c:
-        is_shown = bool(wrong) or "repeats" in c or not for_ever
-        require(is_shown, "lines whose turns change the state steadily are not checked", NOT_CHECKABLE)
-        return "line" + (wrong or for_ever and ", fractions that repeat"), linear.exact
+    if model in linear.KINDS or "repeats" in c or "leaps" in c:
+        is_shown = bool(wrong) or "repeats" in c or "leaps" in c or not for_ever
+        require(is_shown, "turns that change the state steadily and are not saved are not checked", NOT_CHECKABLE)
+        return "line" + wrong + ", fractions", linear.exact
     require(model in recurrent.GATES, f"parameters: no recurrent model, but {model!r}", NOT_CHECKABLE)
     return "line" + (wrong or for_ever), recurrent.decide
 

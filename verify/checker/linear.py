@@ -4,14 +4,16 @@ The first two are run in exact fractions. A rotation h' = e^(i omega) h + 1 has 
 c = 1/(1 - e^(i omega)), so a difference of two logits is E + |w| cos(arg w + omega t).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from flint import acb, arb, arb_mat, ctx, fmpq, fmpq_mat
 
+from verify.checker import steady
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require, tables_of
-from verify.checker.records import LineCertificate, LineParameters
+from verify.checker.records import LineCertificate, LineParameters, SavedLeap
 from verify.checker.recurrent import (
     MOST_STATE,
+    PERIODS,
     StoredLayer,
     StoredNetwork,
     due_of,
@@ -22,45 +24,118 @@ from verify.checker.recurrent import (
     predicts,
     vector,
 )
+from verify.checker.steady import MOST_TURN, Due, FractionSteps, SteadyTurns, is_at_least
 
 KINDS = ("ssm", "decay")
 MOST_STEPS, MOST_BITS = 100_000, 1 << 14
 ROTATION_BITS = 400
 
-Step = Callable[[fmpq_mat], fmpq_mat]
-
 
 def exact(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
-    """Runs the network in fractions: to the length, to the first wrong one, or until a state comes again."""
-    start, step, V, b = _stepped(weights, said)
-    due, verdict, length = due_of(V.nrows(), said), c["verdict"], c["length"]
+    """Runs the network in fractions: to the length, to the first wrong one, or until a state comes again or turns
+    change it steadily.
+    """
+    net = _stepped(weights, said)
+    with ctx.workprec(steady.BITS):
+        _decide(net, c, said, due_of(net.V.nrows(), said), _leaps(c, said))
+
+
+def _decide(net: FractionSteps, c: LineCertificate, said: LineParameters, due: Due, leaps: list[SavedLeap]) -> None:
+    verdict, length = c["verdict"], c["length"]
     if verdict == "REFUTED":
         n, margin, wrong = first_wrong(c, due, said)
-        h = _run(start, step, V, b, n - 1, due, fmpq(0))
-        gaps = _gaps(V, b, step(h), due(n))
-        require(gaps[wrong] <= _fraction(margin), f"counterexample: the margin at length {n} is {gaps[wrong]}")
-        require(gaps[wrong] == min(gaps.values()), "counterexample: another class is predicted")
+        gaps, rows = _Walk(net, due, fmpq(0)).last_gaps(leaps, n)
+        require(wrong in gaps, "counterexample: predicts no class")
+        require(is_at_least(_fraction(margin), gaps[wrong]), f"counterexample: the margin at length {n} is another")
+        predicts(gaps, wrong, rows)
         return
     positive_margin(c)
-    least = _fraction(c["margin"])
+    walk = _Walk(net, due, _fraction(c["margin"]))
     if length != "all":
         require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
-        _run(start, step, V, b, length, due, least)
+        walk.run(leaps, length)
         return
     require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
+    if "repeats" not in c:
+        walk.run(leaps, None)
+        return
     repeats = c["repeats"]
     assert isinstance(repeats, list)
     first, again = repeats
     period = said.get("modulus", 1)
     is_right = type(first) is type(again) is int and (0 if period > 1 else 1) < first < again
     require(is_right and (again - first) % period == 0, f"repeats: {first!r} and {again!r} are no turns of {period}")
-    before = _run(start, step, V, b, first, due, least)
-    after = _run(before, step, V, b, again - first, lambda t: due(t + first), least)
-    require(before == after, f"repeats: the states after {first} and {again} tokens differ")
+    walk.run(leaps, first)
+    before = walk.h
+    walk.run([], again)
+    require(before == walk.h, f"repeats: the states after {first} and {again} tokens differ")
 
 
-def _stepped(weights: bytes, said: LineParameters) -> tuple[fmpq_mat, Step, fmpq_mat, fmpq_mat]:
-    """The first state, a step, and the readout."""
+def _leaps(c: LineCertificate, said: LineParameters) -> list[SavedLeap]:
+    """Turns that are taken at once, in their order; their lengths fit the answers."""
+    leaps, period = c.get("leaps", []), said.get("modulus", 1)
+    for leap in leaps:
+        t, k = leap["after"], leap["turn"]
+        is_turn = (0 if period > 1 else 1) <= t and 0 < k <= MOST_TURN and k % period == 0
+        require(is_turn and said["task"] in PERIODS, f"leaps: {k} tokens after {t} are no turn")
+    ends = [None if x["turns"] is None else x["after"] + x["turn"] * x["turns"] for x in leaps]
+    is_in_order = all(end is not None and end <= x["after"] for end, x in zip(ends, leaps[1:], strict=False))
+    require(is_in_order, "leaps: not one after the other")
+    return leaps
+
+
+class _Walk:
+    """The state after t tokens; the right class wins by `least` after each, and by more than 0."""
+
+    def __init__(self, net: FractionSteps, due: Due, least: fmpq) -> None:
+        self.net, self.due, self.least, self.h, self.t = net, due, least, net.start(), 0
+
+    def run(self, leaps: list[SavedLeap], until: int | None) -> SteadyTurns | None:
+        """Goes on until so many tokens, None for ever; the last turns are returned where they go to the end."""
+        for leap in leaps:
+            self._step(leap["after"], until)
+            turns = SteadyTurns(self.net, self.h, self.t, leap["turn"], self.due)
+            tokens = None if until is None else until - self.t
+            if leap["turns"] is not None:
+                tokens = leap["turn"] * leap["turns"]
+                self._end(self.t + tokens, until)
+            turns.keep_sides(tokens)
+            turns.win(tokens, self.least)
+            if leap["turns"] is None:
+                return turns
+            self.h, self.t = turns.after(leap["turns"]), self.t + leap["turn"] * leap["turns"]
+        require(until is not None, "lines whose turns change the state steadily are not checked", NOT_CHECKABLE)
+        self._step(until or 0, until)
+        return None
+
+    def _end(self, t: int, until: int | None) -> None:
+        require(until is None or t <= until, f"leaps: go beyond {until} tokens")
+
+    def _step(self, to: int, until: int | None) -> None:
+        self._end(to, until)
+        require(to - self.t <= MOST_STEPS, f"{to - self.t} steps are too many to run", NOT_CHECKABLE)
+        while self.t < to:
+            self.h, self.t = self.net.step(self.h), self.t + 1
+            is_short = all(int(x.q).bit_length() < MOST_BITS for x in self.h.entries())
+            require(is_short, f"the fractions after {self.t} tokens are too long", NOT_CHECKABLE)
+            gaps = self.net.gaps(self.h, self.due(self.t)).values()
+            is_right = all(x >= self.least and x > 0 for x in gaps)
+            require(is_right, f"length {self.t}: the right class does not win by {self.least}")
+
+    def last_gaps(self, leaps: list[SavedLeap], n: int) -> tuple[Mapping[int, fmpq | arb], Mapping[int, object]]:
+        """The margins after n tokens, before which all are right, and what is the same only where these are."""
+        turns = self.run(leaps, n - 1)
+        if turns is None:
+            exactly = self.net.gaps(self.net.step(self.h), self.due(n))
+            return exactly, exactly
+        turns.keep_sides(n - self.t)
+        forms = turns.forms_at(n - self.t)
+        gaps = {j: turns.value(form, (n - 1 - self.t) // turns.k) for j, form in forms.items()}
+        return gaps, {j: (form.c0, form.c1) for j, form in forms.items()}
+
+
+def _stepped(weights: bytes, said: LineParameters) -> FractionSteps:
+    """The steps and the readout."""
     if said.get("model") in KINDS:
         rows = _read(weights, said, {"cell.A", "cell.B", "readout.weight", "readout.bias"})
         A, B = _rational(rows["cell.A"]), _rational([[x] for x in rows["cell.B"][0]])
@@ -68,18 +143,13 @@ def _stepped(weights: bytes, said: LineParameters) -> tuple[fmpq_mat, Step, fmpq
         d = B.nrows()
         require(A.nrows() == A.ncols() == V.ncols() == d and V.nrows() == b.nrows(), "shapes do not fit", UNREADABLE)
         require(said.get("units") == d, f"parameters: units is {said.get('units')!r}, and the file has {d}")
-        return fmpq_mat(d, 1), lambda h: A * h + B, V, b
+        return FractionSteps(A, B, V, b)
     net = network(weights, said)
     is_relu = net.kind == "rnn" and net.activation == "relu" and len(net.layers) == 1
     require(is_relu, "repeats: the states of this network are no fractions")
     layer = net.layers[0]
-    W = _of_balls(layer.W_h)
     given = _of_balls(layer.W_x) * _column(net.x) + _column(layer.b_x) + _column(layer.b_h)
-
-    def step(h: fmpq_mat) -> fmpq_mat:
-        return fmpq_mat(h.nrows(), 1, [max(fmpq(0), x) for row in (W * h + given).tolist() for x in row])
-
-    return fmpq_mat(net.hidden, 1), step, _of_balls(net.V), _column(net.b)
+    return FractionSteps(_of_balls(layer.W_h), given, _of_balls(net.V), _column(net.b), True)
 
 
 def as_layer(weights: bytes, said: LineParameters) -> StoredNetwork:
@@ -124,27 +194,6 @@ def _of_ball(x: arb) -> fmpq:
     return fmpq(int(mantissa)) * fmpq(2) ** int(exponent)
 
 
-def _gaps(V: fmpq_mat, b: fmpq_mat, h: fmpq_mat, right: int | None) -> dict[int, fmpq]:
-    """(right logit) - (logit j) for each other class j."""
-    require(right is not None, "a length has no right class")
-    logits = [x for row in (V * h + b).tolist() for x in row]
-    return {j: logits[right or 0] - x for j, x in enumerate(logits) if j != right}
-
-
-def _run(
-    h: fmpq_mat, step: Step, V: fmpq_mat, b: fmpq_mat, steps: int, due: Callable[[int], int | None], least: fmpq
-) -> fmpq_mat:
-    """The state after so many tokens; the right class wins by `least` after each, and by more than 0."""
-    require(steps <= MOST_STEPS, f"{steps} steps are too many to run", NOT_CHECKABLE)
-    for t in range(1, steps + 1):
-        h = step(h)
-        is_short = all(int(x.q).bit_length() < MOST_BITS for row in h.tolist() for x in row)
-        require(is_short, f"the fractions after {t} tokens are too long", NOT_CHECKABLE)
-        gaps = _gaps(V, b, h, due(t)).values()
-        require(all(x >= least and x > 0 for x in gaps), f"length {t}: the right class does not win by {least}")
-    return h
-
-
 def first_wrong(
     c: LineCertificate,
     due: Callable[[int], int | None],
@@ -155,8 +204,8 @@ def first_wrong(
 ) -> tuple[int, float, int]:
     """The length of a counterexample that is the first, its margin, and the class that wins there, -1 for none said."""
     n, margin, wrong = wrong_at(c, due, said, may_tie=may_tie, may_be_open=may_be_open)
-    is_first = c["counterexample"].get("is_first") is True and c.get("right_to") == n - 1
-    require(is_first, "counterexample: must be the first")
+    require(c["counterexample"].get("is_first") is True, "counterexample: only a first one is checked", NOT_CHECKABLE)
+    require(c.get("right_to") == n - 1, "counterexample: must be the first")
     return n, margin, wrong
 
 

@@ -97,6 +97,14 @@ class SavedTurn(TypedDict):
     comes_again_after: int
 
 
+class SavedLeap(TypedDict):
+    """Turns that are taken at once: after how many tokens, of how many, and how many turns, null to the end."""
+
+    after: int
+    turn: int
+    turns: int | None
+
+
 class LineParameters(TypedDict, total=False):
     """The network, the task, and the format."""
 
@@ -134,6 +142,7 @@ class LineCertificate(TypedDict, total=False):
     boxes: SavedBoxes
     sets_found: dict[str, object]
     repeats: list[int] | SavedTurn
+    leaps: list[SavedLeap]
     states: list[list[float]]
 
 

@@ -4,11 +4,11 @@ The prover's floats are not used: the state is followed from 0 in balls of hundr
 saved ellipsoids, and one step is then shown to lead from each of them into the next.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from flint import arb, arb_mat, ctx
+from flint import arb, arb_mat, ctx, fmpq
 
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require, tables_of
 from verify.checker.records import LineCertificate, LineParameters, SavedEllipsoids
@@ -406,11 +406,12 @@ def is_line(shown: object, n: int) -> bool:
     return bool(shown == f"token 0, {n} times")
 
 
-def predicts(gaps: dict[int, arb], j: int, rows: Sequence[object]) -> None:
+def predicts(gaps: Mapping[int, fmpq | arb], j: int, rows: Sequence[object] | Mapping[int, object]) -> None:
     """No class surely has a larger logit than j, or may have one: where `rows` are alike, logits are the same."""
     for k, gap in gaps.items():
-        require(not gap < gaps[j], f"counterexample: class {k} is predicted rather than {j}")
-        is_shown = bool(gap >= gaps[j]) or rows[k] == rows[j]
+        is_same = rows[k] == rows[j]
+        require(is_same or not gap < gaps[j], f"counterexample: class {k} is predicted rather than {j}")
+        is_shown = is_same or bool(gap >= gaps[j])
         require(is_shown, f"counterexample: whether class {k} or {j} is predicted does not show", NOT_CHECKABLE)
 
 

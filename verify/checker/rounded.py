@@ -221,7 +221,8 @@ def for_ever(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
         centres, shapes = ellipsoids(ring, net.size)
         _enter(net, fmt, due, margin, entry, centres[place], shapes[place])
         for i in range(k):
-            leads(net, fmt, (centres[i], shapes[i]), (centres[(i + 1) % k], shapes[(i + 1) % k]), i)
+            j = (i + 1) % k
+            leads(net, lambda box: rounding_of_step(net, box, fmt), (centres[i], shapes[i]), (centres[j], shapes[j]), i)
             generator = [shapes[i]]
             box = box_of(centres[i], [[length_of(row) for row in shapes[i].tolist()]])
             right = due(entry + (i - place) % k)
@@ -313,24 +314,27 @@ def _within(columns: list[Vector], room: arb) -> bool:
 
 
 def leads(
-    net: StoredNetwork, fmt: BinaryFormat, before: tuple[Vector, arb_mat], after: tuple[Vector, arb_mat], i: int
+    net: StoredNetwork,
+    rounding: Callable[[Vector], Vector],
+    before: tuple[Vector, arb_mat],
+    after: tuple[Vector, arb_mat],
+    i: int,
 ) -> None:
-    """One computed step leads from {P + L e} into {Q + M e}."""
+    """One computed step, which is off by `rounding` of what holds the numbers before, leads from {P + L e} into
+    {Q + M e}.
+    """
     (P, L), (Q, M), n = before, after, net.size
     widths = [length_of(row) for row in L.tolist()]
     box = box_of(P, [widths])
-    image, inverse = step(net, point(P)).value, M.inv()
-    off = inverse * arb_mat(n, 1, [a - b for a, b in zip(image, Q, strict=True)])
+    image, inverse = step(net, on_ball(box, L.tolist(), P)), M.inv()
+    off = inverse * arb_mat(n, 1, [a - b for a, b in zip(image.centre, Q, strict=True)])
     away = [y for row in off.tolist() for y in row]
     room = 1 - length_of(away)
     require(bool(room > 0), f"invariant: the image of centre {i} is not in the next ellipsoid")
-    slope = step(net, on_ball(box, L.tolist(), P)).slope
+    slope = image.slope
     assert slope is not None
     A = inverse * arb_mat([[v.mid() for v in row] for row in slope])
-    D = [
-        (delta + length_of([v.rad() for v in row])).upper()
-        for delta, row in zip(rounding_of_step(net, box, fmt), slope, strict=True)
-    ]
+    D = [(delta + length_of([v.rad() for v in row])).upper() for delta, row in zip(rounding(box), slope, strict=True)]
     columns = [[row[j] * D[j] for row in inverse.tolist()] for j in range(n)]
     by_length = [length_of(g) for g in columns]
     is_covered = any(_is_covered(A, columns, weights, room) for weights in (D, by_length))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from verify.checker.reading import as_text, require
+from verify.checker.reading import Refusal, as_text, require
 
 
 class Field(NamedTuple):
@@ -246,10 +246,18 @@ FOR_EVER: Table = INDUCTIVE | {
     "invariant.shapes[][]": Field("list", RING),
     "invariant.shapes[][][]": Field("number", RING),
 }
-TURNS: Table = INDUCTIVE | {
-    "repeats": Field("list", "a witness, tried by linear.exact"),
-    "repeats[]": Field("whole", "a witness, tried by linear.exact"),
+CLOSED: Table = INDUCTIVE | {
+    "invariant?": _trusted("anything", "invariant", "how the prover came to it; nothing rests on it")
 }
+TURN = "a witness, tried by linear.exact"
+LEAPS: Table = {
+    "leaps?": Field("list", TURN),
+    "leaps[]": Field("object", TURN),
+    "leaps[].after": Field("whole", TURN),
+    "leaps[].turn": Field("whole", TURN),
+    "leaps[].turns": Field("whole | null", TURN),
+}
+TURNS: Table = INDUCTIVE | LEAPS | {"repeats?": Field("list", TURN), "repeats[]": Field("whole", TURN)}
 STATES: Table = INDUCTIVE | {
     "margin": _trusted("number", "margin", "that the run has it: some order of the readout's sums does"),
     "repeats": Field("object", "a witness, tried by rounded.repeated"),
@@ -724,7 +732,9 @@ TABLES: dict[str, Table] = {
     "line, wrong in a run": WRONG_RUN,
     "line, for ever": FOR_EVER,
     "line, for ever by boxes": BOXES,
-    "line, fractions that repeat": TURNS,
+    "line, fractions": TURNS,
+    "line, in closed form": CLOSED,
+    "line, wrong, fractions": WRONG_STRING | LEAPS,
     "line, states of a run that repeat": STATES,
     "strings": INDUCTIVE,
     "strings, between two numbers": INDUCTIVE
@@ -923,32 +933,47 @@ MODULE_IN_DTYPE: Table = {
 TABLES |= {f"{kind}{IN_DTYPE}": TABLES[kind] | MODULE_IN_DTYPE for kind in ("module, proved", "module, refuted")}
 
 
+class Place(NamedTuple):
+    """What may stand at a path: its field, None for the whole, the names of its types, and keys that must be there."""
+
+    field: Field | None
+    types: list[str]
+    due: set[str]
+
+
 def walk(found: object, kind: str) -> list[str]:
     """Refuses whatever has no place in certificates of this kind, and returns what is trusted, each once."""
     table, met = TABLES[kind], set[str]()
-    _visit(found, "", table, met)
+    _visit(found, "", table, {}, met)
     return list(dict.fromkeys(field.name for field in table.values() if field.name in met))
 
 
-def _visit(value: object, path: str, table: Table, met: set[str]) -> None:
-    if path:
-        field = table.get(path) or table.get(f"{path}?")
-        require(field is not None, f"{path}: is no field of such a certificate")
-        assert field is not None
-        is_right = any(TYPES[name](value) for name in field.types.split(" | "))
-        kinds = field.types.replace(" | ", " or ").replace("elsewhere", "object")
-        require(is_right, f"{path}: is {as_text(value)[:80]}, must be {kinds}")
-        met |= {field.name} - {""}
-        if "anything" in field.types or "elsewhere" in field.types:
-            return
+def _place(path: str, table: Table) -> Place:
+    field = table.get(path) or table.get(f"{path}?")
+    require(not path or field is not None, f"{path}: is no field of such a certificate")
     prefix = f"{path}." if path else ""
-    within = [name[len(prefix) :] for name in table if name.startswith(prefix) and "[" not in name[len(prefix) :]]
+    within = (name[len(prefix) :] for name in table if name.startswith(prefix))
+    due = {name for name in within if "." not in name and "[" not in name and not name.endswith("?")}
+    return Place(field, [] if field is None else field.types.split(" | "), due)
+
+
+def _visit(value: object, path: str, table: Table, known: dict[str, Place], met: set[str]) -> None:
+    if path not in known:
+        known[path] = _place(path, table)
+    field, types, due = known[path]
+    if field is not None:
+        if not any(TYPES[name](value) for name in types):
+            kinds = " or ".join(types).replace("elsewhere", "object")
+            raise Refusal(f"{path}: is {as_text(value)[:80]}, must be {kinds}")
+        met |= {field.name} - {""}
+        if "anything" in types or "elsewhere" in types:
+            return
     if isinstance(value, dict):
-        due = {name for name in within if "." not in name and not name.endswith("?")}
+        prefix = f"{path}." if path else ""
         missing = sorted(due - {*value})
         require(not missing, f"{prefix}{missing[0] if missing else ''}: is missing")
         for name, inner in value.items():
-            _visit(inner, prefix + name, table, met)
+            _visit(inner, prefix + name, table, known, met)
     if isinstance(value, list):
         for inner in value:
-            _visit(inner, f"{path}[]", table, met)
+            _visit(inner, f"{path}[]", table, known, met)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -77,7 +77,10 @@ def is_rational(model: AnyModel) -> bool:
 
 @dataclass
 class Run:
-    """The state after t tokens, all of which are answered right, by the margin `least` after `tightest` of them."""
+    """The state after t tokens, all of which are answered right, by the margin `least` after `tightest` of them.
+
+    `leaps` are turns that were taken at once: after so many tokens, of so many, and how many turns, None to the end.
+    """
 
     net: Exact
     line: OrbitQuestion
@@ -85,6 +88,7 @@ class Run:
     t: int = 0
     least: float = float("inf")
     tightest: int = 0
+    leaps: list[tuple[int, int, int | None]] = field(default_factory=list)
 
     def take(self, low: float, t: int) -> None:
         if low < self.least:
@@ -105,7 +109,10 @@ class Run:
         return None
 
     def _wrong(self, by: float, other: int | None) -> OrbitOutcome:
-        return OrbitOutcome(self.t - 1, self.least, self.tightest, self.t, by, other)
+        return OrbitOutcome(self.t - 1, self.least, self.tightest, self.t, by, other, facts=self.facts())
+
+    def facts(self) -> dict[str, object] | None:
+        return {"leaps": [{"after": t, "turn": k, "turns": n} for t, k, n in self.leaps]} if self.leaps else None
 
     def leap(self, length: int | None) -> OrbitOutcome | None:
         """Many turns at once where they change the state steadily; what is known, where that decides it."""
@@ -126,14 +133,17 @@ class Run:
         last = None if until.turn is None else start + k * until.turn + until.step
         if last is None or (length is not None and last >= length):
             tightest = self.tightest if length is None else min(self.tightest, length)
-            return OrbitOutcome(None, self.least, tightest, turn=k, is_steady=True)
+            self.leaps.append((start, k, None))
+            return OrbitOutcome(None, self.least, tightest, turn=k, is_steady=True, facts=self.facts())
         assert until.turn is not None
         if until.is_wrong:
             self.t = last + 1
+            self.leaps.append((start, k, None))
             return replace(self._wrong(until.wrong_by, until.other), turn=k, is_steady=True)
         s = found.sum(until.turn) if until.turn < MOST_POWER or found.factor == 1 else None
         if s is not None:
             self.h, self.t = found.x + found.e * s, last
+            self.leaps.append((start, k, until.turn))
         return None
 
 
@@ -150,7 +160,7 @@ def run(model: AnyModel, line: OrbitQuestion, length: int | None, budget: float 
     for _ in range(MOST_REPEATS if length is None else length):
         found = on.step()
         if found is None and length == on.t:
-            return OrbitOutcome(None, on.least, on.tightest)
+            return OrbitOutcome(None, on.least, on.tightest, facts=on.facts())
         if found is None and on.t >= look:
             look, found = 2 * on.t, on.leap(length)
         if found is not None:
@@ -159,7 +169,8 @@ def run(model: AnyModel, line: OrbitQuestion, length: int | None, budget: float 
         if length is None and on.t >= settled:
             key = (tuple(str(x) for x in entries), on.t % line.period)
             if key in seen:
-                return OrbitOutcome(None, on.least, on.tightest, facts={"repeats": [seen[key], on.t]})
+                facts = {"repeats": [seen[key], on.t], **(on.facts() or {})}
+                return OrbitOutcome(None, on.least, on.tightest, facts=facts)
             seen[key] = on.t
         if until.is_up() or max(max(int(x.p).bit_length(), int(x.q).bit_length()) for x in entries) > MOST_BITS:
             reason = "time is up" if until.is_up() else "fractions grow too long"

@@ -7,7 +7,7 @@ from typing import TypedDict
 from verify.tasks.recurrent.chain import Ellipsoids
 from verify.tasks.recurrent.proof import Invariant
 
-MOST_SAVED = 200_000  # entries of the matrices
+MOST_SAVED = 1_000_000  # entries of the matrices
 
 
 class WrittenEllipsoids(TypedDict):

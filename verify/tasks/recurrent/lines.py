@@ -1,9 +1,10 @@
 """Counts up to C of two types: every judged string is y..y z y..y z .. y..y z, with at most C of the type z.
 
 So the states to be known are those that any number of y's leads to, from 0 and from what each z made of such states.
-They are held by ellipsoids: one round each orbit's state after every y, until it is mapped into ellipsoids round a
-cycle that y maps into each other. What z makes of all of them is where the next level starts, and must be answered
-right. Floats find the ellipsoids; what is proved is the lemma of `chain` at every step.
+They are held by ellipsoids: one round the states of an orbit, or of several that are near each other, after every y,
+until it is mapped into ellipsoids round a cycle that y maps into each other. What z makes of all of them is where the
+next level starts, and must be answered right. Floats find the ellipsoids; what is proved is the lemma of `chain` at
+every step.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class TokenLines:
                 return BlockProof(None, "ellipsoids round its lines of states do not separate the logits")
             first, judged = len(then), np.full(len(held), -1)
             if count < C:
-                starts, over, places = self.gathered(held)
+                starts, over, places = self.gathered(held, self.z)
                 if not (over <= 1).all():
                     return BlockProof(None, "ellipsoids grow too large where a type's token comes after others")
                 judged = first + len(held) + places
@@ -107,12 +108,12 @@ class TokenLines:
             for ring, start in zip(rings, np.cumsum([0, *map(len, rings)]), strict=False):
                 place = self.enters(now, after, ring)
                 entered = np.where(place >= 0, start + place, entered)
-            is_out = entered < 0
-            if not (~is_out | (over <= 1)).all():
+            out = np.flatnonzero(entered < 0)
+            if not (over[out] <= 1).all():
                 return "ellipsoids along its lines of states grow too large"
-            now = after[np.flatnonzero(is_out)]
-            number = sum(map(len, held))
-            places.append(np.where(is_out, number + np.cumsum(is_out) - 1, -1 - entered))
+            number, then = sum(map(len, held)), -1 - entered
+            now, then[out] = self.met(now[out], after[out], number)
+            places.append(then)
             held.append(now)
             if number + len(now) > MOST_ELLIPSOIDS:
                 return "its lines of states settle too late"
@@ -127,6 +128,14 @@ class TokenLines:
         then = np.concatenate(places)
         return Ellipsoids.joined(*held, *rings), np.concatenate([np.where(then < 0, first - 1 - then, then), *turns])
 
+    def met(self, now: Ellipsoids, after: Ellipsoids, number: int) -> tuple[Ellipsoids, np.ndarray]:
+        """Those round the images of states, one round all that are near each other, and its place from `number` on."""
+        if len(now) > 1:
+            joint, over, places = self.gathered(now, self.y)
+            if len(joint) < len(now) and (over <= 1).all():
+                return joint, number + places
+        return after, number + np.arange(len(now))
+
     def step(self, here: Ellipsoids, token: int) -> tuple[Ellipsoids, Array]:
         """Ellipsoids round the states after the token, and the lemma's left-hand side for each."""
         parts, over, most = list[Ellipsoids](), list[Array](), max(1, AT_A_TIME // self.net.size**2)
@@ -137,17 +146,17 @@ class TokenLines:
             over.append(left)
         return Ellipsoids.joined(*parts), np.concatenate(over)
 
-    def gathered(self, here: Ellipsoids) -> tuple[Ellipsoids, Array, np.ndarray]:
-        """Ellipsoids that hold all states after z, those near each other in one; the lemma's left-hand sides; and which
-        one each is mapped into.
+    def gathered(self, here: Ellipsoids, token: int) -> tuple[Ellipsoids, Array, np.ndarray]:
+        """Ellipsoids that hold all states after the token, those near each other in one; the lemma's left-hand sides;
+        and which one each is mapped into.
         """
-        centres = float_step(self.net, here.centres, self.z)
+        centres = float_step(self.net, here.centres, token)
         near, places, chosen = self.near * np.abs(centres).max(0), np.zeros(len(here), dtype=int), list[int]()
         for i in reversed(range(len(here))):
             same = np.flatnonzero((np.abs(centres[np.array(chosen, dtype=int)] - centres[i]) <= near).all(1))
             places[i] = same[0] if len(same) else len(chosen)
             chosen += [] if len(same) else [i]
-        return *self.onto(here, self.z, places, np.array(chosen)), places
+        return *self.onto(here, token, places, np.array(chosen)), places
 
     def onto(self, here: Ellipsoids, token: int, places: np.ndarray, chosen: np.ndarray) -> tuple[Ellipsoids, Array]:
         """Ellipsoids round the states that the token makes of the chosen centres, so large that each of `here` is

@@ -43,6 +43,7 @@ BEYOND = 2  # times as far as where a float64 run is first wrong: its rounding m
 ARGUMENT_FOR_EVER = "a cycle, ellipsoids round it that each step maps into the next, and the steps until it is entered"
 WIDE = 64  # numbers of a state, from which on all rings are made before the first is entered
 SHORT = 128  # tokens, which even a wide network is followed for in a tenth of a second
+LATEST_ENTRY = 16_000  # steps, until ellipsoids are entered that a certificate shows
 PATIENCE = 12  # turns of the cycle for which entering it is tried again
 
 Expected = Callable[[int], int]  # the right class after so many tokens
@@ -294,13 +295,44 @@ def for_ever(net: Network, line: OrbitQuestion, rules: Rules, budget: float | Bu
         if crept is None and rules.at is None:
             crept = crept_along(net, line, states, None, until)
             if crept is not None and (crept.stuck is None or until.is_up()):
-                return outcome(_further(crept, short), reason)
+                known = outcome(_further(crept, short), reason)
+                return known if known.right_to is not None else _with_ring(net, line, states, rules, half, known)
         if half.is_up():
             break
     found = followed(net, line, looked, rules, until)
     if crept is not None:
         found = _further(found, crept)
     return outcome(_further(found, short), f"{reason}, and it is right as far as it was followed")
+
+
+def _with_ring(
+    net: Network, line: OrbitQuestion, states: Array, rules: Rules, until: Deadline, known: OrbitOutcome
+) -> OrbitOutcome:
+    """A proof by tubes, with ellipsoids that the float orbit comes into later, for a certificate: nothing rests on them
+    here, but that each step maps them into the next.
+    """
+    for look in _looks(line):
+        if look > LATEST_ENTRY or until.is_up():
+            break
+        states = np.concatenate([states, orbit(net, line.tokens(len(states) - 1, look), states[-1], until)[1:]])
+        cycle = find_cycle(net, line.token, states, line.period, until)
+        if cycle is None:
+            continue
+        for ring in _rings(net, line, cycle, rules, until):
+            on_ring = _ring_holds(net, line, ring, cycle.start, rules)
+            entry = _float_entry(ring, states, cycle.start, _least_entry(line))
+            if on_ring is not None and entry is not None and on_ring.low.min() >= known.margin:
+                return replace(known, invariant=_entered_at(entry, net, line, ring, cycle, on_ring, rules))
+    return known
+
+
+def _entered_at(
+    entry: int, net: Network, line: OrbitQuestion, ring: Ellipsoids, cycle: Cycle, on_ring: EllipsoidMargins,
+    rules: Rules,
+) -> Invariant:  # fmt: skip
+    after = Ellipsoids.joined(ring[1:], ring[:1])
+    rate = float(excess(net, line.token, ring, after, rules).max())
+    return Invariant(ring, entry, (entry - cycle.start) % len(ring), rate, float(on_ring.low.min()))
 
 
 def _further(found: Followed, other: Followed) -> Followed:
@@ -427,10 +459,7 @@ def _entered(
             tightest = int(on_ring.low.argmin())
             margin = float(min(found.margin, on_ring.low.min()))
             at = found.tightest if found.margin < on_ring.low.min() else start + tightest
-            after = Ellipsoids.joined(ring[1:], ring[:1])
-            rate = float(excess(net, line.token, ring, after, rules).max())
-            place = (found.entered - start) % k
-            invariant = Invariant(ring, found.entered, place, rate, float(on_ring.low.min()))
+            invariant = _entered_at(found.entered, net, line, ring, cycle, on_ring, rules)
             return OrbitOutcome(None, margin, at, invariant=invariant)
         if until.is_up():
             break

@@ -311,7 +311,7 @@ class Homogeneous:
         is_up_to_length = self.longest is not None and (outcome.right_to or 0) >= len(tokens)
         if outcome.wrong_at is None and (outcome.right_to is None or is_up_to_length):
             return math.inf
-        return float(outcome.right_to or 0)
+        return outcome.right_to or 0  # no float, which beyond 2^53 is another
 
     def _line(self, tokens: tuple[int, ...]) -> OrbitQuestion:
         """The line that starts so, its last token for ever."""
@@ -355,7 +355,7 @@ class Homogeneous:
                 case["is_first"] = outcome.right_to == outcome.wrong_at - 1
             if outcome.evaluation is not None:
                 case["evaluation"] = outcome.evaluation
-                extra |= outcome.facts or {}
+            extra |= outcome.facts or {}
             return Finding.refuted(argument, Failure(case, outcome.wrong_by), extra=extra)
         extra |= outcome.facts or {}
         if outcome.invariant is not None:
