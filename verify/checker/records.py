@@ -460,7 +460,7 @@ class HeadAnswer(TypedDict):
     certificate_unbounded: object
 
 
-class HeadsAnswer(TypedDict):
+class SaidOfHeads(TypedDict):
     """What is said of several heads, and what shows it."""
 
     heads: list[int]
@@ -474,8 +474,8 @@ class HeadsCertificate(TypedDict):
     law: str
     labels: str
     heads: list[HeadAnswer]
-    pairs: list[HeadsAnswer] | None
-    subsets: list[HeadsAnswer]
+    pairs: list[SaidOfHeads] | None
+    subsets: list[SaidOfHeads]
     open: list[str]
 
 

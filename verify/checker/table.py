@@ -933,7 +933,7 @@ MODULE_IN_DTYPE: Table = {
 TABLES |= {f"{kind}{IN_DTYPE}": TABLES[kind] | MODULE_IN_DTYPE for kind in ("module, proved", "module, refuted")}
 
 
-class Place(NamedTuple):
+class AtPath(NamedTuple):
     """What may stand at a path: its field, None for the whole, the names of its types, and keys that must be there."""
 
     field: Field | None
@@ -948,18 +948,18 @@ def walk(found: object, kind: str) -> list[str]:
     return list(dict.fromkeys(field.name for field in table.values() if field.name in met))
 
 
-def _place(path: str, table: Table) -> Place:
+def _at_path(path: str, table: Table) -> AtPath:
     field = table.get(path) or table.get(f"{path}?")
     require(not path or field is not None, f"{path}: is no field of such a certificate")
     prefix = f"{path}." if path else ""
     within = (name[len(prefix) :] for name in table if name.startswith(prefix))
     due = {name for name in within if "." not in name and "[" not in name and not name.endswith("?")}
-    return Place(field, [] if field is None else field.types.split(" | "), due)
+    return AtPath(field, [] if field is None else field.types.split(" | "), due)
 
 
-def _visit(value: object, path: str, table: Table, known: dict[str, Place], met: set[str]) -> None:
+def _visit(value: object, path: str, table: Table, known: dict[str, AtPath], met: set[str]) -> None:
     if path not in known:
-        known[path] = _place(path, table)
+        known[path] = _at_path(path, table)
     field, types, due = known[path]
     if field is not None:
         if not any(TYPES[name](value) for name in types):
