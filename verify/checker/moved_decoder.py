@@ -5,6 +5,7 @@ What LayerNorm's divisor is off by moves a whole row, and so two logits together
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 
 from flint import arb, ctx, fmpq
 
@@ -104,7 +105,9 @@ class MovedDecoder:
         if self.model.pe == "rope":
             q, k = self._turned(q, shift), self._turned(k, shift)
         n, heads = x.mid.shape[0], self.model.heads
-        if any(all(y == 0 for y in side.size.rows[0]) for side in (q, k)) and n <= 2**self.fmt.p:
+        sizes = [side.size.balls[0] for side in (q, k)]  # 0 times what overflows is no number
+        is_plain = any(all(y == 0 for y in side) for side in sizes) and all(y.is_finite() for y in chain(*sizes))
+        if is_plain and n <= 2**self.fmt.p:
             return self._mean(v)
         q, k, v = (self._moved(lambda a: transposed(reshaped(a, [n, heads, -1]), 0, 1), y) for y in (q, k, v))
         seen = self.at.attention(q, k, v, is_causal=True)
