@@ -1,5 +1,6 @@
 """Transformers that count, in real arithmetic: what is true is accepted, and nothing that is false."""
 
+import hashlib
 import json
 import random
 from unittest import mock
@@ -69,6 +70,19 @@ def test_float16_holds_by_each_error_by_itself():
         assert outcome(weights, json.dumps(json.loads(text) | {"margin": margin}))[0] == code
     with mock.patch.object(moved_decoder, "MOST_WORK", 1000):
         assert outcome(weights, text)[0] == NOT_CHECKABLE
+
+
+@pytest.mark.parametrize("one", ["W_Q", "W_K"])
+def test_scores_of_zero_times_what_overflows_are_no_numbers(one):
+    """Queries of 0 and keys beyond float16's largest number, or the other way round: torch answers NaN."""
+    module = started(task="shifted", M=3, dtype="float16")
+    certificate, _ = found(module, reading="float16", task="shifted", vocabulary=3)
+    with torch.no_grad():
+        getattr(module.blocks[0].attention, one)[4] = 60000.0
+        assert module(torch.tensor([[1, 4, 4]])).isnan().all()
+    weights = as_bytes(module, {})
+    said = json.loads(certificate.to_json()) | {"weights_sha256": hashlib.sha256(weights).hexdigest()}
+    assert outcome(weights, json.dumps(said))[0] == NOT_CHECKABLE
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(1), *(range(i, i + 40) for i in range(1, 201, 40))]), ids=str)

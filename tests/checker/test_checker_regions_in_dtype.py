@@ -1,5 +1,6 @@
 """Strings with regions in a format: no evaluation has a smaller margin than what is shown, and each bound is needed."""
 
+import json
 import math
 import random
 from fractions import Fraction
@@ -11,18 +12,22 @@ from flint import fmpq, fmpq_mat
 from models.selection import first
 from oracles import regions_in_format as oracle
 from oracles.contextual import counts, valid_strings
+from test_checker_real import outcome
 
+from constructions.contextual.transformer import as_bytes
 from constructions.contextual_counting import build
 from constructions.contextual_positions import build as before_and_after
 from constructions.contextual_with_positions import build as placed
 from tests.planted import planted
+from verify.arithmetic.formats import FORMATS
 from verify.checker import computed_regions, contextual, forwards
 from verify.checker.computed_regions import CausalMeans, ComputedRegions
 from verify.checker.formats import BinaryFormat
 from verify.checker.placed import Placed
-from verify.checker.reading import Refusal
+from verify.checker.reading import NOT_CHECKABLE, Refusal
 from verify.checker.regions import BITS, Bag, RegionDecoder, Strings
 from verify.checker.roundoff import exact
+from verify.tasks.contextual.verdict import certify, domain_of
 
 P, LEAST, MOST = 11, -14, 15
 FORMAT, N, R = BinaryFormat(P, LEAST, MOST), 4, 1
@@ -233,3 +238,17 @@ def test_each_bound_is_needed(name):
                 assert not case()
         else:
             assert not case()
+
+
+def test_what_only_roundings_make_right_is_not_called_false():
+    """A value of (1 + 2^-7)^2 is 1 + 2^-6 as a factor of bfloat16: every order is right by 1, real arithmetic wrong."""
+    module = build(1, 1, dtype=torch.bfloat16)
+    with torch.no_grad():
+        for W in module.parameters():
+            W.zero_()
+        module.E[:, 0] = module.U_V[0, 0] = 1 + 2.0**-7
+        module.W_out[0, 1], module.b_out[0], module.b_out[1] = 2.0**15, 1.0, -(2.0**15) - 2.0**9
+    file = as_bytes(module)
+    said = json.loads(certify(module, domain_of(module, 1), fmt=FORMATS["bfloat16"]).about(file).to_json())
+    said |= {"verdict": "PROVED", "margin": 1.0, "reason": None, "inputs_covered": "3"}
+    assert outcome(file, json.dumps(said)) == (NOT_CHECKABLE, contextual.NOT_SHOWN)

@@ -1,8 +1,10 @@
 """What roundings take off a histogram model's forms, slot by slot: every drawn evaluation in tf32 is above them."""
 
+import base64
 import json
 import math
 import random
+import zlib
 from itertools import product
 
 import pytest
@@ -227,3 +229,27 @@ def test_no_false_margin_holds_of_a_mutated_model(name):
             held += 1
             assert falsehood(moved, forged) is None, seed
     assert held
+
+
+def test_what_only_roundings_make_right_is_not_called_false():
+    """A score of (1 + 2^-7)^2 is 1 + 2^-6 as a factor of bfloat16, which turns a neuron off that real numbers turn on.
+
+    So the one margin of all evaluations is 1, and a tree of leaves that say so is true. In real arithmetic 9 are lost.
+    """
+    module = HistogramTransformer("dot", T=2, L=1, d=1, p=1, classes=2, dtype=torch.float64)
+    factor = [1 + 2.0**-7]
+    weights = {"E": [1, 1], "W_Q": factor, "W_K": factor, "W_1": [2.0**14], "W_2": [0, 10], "b_2": [1, 0]}
+    weights["b_1"] = [-(2.0**15) - 2.0**8]
+    with torch.no_grad():
+        for name, W in module.named_parameters():
+            W.copy_(torch.tensor(weights[name], dtype=torch.float64).reshape(W.shape))
+    file, certificate = (
+        checkpoint.as_bytes(module, claim=None, construction=None),
+        certify(module, fmt=FORMATS["bfloat16"]),
+    )
+    assert certificate.verdict.value == "PROVED" and certificate.margin > 0.99
+    leaves = {"rows": [[[0], [[]]]], "cells": [[0, t, [], [[1, [0]]]] for t in range(2)]}
+    data = base64.b64encode(zlib.compress(json.dumps(leaves).encode())).decode()
+    tree = {"parts": 2, "data": data, "reason": None}
+    for more in ({}, {"tree": tree}):
+        assert outcome(file, json.dumps(json.loads(certificate.about(file).to_json()) | more))[0] == NOT_CHECKABLE

@@ -5,6 +5,7 @@ What LayerNorm's divisor is off by moves a whole row, and so two logits together
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 
 from flint import arb, ctx, fmpq
 
@@ -85,7 +86,7 @@ class MovedDecoder:
     def _affine(self, x: MovedArray, name: str, bias: str, stream: MovedArray | None = None) -> MovedArray:
         """x W, the bias and the stream where there are such: terms of one sum, in any order."""
         at, x, W = self.at, self.at.read(x), self.W[name]
-        others = [self.W[y] for y in [bias] if y in self.W] + [at.read(stream)] * (stream is not None)
+        others = [self.W[y] for y in [bias] if y in self.W] + ([] if stream is None else [at.read(stream)])
         found, size = at.errors.product(product_of, x, W), product_of(x.size, W.size)
         for y in others:
             found, size = self._moved(ADDED, found, y), ADDED(size, y.size)
@@ -104,7 +105,9 @@ class MovedDecoder:
         if self.model.pe == "rope":
             q, k = self._turned(q, shift), self._turned(k, shift)
         n, heads = x.mid.shape[0], self.model.heads
-        if any(all(y == 0 for y in side.size.rows[0]) for side in (q, k)) and n <= 2**self.fmt.p:
+        sizes = [side.size.balls[0] for side in (q, k)]  # 0 times what overflows is no number
+        is_plain = any(all(y == 0 for y in side) for side in sizes) and all(y.is_finite() for y in chain(*sizes))
+        if is_plain and n <= 2**self.fmt.p:
             return self._mean(v)
         q, k, v = (self._moved(lambda a: transposed(reshaped(a, [n, heads, -1]), 0, 1), y) for y in (q, k, v))
         seen = self.at.attention(q, k, v, is_causal=True)

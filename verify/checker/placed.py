@@ -1,7 +1,7 @@
 """Certificates about encoders that know positions and count the ones of regions: kinds of places (docs/checker.md)."""
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
@@ -26,9 +26,10 @@ from verify.checker.regions import (
     mean,
     read_shapes,
 )  # fmt: skip
+from verify.checker.replay import replay_of
 from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, claimed_margin, compare
-from verify.checker.wrong_strings import gaps_in_dtype, refute
+from verify.checker.wrong_strings import gaps_from_the_left, gaps_in_dtype, refute
 
 MOST_PLACES = 128
 PLACED = SHAPES | {"positions": "places d", "W_Q": "d e", "W_K": "d e"}
@@ -72,7 +73,8 @@ def check(weights: bytes, certificate: bytes, task: str) -> tuple[str, list[str]
     model = Placed(W, N, R, fmt)
     compare(c, {"inputs_covered": str(strings.number() * prompts)})
     margin = fmpq(*claimed_margin(c).as_integer_ratio()) / (1 + (fmt is not None))
-    show_by_steps(model.proves(margin), strings, model.gaps, margin, fmt)
+    computed = partial(gaps_from_the_left, replay_of({}, p, fmt), W, has_bos=True, is_causal=is_causal) if fmt else None
+    show_by_steps(model.proves(margin), strings, model.gaps, margin, computed)
     return verdict, trusted + [HALF] * (fmt is not None)
 
 

@@ -157,11 +157,14 @@ def _key(region: Region) -> object:
 
 
 def _unshown(leaf: Leaf, region: Region, code: int) -> tuple[str, int]:
-    """Why a leaf is refused: an input that is not as it says, or that its bound does not show it."""
+    """Why a leaf is refused: an input that is not as it says, or that its bound does not show it.
+
+    What real arithmetic makes of an input says nothing where roundings are taken off: they may help.
+    """
     place = leaf.cell.looked_at(region)[0]
     at, here = leaf.cell.at(place), leaf.cell.placed(region, place)
     where = f"tree: position {at.position}, token {leaf.cell.t}, count {leaf.k}"
-    if all(group.own is not None for group in here.groups):
+    if not leaf.model.roundings and all(group.own is not None for group in here.groups):
         tokens = leaf.an_input(at, here)
         if is_right_by(leaf.model, tokens, at.position, Fraction(leaf.margin, leaf.model.one)) != (code == RIGHT):
             return f"{where}: {tokens} is not {('right by the margin', 'wrong')[code]}", FAILS

@@ -10,7 +10,7 @@ from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import StringsCertificate
 from verify.checker.regions import BOS, TOKENS, Strings, counts
-from verify.checker.replay import replay_of
+from verify.checker.replay import Replay, replay_of
 from verify.checker.reruns import of_strings
 from verify.checker.statement import compare
 
@@ -46,12 +46,18 @@ def gaps_in_dtype(
     c["margin"] = 0.0  # the rest of it is torch's
 
     def gaps(text: str, bits: int) -> list[list[arb]]:
-        tokens = [BOS] * has_bos + [TOKENS.index(x) for x in text]
-        rows = of_strings(replay_of(c["counterexample"], c["parameters"], fmt), W, tokens, is_causal)
-        due = counts(text, len(rows))
-        found = [[arb(row[k]) - arb(x) for j, x in enumerate(row) if j != k] for row, k in zip(rows, due, strict=True)]
+        found = gaps_from_the_left(replay_of(c["counterexample"], c["parameters"], fmt), W, text, has_bos, is_causal)
         is_right = all(x > 0 for x in found[c["counterexample"]["prompt"] - 1])
         require(not is_right, "counterexample: sums from left to right are right", NOT_CHECKABLE)
         return found
 
     return gaps
+
+
+def gaps_from_the_left(
+    on: Replay, W: dict[str, fmpq_mat], text: str, has_bos: bool, is_causal: bool
+) -> list[list[arb]]:
+    """For each prompt (due logit) - (each other one), as one evaluation has them."""
+    rows = of_strings(on, W, [BOS] * has_bos + [TOKENS.index(x) for x in text], is_causal)
+    due = counts(text, len(rows))
+    return [[arb(row[k]) - arb(x) for j, x in enumerate(row) if j != k] for row, k in zip(rows, due, strict=True)]
