@@ -682,19 +682,17 @@ def test_the_checker_imports_nothing_of_the_prover():
 
 
 @pytest.mark.parametrize(
-    "line, answer, reasons",
+    "line",
     [
-        ("inductive --task vanilla --pe ape --vocabulary 12 --positions 12 --precision float32", "NOT CHECKABLE",
-         ("dtype", "arithmetic", "format")),
-        ("language 0*1 --length 3 --precision bfloat16", "HOLDS", ("",)),
+        "inductive --task vanilla --pe ape --vocabulary 3 --positions 3 --precision float32",
+        "language 0*1 --length 3 --precision bfloat16",
     ],
-)  # fmt: skip
-def test_honest_certificates_of_other_tasks_are_not_doubted(line, answer, reasons, tmp_path, capsys):
+)
+def test_honest_certificates_of_other_tasks_are_not_doubted(line, tmp_path, capsys):
     """Their files were once called unreadable."""
     assert run(capsys, *line.split(), "--save", str(tmp_path / "saved"))[0] == 0
     code, out, _ = run(capsys, "check", str(tmp_path / "saved"))
-    assert code == (0 if answer == "HOLDS" else 3)
-    assert out.startswith(answer) and any(reason in out for reason in reasons)
+    assert code == 0 and out.startswith("HOLDS")
     (tmp_path / "saved" / "weights.safetensors").write_bytes(b"cut")
     assert run(capsys, "check", str(tmp_path / "saved"))[0] in (1, 2)
 
