@@ -16,7 +16,7 @@ from constructions.decoder_model import Decoder, Rotation, initialised
 from constructions.inductive import ape, as_bytes, load, selective, started, succession
 from tests.planted import planted
 from verify.arithmetic.readings import reading_of
-from verify.checker import decoder, kinds, moved_decoder, waves
+from verify.checker import counting, decoder, kinds, moved_decoder, waves
 from verify.checker.reading import NOT_CHECKABLE, Refusal
 from verify.counting.tasks import Task
 from verify.frame import decide
@@ -83,6 +83,19 @@ def test_scores_of_zero_times_what_overflows_are_no_numbers(one):
     weights = as_bytes(module, {})
     said = json.loads(certificate.to_json()) | {"weights_sha256": hashlib.sha256(weights).hexdigest()}
     assert outcome(weights, json.dumps(said))[0] == NOT_CHECKABLE
+
+
+def test_logits_that_nothing_moves_are_compared():
+    """Where all numbers are 0, no rounding moves a logit: the margin is refused."""
+    module = started(task="shifted", M=3, dtype="float16", layernorm=False)
+    certificate, _ = found(module, reading="float16", task="shifted", vocabulary=3)
+    with torch.no_grad():
+        for x in module.parameters():
+            x.zero_()
+    weights = as_bytes(module, {})
+    said = json.loads(certificate.to_json()) | {"weights_sha256": hashlib.sha256(weights).hexdigest()}
+    with mock.patch.object(counting, "ComputedDecoder", side_effect=Refusal("left open", NOT_CHECKABLE)):
+        assert outcome(weights, json.dumps(said))[0] == 1
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(1), *(range(i, i + 40) for i in range(1, 201, 40))]), ids=str)

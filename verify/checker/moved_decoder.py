@@ -12,7 +12,7 @@ from flint import arb, ctx, fmpq
 from verify.checker.arrays import FLOAT, Array, product_of, reshaped
 from verify.checker.decoder import Decoder
 from verify.checker.formats import BinaryFormat
-from verify.checker.moved import MovedArray, OfArrays
+from verify.checker.moved import ZERO, MovedArray, OfArrays
 from verify.checker.moves import sliced, taken, transposed
 from verify.checker.operations import ADDED, OPERATIONS, total
 from verify.checker.reading import NOT_CHECKABLE, require
@@ -70,7 +70,7 @@ class MovedDecoder:
     def _apart(self, row: MovedArray, k: int) -> list[arb]:
         """An error moves a difference by the difference of what it moves both by."""
         (middle,), moves = row.mid.rows, row.moved.values()
-        off = [total([abs(g[k] - g[j]) for g in moves]).upper() for j in range(len(middle))]
+        off = [total([ZERO, *(abs(g[k] - g[j]) for g in moves)]).upper() for j in range(len(middle))]
         return [middle[k] - y + e.union(-e) for j, (y, e) in enumerate(zip(middle, off, strict=True)) if j != k]
 
     def _placed(self, x: MovedArray, n: int, shift: int) -> MovedArray:
