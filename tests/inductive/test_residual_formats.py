@@ -23,6 +23,7 @@ from verify.counting.tasks import Task
 from verify.engine import exact
 from verify.engine.balls import Arithmetic
 from verify.frame.decide import Effort, certify
+from verify.module import followed
 from verify.module.recurrence import StepGraph
 from verify.tasks.recurrent import residual
 from verify.tasks.recurrent.rounded import EVERY, EXACTLY_KEPT
@@ -249,3 +250,10 @@ def test_answers_after_wrong_ones_are_those_of_the_oracle(kind):
     for (tokens, due), said in zip(lines, found, strict=True):
         wrong = residual_blocks.wrong_at(model, tokens, due)
         assert said == [t not in wrong for t in range(1, len(tokens) + 1)]
+
+
+def test_a_line_without_an_end_says_how_far_it_was_followed(monkeypatch):
+    model = drawn("rwkv", 0, types=2, classes=2, layers=1)
+    monkeypatch.setattr(residual, "of_lines", lambda *asked: followed.Known(right_to=9, margin=0.5, tightest=(0,)))
+    found = certify(Homogeneous(model, Task.of("first-homogeneous"), None), Rounded(FORMATS["float64"]))
+    assert (found.verdict, found.reason) == ("UNKNOWN", "right up to length 9; 9 tokens were followed")
