@@ -120,6 +120,22 @@ def test_the_one_evaluation_is_that_of_the_oracle(kind, monkeypatch):
         assert differs(kept(model, string, name), due) > 1e-5
 
 
+@pytest.mark.parametrize("name", ["float16", *NAMED])
+def test_numbers_are_rounded_as_fractions_are(name):
+    """Near ties, below the least number, and far below it, where whole numbers of so many bits fit in no memory."""
+    fmt, draw = FORMATS[name], random.Random(0)
+    least = fmt.smallest_exponent - fmt.p + 1
+    for e in (least - 2, least - 1, least, least + 3, 0):
+        for _ in range(8):
+            x = draw.choice([1, -1]) * Fraction(draw.randint(1, 7) * 2**fmt.p + draw.randint(-3, 3)) * Fraction(2) ** e
+            x = x / 2 ** draw.choice([1, 2, fmt.p, fmt.p + 1, fmt.p + 3])
+            with ctx.workprec(256):
+                point = exact.filled([arb(x.numerator) / x.denominator], (1,))
+                assert Fraction(float(exact.nearest(point, fmt)[0])) == plainly_rounded(x, fmt)
+    far = exact.filled([arb(-1e6).exp(), -arb(-1e30).exp()], (2,))
+    assert exact.nearest(far, fmt).tolist() == [0, 0]
+
+
 @pytest.mark.parametrize(("kind", "name"), every(4, product(BLOCKS, NAMED)))
 def test_boxes_hold_evaluations(kind, name, monkeypatch):
     """torch's run in the format and the one that keeps every result; without rounding the boxes miss one of them."""
