@@ -229,3 +229,33 @@ def test_a_forgery_fails_but_for_a_fault(name):
     assert outcome(weights, new) == FAILS
     with planted(*fault):
         assert outcome(weights, new) == said["verdict"]
+
+
+def relus(A, B, V, b):
+    """h' = ReLU(A h + B), logits V h + b and 0."""
+    model = blank("rnn", len(B), 2, "relu")
+    with torch.no_grad():
+        model.cell.weight_hh_l0.copy_(torch.tensor(A))
+        model.cell.bias_hh_l0.copy_(torch.tensor(B))
+        model.readout.weight[0], model.readout.bias[0] = torch.tensor(V), b
+    return model
+
+
+def test_a_state_comes_again_after_turns_at_once():
+    """A ReLU counts to 100 beside a swing, and another one sets it back: leaps lie between a state and its return."""
+    saw = relus([[1.0, -300.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]], [1.0, -100.0, 1.0], [0.0, 0.0, 2.0], -1.0)
+    weights, c = certified(saw, SWING)
+    assert c["repeats"][0] < c["leaps"][0]["after"] < c["repeats"][1] and outcome(weights, c) == "PROVED"
+    assert outcome(weights, c | {"repeats": [c["repeats"][0], c["repeats"][1] - 2]}) == FAILS
+
+
+def test_a_state_that_is_not_reached_does_not_come_again():
+    """States of period 3 from 0 on, and turns of 2 from 0 without an end: right three times, and then wrong."""
+    three = relus([[0.0, -1.0, -3.0], [2.0, -3.0, -3.0], [0.0, 1.0, 0.0]], [2.0, 1.0, -2.0], [1.0, -1.0, 0.0], 0.5)
+    weights, c = certified(three, SWING)
+    assert (c["verdict"], c["counterexample"]["length"]) == ("REFUTED", 4)
+    new = c | proved(0.25) | {"tightest": None, "repeats": [1, 3], "leaps": [{"after": 0, "turn": 2, "turns": None}]}
+    del new["right_to"]
+    assert outcome(weights, new) == FAILS
+    with planted(linear._Walk, "reached", "self.run(leaps, t) is None", "self.run(leaps, t) or True"):
+        assert outcome(weights, new) == "PROVED"

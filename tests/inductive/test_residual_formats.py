@@ -23,6 +23,7 @@ from verify.counting.tasks import Task
 from verify.engine import exact
 from verify.engine.balls import Arithmetic
 from verify.frame.decide import Effort, certify
+from verify.module import followed
 from verify.module.recurrence import StepGraph
 from verify.tasks.recurrent import residual
 from verify.tasks.recurrent.rounded import EVERY, EXACTLY_KEPT
@@ -117,6 +118,22 @@ def test_the_one_evaluation_is_that_of_the_oracle(kind, monkeypatch):
             assert differs(kept(model, string, name), due) > 1e-5
         monkeypatch.setattr(exact, "nearest", lambda x, fmt: x)
         assert differs(kept(model, string, name), due) > 1e-5
+
+
+@pytest.mark.parametrize("name", ["float16", *NAMED])
+def test_numbers_are_rounded_as_fractions_are(name):
+    """Near ties, below the least number, and far below it, where whole numbers of so many bits fit in no memory."""
+    fmt, draw = FORMATS[name], random.Random(0)
+    least = fmt.smallest_exponent - fmt.p + 1
+    for e in (least - 2, least - 1, least, least + 3, 0):
+        for _ in range(8):
+            x = draw.choice([1, -1]) * Fraction(draw.randint(1, 7) * 2**fmt.p + draw.randint(-3, 3)) * Fraction(2) ** e
+            x = x / 2 ** draw.choice([1, 2, fmt.p, fmt.p + 1, fmt.p + 3])
+            with ctx.workprec(256):
+                point = exact.filled([arb(x.numerator) / x.denominator], (1,))
+                assert Fraction(float(exact.nearest(point, fmt)[0])) == plainly_rounded(x, fmt)
+    far = exact.filled([arb(-1e6).exp(), -arb(-1e30).exp()], (2,))
+    assert exact.nearest(far, fmt).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(("kind", "name"), every(4, product(BLOCKS, NAMED)))
@@ -249,3 +266,10 @@ def test_answers_after_wrong_ones_are_those_of_the_oracle(kind):
     for (tokens, due), said in zip(lines, found, strict=True):
         wrong = residual_blocks.wrong_at(model, tokens, due)
         assert said == [t not in wrong for t in range(1, len(tokens) + 1)]
+
+
+def test_a_line_without_an_end_says_how_far_it_was_followed(monkeypatch):
+    model = drawn("rwkv", 0, types=2, classes=2, layers=1)
+    monkeypatch.setattr(residual, "of_lines", lambda *asked: followed.Known(right_to=9, margin=0.5, tightest=(0,)))
+    found = certify(Homogeneous(model, Task.of("first-homogeneous"), None), Rounded(FORMATS["float64"]))
+    assert (found.verdict, found.reason) == ("UNKNOWN", "right up to length 9; 9 tokens were followed")

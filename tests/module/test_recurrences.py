@@ -16,8 +16,11 @@ from torch import nn
 from constructions.errors import BadInput
 from constructions.recurrent.model import load
 from constructions.recurrent.selective import thermometer
+from tests.clocks import looks
 from tests.command import run
 from tests.planted import planted
+from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.readings import Rounded
 from verify.counting.tasks import Task
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import Effort, certify
@@ -511,3 +514,14 @@ def test_time_that_is_up_leaves_what_is_known():
     ten = Automaton(0, lambda n, token: (n + 1) % 10, lambda n: (n - 1) % 10)
     found = certify_recurrence(cell, start=start, expected=ten, budget=Budget.counting(40))
     assert found.verdict == "UNKNOWN" and found.extra["right_to"] >= 0 and "right up to length" in found.reason
+
+
+def test_lines_are_followed_as_long_as_there_is_time():
+    cell, lines = Elman(0, hidden=1).eval(), [((0,) * n, [0] * n) for n in (3, 9)]
+    with torch.no_grad():
+        cell.V.zero_(), cell.b.copy_(torch.tensor([1.0, 0.0, 0.0]))
+    graph = StepGraph(cell, Recurrence(START[:, :1], listed([0])), Rounded(FORMATS["float32"]))
+    short = followed.given_lines(graph, lines, looks(12).deadline())
+    assert 1 <= short.right_to < 9 and short.stuck == f"time is up after {short.right_to} tokens"
+    whole = followed.given_lines(graph, lines, Deadline.never())
+    assert (whole.right_to, whole.stuck, whole.wrong) == (9, None, None)

@@ -65,10 +65,10 @@ def _decide(net: FractionSteps, c: LineCertificate, said: LineParameters, due: D
     period = said.get("modulus", 1)
     is_right = type(first) is type(again) is int and (0 if period > 1 else 1) < first < again
     require(is_right and (again - first) % period == 0, f"repeats: {first!r} and {again!r} are no turns of {period}")
-    walk.run(leaps, first)
-    before = walk.h
-    walk.run([], again)
-    require(before == walk.h, f"repeats: the states after {first} and {again} tokens differ")
+    early = [leap for leap in leaps if leap["after"] < first]
+    before = walk.reached(early, first)
+    is_same = before == walk.reached(leaps[len(early) :], again)
+    require(is_same, f"repeats: the states after {first} and {again} tokens differ")
 
 
 def _leaps(c: LineCertificate, said: LineParameters) -> list[SavedLeap]:
@@ -107,6 +107,11 @@ class _Walk:
         require(until is not None, "lines whose turns change the state steadily are not checked", NOT_CHECKABLE)
         self._step(until or 0, until)
         return None
+
+    def reached(self, leaps: list[SavedLeap], t: int) -> fmpq_mat:
+        """The state after so many tokens."""
+        require(self.run(leaps, t) is None, "leaps: turns without an end lead to no state")
+        return self.h
 
     def _end(self, t: int, until: int | None) -> None:
         require(until is None or t <= until, f"leaps: go beyond {until} tokens")

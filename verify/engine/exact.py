@@ -178,6 +178,8 @@ def nearest(x: Array, fmt: Format) -> Array:
 def _at_nearest(x: arb, fmt: Format) -> float:
     """An exact number, m 2^e, rounded to the format, infinite beyond float64."""
     m, e = (int(part) for part in x.man_exp())
+    if m.bit_length() + e <= fmt.smallest_exponent - fmt.p:  # below half of the least number
+        return 0.0
     dropped = max(m.bit_length() - fmt.p, fmt.smallest_exponent - fmt.p + 1 - e, 0)
     whole, rest = divmod(m, 1 << dropped)
     twice = 2 * rest - (1 << dropped)

@@ -269,15 +269,18 @@ def given_lines(graph: StepGraph, lines: Sequence[Line], until: Deadline) -> Kno
 
 
 def _given_lines(graph: StepGraph, lines: Sequence[Line], until: Deadline) -> Known:
-    found = Known()
+    found, longest = Known(), max(len(tokens) for tokens, _ in lines)
     mid, rad = np.tile(graph.first, (len(lines), 1)), np.zeros((len(lines), graph.size))
-    for n in range(1, max(len(tokens) for tokens, _ in lines) + 1):
+    for n in range(1, longest + 1):
         still = [i for i, (tokens, _) in enumerate(lines) if len(tokens) >= n]
         strings, due = [lines[i][0][:n] for i in still], [lines[i][1][n - 1] for i in still]
         mid[still], rad[still], low = _judged(graph, mid[still], rad[still], strings, due, found, until)
         if found.wrong is not None or found.stuck is not None:
             return found
         found.take(n, low, strings)
+        if until.is_up() and n < longest:
+            found.stuck = f"time is up after {n} tokens"
+            return found
     return found
 
 

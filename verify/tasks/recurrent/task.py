@@ -199,7 +199,8 @@ class Homogeneous:
         line = next(line for line in by_length if known.stuck or line[: len(told)] == told)
         found = OrbitOutcome(
             known.right_to, known.margin, len(known.tightest), len(told) if known.wrong else None, known.wrong_by,
-            known.rival, reason=known.stuck, argument=residual.ARGUMENT_LINES,
+            known.rival, reason=known.stuck or f"{known.right_to} tokens were followed",
+            argument=residual.ARGUMENT_LINES,
         )  # fmt: skip
         if isinstance(reading, Rounded):
             found = replace(found, evaluation=residual.said_of(known), argument=residual.argument_of(known))
