@@ -85,7 +85,7 @@ class MovedDecoder:
     def _affine(self, x: MovedArray, name: str, bias: str, stream: MovedArray | None = None) -> MovedArray:
         """x W, the bias and the stream where there are such: terms of one sum, in any order."""
         at, x, W = self.at, self.at.read(x), self.W[name]
-        others = [self.W[y] for y in [bias] if y in self.W] + [at.read(stream)] * (stream is not None)
+        others = [self.W[y] for y in [bias] if y in self.W] + [at.read(y) for y in [stream] if y is not None]
         found, size = at.errors.product(product_of, x, W), product_of(x.size, W.size)
         for y in others:
             found, size = self._moved(ADDED, found, y), ADDED(size, y.size)
