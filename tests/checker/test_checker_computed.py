@@ -22,11 +22,10 @@ from verify.checker import waves
 from verify.checker.arrays import FLOAT, Array
 from verify.checker.computed_decoder import ComputedDecoder, _magnitudes, _marks
 from verify.checker.decoder import ExactDecoder
-from verify.checker.formats import NAMED, TF32, BinaryFormat
+from verify.checker.formats import NAMED, TF32, BinaryFormat, as_factors
 from verify.checker.moved import MovedArray
 from verify.checker.moved_decoder import MovedDecoder
 from verify.checker.reading import NOT_CHECKABLE, Refusal
-from verify.checker.roundoff import as_factors
 from verify.tasks.inductive.task import Counting
 
 P = 10

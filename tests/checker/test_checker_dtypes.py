@@ -5,7 +5,7 @@ import json
 import math
 import random
 from fractions import Fraction
-from itertools import product
+from itertools import permutations, product
 from unittest import mock
 
 import pytest
@@ -614,3 +614,23 @@ def test_a_fault_in_the_prover_is_found_by_the_checker(number):
             weights, text = in_dtype(precision, name)
     assert json.loads(text)["verdict"] == "PROVED" and falsehood(weights, text)
     assert outcome(weights, text)[0] in ((1, NOT_CHECKABLE) if precision == "tf32" else (1,))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("found.max(first + second)", "found.max(2 * second)"), ("second.max(first.min(x))", "second.max(x)")],
+)
+def test_two_logits_of_one_row_are_off_by_the_two_largest_errors(right, wrong):
+    """In any order of the classes; of several rows by those of the worst one, and what is no number is above none."""
+
+    def off(*rows):
+        error = arb_mat([[*map(arb, row)] for row in rows])
+        return roundoff.slack(roundoff.Reach(error, error))
+
+    def is_tight():
+        found = [off(row) for row in permutations([1, 4, 2])]
+        return all(6 <= x < 6 + 2.0**-30 for x in found) and 7 <= off([4, 1, 2], [3, 4, 0]) < 7 + 2.0**-30
+
+    assert is_tight() and all(math.isnan(off(row)) for row in permutations(["nan", 1, 2]))
+    with planted(roundoff, "slack", right, wrong):
+        assert not is_tight()

@@ -9,6 +9,7 @@ SPLITS = ("splits", "leaves")
 PARTS = (
     "parity",
     "modular",
+    "rounded_pairs",
     "addition",
     "columns",
     "carries",

@@ -208,7 +208,7 @@ def proof_of(build, T, L):
 
 @pytest.mark.parametrize("name", BUILT)
 def test_half_of_the_margin_is_shown(name):
-    file, text = proof_of(BUILT[name], 8, 5)
+    file, text = proof_of(BUILT[name], 8, 6)
     assert any_order.HALF in kinds.check(file, text.encode())[1]
     for factor, holds in ((1.0, True), (2.2, False), (5.0, False)):
         assert (outcome(file, json.dumps(times(json.loads(text), factor)))[0] == 0) == holds, factor

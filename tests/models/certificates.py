@@ -255,6 +255,7 @@ MODULARS = {
     "staircase": lambda: (staircase(P=5), 5),
     "pizza": lambda: (pizza(P=5, frequencies=(1,), m=5), 5),
     "pizza of attention": lambda: (attending(pizza(P=5, frequencies=(1,), m=5)), 5),
+    "clock": lambda: (clock(P=5, frequencies=(1,), dtype=HALF), 5),
     "clock, wrong": lambda: (changed(clock(P=7, frequencies=(1,), dtype=HALF), "b_out", 2, 1.0), 7),
     "staircase, wrong by a tie": lambda: (changed(staircase(P=3), "b_out", 1, 0.5), 3),
 }
@@ -353,6 +354,7 @@ IN_DTYPES = {  # a format, and whose model is read in it
     "transformer, placed, float64": ("float64", "transformer, placed"),
     "transformer, strings, float32": ("float32", "transformer, strings"),
     "transformer, turned, float32": ("float32", "transformer, turned"),
+    "clock, tf32": ("tf32", "clock"),
 }
 WRONG_IN_DTYPES = {
     "bos, wrong, float32": ("float32", "bos, wrong"),

@@ -117,7 +117,7 @@ def in_dtype(tensors, c):
     is_wrong = c["verdict"] == "REFUTED"
     is_close = p > 20 and c["parameters"]["precision"] != "tf32"
     of_wrong = {"off": 2.0 ** (12 - p) if is_close else 1e300, "right_lengths": {}, "error_share": None}
-    halves = of_wrong if is_wrong else {"margin": c["margin"] and (c["margin"] / 2 or c["margin"]), "right_lengths": {}}
+    halves = of_wrong if is_wrong else {"margin": c["margin"] and half(c["margin"]), "right_lengths": {}}
     if "tables" in c:
         halves["tables"] = {name: [[*map(nearest, row)] for row in rows] for name, rows in c["tables"].items()}
     if "slope" in tensors:
@@ -126,10 +126,15 @@ def in_dtype(tensors, c):
     if is_wrong:
         return {name: (dtype, shape, [*map(nearest, x)]) for name, (dtype, shape, x) in tensors.items()}, c | halves
     halves |= {"margin_scaled": c["margin_scaled"] / 2} if "margin_scaled" in c else {}
-    halves |= {"margin_per_count": [m / 2 for m in c["margin_per_count"]]} if c["task"] == "histogram" else {}
+    halves |= {"margin_per_count": [*map(half, c["margin_per_count"])]} if c["task"] == "histogram" else {}
     where = {"modular": [0, 0], "addition": None}
-    halves["tightest"] = {"margin": c["margin"] / 2, "input": where[c["task"]]} if c["task"] in where else None
+    halves["tightest"] = {"margin": half(c["margin"]), "input": where[c["task"]]} if c["task"] in where else None
     return {name: (dtype, shape, [*map(nearest, x)]) for name, (dtype, shape, x) in tensors.items()}, c | halves
+
+
+def half(margin):
+    """Half of a margin, which stays above 0."""
+    return margin / 2 or margin
 
 
 def matrix(tensor):

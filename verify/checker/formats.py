@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flint import arb
+from flint import arb, arb_mat
 
 from verify.checker.reading import NOT_CHECKABLE, require
 
@@ -99,6 +99,18 @@ class BinaryFormat:
 
 
 TF32 = BinaryFormat(*NAMED["float32"], factors=11)
+
+
+def as_factors(fmt: BinaryFormat, x: arb_mat) -> arb_mat:
+    """Balls of numbers as a matrix product reads them: in tf32 rounded to 11 bits, or not at all."""
+    return x if fmt.factors is None else arb_mat([[y + arb(0, _rounded(fmt, y)) for y in row] for row in x.table()])
+
+
+def _rounded(fmt: BinaryFormat, x: arb) -> arb:
+    """By how much a factor may differ from a number: nothing where that has few bits."""
+    if x.is_exact() and arb(float(x)) == x:
+        return abs(x - arb(fmt.factor(float(x)))).upper()
+    return ((abs(x) + fmt.tiny) * arb(2) ** -int(fmt.factors or 0)).upper()
 
 
 def scaled(x: float) -> tuple[int, int]:

@@ -6,12 +6,13 @@ from functools import cached_property
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
 from verify.checker.adder import Adder, M, N, how, in_dtype, least_gap, neurons, plus, read_adder, rounded
-from verify.checker.any_order import opened, still_due
+from verify.checker.any_order import HALF, opened, still_due
 from verify.checker.forwards import Head
 from verify.checker.reading import NOT_CHECKABLE, Refusal, read_tiles, require
 from verify.checker.records import PairsCertificate
 from verify.checker.replay import replay_of
 from verify.checker.reruns import check_answers
+from verify.checker.rounded_pairs import RoundedPairs
 from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, compare, is_close
 
@@ -45,9 +46,14 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         said = check_answers(on, c["margin"], rounded(model, Roundoff(fmt)), [*case["input"], P], [right])
         compare(case, {"expected": right, "predicted": said[0]})
         return verdict, trusted
-    model, off = in_dtype(model, fmt)
     margin = c["margin"] or 0.0
-    wrong = Pairs(model).wrong(still_due(margin, off) if verdict == "PROVED" else 0.0)
+    model, off = in_dtype(model, fmt)
+    wrong = list[list[int]]()
+    if fmt and 2 * off > margin:
+        RoundedPairs(model, fmt).prove(margin)
+        trusted = [*trusted, HALF]
+    else:
+        wrong = Pairs(model).wrong(still_due(margin, off) if verdict == "PROVED" else 0.0)
     counts = {"right": str(P * P - len(wrong)), "wrong": str(len(wrong))}
     if verdict == "PROVED":
         require(margin > 0 and not wrong, f"margin: is {c['margin']}, and {wrong[:1]} are wrong")

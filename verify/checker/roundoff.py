@@ -205,8 +205,14 @@ class Product:
 
 
 def slack(logits: Reach) -> float:
-    """By how much a difference of two computed logits may be less than the exact one."""
-    return math.nextafter(float((2 * largest(logits.error) * (1 + arb(2) ** -40)).upper()), math.inf)
+    """By how much a difference of two computed logits may be less than the exact one: by both errors in one row."""
+    found = arb(0)
+    for row in logits.error.tolist():
+        first = second = arb(0)
+        for x in row:
+            first, second = first.max(x), second.max(first.min(x))
+        found = found.max(first + second)
+    return math.nextafter(float((found * (1 + arb(2) ** -40)).upper()), math.inf)
 
 
 def exact(W: fmpq_mat) -> Reach:
@@ -214,18 +220,6 @@ def exact(W: fmpq_mat) -> Reach:
     sizes = arb_mat(W.nrows(), W.ncols(), [arb(abs(x)) for x in W.entries()])
     unit = 1 - max([int(x.q).bit_length() for x in W.entries()], default=1)
     return Reach(sizes, arb_mat(W.nrows(), W.ncols()), unit, W)
-
-
-def as_factors(fmt: BinaryFormat, x: arb_mat) -> arb_mat:
-    """Balls of numbers as a matrix product reads them: in tf32 rounded to 11 bits, or not at all."""
-    return x if fmt.factors is None else arb_mat([[y + arb(0, _rounded(fmt, y)) for y in row] for row in x.table()])
-
-
-def _rounded(fmt: BinaryFormat, x: arb) -> arb:
-    """By how much a factor may differ from a number: nothing where that has few bits."""
-    if x.is_exact() and arb(float(x)) == x:
-        return abs(x - arb(fmt.factor(float(x)))).upper()
-    return ((abs(x) + fmt.tiny) * arb(2) ** -int(fmt.factors or 0)).upper()
 
 
 def is_there(sizes: arb_mat) -> arb_mat:
