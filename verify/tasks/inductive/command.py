@@ -180,6 +180,8 @@ def _check_by_length(args: argparse.Namespace, task: Task, length: int | None) -
         raise BadInput(f"--by-length: counts answers of --model {', '.join(FOLLOWED)}; drop it")
     if args.method != "certified":
         raise BadInput(f"--by-length: counts what a proof follows; drop it, or --method {args.method}")
+    if args.precision not in (None, "real"):
+        raise BadInput("--by-length: networks are followed to a length in real arithmetic; drop --precision")
     if task.longest(length) is None:
         raise BadInput("--by-length: a table of lengths has an end. Give --length N.")
 
