@@ -152,8 +152,6 @@ class Homogeneous:
         if not self.by_length:
             return self._decided(reading, effort)
         shares.check(self.longest, reading)
-        if is_rotation(self.model):
-            raise BadInput("--by-length: a rotation is decided in closed form, and not token by token; drop it")
         until = effort.deadline()
         found = self._decided(reading, effort.share(1 / 2))
         counts = counted(self._answers(Budget.of(effort.left(until).budget).deadline()))
@@ -165,6 +163,11 @@ class Homogeneous:
             from verify.tasks.recurrent import residual  # loads torch's tracer
 
             return residual.answers(self.model, [(line, self.which.answers(line)) for line in self.lines], until)
+        if is_rotation(self.model):
+            from verify.tasks.recurrent import rotation
+
+            assert self.which.m is not None, "a rotation is decided on modular"
+            return [rotation.answers(self.model, self.which.m, len(tokens), until) for tokens in self.lines]
         net = gated.network(self.model) if is_gated(self.model) else network_of(self.model)
         return [answers(net, self._line(tokens), len(tokens), until) for tokens in self.lines]
 
