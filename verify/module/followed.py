@@ -159,6 +159,38 @@ def _one_token(graph: StepGraph, steps: int, until: Deadline, is_in: IsIn, found
     return found
 
 
+def along(graph: StepGraph, steps: int, until: Deadline) -> list[Margin]:
+    """The margins after 1, 2, .. tokens of a vocabulary of one, with the states, as far as their signs are known.
+
+    It goes on after wrong answers.
+    """
+    best = list[Margin]()
+    for bits in BITS if graph.has_digits else ():
+        with ctx.workprec(bits):
+            found = _along(graph, steps, until)
+        best = max(best, found, key=len)
+        if len(best) == steps or until.is_up():
+            break
+    return best
+
+
+def _along(graph: StepGraph, steps: int, until: Deadline) -> list[Margin]:
+    (token,), task, found = graph.task.vocabulary, graph.task, list[Margin]()
+    state, place = graph.precise_start(), task.expected.start
+    while len(found) < steps and not until.is_up():
+        try:
+            state, logits = graph.precise(state, token)
+        except Undecidable:
+            break
+        place = task.expected.after(place, token)
+        due = task.due(place, graph.classes)
+        here = Margin(float("inf")) if due is None else margin(logits, due)
+        if not (here.low > 0 or here.high <= 0):
+            break
+        found.append(replace(here, state=state, bits=ctx.prec))
+    return found
+
+
 def after(graph: StepGraph, string: Sequence[int]) -> tuple[Precise, list[Entry]]:
     """The state and the logits after a string, in balls of as many bits as the context has."""
     state, logits = graph.precise_start(), list[Entry]()
