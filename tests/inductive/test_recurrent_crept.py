@@ -23,6 +23,7 @@ from constructions.recurrent.linear import LinearModel
 from constructions.recurrent.model import RecurrentModel
 from tests.clocks import ENDLESS, endless, looks
 from tests.planted import planted
+from verify.arithmetic import contract
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import FORMATS, precision_named
 from verify.arithmetic.readings import Rounded
@@ -430,6 +431,6 @@ def test_certificates_of_tubes_hold_where_the_line_is_short(name, precision, acc
 
 def test_the_certificate_names_the_run_and_the_length_before_which_all_are_right():
     found, told = certified(crafted(20).model, FORMATS["float64"])
-    assert found.verdict is Verdict.REFUTED and found.counterexample["evaluation"] == rounded.EVERY
+    assert found.verdict is Verdict.REFUTED and found.counterexample["evaluation"] == contract.EVERY
     assert not found.counterexample["is_first"] and 10**11 < found.extra["right_to"] < found.counterexample["length"]
     assert told == NOT_CHECKABLE

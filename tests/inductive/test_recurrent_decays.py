@@ -20,6 +20,7 @@ from test_recurrent_rounded import asked
 from constructions.recurrent.gated import DiagonalCell, GatedModel, RwkvCell
 from tests.clocks import endless, looks
 from tests.planted import planted
+from verify.arithmetic import contract
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Rounded
 from verify.frame.certificate import Verdict
@@ -311,4 +312,4 @@ def test_a_certificate_names_the_run():
     found = certify(Homogeneous(case.model, case.task, None), Rounded(FORMATS["float32"]), Effort(budget=looks(4000)))
     assert found.verdict is Verdict.REFUTED and found.counterexample["length"] == 211748449
     assert not found.counterexample["is_first"] and found.extra["right_to"] > 10**6
-    assert found.counterexample["evaluation"] == rounded.SAID_KEEPS_HIGH + rounded.EXACTLY_KEPT
+    assert found.counterexample["evaluation"] == rounded.SAID_KEEPS_HIGH + contract.EXACTLY_KEPT

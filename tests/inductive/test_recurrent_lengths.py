@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,13 +13,14 @@ import torch
 from models.recurrent import random_network
 from models.selection import every, first
 from models.whole_blocks import drawn
+from mpmath import expj, mp, mpc, mpf
 from oracles import recurrent_strings
 from oracles.recurrent_digits import margins
 from oracles.residual_blocks import wrong_at
 from planted import planted
 
 from constructions.errors import BadInput
-from constructions.recurrent import counters
+from constructions.recurrent import counters, diagonal
 from constructions.recurrent.model import RecurrentModel, load
 from constructions.recurrent.residual import BLOCKS
 from tests.clocks import endless, looks
@@ -29,7 +31,8 @@ from verify.counting.lengths import as_json, in_words
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
-from verify.tasks.recurrent import sets
+from verify.tasks.inductive import document_c
+from verify.tasks.recurrent import rotation, sets
 from verify.tasks.recurrent.selective import Selective
 from verify.tasks.recurrent.task import Homogeneous
 
@@ -122,6 +125,71 @@ def test_what_has_no_table_is_refused(capsys, name):
     assert main([*ASKED, *given]) == 2
     line = capsys.readouterr().err
     assert line.count("\n") == 1 and says in line and "--by-length" in line
+
+
+def turned(model, length):
+    """Logits of a rotation after 1, 2, .. tokens, by its own recurrence with a hundred digits."""
+    with mp.workdps(100):
+        V, b = model.readout.weight.double().tolist(), model.readout.bias.double().tolist()
+        h, turn, rows = mpc(0), expj(mpf(float(model.cell.omega[0]))), []
+        for _ in range(length):
+            h = turn * h + 1
+            rows.append([mpf(x) * h.real + mpf(y) * h.imag + mpf(c) for (x, y), c in zip(V, b, strict=True)])
+    return rows
+
+
+def miscounted_rotations():
+    """At how many lengths of drawn rotations the table is not that of a run with a hundred digits."""
+    off, are_mixed = 0, 0
+    for m, change in itertools.product((2, 3, 5), (0.0, 0.1, -0.15)):
+        model = diagonal.rotation(m=m, dtype=torch.bfloat16).double()
+        with torch.no_grad():
+            model.cell.omega += change
+        true = [max(row) == row[t % m] for t, row in enumerate(turned(model, 120))]
+        said = shares(decided(model, Task.of("modular", modulus=m), 120))
+        off += sum(row != (1, 0, 0) if right else row != (0, 1, 0) for row, right in zip(said, true, strict=True))
+        are_mixed += not all(true) and any(true[true.index(False) :])
+    assert are_mixed > 3
+    return off
+
+
+def test_a_rotation_is_right_where_a_hundred_digits_are():
+    assert miscounted_rotations() == 0
+    with planted(rotation, "answers", "(t - 1) % m", "t % m"):
+        assert miscounted_rotations() > 0
+
+
+def test_what_time_does_not_reach_of_a_rotation_is_undecided():
+    found = rotation.answers(diagonal.rotation(m=3, dtype=torch.float64), 3, 5, looks(2).deadline())
+    assert found[0] is True and found[-1] is None
+
+
+def test_document_c_stands_beside_its_own_sizes_alone(capsys):
+    assert main([*ASKED, "--length", "100"]) == 0
+    assert "100 % out of it (Table A1, best of five seeds); this network: 100 % on 1..50, 100 % on 51..100" in (
+        " ".join(capsys.readouterr().out.split())
+    )
+    assert main([*ASKED, "--length", "99"]) == 0
+    assert "this network: 100 % on 1..50\n" in capsys.readouterr().out
+    rotated = ["inductive", "--task", "modular", "--model", "s4", "--by-length", "--length", "9"]
+    assert main([*rotated, "--modulus", "5"]) == 0
+    assert "Table A1" not in capsys.readouterr().out
+    assert main(rotated) == 0
+    assert "98.3 % out of it (Table A1, best of five seeds)\n" in capsys.readouterr().out
+
+
+def test_shares_are_of_all_answers_and_never_of_undecided_ones():
+    def share(*rows):
+        runs = [dict(zip(("first", "last", "right", "wrong", "undecided"), row, strict=True)) for row in rows]
+        certificate = SimpleNamespace(extra={"by_length": runs})
+        return document_c._share(certificate, range(51, 101))
+
+    assert share((1, 50, 0, 1, 0), (51, 75, 1, 0, 0), (76, 200, 0, 1, 0)) == "50 %"
+    assert share((0, 60, 3, 0, 0), (61, 100, 2, 1, 0)) == "73.3 %"
+    assert share((1, 99, 10**4, 0, 0), (100, 100, 10**4 - 1, 1, 0)) == "99.9 %"
+    assert share((1, 99, 1, 0, 0)) is None
+    assert share((1, 99, 1, 0, 0), (100, 100, 0, 0, 1)) is None
+    assert share((1, 100, 1, 0, 0), (101, 101, 0, 0, 1)) == "100 %"
 
 
 def test_a_transformer_is_refused(capsys):

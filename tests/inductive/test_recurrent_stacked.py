@@ -281,8 +281,8 @@ def test_options_that_do_not_go_together_are_refused(capsys, tmp_path):
     for options in (
         ("--task", "modular", "--modulus", "4"),
         ("--task", "selective", "--types", "2", "--max-count", "1"),
-        ("--task", "modular", "--modulus", "3", "--precision", "float32"),
-        ("--task", "modular", "--modulus", "3", "--by-length", "--length", "5"),
+        ("--task", "modular", "--modulus", "3", "--precision", "s4"),
+        ("--task", "modular", "--modulus", "3", "--by-length", "--length", "5", "--precision", "float32"),
         ("--task", "modular", "--modulus", "3", "--d", "4"),
     ):
         code, out, err = run(capsys, *base, *options)

@@ -20,13 +20,14 @@ from constructions.recurrent import diagonal
 from constructions.recurrent.linear import RotationModel
 from tests.clocks import looks
 from tests.planted import planted
+from verify.arithmetic import contract
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import FORMATS, precision_named
 from verify.arithmetic.readings import Rounded
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
-from verify.tasks.recurrent import rounded, turned
+from verify.tasks.recurrent import turned
 from verify.tasks.recurrent.off import StepErrors
 from verify.tasks.recurrent.task import Homogeneous
 
@@ -109,7 +110,7 @@ def contradictions(cases, draws=3):
         said = asked(model, m, P16)
         right, case = said.extra["right_to"], said.counterexample
         assert said.verdict is Verdict.REFUTED
-        is_every = case["evaluation"] == rounded.EVERY
+        is_every = case["evaluation"] == contract.EVERY
         for k in range(draws):
             wrong = wrong_lengths(Turn(model, P16, random.Random(k)), m, min(600, 2 * case["length"]))
             found += bool(wrong) and wrong[0] <= right

@@ -17,6 +17,7 @@ from oracles import residual_blocks
 from planted import planted
 
 from constructions.recurrent.residual import BLOCKS
+from verify.arithmetic.contract import EVERY, EXACTLY_KEPT
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Rounded
 from verify.counting.tasks import Task
@@ -26,7 +27,6 @@ from verify.frame.decide import Effort, certify
 from verify.module import followed
 from verify.module.recurrence import StepGraph
 from verify.tasks.recurrent import residual
-from verify.tasks.recurrent.rounded import EVERY, EXACTLY_KEPT
 from verify.tasks.recurrent.selective import Selective
 from verify.tasks.recurrent.task import Homogeneous
 

@@ -10,6 +10,7 @@ from oracles.slow_units import Cell
 
 from constructions.recurrent.linear import RotationModel
 from tests.clocks import looks
+from verify.arithmetic import contract
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Rounded
 from verify.checker.inductive import check as checked
@@ -24,7 +25,7 @@ MANY, LOOKS = 500, 2000  # networks, and looks at the clock for each: some 3 CPU
 RUN, LONGEST_RUN = 1000, 20_000  # tokens of torch's run: all, and where more are said to be right or wrong
 PREFIXES = {"": None, rounded.SAID_LOW: rounded.LOW, rounded.SAID_HIGH: rounded.HIGH, rounded.SAID_NEAR: 0.0,
             rounded.SAID_KEEPS_LOW: rounded.LOW, rounded.SAID_KEEPS_HIGH: rounded.HIGH}  # fmt: skip
-SHARE_OF = {said + rounded.EXACTLY_KEPT: share for said, share in PREFIXES.items()}
+SHARE_OF = {said + contract.EXACTLY_KEPT: share for said, share in PREFIXES.items()}
 
 
 def decided(case, name, number=LOOKS):
@@ -114,9 +115,9 @@ def faults(case, name, found):
     yield any(t <= right for t in wrong), f"right to {right}, and runs are wrong at {wrong}"
     if found.verdict is not Verdict.REFUTED:
         return
-    n, said = found.counterexample["length"], found.counterexample.get("evaluation", rounded.EVERY)
+    n, said = found.counterexample["length"], found.counterexample.get("evaluation", contract.EVERY)
     yield not right < n or found.counterexample["is_first"] is not (right == n - 1), "not first, or first and not said"
-    if said == rounded.EVERY:
+    if said == contract.EVERY:
         yield n <= len(margins) and margins[n - 1] > 0, f"torch is right at {n}"
         yield cell is not None and slow_units.margin_after(cell, n, due, turn) > 0, f"a run is right at {n}"
     if said in SHARE_OF and cell is not None:

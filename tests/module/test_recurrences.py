@@ -496,7 +496,7 @@ def test_the_command_decides_a_cell(capsys, tmp_path):
         ["--length", "none"],
         ["--aim", "verdict"],
         ["--resume", str(tmp_path)],
-        ["--precision", "float32"],
+        ["--precision", "s4"],
     ):
         code, out, err = run(capsys, "module", str(file), *options)
         assert code == 2 and not out and err.count("\n") == 1, options

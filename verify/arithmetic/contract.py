@@ -10,6 +10,9 @@ from verify.arithmetic.torch_settings import assumed
 
 STORED = "the weights are the stored numbers, exactly"
 
+EVERY = "every run that the reading allows"  # of those which a wrong answer may be of
+EXACTLY_KEPT = "every result kept exactly, and factors of matrix products rounded"
+ARGUMENT_RUN = "one run of those that the reading allows"
 TRACED = ("torch.export traced the module faithfully", "the module is called on a batch of one input")
 
 

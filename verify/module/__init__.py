@@ -82,14 +82,16 @@ def certify_recurrence(
     expected: Automaton,
     vocabulary: int | Iterable[int] = 1,
     length: int | None = None,
+    reading: str = "real",
+    accumulate: str | None = None,
     method: str = CERTIFIED,
     budget: float | Budget = 30.0,
     seed: int = 0,
 ) -> Certificate:
     """Decides a recurrent cell, cell(state, token) -> (state, logits), on all strings of up to `length` tokens.
 
-    All lengths where it is None. `start`, `expected` and `vocabulary` are those of a `Recurrence`. The reading is real
-    arithmetic, or by the methods "exhaustive" and "sampled" the run of torch.
+    All lengths where it is None. `start`, `expected` and `vocabulary` are those of a `Recurrence`. `reading` is "real",
+    or a format for every order of evaluation; the methods "exhaustive" and "sampled" run torch.
     Raises: BadInput for a cell that no rule covers, naming the source line, or arguments that make no task.
 
     >>> import torch
@@ -102,7 +104,7 @@ def certify_recurrence(
     <Verdict.PROVED: 'PROVED'>
     """
     problem = RecurrentProblem(cell, Recurrence(start, expected, vocabulary), length)
-    return decide(problem, None, method, Effort(budget, seed))
+    return decide(problem, reading_of(reading, accumulate), method, Effort(budget, seed))
 
 
 def assert_proved(module: nn.Module, **task: Any) -> Certificate:

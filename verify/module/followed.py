@@ -15,6 +15,7 @@ import numpy as np
 from flint import arb, ctx
 from numpy.typing import NDArray
 
+from verify.arithmetic.contract import ARGUMENT_RUN, EVERY, EXACTLY_KEPT
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.slack import ENLARGE, LOST, Array, U
 from verify.engine.exact import MINUS_INFINITY, Entry, Undecidable
@@ -70,6 +71,15 @@ class Known:
         """Adds a string that is wrong by a margin."""
         self.wrong, self.wrong_by, self.rival, self.is_first = string, margin.high, margin.rival, is_first
         self.stuck = None
+
+    @property
+    def evaluation(self) -> str | None:
+        """Which evaluations of a format are wrong on the wrong string."""
+        return None if self.wrong is None else EXACTLY_KEPT if self.is_one_run else EVERY
+
+    def argument(self, otherwise: str) -> str:
+        """How it is known in a format."""
+        return ARGUMENT_RUN if self.is_one_run else otherwise
 
     def or_one_run(self, run: Known | None) -> Known:
         """What is known of every evaluation of a format, and of one that is wrong, if any."""
@@ -149,6 +159,38 @@ def _one_token(graph: StepGraph, steps: int, until: Deadline, is_in: IsIn, found
     return found
 
 
+def along(graph: StepGraph, steps: int, until: Deadline) -> list[Margin]:
+    """The margins after 1, 2, .. tokens of a vocabulary of one, with the states, as far as their signs are known.
+
+    It goes on after wrong answers.
+    """
+    best = list[Margin]()
+    for bits in BITS if graph.has_digits else ():
+        with ctx.workprec(bits):
+            found = _along(graph, steps, until)
+        best = max(best, found, key=len)
+        if len(best) == steps or until.is_up():
+            break
+    return best
+
+
+def _along(graph: StepGraph, steps: int, until: Deadline) -> list[Margin]:
+    (token,), task, found = graph.task.vocabulary, graph.task, list[Margin]()
+    state, place = graph.precise_start(), task.expected.start
+    while len(found) < steps and not until.is_up():
+        try:
+            state, logits = graph.precise(state, token)
+        except Undecidable:
+            break
+        place = task.expected.after(place, token)
+        due = task.due(place, graph.classes)
+        here = Margin(float("inf")) if due is None else margin(logits, due)
+        if not (here.low > 0 or here.high <= 0):
+            break
+        found.append(replace(here, state=state, bits=ctx.prec))
+    return found
+
+
 def after(graph: StepGraph, string: Sequence[int]) -> tuple[Precise, list[Entry]]:
     """The state and the logits after a string, in balls of as many bits as the context has."""
     state, logits = graph.precise_start(), list[Entry]()
@@ -221,6 +263,16 @@ def all_strings(graph: StepGraph, length: int | None, most: int, until: Deadline
             found.stuck = f"time is up at length {n}"
             return found
     return found
+
+
+def in_format(graph: StepGraph, length: int | None, until: Deadline) -> Known:
+    """What is known in a format of all strings of up to so many tokens, or of every length (None)."""
+    found = all_strings(graph, length, MOST_STRINGS, until.part(OF_BOXES))
+    if found.stuck is None:
+        return found
+    is_line = len(graph.task.vocabulary) == 1
+    run = one_token(graph, length or LONGEST, until) if is_line else wrong_string(graph, length, until)
+    return found.or_one_run(run)
 
 
 def counts(graph: StepGraph, length: int, most: int, until: Deadline) -> list[tuple[int, int, int]]:

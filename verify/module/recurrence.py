@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -154,9 +155,7 @@ class StepGraph:
 
     def __init__(self, cell: nn.Module, task: Recurrence, reading: Real | Rounded = REAL) -> None:
         self.cell, self.task, self.whole = cell, task, Stepped(cell, task)
-        self.at = None if isinstance(reading, Real) else RoundedArithmetic.of(reading.format, reading.accumulate)
-        self.every = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
-        assert self.at is None or not any(bool(part.any()) for part in task.start), "0 is a number of every format"
+        self.at, self.every = self._arithmetic(reading)
         self.size = sum(part.numel() for part in task.start)
         for token in task.vocabulary:
             self._check_run(token)
@@ -170,6 +169,28 @@ class StepGraph:
             where = slice(start, start := start + part.numel())
             if f"state_{i}" in by_name:
                 self.parts[by_name[f"state_{i}"]] = where, tuple(part.shape)
+
+    def _arithmetic(self, reading: Real | Rounded) -> tuple[RoundedArithmetic | None, Arithmetic]:
+        """How points and boxes are computed, where the first state is made of numbers of the format."""
+        if isinstance(reading, Real):
+            return None, Arithmetic()
+        at = RoundedArithmetic.of(reading.format, reading.accumulate)
+        fmt = at.stored
+        for x in self.first.tolist():
+            if x and not (fmt.tiny <= abs(x) and float(rounded(np.array(x), fmt)) == x):
+                raise BadInput(f"start: holds {x!r}, which is no normal number of {fmt.name}. Round it, or take real")
+        return at, Arithmetic(reading.format, reading.accumulate)
+
+    def read_in(self, reading: Real | Rounded) -> StepGraph:
+        """The same step in another reading, without capturing it again.
+
+        Raises: BadInput where the first state has a number that is none of the format.
+        """
+        other = copy(self)
+        for name in ("_numbers", "_exactly", "_as_factor"):
+            other.__dict__.pop(name, None)
+        other.at, other.every = self._arithmetic(reading)
+        return other
 
     def _check_run(self, token: int) -> None:
         try:

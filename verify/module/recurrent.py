@@ -6,7 +6,8 @@ import itertools
 import math
 import random
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -15,18 +16,20 @@ from numpy.typing import NDArray
 from torch import nn
 
 from constructions.errors import BadInput
-from verify.arithmetic.contract import TRACED
+from verify.arithmetic import torch_settings
+from verify.arithmetic.contract import TRACED, rounding
 from verify.arithmetic.formats import format_of
-from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.engine.balls import Arithmetic
 from verify.frame.arguments import check_whole_number
 from verify.frame.certificate import Certificate
-from verify.frame.clock import Deadline
+from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import BUG, Batch, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, no_reading
 from verify.frame.over_time import OverTime
 from verify.module import followed
 from verify.module.closed import Closed, closed
 from verify.module.followed import Known, Tokens
+from verify.module.problem import CONTRACT
 from verify.module.recurrence import Recurrence, State, StepGraph, flat
 
 FEW, SHORT = 1 << 12, 200  # strings of one length, and tokens of a line, that are followed before anything else
@@ -38,12 +41,15 @@ ARGUMENT_CLOSED = "sets of states that every token maps into each other"
 ARGUMENT_REPEATED = "the run until no new state comes"
 RIGHT = "right means: after every token that is judged, the right class has strictly the largest logit"
 
+Besides = Callable[[StepGraph, Finding, Deadline], dict[str, object]]
+
 
 class RecurrentProblem:
     """One cell on all strings of up to `length` tokens, or of every length (None): a `Decidable`.
 
     An input is a string of one token or more, and the answer is that after its last token. Where another task poses the
-    cell, it names itself, and says what the certificate's parameters are and what is assumed besides.
+    cell, it names itself, and says what the certificate's parameters are, what is assumed besides, and what is found
+    `besides` a verdict in real arithmetic, in half of the time.
     """
 
     claim: str | None = None
@@ -59,13 +65,14 @@ class RecurrentProblem:
         task: str = "module",
         said: Mapping[str, object] | None = None,
         assumed: tuple[str, ...] = (),
+        besides: Besides | None = None,
     ) -> None:
         if length is not None:
             check_whole_number("length", length)
             if length < 1:
                 raise BadInput(f"length={length}: must be 1 or more tokens, or all")
         self.module, self.given, self.length = module, given, length
-        self.task, self.said, self.assumed = task, said, assumed
+        self.task, self.said, self.assumed, self.besides = task, said, assumed, besides
         self.name, self.so_far = type(module).__name__, "deciding"
         self.over_time = OverTime()
         self._kept: dict[Tokens, State] = {}
@@ -110,10 +117,17 @@ class RecurrentProblem:
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         if isinstance(reading, Kernel):
             return ("the cell runs as torch runs it here, one token at a time", *self.assumed, RIGHT)
-        if not isinstance(reading, Real):
-            raise no_reading(reading, "a recurrent cell", "real, or --method exhaustive")
+        if isinstance(reading, ConstantBits) or (isinstance(reading, Rounded) and reading.once):
+            raise no_reading(reading, "a recurrent cell", "real, a format, or --method exhaustive")
         assert self.graph  # a cell that cannot be judged is refused before the clock starts
-        return (*TRACED, *self.assumed, RIGHT)
+        if isinstance(reading, Real):
+            return (*TRACED, *self.assumed, RIGHT)
+        assert self.graph.read_in(reading)
+        assert self.graph.read_in(reading)
+        settings = torch_settings.assumed(reading.format)
+        return (
+            TRACED[0], rounding(reading.format, reading.accumulate), *settings, *CONTRACT, *self.assumed, RIGHT,
+        )  # fmt: skip
 
     def facts(self) -> dict[str, object]:
         graph = self.graph.graph
@@ -128,9 +142,25 @@ class RecurrentProblem:
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         if isinstance(reading, Kernel):
             return self._run_for_ever(effort)
-        found = self._real(effort)
+        found = self._in_format(reading, effort) if isinstance(reading, Rounded) else self._with_more(effort)
         disagrees = self._disagrees()
         return found if disagrees is None else Finding.open(found.argument, f"{disagrees}: {BUG}")
+
+    def _in_format(self, reading: Rounded, effort: Effort) -> Finding:
+        """Every order of evaluation in boxes, and one evaluation as a point."""
+        known = followed.in_format(self.graph.read_in(reading), self.length, effort.deadline())
+        found = self._finding(known)
+        if found.failure is not None:
+            found.failure.counterexample["evaluation"] = known.evaluation
+        return replace(found, argument=known.argument(found.argument))
+
+    def _with_more(self, effort: Effort) -> Finding:
+        if self.besides is None:
+            return self._real(effort)
+        until = effort.deadline()
+        found = self._real(effort.share(1 / 2))
+        left = Budget.of(effort.left(until).budget).deadline()
+        return replace(found, extra=found.extra | self.besides(self.graph, found, left))
 
     def _real(self, effort: Effort) -> Finding:
         """Short strings first, then sets for all lengths, and longer strings while there is time."""
@@ -164,9 +194,10 @@ class RecurrentProblem:
         return Finding.proved(ARGUMENT_CLOSED, least, tightest=tightest, telling=telling, extra=extra)
 
     def _finding(self, found: Known, why_open: str | None = None) -> Finding:
-        argument = ARGUMENT_ORBIT.format(found.bits) if len(self.alphabet) == 1 else ARGUMENT_STRINGS
+        argument = ARGUMENT_STRINGS if found.bits is None else ARGUMENT_ORBIT.format(found.bits)
         if found.wrong is not None:
-            extra = {"right_to": len(found.wrong) - 1} if found.is_first else {}
+            right_to = len(found.wrong) - 1 if found.is_first else found.right_to if found.is_one_run else None
+            extra = {} if right_to is None else {"right_to": right_to}
             return Finding.refuted(argument, self._failure(found), extra=extra)
         least = found.margin if math.isfinite(found.margin) else None
         if found.right_to == self.length:

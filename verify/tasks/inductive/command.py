@@ -98,6 +98,7 @@ def run(args: argparse.Namespace) -> int:
     request, asked = shared.Request.of(args), parsed(args)
     from verify.counting.asked import judge_of
     from verify.counting.lengths import in_words, proved_in_words
+    from verify.tasks.inductive.document_c import beside
 
     try:
         judged = judge_of(asked.model)(asked)
@@ -106,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     certificate = shared.decided(request, judged.problem)
     extra = certificate.extra
     lengths = [("lengths", proved_in_words(extra, certificate.parameters))] if certificate and "length" in extra else []
-    facts = [*judged.facts, *lengths, *in_words(extra)]
+    facts = [*judged.facts, *lengths, *in_words(extra), *beside(asked.task, asked.model, certificate)]
     return shared.publish(request, certificate, judged.weights, facts, only_saved=lambda: made_tables(judged.problem))
 
 
@@ -180,6 +181,8 @@ def _check_by_length(args: argparse.Namespace, task: Task, length: int | None) -
         raise BadInput(f"--by-length: counts answers of --model {', '.join(FOLLOWED)}; drop it")
     if args.method != "certified":
         raise BadInput(f"--by-length: counts what a proof follows; drop it, or --method {args.method}")
+    if args.precision not in (None, "real"):
+        raise BadInput("--by-length: networks are followed to a length in real arithmetic; drop --precision")
     if task.longest(length) is None:
         raise BadInput("--by-length: a table of lengths has an end. Give --length N.")
 

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
+from typing import TYPE_CHECKING
+
+from verify.counting.tasks import Task
+
+if TYPE_CHECKING:
+    from verify.frame.certificate import Certificate
 
 EMBEDDINGS = ("nope", "sine", "ape", "rope", "spe")
 RECURRENT = ("rnn", "lstm", "s4", "mamba", "rwkv")
@@ -144,6 +152,45 @@ def figure_of_c(task: str, model: str, layers: int, *, bos: bool = False) -> flo
     """
     found = {(c.task, c.model, c.layers, c.has_bos): c.outside for c in reported()}
     return found[task, model, layers, bos]
+
+
+def beside(which: Task, model: str, certificate: Certificate) -> list[tuple[str, str]]:
+    """The line of a report with C's figures beside shares of right answers at its lengths; none where C has no cell.
+
+    A share is over all answers counted from the first to the last length, and left out where some are undecided or not
+    counted. C says how long its strings are of homogeneous tasks alone.
+    """
+    layers = certificate.parameters.get("layers")
+    found = [c for c in reported() if (c.task, c.model, c.layers, c.has_bos) == (which.name, model, layers, False)]
+    if not found or "by_length" not in certificate.extra or which != Task.of(which.name):
+        return []
+    said = f"{found[0].inside:g} % in distribution, {found[0].outside:g} % out of it (Table A1, best of five seeds)"
+    shares = {} if not which.is_homogeneous else lengths(which.name)
+    own = [f"{share} on {x[0]}..{x[-1]}" for x in shares.values() if (share := _share(certificate, x)) is not None]
+    return [("document C", said + f"; this network: {', '.join(own)}" * bool(own))]
+
+
+def _share(certificate: Certificate, within: range) -> str | None:
+    """Right answers of all at these lengths, each of which must be counted and decided."""
+    right, total, known = 0, 0, 0
+    runs = certificate.extra["by_length"]
+    assert isinstance(runs, list)
+    for run in runs:
+        n = len(range(max(run["first"], within[0]), min(run["last"], within[-1]) + 1))
+        own, wrong, undecided = (int(run[name]) for name in ("right", "wrong", "undecided"))
+        if n and undecided:
+            return None
+        right, total, known = right + n * own, total + n * (own + wrong), known + n
+    return None if known < len(within) else _percent(Fraction(right, total))
+
+
+def _percent(share: Fraction) -> str:
+    """In percent, all or nothing only where it is.
+
+    >>> _percent(Fraction(9999, 10000)), _percent(Fraction(1)), _percent(Fraction(1, 2))
+    ('99.9 %', '100 %', '50 %')
+    """
+    return f"{math.floor(1000 * share) / 10:g} %"
 
 
 def _cells(text: str, models: tuple[str, ...], has_bos: bool) -> list[Reported]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bounds.recurrent import decays, one_unit
@@ -15,6 +16,7 @@ from constructions.recurrent import selective_arrays as selective
 from constructions.recurrent.arrays import ACTIVATIONS, KINDS, TABLES, as_bytes
 from verify.counting.asked import Asked, Judged
 from verify.counting.tasks import SELECTIVE, Task
+from verify.tasks.recurrent import shares
 
 if TYPE_CHECKING:
     from constructions.recurrent.stacked import StackedModel
@@ -76,10 +78,8 @@ def loaded(asked: Asked, is_stacked: bool) -> Judged:
 
     model: cells.RecurrentModel | gated_modules.GatedModel | residual.ResidualModel
     if is_stacked:
-        if asked.by_length:
-            raise BadInput("--by-length: RNN, LSTM and GRU with one linear readout are followed; drop it")
         whole = stacked.load(asked.weights, kind=asked.model, activation=asked.activation)
-        return Judged(as_a_cell(whole, asked.task, asked.length), stacked.as_bytes(whole))
+        return Judged(as_a_cell(whole, asked.task, asked.length, asked.by_length), stacked.as_bytes(whole))
     if asked.model in TABLES and residual.is_residual_file(asked.weights, asked.model):
         model = residual.load(asked.weights, kind=asked.model)
     elif asked.model in TABLES:
@@ -93,8 +93,10 @@ def loaded(asked: Asked, is_stacked: bool) -> Judged:
     return Judged(Homogeneous(model, asked.task, asked.length, by_length=asked.by_length), bytes_of(model))
 
 
-def as_a_cell(model: StackedModel, task: Task, length: int | None) -> RecurrentProblem:
+def as_a_cell(model: StackedModel, task: Task, length: int | None, has_counts: bool = False) -> RecurrentProblem:
     """A network with a projection, LayerNorm or a head of several layers, as a cell on all strings of a task.
+
+    `has_counts` asks how many answers are right at each length, too.
 
     Raises: NotKnown for a task whose inputs are not all strings over its tokens, BadInput for other sizes.
     """
@@ -123,7 +125,14 @@ def as_a_cell(model: StackedModel, task: Task, length: int | None) -> RecurrentP
     assumed = f"{kind} from the state 0{unit}; an input is a string of tokens"
     eps = f"; LayerNorm's eps is {EPS:g}" if model.norm is not None else ""
     given = Recurrence(model.start, expected(task), task.vocabulary)
-    return RecurrentProblem(model, given, task.longest(length), task="inductive", said=said, assumed=(assumed + eps,))
+    longest = task.longest(length)
+    besides = None
+    if has_counts:
+        assert longest is not None, "a table of lengths has an end"
+        besides = partial(shares.of_a_cell, task, longest)
+    return RecurrentProblem(
+        model, given, longest, task="inductive", said=said, assumed=(assumed + eps,), besides=besides
+    )
 
 
 def bytes_of(model: AnyModule) -> bytes:

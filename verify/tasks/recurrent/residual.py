@@ -26,7 +26,6 @@ from verify.module.recurrence import Recurrence, StepGraph
 from verify.module.recurrent import RecurrentProblem
 from verify.tasks.recurrent.automata import expected
 from verify.tasks.recurrent.kinds import is_residual
-from verify.tasks.recurrent.rounded import ARGUMENT_RUN, EVERY, EXACTLY_KEPT
 
 if TYPE_CHECKING:
     from verify.tasks.recurrent.kinds import AnyModel
@@ -71,10 +70,8 @@ def of_lines(
 
 def of_strings(model: AnyModel, which: Task, length: int | None, reading: Rounded, effort: Effort) -> followed.Known:
     """What is known in a format of all strings over the task's tokens of up to so many, or of every length (None)."""
-    until = effort.deadline()
     graph = _graph(model, range(which.vocabulary), reading, expected(which))
-    found = followed.all_strings(graph, length, followed.MOST_STRINGS, until.part(followed.OF_BOXES))
-    return found if found.stuck is None else found.or_one_run(followed.wrong_string(graph, length, until))
+    return followed.in_format(graph, length, effort.deadline())
 
 
 def answers(model: AnyModel, lines: Sequence[followed.Line], until: Deadline) -> list[list[bool | None]]:
@@ -91,16 +88,6 @@ def counts(model: AnyModel, which: Task, length: int, until: Deadline) -> list[t
 def is_wrong(model: AnyModel, tokens: Sequence[int], right: int) -> bool:
     """Whether the answer after these tokens is wrong in real arithmetic."""
     return followed.precisely(_graph(model, tokens[:1], Real()), tokens, right).high <= 0
-
-
-def said_of(known: followed.Known) -> str | None:
-    """Which evaluations of a format are wrong on a wrong input."""
-    return None if known.wrong is None else EXACTLY_KEPT if known.is_one_run else EVERY
-
-
-def argument_of(known: followed.Known, otherwise: str = ARGUMENT_LINES) -> str:
-    """How it is known in a format."""
-    return ARGUMENT_RUN if known.is_one_run else otherwise
 
 
 def _graph(model: AnyModel, tokens: Iterable[int], reading: Real | Rounded, due: Automaton = NOT_JUDGED) -> StepGraph:

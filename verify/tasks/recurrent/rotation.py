@@ -9,12 +9,14 @@ a t that is known.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flint import acb, arb, ctx, fmpz
 
 from verify.arithmetic.exact_reals import float_above, float_below
+from verify.frame.clock import Deadline
 from verify.tasks.recurrent.kinds import stored
 
 if TYPE_CHECKING:
@@ -34,6 +36,43 @@ class Counted:
     wrong_by: float
 
 
+@dataclass(frozen=True)
+class Turning:
+    """The stored numbers in balls, and c = 1/(1 - e^(i omega))."""
+
+    omega: arb
+    V: list[list[arb]]
+    b: list[arb]
+    centre: acb
+
+    @classmethod
+    def of(cls, model: AnyModel) -> Turning:
+        """The numbers of a model, in balls of as many bits as the context has."""
+        numbers = stored(model)
+        omega = arb(float(numbers["cell.omega"][0]))
+        V = [[arb(x) for x in row] for row in numbers["readout.weight"].tolist()]
+        return cls(omega, V, [arb(x) for x in numbers["readout.bias"].tolist()], 1 / (1 - acb(0, omega).exp()))
+
+    def margins(self, t: int, right: int) -> dict[int, arb]:
+        """The right logit after t tokens, less that of each other class."""
+        h = self.centre - self.centre * acb(0, self.omega * t).exp()
+        logits = [row[0] * h.real + row[1] * h.imag + bias for row, bias in zip(self.V, self.b, strict=True)]
+        return {j: logits[right] - x for j, x in enumerate(logits) if j != right}
+
+
+def answers(model: AnyModel, m: int, length: int, until: Deadline) -> list[bool | None]:
+    """Whether each answer modulo m is right, a tie being wrong; None where a sign is open, or time is up."""
+    with ctx.workprec(BITS):
+        turning = Turning.of(model)
+        return [None if until.is_up() else _is_right(turning.margins(t, (t - 1) % m)) for t in range(1, length + 1)]
+
+
+def _is_right(gaps: Mapping[int, arb]) -> bool | None:
+    if any(gap <= 0 for gap in gaps.values()):
+        return False
+    return True if all(gap > 0 for gap in gaps.values()) else None
+
+
 def count(model: AnyModel, m: int, length: int | None = None) -> Counted | None:
     """How far it counts, or up to `length` if that is less; None where some sign is not known."""
     with ctx.workprec(BITS):
@@ -41,22 +80,13 @@ def count(model: AnyModel, m: int, length: int | None = None) -> Counted | None:
 
 
 def _count(model: AnyModel, m: int, length: int | None) -> Counted | None:
-    numbers = stored(model)
-    omega = arb(float(numbers["cell.omega"][0]))
-    V = [[arb(x) for x in row] for row in numbers["readout.weight"].tolist()]
-    b = [arb(x) for x in numbers["readout.bias"].tolist()]
-    turn = acb(0, omega).exp()
-    centre = 1 / (1 - turn)
+    turning = Turning.of(model)
+    omega, V, b, centre = turning.omega, turning.V, turning.b, turning.centre
     two_pi = 2 * arb.pi()
     turns = (m * omega / two_pi + arb(0.5)).floor().unique_fmpz()
     if turns is None:
         return None
     epsilon = m * omega - two_pi * arb(turns)
-
-    def margin(t: int, right: int, j: int) -> arb:
-        h = centre - centre * acb(0, omega * t).exp()
-        d = [x - y for x, y in zip(V[right], V[j], strict=True)]
-        return d[0] * h.real + d[1] * h.imag + b[right] - b[j]
 
     first: int | None = None
     pairs = [(r, j) for r in range(1, m + 1) for j in range(len(b)) if j != r - 1]
@@ -74,12 +104,13 @@ def _count(model: AnyModel, m: int, length: int | None) -> Counted | None:
     for r, j in pairs:  # the cosine has one peak on the arc, so each difference is least at an end of its run
         if r <= last:
             for t in (r, r + (last - r) // m * m):
-                value = margin(t, r - 1, j).lower()
+                value = turning.margins(t, r - 1)[j].lower()
                 if least is None or value < least:
                     least, tightest = value, t
     right = (first - 1) % m
-    others = [(margin(first, right, j), j) for j in range(len(b)) if j != right]
-    worst, predicted = min(others, key=lambda pair: float(pair[0].upper()))
+    others = turning.margins(first, right)
+    predicted = min(others, key=lambda j: float(others[j].upper()))
+    worst = others[predicted]
     if not worst < 0 or (least is not None and not least > 0):
         return None
     proved = math.inf if least is None else float_below(least)

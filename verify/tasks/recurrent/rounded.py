@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.contract import ARGUMENT_RUN, EVERY, EXACTLY_KEPT
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.recurrent import computed, decays, exact, representable
 from verify.tasks.recurrent.chain import Rules
@@ -30,12 +31,9 @@ if TYPE_CHECKING:
 
 ARGUMENT_BOXES = "boxes round all computed states, and one that each turn maps into itself"
 ARGUMENT_BOX = "boxes round all computed states of every step"
-ARGUMENT_RUN = "one run of those that the reading allows"
 ARGUMENT_CREPT = "tubes round polynomials of the number of turns, widened by what rounding adds"
 ARGUMENT_CLOSED = "one run of those that the reading allows, in closed form"
-EVERY = "every run that the reading allows"
 EXACT = "every result kept exactly, where no factor of a matrix product is rounded"
-EXACTLY_KEPT = "every result kept exactly, and factors of matrix products rounded"
 LOW, HIGH = -3 / 2, 15 / 8  # shares of u by which functions are off in a run, within 2 units in the last place
 SAID_LOW = "each sigmoid low by a factor of 1 - 3u/2, "
 SAID_HIGH = "each sigmoid high by a factor of 1 + 15u/8, "

@@ -16,9 +16,7 @@ from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.counting.lengths import Counts
-from verify.counting.lengths import as_json as as_counts
 from verify.counting.tasks import Task
-from verify.frame.certificate import Verdict
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import (
     Batch,
@@ -33,7 +31,7 @@ from verify.frame.decide import (
     first_in_order,
     is_wrong_in_its_ball,
 )
-from verify.tasks.recurrent import gated, held
+from verify.tasks.recurrent import gated, held, shares
 from verify.tasks.recurrent.assumed import assumptions, blocks
 from verify.tasks.recurrent.blocks import BlockProof, Rings, Thermometer
 from verify.tasks.recurrent.judged import check_recurrent
@@ -152,19 +150,12 @@ class Selective:
 
         All are up to what is proved; longer ones are followed one by one as far as time reaches.
         """
-        if self.length is None or not isinstance(reading, Real):
-            raise BadInput("--by-length: networks are followed to a length in real arithmetic; drop --precision")
+        shares.check(self.length, reading)
+        assert self.length is not None
         until = effort.deadline()
         found = self._decided(reading, effort.share(1 / 2))
         known = self._counts(self.length, Budget.of(effort.left(until).budget).deadline())
-        right_to = self.length if found.verdict is Verdict.PROVED else int(str(found.extra.get("right_to", 0)))
-        case = None if found.failure is None else found.failure.counterexample["length"]
-        counts = list[Counts]()
-        for n in range(1, self.length + 1):
-            total, wrong = self.which.number_judged(n), int(n == case)
-            own = known[n - 1] if n <= len(known) else (0, wrong, total - wrong)
-            counts.append((total, 0, 0) if n <= right_to else own)
-        return replace(found, extra=found.extra | as_counts(counts))
+        return replace(found, extra=found.extra | shares.of_strings(self.which, self.length, found, known))
 
     def _counts(self, length: int, until: Deadline) -> list[Counts]:
         """How many strings are right, wrong and undecided, of the lengths of which all strings are followed."""
@@ -190,7 +181,7 @@ class Selective:
         from verify.tasks.recurrent import residual  # loads torch's tracer
 
         known = residual.of_strings(self.model, self.which, self.length, reading, effort)
-        argument = residual.argument_of(known, ARGUMENT_STRINGS)
+        argument = known.argument(ARGUMENT_STRINGS)
         right_to: dict[str, object] = {"right_to": known.right_to}
         if known.wrong is not None:
             right = self.which.answers(known.wrong)[-1]
@@ -198,7 +189,7 @@ class Selective:
             case: dict[str, object] = {
                 "input": list(known.wrong), "length": len(known.wrong), "expected": self.which.said(right),
                 "predicted": None if known.rival is None else self.which.said(known.rival),
-                "evaluation": residual.said_of(known),
+                "evaluation": known.evaluation,
             }  # fmt: skip
             case |= {"is_first": True} if known.is_first else {}
             return Finding.refuted(argument, Failure(case, known.wrong_by), extra=right_to)

@@ -22,7 +22,7 @@ from verify.counting.tasks import LARGEST, STARTED, Task
 from verify.frame.certificate import Verdict
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
-from verify.tasks.recurrent import exact, gated
+from verify.tasks.recurrent import exact, gated, shares
 from verify.tasks.recurrent.assumed import assumptions, blocks
 from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.gated import formula, neurons
@@ -151,10 +151,7 @@ class Homogeneous:
     def _proved(self, reading: Reading, effort: Effort) -> Finding:
         if not self.by_length:
             return self._decided(reading, effort)
-        if self.longest is None or not isinstance(reading, Real):
-            raise BadInput("--by-length: networks are followed to a length in real arithmetic; drop --precision")
-        if is_rotation(self.model):
-            raise BadInput("--by-length: a rotation is decided in closed form, and not token by token; drop it")
+        shares.check(self.longest, reading)
         until = effort.deadline()
         found = self._decided(reading, effort.share(1 / 2))
         counts = counted(self._answers(Budget.of(effort.left(until).budget).deadline()))
@@ -166,6 +163,11 @@ class Homogeneous:
             from verify.tasks.recurrent import residual  # loads torch's tracer
 
             return residual.answers(self.model, [(line, self.which.answers(line)) for line in self.lines], until)
+        if is_rotation(self.model):
+            from verify.tasks.recurrent import rotation
+
+            assert self.which.m is not None, "a rotation is decided on modular"
+            return [rotation.answers(self.model, self.which.m, len(tokens), until) for tokens in self.lines]
         net = gated.network(self.model) if is_gated(self.model) else network_of(self.model)
         return [answers(net, self._line(tokens), len(tokens), until) for tokens in self.lines]
 
@@ -203,7 +205,7 @@ class Homogeneous:
             argument=residual.ARGUMENT_LINES,
         )  # fmt: skip
         if isinstance(reading, Rounded):
-            found = replace(found, evaluation=residual.said_of(known), argument=residual.argument_of(known))
+            found = replace(found, evaluation=known.evaluation, argument=known.argument(residual.ARGUMENT_LINES))
         return self._finding(found, line)
 
     def _long_lines(self) -> list[tuple[int, ...]]:

@@ -28,6 +28,7 @@ from flint import acb, arb, ctx
 
 from constructions.recurrent.arrays import LINEAR, of_one_token
 from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.contract import EVERY
 from verify.arithmetic.exact_reals import float_below
 from verify.arithmetic.formats import Format
 from verify.arithmetic.rounding import rounded
@@ -38,7 +39,6 @@ from verify.tasks.recurrent.kinds import stored
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.off import StepErrors
 from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion, outcome
-from verify.tasks.recurrent.rounded import EVERY
 
 if TYPE_CHECKING:
     from verify.tasks.recurrent.kinds import AnyModel
