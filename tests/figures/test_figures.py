@@ -27,6 +27,7 @@ from verify.frame.certificate import Verdict
 from verify.tasks.circuit.drawing import tape
 from verify.tasks.contextual.drawing import contextual_quantities
 from verify.tasks.contextual.task import parse
+from verify.tasks.histogram import look
 from verify.tasks.histogram.activations import activation_ranges, thresholds
 from verify.tasks.histogram.drawings import histogram as figures
 from verify.tasks.histogram.drawings.phase import PANELS, phase
@@ -111,11 +112,11 @@ def test_the_attention_matrix_is_the_module_s(kind):
     tokens = [3, 1, 1, 0, 2]
     x = module.E[torch.tensor(tokens)]
     context = torch.cat([module.e_BOS[None], x]) if module.has_bos else x
-    assert np.allclose(figures.mixing_matrix(module, tokens), module.mixing(x, context).detach().numpy(), atol=1e-5)
+    assert np.allclose(look.mixing_matrix(module, tokens), module.mixing(x, context).detach().numpy(), atol=1e-5)
     axes = figures.attention(module, tokens).axes[0]
     assert [tick.get_text() for tick in axes.get_yticklabels()] == [str(t) for t in tokens]
     numbers = np.reshape([float(text.get_text().replace("~", "")) for text in axes.texts], (5, -1))
-    exact = figures.mixing_matrix(module, tokens)
+    exact = look.mixing_matrix(module, tokens)
     assert np.allclose(numbers[numbers != 0], exact[numbers != 0], rtol=0.06)
     assert (np.abs(exact[numbers == 0]) < 0.005).all()
 

@@ -127,8 +127,7 @@ class RoundedArithmetic:
         is_kept = (x.rad == 0) & (rounded(x.mid, self.stored) == x.mid) & ~self._may_flush(x.mid)
         low, high = low - wider * np.abs(low), high + wider * np.abs(high)
         low, high = np.minimum(low, rounded(low, self.stored)), np.maximum(high, rounded(high, self.stored))
-        low = np.where(self._may_flush(low), np.minimum(low, 0.0), low)
-        high = np.where(self._may_flush(high), np.maximum(high, 0.0), high)
+        low, high = self._with_flushed(low, high)
         return Ball.between(np.where(is_kept, x.mid, low), np.where(is_kept, x.mid, high))
 
     def factors(self, low: Array, high: Array) -> tuple[Array, Array]:
@@ -141,8 +140,7 @@ class RoundedArithmetic:
             return low, high
         wider = 0.0 if self.inner is self.stored else self.inner.u
         low, high = rounded(low - wider * np.abs(low), self.stored), rounded(high + wider * np.abs(high), self.stored)
-        low = np.where(self._may_flush(low), np.minimum(low, 0.0), low)
-        high = np.where(self._may_flush(high), np.maximum(high, 0.0), high)
+        low, high = self._with_flushed(low, high)
         if self.operand is not self.stored:
             low = np.minimum(low, rounded(low, self.operand, rest=-1.0))
             high = np.maximum(high, rounded(high, self.operand, rest=1.0))
@@ -265,6 +263,11 @@ class RoundedArithmetic:
     def _may_flush(self, x: Array) -> np.ndarray:
         result: np.ndarray = (x != 0) & (np.abs(x) < self.stored.tiny)
         return result
+
+    def _with_flushed(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """The ends, or zero where flushing one moves it outwards."""
+        low = np.where(self._may_flush(low), np.minimum(low, 0.0), low)
+        return low, np.where(self._may_flush(high), np.maximum(high, 0.0), high)
 
     def flush_loss(self, W: Array) -> Array:
         """Bounds the error of reading stored numbers: a subnormal one may be read as zero."""

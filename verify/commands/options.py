@@ -34,6 +34,21 @@ def check_alone(args: argparse.Namespace, alone: Mapping[str, Sequence[str]], de
                 raise BadInput(f"{flag(name)}: has no effect with {flag(mode)}; drop one of the two")
 
 
+def length_or_all(text: str | None, longest: int) -> int | None:
+    """The number that --length names, None for all lengths.
+
+    Raises: BadInput for anything else.
+
+    >>> length_or_all("200", 999), length_or_all("all", 999)
+    (200, None)
+    """
+    if text is None or text == "all":
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(longest)) and 1 <= int(text) <= longest):
+        raise BadInput(f"--length {text[:40]}: must be a whole number from 1 to {longest}, or all")
+    return int(text)
+
+
 OTHER_JOBS = ("impossible", "input", "table", "best", "figure5")  # options in whose place nothing is decided
 ON_VERDICTS = ("report", "quiet", "verbose")
 OFF = {"quiet": False, "verbose": False, "table": False, "figure5": False}

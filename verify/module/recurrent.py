@@ -187,11 +187,7 @@ class RecurrentProblem:
         return followed.one_token(self.graph, min(most, self.length or most), until)
 
     def _closed(self, proof: Closed) -> Finding:
-        tightest = {"length": len(proof.tightest), "margin": proof.margin}
-        telling = ((proof.tightest, 0),) if 0 < len(proof.tightest) <= LONGEST_SHOWN else ()
-        extra = {"sets": proof.sets, "steps": proof.steps}
-        least = proof.margin if math.isfinite(proof.margin) else None
-        return Finding.proved(ARGUMENT_CLOSED, least, tightest=tightest, telling=telling, extra=extra)
+        return _proved(ARGUMENT_CLOSED, proof, {"sets": proof.sets, "steps": proof.steps})
 
     def _finding(self, found: Known, why_open: str | None = None) -> Finding:
         argument = ARGUMENT_STRINGS if found.bits is None else ARGUMENT_ORBIT.format(found.bits)
@@ -199,11 +195,8 @@ class RecurrentProblem:
             right_to = len(found.wrong) - 1 if found.is_first else found.right_to if found.is_one_run else None
             extra = {} if right_to is None else {"right_to": right_to}
             return Finding.refuted(argument, self._failure(found), extra=extra)
-        least = found.margin if math.isfinite(found.margin) else None
         if found.right_to == self.length:
-            tightest = {"length": len(found.tightest), "margin": found.margin}
-            telling = ((found.tightest, 0),) if 0 < len(found.tightest) <= LONGEST_SHOWN else ()
-            return Finding.proved(argument, least, tightest=tightest, telling=telling)
+            return _proved(argument, found, {})
         reason = "; ".join(part for part in (found.stuck, why_open) if part) or "it is right as far as it was followed"
         said = f"right up to length {found.right_to}; {reason}"
         return Finding.open(argument, said, extra={"right_to": found.right_to})
@@ -370,3 +363,11 @@ class RecurrentProblem:
 
     def first(self, batch: Batch, is_wrong: NDArray[np.bool_]) -> tuple[int, Tokens, int]:
         return first_in_order(batch, is_wrong)
+
+
+def _proved(argument: str, by: Closed | Known, extra: dict[str, object]) -> Finding:
+    """Right, with the string of the least margin, which is run where it is short enough to be spelled out."""
+    tightest = {"length": len(by.tightest), "margin": by.margin}
+    telling = ((by.tightest, 0),) if 0 < len(by.tightest) <= LONGEST_SHOWN else ()
+    least = by.margin if math.isfinite(by.margin) else None
+    return Finding.proved(argument, least, tightest=tightest, telling=telling, extra=extra)

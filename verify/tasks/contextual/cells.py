@@ -135,12 +135,16 @@ class PromptProof(ABC):
         compared = self.readout.compare(low, high, k, pairs, self.until)
         return PromptCells(r, fewest, most, compared.margin, compared.wrong)
 
+    def digits_of(self, r: int, most: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which kinds are the ones of region r, and which are the other digits of strings with `most` regions."""
+        is_target = (self.kinds.tokens == ONE) & (self.kinds.m == 2 * r - 1)
+        return is_target, self.is_digit & (self.kinds.m <= 2 * most) & ~is_target
+
     def mean(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
         """Bounds (counts, g) on the weighted mean of the values in each cell, for exact sums and products."""
         tokens, m = self.kinds.tokens, self.kinds.m
+        is_target, is_free = self.digits_of(r, most)
         G, F = self.delimiters(weighed, fewest, most)
-        is_target = (tokens == ONE) & (m == 2 * r - 1)
-        is_free = self.is_digit & (m <= 2 * most) & ~is_target
         if self.domain.zeros is not None:
             zeros = is_free & (tokens == ZERO)
             number = Ball.exact(float(self.domain.zeros))

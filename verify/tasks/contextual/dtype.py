@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from constructions.contextual_counting_arrays import BOS, ONE, ZERO
+from constructions.contextual_counting_arrays import BOS, ZERO
 from constructions.errors import BadInput
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
@@ -117,8 +117,7 @@ class RoundedCells(PromptProof):
     def count(self, chosen: np.ndarray, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
         """At least and at most how many positions of a cell are of the chosen kinds."""
         tokens, m = self.kinds.tokens, self.kinds.m
-        is_target = (tokens == ONE) & (m == 2 * r - 1)
-        is_free = self.is_digit & (m <= 2 * most) & ~is_target
+        is_target, is_free = self.digits_of(r, most)
         delimiters = [int((chosen & ~self.is_digit & ((m <= 2 * M) | (tokens == BOS))).sum()) for M in (fewest, most)]
         target = k * int((chosen & is_target).any())
         zeros = self.domain.zeros or 0

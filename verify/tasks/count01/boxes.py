@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from verify.tasks.count01.model import Count01Model
 
 CHUNK = 2048
+MOST_BOXES = 200_000
 LARGEST_COUNT = 1 << 48  # counts are exact in float64, and so are their sums
 FLOAT_ERROR = 64 * U  # a quotient of two five- or six-term sums, relative to the largest value
 CORNERS = np.array(list(cartesian((0, 1), repeat=3)))
@@ -153,13 +154,11 @@ def _nearest(x: Fraction) -> float:
         return math.nan
 
 
-def decide_boxes(
-    model: Count01Model, labels: str, domain: PromptDomain, at: RoundedArithmetic | None, budget: int = 200_000
-) -> BoxResult:
+def decide_boxes(model: Count01Model, labels: str, domain: PromptDomain, at: RoundedArithmetic | None) -> BoxResult:
     """Decides any number of heads on a bounded domain: at None is real arithmetic, else any order in its formats.
 
     In real arithmetic single triples that the floats leave undecided are settled exactly; in a dtype the
-    first one ends the search undecided. `budget` is the number of boxes.
+    first one ends the search undecided.
     """
     exact = exact_model(model, None if at is None else Seen.of(model, at).near)
     margin, boxes = math.inf, 0
@@ -173,8 +172,8 @@ def decide_boxes(
         low, high = root(cell, domain)
         while len(low):
             boxes += len(low[-CHUNK:])
-            if boxes > budget:
-                return BoxResult(False, None, boxes, reason=f"more than {budget} boxes")
+            if boxes > MOST_BOXES:
+                return BoxResult(False, None, boxes, reason=f"more than {MOST_BOXES} boxes")
             lo, hi, low, high = low[-CHUNK:], high[-CHUNK:], low[:-CHUNK], high[:-CHUNK]
             with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
                 bound = query.lower_bounds(lo.astype(float), hi.astype(float))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -86,7 +87,4 @@ def largest_domain(
     low, high = 0, 1
     while high < LONGEST_SEARCHED and holds(high):
         low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return family(low)
+    return family(low + bisect_left(range(low + 1, high), True, key=lambda k: not holds(k)))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from constructions.count01 import Count01Transformer
+    from constructions.training import Recipe
 
 NORMAL, MASKED, SVC = STRATEGIES = ("normal", "masked", "svc")  # E's names in Table 1: all heads, one head, halving
 SIZES = {GridSize.LAPTOP: ((8, 4),), GridSize.PAPER: ((8, 4), (32, 16))}  # d, heads
@@ -49,15 +50,11 @@ class HalvingTrial:
     def run(self) -> DecidedModel:
         import torch
 
-        from constructions.training import train
-
         g = torch.Generator().manual_seed(self.seed)
         module, (training, validation, test) = task.prepared(self.d, self.heads, g)
-        how, masks = task.recipe(self.grid, task.RATES[self.grid]), Masks(module, validation, self.strategy)
-        loss = partial(task.loss, module, training, how.batch)
-        record = train(module, lambda g: masks.applied(loss, g), how, self.seed, score=masks.score, every=EVERY)
-        left = sum(bool(of_head.any()) for of_head in module.W_O)
-        return task.decided(module, test, self.settings, {**record.to_dict(), "heads left": left})
+        how = task.recipe(self.grid, task.RATES[self.grid])
+        record = Masks(module, validation, self.strategy).trained(training, how, self.seed)
+        return task.decided(module, test, self.settings, record)
 
 
 @dataclass(frozen=True)
@@ -100,6 +97,14 @@ class Masks:
         """The loss of the masked model."""
         self.apply()
         return loss(g)
+
+    def trained(self, training: Tensor, how: Recipe, seed: int) -> dict[str, object]:
+        """Trains the masked model; the record says how many heads are left."""
+        from constructions.training import train
+
+        loss = partial(task.loss, self.module, training, how.batch)
+        record = train(self.module, lambda g: self.applied(loss, g), how, seed, score=self.score, every=EVERY)
+        return {**record.to_dict(), "heads left": sum(bool(of_head.any()) for of_head in self.module.W_O)}
 
     def score(self) -> float:
         """Validation accuracy, plus 2 for every halving before it, so that the fewest heads are kept.

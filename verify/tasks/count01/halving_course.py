@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from functools import partial
 from typing import TYPE_CHECKING
 
 from verify.experiments.experiment import DecidedModel, GridSize, Result, Setting
@@ -42,8 +41,6 @@ class CourseTrial:
     def run(self) -> DecidedModel:
         import torch
 
-        from constructions.training import train
-
         d, heads = SIZE
         module, (training, validation, test) = task.prepared(d, heads, torch.Generator().manual_seed(self.seed))
         how, halvings = task.recipe(self.grid, task.RATES[self.grid]), list[dict[str, object]]()
@@ -55,15 +52,13 @@ class CourseTrial:
             halvings.append({"step": step, "heads": heads, "before": exact(module), "after": exact(after)})
 
         masks = Masks(module, validation, SVC, noted)
-        loss = partial(task.loss, module, training, how.batch)
-        record = train(module, lambda g: masks.applied(loss, g), how, self.seed, score=masks.score, every=EVERY)
-        left = sum(bool(of_head.any()) for of_head in module.W_O)
-        found = task.decided(module, test, self.settings, {**record.to_dict(), "heads left": left})
+        record = masks.trained(training, how, self.seed)
+        found = task.decided(module, test, self.settings, record)
         course = [
             [min(EVERY * n, how.steps), round(share * len(validation)), acting]
             for n, (share, acting) in enumerate(masks.course, 1)
         ]
-        shown = {"course": course, "of": len(validation), "halvings": halvings, "heads left": left}
+        shown = {"course": course, "of": len(validation), "halvings": halvings, "heads left": record["heads left"]}
         return replace(found, result=replace(found.result, shown=shown))
 
 

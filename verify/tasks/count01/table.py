@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from constructions.count01 import DTYPES, Count01Transformer, documents, uniform
@@ -74,8 +75,4 @@ def smallest_bits(model_at: Count01Transformer, domain: PromptDomain = DOCUMENTS
 
     if not holds(53):
         return None
-    low, high = 2, 53
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    return 3 + bisect_left(range(3, 53), True, key=holds)

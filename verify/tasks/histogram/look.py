@@ -6,6 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import SupportsIndex
 
+import numpy as np
 import torch
 
 from constructions.histogram import HistogramTransformer
@@ -25,12 +26,19 @@ def look_at(module: HistogramTransformer) -> LookAt:
     def look(case: Case) -> ModelView:
         tokens, position = case["tokens"] if "tokens" in case else case["input"], case["position"]
         assert isinstance(tokens, Sequence) and isinstance(position, SupportsIndex)
+        attention = mixing_matrix(module, tokens)[position].tolist()
         with torch.no_grad():
-            x = exact.E[torch.tensor(tokens)]
-            context = torch.cat([exact.e_BOS[None], x]) if exact.has_bos else x
-            attention = exact.mixing(x, context)[position].tolist()
             logits = exact(torch.tensor(tokens))[position].tolist()
         names = ["BOS"] * exact.has_bos + [str(token) for token in tokens]
         return ModelView(dict(enumerate(logits, exact.first_count)), list(zip(names, attention, strict=True)))
 
     return look
+
+
+def mixing_matrix(module: HistogramTransformer, tokens: Sequence[int]) -> np.ndarray:
+    """A(x) in float64: (L, L), or (L, L + 1) with BOS in front."""
+    exact = copy.deepcopy(module).double()
+    with torch.no_grad():
+        x = exact.E[torch.tensor(tokens)]
+        mixing: np.ndarray = exact.mixing(x, torch.cat([exact.e_BOS[None], x]) if exact.has_bos else x).numpy()
+    return mixing

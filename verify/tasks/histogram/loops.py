@@ -223,6 +223,22 @@ class LoopSource:
     def label(self, name: str) -> None:
         self.lines.append(f"{name}:")
 
+    def into(self, name: str) -> None:
+        """Goes on into a block of this name, which begins here."""
+        self.do(f"br label %{name}")
+        self.label(name)
+
+    def where(self, condition: str, name: str) -> None:
+        """Begins a block that runs where the condition holds: `name.from` asks, and `name.end` is to come after it."""
+        self.into(f"{name}.from")
+        self.do(f"br i1 {condition}, label %{name}, label %{name}.end")
+        self.label(name)
+
+    def repeat(self, condition: str, name: str) -> None:
+        """Ends a loop: the block runs again where the condition holds."""
+        self.do(f"br i1 {condition}, label %{name}, label %{name}.end")
+        self.label(f"{name}.end")
+
     def at(self, pointer: str, kind: str, index: str) -> str:
         return self.new(f"getelementptr {kind}, ptr {pointer}, i64 {index}")
 
@@ -338,8 +354,7 @@ class LoopSource:
                 ends = self._closer(v, *ends, first, self.shape), ends[1]
             counts = self._classify(v, *ends, D_of, first, counts)
         found, near, entered = counts
-        self.do("br label %leaf.end")
-        self.label("leaf.end")
+        self.into("leaf.end")
         self.do(f"%found.last = add i64 {found}, 0")
         self.do(f"%entered.last = add i64 {entered}, 0")
         self.do(f"%near.last = add i64 {near}, 0")
@@ -359,8 +374,7 @@ class LoopSource:
         if not self.neurons:
             return ["zeroinitializer"] * cells, before
         name = f"neuron{number}"
-        self.do(f"br label %{name}")
-        self.label(name)
+        self.into(name)
         self.do(f"%i{number} = phi i64 [ 0, %{before} ], [ %i{number}.next, %{name} ]")
         sums = [f"%sum{number}.{cell}" for cell in range(cells)]
         for total in sums:
@@ -371,8 +385,7 @@ class LoopSource:
             self.do(f"{total}.next = bitcast {V} {following} to {V}")
         self.do(f"%i{number}.next = add i64 %i{number}, 1")
         self.do(f"%more{number} = icmp slt i64 %i{number}.next, {self.neurons}")
-        self.do(f"br i1 %more{number}, label %{name}, label %{name}.end")
-        self.label(f"{name}.end")
+        self.repeat(f"%more{number}", name)
         return [f"{total}.next" for total in sums], f"{name}.end"
 
     def _values(self, i: str, *, is_neuron: bool) -> list[str]:
@@ -417,12 +430,7 @@ class LoopSource:
         if self.shape is not None:
             return self._sum(f"count{v}", is_bad, begin, found), self._sum(f"near{v}", is_near, begin, near), entered
         entered = self._entry(f"near{v}", is_near, begin, NEAR, entered)
-        bits = self.new(f"bitcast {MASK} {is_bad} to i{LANES}")
-        has_bad = self.new(f"icmp ne i{LANES} {bits}, 0")
-        self.do(f"br label %count{v}.from")
-        self.label(f"count{v}.from")
-        self.do(f"br i1 {has_bad}, label %count{v}, label %count{v}.end")
-        self.label(f"count{v}")
+        self.where(self._any(is_bad), f"count{v}")
         more = self._added(is_bad, begin, found)
         is_asked = self.new("icmp sge i32 %low.most, 0")
         self.do(f"br i1 {is_asked}, label %low{v}, label %low{v}.end")
@@ -430,13 +438,10 @@ class LoopSource:
         low = self.load(I, "%low", "i32", begin)
         is_low = self.new(f"and {MASK} {is_bad}, {self.new(f'icmp sle {I} {low}, {self.low_most}')}")
         with_low = self._entry(f"few{v}", is_low, begin, WRONG, entered)
-        self.do(f"br label %low{v}.done")
-        self.label(f"low{v}.done")
-        self.do(f"br label %low{v}.end")
-        self.label(f"low{v}.end")
+        self.into(f"low{v}.done")
+        self.into(f"low{v}.end")
         self.do(f"%entered.low{v} = phi i64 [ {entered}, %count{v} ], [ {with_low}, %low{v}.done ]")
-        self.do(f"br label %count{v}.end")
-        self.label(f"count{v}.end")
+        self.into(f"count{v}.end")
         self.do(f"%found{v} = phi i64 [ {found}, %count{v}.from ], [ {more}, %low{v}.end ]")
         self.do(f"%entered{v} = phi i64 [ {entered}, %count{v}.from ], [ %entered.low{v}, %low{v}.end ]")
         return f"%found{v}", near, f"%entered{v}"
@@ -475,19 +480,14 @@ class LoopSource:
         number = self._added(is_near, self.new(f"add i64 %j, {LANES * v}"), "0")
         orders = self.new(f"fmul double {self.new(f'uitofp i64 {number} to double')}, %weight")
         is_asked = self.new(f"and i1 {self._any(is_near)}, {self.new(f'fcmp oge double {orders}, %least')}")
-        self.do(f"br label %close{v}.from")
-        self.label(f"close{v}.from")
-        self.do(f"br i1 {is_asked}, label %close{v}, label %close{v}.end")
-        self.label(f"close{v}")
+        self.where(is_asked, f"close{v}")
         for name, start in ENDS.items():
             for at in range(LANES * shape.positions):
                 self.do(f"store {V} {start}, ptr {self.at(f'%{name}', 'float', str(LANES * at))}, align 4")
         if self.neurons:
             self._sides(v, is_near)
-        self.do(f"br label %rivals{v}.from")
-        self.label(f"rivals{v}.from")
-        self.do(f"br label %rival{v}")
-        self.label(f"rival{v}")
+        self.into(f"rivals{v}.from")
+        self.into(f"rival{v}")
         self.do(f"%c{v} = phi i64 [ 0, %rivals{v}.from ], [ %c{v}.next, %turn{v}.end ]")
         row = self.new(f"add i64 {self.new(f'mul i64 %c{v}, {LANES * self.vectors}')}, {LANES * v}")
         total, error = self.load(V, "%sums", "float", row), self.load("float", "%error", "float", f"%c{v}")
@@ -499,33 +499,24 @@ class LoopSource:
         is_ahead = self.new(f"fcmp ogt {V} {more}, {self.splat('float', apart)}")
         is_behind = self.new(f"and {MASK} {is_near}, {self.new(f'fcmp ole {V} {low}, zeroinitializer')}")
         is_turned = self.new(f"and {MASK} {is_behind}, {self.new(f'xor {MASK} {is_ahead}, {ONES}')}")
-        has_turned = self._any(is_turned)
-        self.do(f"br label %turn{v}.from")
-        self.label(f"turn{v}.from")
-        self.do(f"br i1 {has_turned}, label %turn{v}, label %turn{v}.end")
-        self.label(f"turn{v}")
+        self.where(self._any(is_turned), f"turn{v}")
         self._shares(v, row, is_turned, shape)
-        self.do(f"br label %turn{v}.end")
-        self.label(f"turn{v}.end")
+        self.into(f"turn{v}.end")
         self.do(f"%c{v}.next = add i64 %c{v}, 1")
         has_more = self.new(f"icmp slt i64 %c{v}.next, {self.rivals}")
         self.do(f"br i1 {has_more}, label %rival{v}, label %rivals{v}.done")
         self.label(f"rivals{v}.done")
         self._add_shares(v, is_near, shape)
         none = self.new(f"select {MASK} {is_near}, {V} {INFINITE}, {V} {lo}")
-        self.do(f"br label %close{v}.done")
-        self.label(f"close{v}.done")
-        self.do(f"br label %close{v}.end")
-        self.label(f"close{v}.end")
+        self.into(f"close{v}.done")
+        self.into(f"close{v}.end")
         return self.new(f"phi {V} [ {lo}, %close{v}.from ], [ {none}, %close{v}.done ]")
 
     def _each_lane(self, name: str, mask: str) -> str:
         """Begins a loop over the lanes in a mask that has bits: the lane."""
         bits = self.new(f"zext i{LANES} {self.new(f'bitcast {MASK} {mask} to i{LANES}')} to i32")
-        self.do(f"br label %{name}.from")
-        self.label(f"{name}.from")
-        self.do(f"br label %{name}")
-        self.label(name)
+        self.into(f"{name}.from")
+        self.into(name)
         self.do(f"%{name}.bits = phi i32 [ {bits}, %{name}.from ], [ %{name}.next, %{name} ]")
         lane = self.new(f"call i32 @llvm.cttz.i32(i32 %{name}.bits, i1 true)")
         return self.new(f"zext i32 {lane} to i64")
@@ -535,8 +526,7 @@ class LoopSource:
         less = self.new(f"sub i32 %{name}.bits, 1")
         self.do(f"%{name}.next = and i32 %{name}.bits, {less}")
         self.do(f"%{name}.more = icmp ne i32 %{name}.next, 0")
-        self.do(f"br i1 %{name}.more, label %{name}, label %{name}.end")
-        self.label(f"{name}.end")
+        self.repeat(f"%{name}.more", name)
 
     def _shares(self, v: int, row: str, is_turned: str, shape: LoopShape) -> None:
         """Takes the shares of the orders in which a rival is ahead, or behind, of each lane that it may turn."""
@@ -605,8 +595,7 @@ class LoopSource:
 
     def _sides(self, v: int, is_near: str) -> None:
         """Which neurons are on or off in all of a vector's near multisets, and what the others may be off by."""
-        self.do(f"br label %side{v}")
-        self.label(f"side{v}")
+        self.into(f"side{v}")
         self.do(f"%s{v} = phi i64 [ 0, %close{v} ], [ %s{v}.next, %side{v} ]")
         u = self.splat("float", self.load("float", "%u", "float", f"%s{v}"))
         row = self.new(f"add i64 {self.new(f'mul i64 %s{v}, %stride')}, {self.new(f'add i64 %j, {LANES * v}')}")
@@ -626,8 +615,7 @@ class LoopSource:
             self.do(f"store float {value}, ptr {self.at(f'%{name}', 'float', f'%s{v}')}, align 4")
         self.do(f"%s{v}.next = add i64 %s{v}, 1")
         has_more = self.new(f"icmp slt i64 %s{v}.next, {self.neurons}")
-        self.do(f"br i1 {has_more}, label %side{v}, label %side{v}.end")
-        self.label(f"side{v}.end")
+        self.repeat(has_more, f"side{v}")
 
     def _spread(self, v: int, shape: LoopShape, is_turned: str) -> tuple[str, str, list[str], str]:
         """As `Orders._spread`, of the difference to rival c in those of a vector's multisets that it may turn."""
@@ -667,10 +655,8 @@ class LoopSource:
 
     def _linear(self, v: int, starts: list[str], sizes: list[tuple[str, int]]) -> tuple[list[str], str]:
         """Rows of tokens and positions with what neurons add to them, and what those add that are bent."""
-        self.do(f"br label %add{v}.from")
-        self.label(f"add{v}.from")
-        self.do(f"br label %add{v}")
-        self.label(f"add{v}")
+        self.into(f"add{v}.from")
+        self.into(f"add{v}")
         self.do(f"%a{v} = phi i64 [ 0, %add{v}.from ], [ %a{v}.next, %add{v} ]")
         rows = [(name, n, w) for name, n in sizes for w in range(n)]
         names = [f"%{name}{v}.{w}" for name, _, w in rows]
@@ -688,8 +674,7 @@ class LoopSource:
         self.do(f"%bent{v}.next = fadd float %bent{v}, {self.new(f'fmul float {size}, {beta}')}")
         self.do(f"%a{v}.next = add i64 %a{v}, 1")
         has_more = self.new(f"icmp slt i64 %a{v}.next, {self.neurons}")
-        self.do(f"br i1 {has_more}, label %add{v}, label %add{v}.end")
-        self.label(f"add{v}.end")
+        self.repeat(has_more, f"add{v}")
         return [f"{name}.next" for name in names], f"%bent{v}.next"
 
     def _vector(self, row: str, w: int, n: int) -> str:
@@ -710,31 +695,22 @@ class LoopSource:
 
     def _sum(self, name: str, mask: str, begin: str, total: str) -> str:
         """As `_added`, without a look at f where the mask has no bits."""
-        has_bits = self.new(f"icmp ne i{LANES} {self.new(f'bitcast {MASK} {mask} to i{LANES}')}, 0")
-        self.do(f"br label %{name}.from")
-        self.label(f"{name}.from")
-        self.do(f"br i1 {has_bits}, label %{name}, label %{name}.end")
-        self.label(name)
+        self.where(self._any(mask), name)
         more = self._added(mask, begin, total)
-        self.do(f"br label %{name}.end")
-        self.label(f"{name}.end")
+        self.into(f"{name}.end")
         return self.new(f"phi i64 [ {total}, %{name}.from ], [ {more}, %{name} ]")
 
     def _entry(self, name: str, mask: str, begin: str, kind: int, entered: str) -> str:
         """Writes an entry where a mask has bits: how many there are then."""
         bits = self.new(f"bitcast {MASK} {mask} to i{LANES}")
         has_bits = self.new(f"icmp ne i{LANES} {bits}, 0")
-        self.do(f"br label %{name}.from")
-        self.label(f"{name}.from")
-        self.do(f"br i1 {has_bits}, label %{name}, label %{name}.end")
-        self.label(name)
+        self.where(has_bits, name)
         row = self.at("%entries", "i32", self.new(f"shl i64 {entered}, 2"))
         prefix, leaf = self.new("trunc i64 %p to i32"), self.new(f"trunc i64 {begin} to i32")
         for at, value in enumerate((prefix, leaf, self.new(f"zext i{LANES} {bits} to i32"), str(kind))):
             self.do(f"store i32 {value}, ptr {self.at(row, 'i32', str(at))}, align 4")
         more = self.new(f"add i64 {entered}, 1")
-        self.do(f"br label %{name}.end")
-        self.label(f"{name}.end")
+        self.into(f"{name}.end")
         return self.new(f"phi i64 [ {entered}, %{name}.from ], [ {more}, %{name} ]")
 
 

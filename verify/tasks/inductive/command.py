@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from constructions.errors import BadInput, NotKnown
 from verify.commands import request as shared
 from verify.commands import workers
-from verify.commands.options import check_alone, check_least, flag, stored_dtype
+from verify.commands.options import check_alone, check_least, flag, length_or_all, stored_dtype
 from verify.commands.parsing import add_weights
 from verify.commands.resumed import KeptResults
 from verify.commands.vocabulary import DTYPES, JUDGED, MODEL, group, option, options, renamed
@@ -146,7 +146,7 @@ def parsed(args: argparse.Namespace) -> Asked:
         max_count=args.max_count,
         distinct_start=args.distinct_start,
     )
-    length = length_of(args.length)
+    length = length_or_all(args.length, LONGEST)
     if args.by_length:
         _check_by_length(args, task, length)
     longest = task.longest(length)
@@ -194,20 +194,6 @@ def _check_stored(args: argparse.Namespace) -> None:
             raise BadInput(
                 f"{flag(name)}: is of weights that are built, and --weights names a file; drop one of the two"
             )
-
-
-def length_of(text: str | None) -> int | None:
-    """The number that --length names, None for all.
-
-    >>> length_of("200"), length_of("all")
-    (200, None)
-    """
-    if text in (None, "all"):
-        return None
-    assert text is not None
-    if not (text.isascii() and text.isdecimal() and len(text) < 8 and 1 <= int(text) <= LONGEST):
-        raise BadInput(f"--length {text[:40]}: must be a whole number from 1 to {LONGEST}, or all")
-    return int(text)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,11 @@ import gc
 from constructions.errors import BadInput
 from constructions.uncollected import uncollected
 from verify.commands import request, workers
+from verify.commands.options import length_or_all
 from verify.commands.parsing import add_weights
 from verify.commands.vocabulary import HOW, group, option
+
+LONGEST = 10**9 - 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         problem: ModuleProblem | RecurrentProblem
         if isinstance(task, Recurrence):
             check_of_a_cell(args)
-            problem = RecurrentProblem(module, task, length_of(args.length))
+            problem = RecurrentProblem(module, task, length_or_all(args.length, LONGEST))
         else:
             if args.length is not None:
                 raise BadInput(
@@ -114,18 +117,3 @@ def check_of_a_cell(args: argparse.Namespace) -> None:
     }
     for name in (name for name, is_given in given.items() if is_given):
         raise BadInput(f"{name}: is for inputs of a fixed length, not for a recurrent cell; drop it")
-
-
-def length_of(asked: str | None) -> int | None:
-    """The longest strings that are judged, None for all lengths.
-
-    >>> length_of("all"), length_of("12")
-    (None, 12)
-
-    Raises: BadInput for anything else.
-    """
-    if asked in (None, "all"):
-        return None
-    if asked is None or not asked.isascii() or not asked.isdigit() or len(asked) > 9 or int(asked) < 1:
-        raise BadInput(f"--length {str(asked)[:40]}: must be a whole number from 1 to {10**9 - 1}, or all")
-    return int(asked)

@@ -17,7 +17,6 @@ from constructions.model_arrays import ModelArrays, module_of, name_of
 from verify.arithmetic.contract import STORED
 from verify.arithmetic.exact_reals import float_above
 from verify.arithmetic.formats import Format, format_of
-from verify.arithmetic.margins import margins
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import check_finite, numbers
@@ -29,6 +28,7 @@ from verify.tasks.contextual import exact
 from verify.tasks.contextual.bidirectional import MODEL
 from verify.tasks.contextual.bidirectional.proof import PromptCell, Proof, StringProof
 from verify.tasks.contextual.rounding import CONTRACT
+from verify.tasks.contextual.runs import margins
 from verify.tasks.contextual.task import MOST_PLACED, StringDomain, answers, written
 
 if TYPE_CHECKING:
@@ -166,10 +166,10 @@ class OnStrings(ABC):
         fmt = reading.format if isinstance(reading, Rounded) else None
         if fmt is not None and format_of(self.module.dtype) != fmt:
             return None
-        rng, run = random.Random(seed), self._margins
+        rng = random.Random(seed)
         for tokens in itertools.chain(self._few(), (self.draw(rng) for _ in range(RUNS))):
             until.check()
-            for prompt in np.nonzero(~(run(tokens) > 0))[0]:
+            for prompt in np.nonzero(~(margins(self.module, [tokens])[0] > 0))[0]:
                 if fmt is not None or bool(self.exact(tokens)[prompt] <= 0):
                     return self.replay(tokens, int(prompt), reading)
         return None
@@ -194,21 +194,6 @@ class OnStrings(ABC):
             tokens = [OPEN, CLOSE] * (c.r - 1) + ([OPEN, *[ONE] * k, CLOSE] if k else [])
             if self.domain.has(tokens):
                 yield tuple(tokens), c.r - 1
-
-    def _margins(self, tokens: Tokens) -> np.ndarray:
-        result: np.ndarray = self._run([tokens])[0]
-        return result
-
-    def _run(self, batch: Sequence[Tokens]) -> np.ndarray:
-        """(right logit) - (largest other) as the module computes them: (strings, prompts)."""
-        import torch
-
-        right = torch.tensor([answers(list(tokens), self.module.R) for tokens in batch])
-        with torch.no_grad():
-            logits = module_of(self.module)(
-                torch.tensor([list(t) for t in batch], dtype=torch.long).reshape(len(batch), -1)
-            )
-        return margins(logits.double(), right).numpy()
 
     def facts(self) -> dict[str, object]:
         return {"domain": str(self.domain)}
@@ -240,7 +225,7 @@ class OnStrings(ABC):
                 yield (*item[:place], ZERO, *item[place + 1 :])
 
     def runner(self, reading: Kernel | ConstantBits) -> Run:
-        return lambda batch: Ran.strictly(self._run(batch))
+        return lambda batch: Ran.strictly(margins(self.module, batch))
 
     def first(self, batch: list[Tokens], is_wrong: np.ndarray) -> tuple[int, Tokens, int]:
         return first_in_order(batch, is_wrong)
@@ -273,7 +258,7 @@ class OnStrings(ABC):
             "all_module_answers": said,
         }
         is_real = isinstance(reading, Real)
-        margin = float_above(self.exact(wrong)[answer]) if is_real else float(self._margins(wrong)[answer])
+        margin = float_above(self.exact(wrong)[answer]) if is_real else float(margins(self.module, [wrong])[0, answer])
         return Failure(found, margin if margin <= 0 else None)
 
 

@@ -52,10 +52,9 @@ class SubsetTable:
             hurt += int(np.count_nonzero(right[without | 1 << i] < right[without]))
         return hurt, self.a << (self.a - 1)
 
-    def best_of_size(self, k: int, among: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    def best_of_size(self, k: int) -> tuple[int, ...]:
         """The first subset of k heads with the largest accuracy."""
-        choices = combinations(among if among is not None else range(self.a), k)
-        return max(choices, key=lambda heads: self.right[mask(heads)])
+        return max(combinations(range(self.a), k), key=lambda heads: self.right[mask(heads)])
 
     def by_size(self) -> list[dict[str, str]]:
         """The least, middle and largest accuracy of the subsets of each size."""

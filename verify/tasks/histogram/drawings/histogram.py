@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
@@ -13,6 +12,7 @@ from verify.arithmetic.outward import below
 from verify.figures.style import BLUE, GREY, VERMILLION, new_figure, style
 from verify.frame.certificate import Certificate, Verdict
 from verify.tasks.histogram.activations import activation_ranges, thresholds
+from verify.tasks.histogram.look import mixing_matrix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,20 +59,6 @@ def attention(module: HistogramTransformer, tokens: list[int]) -> Figure:
         axes.set_title(rf"{module.model}: mixing $a_{{\ell m}}$; framed where $x_\ell = x_m$")
         figure.colorbar(image, ax=axes, shrink=0.8, label=r"$a_{\ell m}$")
     return figure
-
-
-def mixing_matrix(module: HistogramTransformer, tokens: list[int]) -> np.ndarray:
-    """A(x) in float64: (L, L), or (L, L + 1) with BOS in front."""
-    weights = {name: value.detach().double() for name, value in module.named_parameters()}
-    exact = HistogramTransformer(
-        module.model, T=module.T, L=module.L, d=module.d, p=module.p, classes=len(weights["b_2"]),
-        first_count=module.first_count, dtype=torch.float64,
-    ).fill(**weights)  # fmt: skip
-    with torch.no_grad():
-        x = exact.E[torch.tensor(tokens)]
-        context = torch.cat([exact.e_BOS[None], x]) if exact.has_bos else x
-        mixing: np.ndarray = exact.mixing(x, context).numpy()
-    return mixing
 
 
 def _entry(axes: Axes, value: float, row: int, column: int, most: float, signed: bool, L: int) -> None:
