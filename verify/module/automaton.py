@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -321,19 +321,3 @@ def parts_by(keys: list[bytes], allowed: Numbers, width: int) -> list[Mask]:
     for key, rank in zip(keys, allowed, strict=True):
         found.setdefault(key, np.zeros(width, dtype=bool))[rank] = True
     return list(found.values())
-
-
-def cells_of(chart: Chart, cell: Mask) -> Iterator[tuple[int, Mask]]:
-    """Products of token sets with one answer each: every input of a cell in exactly one of them."""
-    left = [cell]
-    while left:
-        part = left.pop()
-        answers = chart.answers(part)
-        if len(answers) == 1:
-            yield answers[0], part
-            continue
-        place, masks = chart.split(part)
-        for mask in masks:
-            smaller = part.copy()
-            smaller[place] = mask
-            left.append(smaller)

@@ -26,8 +26,6 @@ from verify.tasks.circuit.attention import Attention, BallVectors, UnboundedStep
 from verify.tasks.circuit.retrieval import Indices
 from verify.tasks.circuit.steps import NONE, Bits, Due, Fault, Progress, assignments, blocks, cases, gate_arrays
 
-Mask = np.ndarray
-
 
 @dataclass(frozen=True)
 class ComputedWeights:

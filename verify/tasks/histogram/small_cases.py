@@ -12,7 +12,6 @@ from itertools import combinations, combinations_with_replacement, permutations,
 
 from verify.arithmetic.linear_programs import Farkas, Row, decide_system
 
-KINDS = ("off", "on", "falls", "rises")  # what a neuron does from a_t to a_s
 Neurons = frozenset[int]
 
 
