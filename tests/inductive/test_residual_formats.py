@@ -14,6 +14,7 @@ from models.selection import every
 from models.whole_blocks import drawn
 from mpmath import mp, mpf
 from oracles import residual_blocks
+from oracles.rounded_factors import as_fraction, by_the_oracle, plainly_rounded
 from planted import planted
 
 from constructions.recurrent.residual import BLOCKS
@@ -36,42 +37,6 @@ TASKS = {
     "selective": Task.of("selective", types=2, max_count=2),
 }
 NAMED = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-def plainly_rounded(x, fmt):
-    """A fraction rounded to p bits, ties to even, by whole numbers."""
-    if x == 0:
-        return x
-    size, e = abs(x), 0
-    while size >= Fraction(2) ** (e + 1):
-        e += 1
-    while size < Fraction(2) ** e:
-        e -= 1
-    unit = Fraction(2) ** (max(e, fmt.smallest_exponent) - fmt.p + 1)
-    return round(x / unit) * unit
-
-
-def as_fraction(x):
-    """An mpf as the fraction that it is."""
-    sign, man, power, _ = x._mpf_
-    return (-1) ** sign * Fraction(int(man)) * Fraction(2) ** int(power)
-
-
-def by_the_oracle(monkeypatch, model, fmt, strings):
-    """Logits after each token of the run that keeps every result, in sums over all tokens with a hundred digits.
-
-    Factors of matrix products are rounded before; weights are numbers of the format.
-    """
-
-    def factor(x):
-        near = plainly_rounded(as_fraction(x), fmt)
-        return mpf(near.numerator) / near.denominator
-
-    times, left = residual_blocks.times, residual_blocks.left
-    with monkeypatch.context() as patch:
-        patch.setattr(residual_blocks, "times", lambda W, x, b=None: times(W, [factor(v) for v in x], b))
-        patch.setattr(residual_blocks, "left", lambda x, W: left([factor(v) for v in x], W))
-        return {string: residual_blocks.logits(model, string) for string in strings}
 
 
 def any_format(kind, seed, *, types, classes, layers=1):

@@ -19,6 +19,7 @@ def way_of(weights: bytes, c: LineCertificate, said: LineParameters) -> tuple[Wa
     kind, is_real = said["model"], c["reading"] == "real"
     if kind in whole_blocks.KINDS:
         stack = whole_blocks.of_file(weights, said)
+        stack = stack if is_real else whole_blocks.in_format(stack, formats.named(said))
         return (
             lambda decide: _in_more_digits(lambda: whole_blocks.by_balls(stack), decide),
             len(stack.tokens),
@@ -47,6 +48,16 @@ def line_of_blocks(weights: bytes, c: LineCertificate, said: LineParameters) -> 
     way, tokens, classes = way_of(weights, c, said)
     require(tokens == 1, f"parameters: {tokens} tokens, and the task has one")
     way(lambda follow: ComputedLine(due_of(classes, said), follow).decide(c, said))
+
+
+def run_of_blocks(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
+    """Checks a wrong length of whole blocks in a format: that of the one run which keeps all results exactly."""
+    way, tokens, classes = way_of(weights, c, said)
+    require(tokens == 1, f"parameters: {tokens} tokens, and the task has one")
+    due, right_to = due_of(classes, said), c["right_to"]
+    n, margin, wrong = linear.wrong_at(c, due, said, may_be_open=True)
+    require(0 <= right_to < n and c["counterexample"]["is_first"] == (right_to == n - 1), "right_to: is no less")
+    way(lambda follow: ComputedLine(due, follow).wrong_in_this_run(n, right_to, margin, wrong))
 
 
 def _in_more_digits(first: Callable[[], TokenFollower], decide: Callable[[TokenFollower], None]) -> None:

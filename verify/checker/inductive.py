@@ -79,8 +79,12 @@ def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tupl
     require(method == "certified", f"a run by method {method!r} is not repeated", NOT_CHECKABLE)
     require(reading in ("real", "dtype, any order"), f"the reading {reading!r} is not checked", NOT_CHECKABLE)
     require("accumulate" not in said, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
-    is_followed = reading == "real" or model not in whole_blocks.KINDS
-    require(is_followed, "whole blocks in a format are not checked", NOT_CHECKABLE)
+    if model in whole_blocks.KINDS and reading != "real":
+        is_line = c["verdict"] == "REFUTED" and task not in SELECTIVE
+        require(is_line, "whole blocks in a format are checked on a wrong line alone", NOT_CHECKABLE)
+        are_words = task in worded.TASKS
+        kind = "words" if are_words else "line"
+        return kind + ", wrong in an evaluation", worded.decide if are_words else followers.run_of_blocks
     wrong = ", wrong" * (c["verdict"] == "REFUTED")
     if task in SELECTIVE and reading == "real" and c["argument"] == one_string.ARGUMENT:
         require(bool(wrong), "verdict: one string proves nothing")

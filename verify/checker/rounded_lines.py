@@ -64,6 +64,13 @@ class ComputedLine:
         right, gaps = self.after_one_more()
         is_wrong(gaps, right, margin, wrong, f"length {n}")
 
+    def wrong_in_this_run(self, n: int, right_to: int, margin: float, wrong: int) -> None:
+        """So many lengths are right, and this one is wrong, where what is followed is one run."""
+        self.right_to(right_to, arb(0))
+        while self.t < n:
+            right, gaps = self.after_one_more()
+        is_wrong(gaps, right, margin, wrong, f"length {n}")
+
     def after_one_more(self) -> tuple[int, Callable[[int], Gaps]]:
         """The right class after one more token, and between which numbers differences of logits are computed there."""
         self.t += 1

@@ -172,6 +172,11 @@ WRONG_RUN: Table = WRONG_STRING | {
     "run.logits": Field("list", RUN),
     "run.logits[]": Field("number", RUN),
 }
+WRONG_EVALUATION: Table = WRONG_STRING | {
+    "right_to": _trusted("whole", "right_to", "that every order is right up to there, as the run that is followed is"),
+    "counterexample.evaluation": _trusted("text", "evaluation", "which runs the prover found to be wrong"),
+    "counterexample.is_first": Field("flag", "equals right_to + 1 = length, by inductive._route"),
+}
 
 
 def _of_words(table: Table) -> Table:
@@ -729,7 +734,9 @@ TABLES: dict[str, Table] = {
     "words, wrong": _of_words(WRONG_STRING),
     "words, wrong in a run": _of_words(WRONG_RUN),
     "line, wrong": WRONG_STRING,
+    "words, wrong in an evaluation": _of_words(WRONG_EVALUATION),
     "line, wrong in a run": WRONG_RUN,
+    "line, wrong in an evaluation": WRONG_EVALUATION,
     "line, for ever": FOR_EVER,
     "line, for ever by boxes": BOXES,
     "line, fractions": TURNS,

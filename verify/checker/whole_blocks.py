@@ -5,11 +5,13 @@ formulas stand in docs/recurrent.md, number by number.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from math import isfinite
+from typing import NamedTuple, Protocol
 
 from flint import arb, arb_mat
 
-from verify.checker.reading import UNREADABLE, WORDS, read_tensors, require, rows_of
+from verify.checker.formats import BinaryFormat
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tensors, require, rows_of
 from verify.checker.records import LineParameters
 from verify.checker.rounded_lines import Gaps, TokenFollower, differences
 from verify.checker.statement import compare
@@ -21,12 +23,25 @@ Block = dict[str, Rows]
 State = list[Vector]
 
 
+class Product(Protocol):
+    """W x + b."""
+
+    def __call__(self, W: Rows, x: Vector, b: Sequence[float] = (), /) -> Vector: ...
+
+
+def affine(W: Rows, x: Vector, b: Sequence[float] = ()) -> Vector:
+    """W x + b of exact factors."""
+    product = arb_mat(len(W), len(W[0]), [v for row in W for v in row]) * arb_mat(len(x), 1, x)
+    return [y + c for y, c in zip(product.entries(), b or [0.0] * len(W), strict=True)]
+
+
 class StoredBlocks(NamedTuple):
     """The stored numbers: blocks by the names of their tensors, and the layers before and after them."""
 
     kind: str
     blocks: list[Block]
     beside: dict[str, Rows]
+    times: Product = affine
 
     @property
     def V(self) -> Rows:
@@ -51,13 +66,13 @@ class StoredBlocks(NamedTuple):
         if self.kind == "rwkv":
             x = _layer_norm(x, self.beside["first.weight"][0], self.beside["first.bias"][0])
         for block, state in zip(self.blocks, states, strict=True):
-            x, later = STEPS[self.kind](block, x, state)
+            x, later = STEPS[self.kind](self.times, block, x, state)
             after.append(later)
         if self.kind == "rwkv":
             x = _layer_norm(x, self.beside["norm.weight"][0], self.beside["norm.bias"][0])
         if self.kind == "mamba":
             x = _root_mean_square(x, self.beside["norm.weight"][0])
-        return after, _affine(self.V, x, self.b)
+        return after, self.times(self.V, x, self.b)
 
     @property
     def start(self) -> list[State]:
@@ -146,18 +161,35 @@ NUMBERS: dict[str, Callable[[Block], list[int]]] = {  # of each part of a block'
 }
 
 
+# ---- in a format
+
+
+def in_format(net: StoredBlocks, fmt: BinaryFormat) -> StoredBlocks:
+    """One evaluation that the format allows: every result is kept exactly, and factors of matrix products are rounded
+    to nearest."""
+
+    def times(W: Rows, x: Vector, b: Sequence[float] = ()) -> Vector:
+        return affine(W, [_rounded(v, fmt) for v in x], b)
+
+    blocks = [{name: fmt.of_weights(rows) for name, rows in block.items()} for block in net.blocks]
+    return StoredBlocks(net.kind, blocks, {name: fmt.of_weights(x) for name, x in net.beside.items()}, times)
+
+
+def _rounded(x: arb, fmt: BinaryFormat) -> arb:
+    """The number of the format that is nearest to all of a ball."""
+    require(x.is_finite(), "a factor has no bound", NOT_CHECKABLE)
+    ends = [(int(m), int(e)) for m, e in (x.lower().man_exp(), x.upper().man_exp())]
+    low, high = (fmt.closest(m << max(e, 0), max(-e, 0)) for m, e in ends)
+    require(low == high, "to which number a factor is rounded does not show", NOT_CHECKABLE)
+    require(isfinite(low), "a factor overflows", NOT_CHECKABLE)
+    return arb(low)
+
+
 # ---- one step
 
 
-def _affine(W: Rows, x: Vector, b: Sequence[float] = ()) -> Vector:
-    """W x + b."""
-    product = arb_mat(len(W), len(W[0]), [v for row in W for v in row]) * arb_mat(len(x), 1, x)
-    return [y + c for y, c in zip(product.entries(), b or [0.0] * len(W), strict=True)]
-
-
-def _transposed(W: Rows, x: Vector) -> Vector:
-    """x W."""
-    return _affine([[*column] for column in zip(*W, strict=True)], x)
+def _turned(W: Rows) -> Rows:
+    return [[*column] for column in zip(*W, strict=True)]
 
 
 def _logistic(x: arb) -> arb:
@@ -176,7 +208,7 @@ def _root_mean_square(x: Vector, w: Sequence[float]) -> Vector:
     return [y / size * arb(v) for y, v in zip(x, w, strict=True)]
 
 
-def _s4_step(block: Block, x: Vector, state: State) -> tuple[Vector, State]:
+def _s4_step(times: Product, block: Block, x: Vector, state: State) -> tuple[Vector, State]:
     half, sums, after = len(block["kernel.A_imag"][0]), [], State([[], []])
     for i, u in enumerate(x):
         dt, y = arb(block["kernel.log_dt"][0][i]).exp(), arb(block["D"][0][i]) * u
@@ -194,15 +226,15 @@ def _s4_step(block: Block, x: Vector, state: State) -> tuple[Vector, State]:
             after[1].append(im)
         sums.append(y * (1 + (y / arb(2).sqrt()).erf()) / 2)
     W, d = [v for row in block["output_linear.0.weight"] for v in row], len(x)
-    z = _affine([W[i * d : i * d + d] for i in range(2 * d)], sums, block["output_linear.0.bias"][0])
+    z = times([W[i * d : i * d + d] for i in range(2 * d)], sums, block["output_linear.0.bias"][0])
     out = [u + a * _logistic(b) for u, a, b in zip(x, z[:d], z[d:], strict=True)]
     return _layer_norm(out, block["norm.weight"][0], block["norm.bias"][0]), after
 
 
-def _mamba_step(block: Block, x: Vector, state: State) -> tuple[Vector, State]:
+def _mamba_step(times: Product, block: Block, x: Vector, state: State) -> tuple[Vector, State]:
     own = {name.removeprefix("mixer."): rows for name, rows in block.items()}
     inner, states, window = len(own["A_log"]), len(own["A_log"][0]), len(own["conv1d.weight"][0])
-    z = _affine(own["in_proj.weight"], _root_mean_square(x, block["norm.weight"][0]))
+    z = times(own["in_proj.weight"], _root_mean_square(x, block["norm.weight"][0]))
     seen, moved = Vector(), Vector()
     for i in range(inner):
         own_window = [*state[0][i * window + 1 : (i + 1) * window], z[i]]
@@ -211,10 +243,10 @@ def _mamba_step(block: Block, x: Vector, state: State) -> tuple[Vector, State]:
             (v * s for v, s in zip(own["conv1d.weight"][i], own_window, strict=True)), arb(own["conv1d.bias"][0][i])
         )
         seen.append(y * _logistic(y))
-    read = _affine(own["x_proj.weight"], seen)
+    read = times(own["x_proj.weight"], seen)
     rank, h, out = len(own["dt_proj.weight"][0]), Vector(), Vector()
     B, C = read[rank : rank + states], read[rank + states :]
-    for i, u in enumerate(_affine(own["dt_proj.weight"], read[:rank], own["dt_proj.bias"][0])):
+    for i, u in enumerate(times(own["dt_proj.weight"], read[:rank], own["dt_proj.bias"][0])):
         dt, y = u.exp().log1p(), own["D"][0][i] * seen[i]
         for n in range(states):
             keep = (-dt * arb(own["A_log"][i][n]).exp()).exp()
@@ -222,18 +254,20 @@ def _mamba_step(block: Block, x: Vector, state: State) -> tuple[Vector, State]:
             y += h[-1] * C[n]
         gate = z[inner + i]
         out.append(y * gate * _logistic(gate))
-    return [u + y for u, y in zip(x, _affine(own["out_proj.weight"], out), strict=True)], [moved, h]
+    return [u + y for u, y in zip(x, times(own["out_proj.weight"], out), strict=True)], [moved, h]
 
 
-def _rwkv_step(block: Block, x: Vector, state: State) -> tuple[Vector, State]:
+def _rwkv_step(times: Product, block: Block, x: Vector, state: State) -> tuple[Vector, State]:
     read = _layer_norm(x, block["ln1.weight"][0], block["ln1.bias"][0])
-    y, S = _time_mixed({name.removeprefix("att."): rows for name, rows in block.items()}, read, state[0], state[1])
+    y, S = _time_mixed(
+        times, {name.removeprefix("att."): rows for name, rows in block.items()}, read, state[0], state[1]
+    )
     x = [u + v for u, v in zip(x, y, strict=True)]
     later = _layer_norm(x, block["ln2.weight"][0], block["ln2.bias"][0])
     k, r = (_between(later, state[2], block[f"ffn.time_maa_{name}"][0]) for name in "kr")
-    z = [v.max(arb(0)) for v in _affine(block["ffn.key.weight"], k)]
-    value = _affine(block["ffn.value.weight"], [v * v for v in z])
-    gates = [_logistic(v) for v in _affine(block["ffn.receptance.weight"], r)]
+    z = [v.max(arb(0)) for v in times(block["ffn.key.weight"], k)]
+    value = times(block["ffn.value.weight"], [v * v for v in z])
+    gates = [_logistic(v) for v in times(block["ffn.receptance.weight"], r)]
     return [u + g * v for u, g, v in zip(x, gates, value, strict=True)], [read, S, later]
 
 
@@ -241,20 +275,20 @@ def _between(x: Vector, before: Vector, share: Sequence[arb | float]) -> Vector:
     return [u + (v - u) * s for u, v, s in zip(x, before, share, strict=True)]
 
 
-def _time_mixed(own: Block, x: Vector, before: Vector, S: Vector) -> tuple[Vector, Vector]:
+def _time_mixed(times: Product, own: Block, x: Vector, before: Vector, S: Vector) -> tuple[Vector, Vector]:
     """What RWKV-6's time mixing says, and S after it: for each head, S[i][j] of key i and value j."""
-    mixed = [v.tanh() for v in _transposed(own["time_maa_w1"], _between(x, before, own["time_maa_x"][0]))]
+    mixed = [v.tanh() for v in times(_turned(own["time_maa_w1"]), _between(x, before, own["time_maa_x"][0]))]
     rank, parts = len(mixed) // 5, []
     for i, name in enumerate("wkvrg"):
-        low = _transposed(own["time_maa_w2"][i * rank : (i + 1) * rank], mixed[i * rank : (i + 1) * rank])
+        low = times(_turned(own["time_maa_w2"][i * rank : (i + 1) * rank]), mixed[i * rank : (i + 1) * rank])
         share = [s + m for s, m in zip(own[f"time_maa_{name}"][0], low, strict=True)]
         parts.append(_between(x, before, share))
     w, k, v, r, g = parts
-    inner = [y.tanh() for y in _transposed(own["time_decay_w1"], w)]
-    decay = [c + y for c, y in zip(own["time_decay"][0], _transposed(own["time_decay_w2"], inner), strict=True)]
+    inner = [y.tanh() for y in times(_turned(own["time_decay_w1"]), w)]
+    decay = [c + y for c, y in zip(own["time_decay"][0], times(_turned(own["time_decay_w2"]), inner), strict=True)]
     keep = [(-y.exp()).exp() for y in decay]
     k, v, r, g = (
-        _affine(own[f"{name}.weight"], y)
+        times(own[f"{name}.weight"], y)
         for name, y in zip(("key", "value", "receptance", "gate"), (k, v, r, g), strict=True)
     )
     size, after, out = len(own["time_faaaa"][0]), Vector(), Vector()
@@ -268,10 +302,10 @@ def _time_mixed(own: Block, x: Vector, before: Vector, S: Vector) -> tuple[Vecto
         places = slice(first, first + size)
         out += _layer_norm(said, own["ln_x.weight"][0][places], own["ln_x.bias"][0][places], 64 * EPS)
     gated = [y * z * _logistic(z) for y, z in zip(out, g, strict=True)]
-    return _affine(own["output.weight"], gated), after
+    return times(own["output.weight"], gated), after
 
 
-STEPS: dict[str, Callable[[Block, Vector, State], tuple[Vector, State]]] = {
+STEPS: dict[str, Callable[[Product, Block, Vector, State], tuple[Vector, State]]] = {
     "s4": _s4_step, "mamba": _mamba_step, "rwkv": _rwkv_step,
 }  # fmt: skip
 
