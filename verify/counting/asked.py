@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from verify.frame.decide import Decidable
 
 POSITIONAL = ("nope", "sine", "ape", "rope", "spe")
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "tanh")
 POSITIONS = 128  # of a construction's table
 
 
