@@ -15,9 +15,9 @@ from constructions import inventory_counting, relation_counting
 from constructions.checkpoint import as_bytes
 from verify.arithmetic.formats import FORMATS
 from verify.frame.certificate import Verdict
-from verify.kernel.compiler import ALLOWED_AXIOMS, library
+from verify.kernel.compiler import ALLOWED_AXIOMS, library, run_coqc
 from verify.kernel.stored import read_weights
-from verify.kernel.theorem import check_inputs
+from verify.kernel.theorem import OF_RUNS, PREAMBLE, check_inputs
 from verify.tasks.histogram.rounded.verdict import certify
 
 
@@ -146,6 +146,42 @@ def test_another_file_format_or_margin_is_refused():
     assert found == [True, True, False] + [False] * len(inputs)
 
 
+BEYOND = """From Coq Require Import Reals Lra.
+From Flocq Require Import Core.
+Goal forall margins shift, ~ file_counts_in float16 weights margins shift.
+Proof.
+  intros margins shift (_ & _ & _ & _ & _ & H & _). specialize (H 2%nat 0%nat).
+  apply Forall_inv_tail, Forall_inv in H.
+  change (W_Q (stored_model weights)) with (matrix_of float32 (W_Q_words weights)) in H.
+  rewrite <- get2_numbers in H. change (get2 _ _ _) with (Float radix2 1 17) in H.
+  revert H. unfold F2R, largest_number. cbn -[Rabs]. rewrite Rabs_pos_eq; lra.
+Qed.
+"""
+
+
+@needs_coqc
+@pytest.mark.deep
+def test_no_theorem_is_about_a_weight_that_is_infinite_in_the_format():
+    """2^17 in float16, in a row of W_Q that every token multiplies by 0: NaN there, and 0 in real arithmetic."""
+    module = relation_counting.dot(T=2, L=2, d=3, dtype=torch.float32)
+    assert not module.E[:, 2].any()
+    with torch.no_grad():
+        module.W_Q[2, 0] = 2.0**17
+    weights = check_inputs(stored_of(module, [0.25], "float16")).weights
+    text = "\n".join([*PREAMBLE, OF_RUNS, f"Definition weights : file := {weights}.", BEYOND])
+    done = run_coqc(text, library(("RunsCorrect",))[0])
+    assert done.returncode == 0, done.stderr
+
+
+@needs_coqc
+@pytest.mark.deep
+def test_what_a_theorem_in_a_format_needs_is_built_on_the_other_ones():
+    base, more = library()[0], library(("RunsCorrect",))[0]
+    shared = {compiled.name for compiled in base.glob("*.vo")}
+    assert {compiled.name for compiled in more.glob("*.vo")} - shared >= {"Runs.vo", "RunsCorrect.vo"}
+    assert all((more / name).read_bytes() == (base / name).read_bytes() for name in shared)
+
+
 FAULTS = {
     "a root that is not rounded": ("around_inverse : binary := power (8 - precision f)", "around_inverse := nothing"),
     "a root rounded once": ("power (8 - precision f)", "power (- precision f)"),
@@ -156,6 +192,7 @@ FAULTS = {
     "errors of products left out": ("Fplus (Fmult (get2 (errors S) t s) inverse_root)", "Fplus nothing"),
     "a product that overflows": ("all_stay K && all_stay P && all_stay S", "all_stay K && all_stay S"),
     "a root that overflows": ("if all_of_format && root_stays\n", "if all_of_format\n"),
+    "a weight that overflows": ("(Fabs y) && is_below (Fabs y) most)", "(Fabs y))"),
     "one logit's error": ("Fmult (Float radix2 2 0) (fmost", "Fmult (Float radix2 1 0) (fmost"),
     "two of the classes": ("T (file_classes x) p of_neurons", "T 2 p of_neurons"),
     "a margin without errors": ("(map (fun margin => (margin + more)%Z) margins)", "margins"),

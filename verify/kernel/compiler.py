@@ -99,12 +99,14 @@ def library(
     target = cache_home / "weightproof" / f"kernel-{digest.hexdigest()[:16]}"
     if target.is_dir():
         return target, 0.0
-    report(f"compiling {len(wanted)} files of the library once")
     start = _seconds_of_children()
+    shared = required_by(CHECK_LIBRARY)
+    base = library(report=report)[0] if set(shared) < set(wanted) else None  # most other theorems need that as well
+    report(f"compiling {len(wanted) - len(shared if base else [])} files of the library once")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            _build(Path(folder, "library"), texts)
+            _build(Path(folder, "library"), texts, base)
             Path(folder, "library").rename(target)
     except OSError as error:
         if not target.is_dir():  # else another run was faster
@@ -112,12 +114,16 @@ def library(
     return target, _seconds_of_children() - start
 
 
-def _build(folder: Path, texts: dict[str, bytes]) -> None:
-    """Compiles the sources into a folder, two at a time where they do not need each other."""
-    folder.mkdir()
+def _build(folder: Path, texts: dict[str, bytes], base: Path | None) -> None:
+    """Compiles the sources that no base holds into a folder, two at a time where they do not need each other."""
+    if base is None:
+        folder.mkdir()
+    else:
+        shutil.copytree(base, folder)
     for name, text in texts.items():
         (folder / f"{name}.v").write_bytes(text)
-    needs, done, running = sources(), set[str](), dict[Future[subprocess.CompletedProcess[str]], str]()
+    needs, done = sources(), {compiled.stem for compiled in folder.glob("*.vo")}
+    running: dict[Future[subprocess.CompletedProcess[str]], str] = {}
     with ThreadPoolExecutor(2) as pool:
         while len(done) < len(texts):
             for name in texts:

@@ -11,11 +11,14 @@ from constructions import plain_json
 from constructions.errors import BadInput
 
 MOST_BYTES = 1 << 26  # of a tree that is no longer compressed
+MOST_FLAGS = 1 << 20  # of all sets: which tokens they hold, one by one, as a theorem names them
 Sets = tuple[frozenset[int], ...]
 
 
 def sets_by_token(folder: str, tree: object, T: int) -> dict[int, Sets]:
     """The clusters that a saved tree halves, for each own token whose parts have some, wholes before their parts.
+
+    There are none where they would be more than a theorem is to name.
 
     Raises: BadInput for anything but a tree that `--save` wrote.
     """
@@ -25,7 +28,10 @@ def sets_by_token(folder: str, tree: object, T: int) -> dict[int, Sets]:
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(base64.b64decode(tree["data"], validate=True), MOST_BYTES)
         cells = plain_json.loads(text)["cells"]
-        return {t: _left_halves([s for s in range(T) if s != t], merges) for _, t, merges, _ in cells if merges}
+        by_token = {t: merges for _, t, merges, _ in cells if merges}
+        if T * sum(map(len, by_token.values())) > MOST_FLAGS:
+            return {}
+        return {t: _left_halves([s for s in range(T) if s != t], merges) for t, merges in by_token.items()}
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, zlib.error, binascii.Error):
         raise BadInput(f"folder={folder!r}: the certificate's tree cannot be read. Save it again.") from None
 

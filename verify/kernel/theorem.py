@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
+from verify.kernel.hints import MOST_FLAGS
 from verify.kernel.stored import PARITY, TENSORS, StoredProof, Words
 
 VECTORS = ("e_BOS", "b_1", "b_2")
@@ -135,18 +136,19 @@ def _in_format(stored: StoredProof) -> str:
     return "" if stored.run_in is None else f"_in {stored.run_in}"
 
 
-def sets_to_split_by(stored: StoredProof) -> list[Iterable[Container[int]]]:
+def sets_to_split_by(stored: StoredProof) -> list[Sequence[Container[int]]]:
     """Lists for each own token the sets of tokens that the check may split by, in the order in which it tries them.
 
     They are the clusters of the certificate's search; where it names none, halves of the alphabet, quarters, ..., of
     models with so few multisets of tokens that splitting down to single ones ends in time. There are none for lin,
-    whose slots differ.
+    whose slots differ, and where they would be longer than a theorem is to be.
     """
     T, L = stored.sizes["T"], stored.sizes["L"]
     if stored.kind == "lin":
         return []
     few = halves(T) if math.comb(T + L - 1, L) <= MOST_MULTISETS else []
-    return [stored.sets.get(t, few) for t in range(T)]
+    found: list[Sequence[Container[int]]] = [stored.sets.get(t, few) for t in range(T)]
+    return found if T * sum(map(len, found)) <= MOST_FLAGS else []
 
 
 def halves(T: int) -> list[range]:

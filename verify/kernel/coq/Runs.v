@@ -65,6 +65,10 @@ End Runs.
 
 (* ---- What is claimed ------------------------------------------------------------------------------------------------------------ *)
 
+(* No weight is beyond the largest number of the format: what is stored of it is no infinity, whose product with 0 is NaN. *)
+Definition weights_stay (f : format) (m : model) : Prop := forall i j,
+  Forall (fun M => Rabs (at2 M i j) <= largest_number f) [E m; W_Q m; W_K m; W_1 m; [b_1 m]; W_2 m; [b_2 m]].
+
 (* Nothing that is computed is beyond the largest number of the format. *)
 Definition stays (f : format) (m : model)
     (query : nat -> R) (key : nat -> nat -> R) (score mixed sums logits : nat -> R) : Prop :=
@@ -99,6 +103,7 @@ Definition file_counts_in (f : format) (x : file) (margins : list Z) (shift : Z)
   Forall (is_number (file_format x)) (words x) /\
   well_shaped (stored_model x) /\
   (forall k, (1 <= k <= file_L x)%nat -> (0 < margin_of margins shift k)%R) /\
+  weights_stay f (stored_model x) /\
   counts_in_format f (stored_model x) (margin_of margins shift).
 
 (* The theorem about a parity file in a format, which need not be the one it is stored in. *)
@@ -107,4 +112,5 @@ Definition file_tells_parity_in (f : format) (x : file) (margin shift : Z) : Pro
   Forall (is_number (file_format x)) (words x) /\
   well_shaped (stored_model x) /\
   (0 < IZR margin / IZR (2 ^ shift))%R /\
+  weights_stay f (stored_model x) /\
   tells_parity_in_any_order f (stored_model x) (IZR margin / IZR (2 ^ shift)).

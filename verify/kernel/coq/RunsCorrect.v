@@ -371,6 +371,15 @@ Proof.
   cbn [In] in HM. destruct HM as [<-|[<-|[<-|[<-|[<-|[<-|[<-|[]]]]]]]]; cbn [concat] in Hy; rewrite ?app_nil_r in Hy; tauto.
 Qed.
 
+Lemma weights_stay_in_format : weights_stay f m.
+Proof.
+  assert (H : forall ws, In (words2 ws) [E; WQ; WK; W1; W2; [b1]; [b2]] -> forall i j, Rabs (at2 (matrix_of (file_format x) ws) i j) <= largest_number f).
+  { intros ws Hin i j. rewrite <- get2_numbers. apply (stands_still f _ _ _ (all_themselves _ Hin i j)). }
+  intros i j. repeat apply Forall_cons; try apply Forall_nil;
+    [apply (H (E_words x))|apply (H (W_Q_words x))|apply (H (W_K_words x))|apply (H (W_1_words x))|apply (H [b_1_words x])
+    |apply (H (W_2_words x))|apply (H [b_2_words x])]; cbn; tauto.
+Qed.
+
 Lemma E_is (t c : nat) : F2R (get2 E t c) = embedding m t c. Proof. apply get2_numbers. Qed.
 Lemma WQ_is (j c : nat) : F2R (get2 WQ j c) = at2 (W_Q m) j c. Proof. apply get2_numbers. Qed.
 Lemma WK_is (j c : nat) : F2R (get2 WK j c) = at2 (W_K m) j c. Proof. apply get2_numbers. Qed.
@@ -815,8 +824,9 @@ Proof.
   assert (Hshift : (0 <= shift)%Z).
   { unfold check_parity in H. rewrite !andb_true_iff in H. exact (shift_not_negative _ _ _ _ _ (proj2 H)). }
   apply check_parity_correct in H as (Hk & Hsoft & Hnumbers & Hshaped & Hpos & Hreal).
-  refine (conj Hk (conj Hsoft (conj Hnumbers (conj Hshaped (conj _ _))))).
+  refine (conj Hk (conj Hsoft (conj Hnumbers (conj Hshaped (conj _ (conj _ _)))))).
   - apply Rdiv_lt_0_compat; [now apply IZR_lt|]. apply IZR_lt, Z.pow_pos_nonneg; lia.
+  - apply weights_stay_in_format; auto.
   - assert (Hclasses : file_classes x = 2%nat) by (unfold well_shaped in Hshaped; cbn in Hshaped; rewrite Hk in Hshaped; tauto).
     intros xs Hseq i Hi query key score mixed sums logits Hrun. split; [now apply (run_stays f x) with (xs := xs) (i := i); auto|].
     intros right other Hr Ho. pose proof (Nat.mod_upper_bound (count xs i) 2 ltac:(lia)) as Hmod.
@@ -837,8 +847,9 @@ Proof.
   unfold margins_are_positive in Hmargins. rewrite forallb_forall in Hmargins.
   assert (Hpos : forall k, (1 <= k <= file_L x)%nat -> (0 < nth (k - 1) margins 0)%Z).
   { intros k Hkin. specialize (Hmargins k). rewrite in_seq, Z.ltb_lt in Hmargins. apply Hmargins. lia. }
-  refine (conj Hk (conj Hsoft (conj Hnumbers (conj Hshaped (conj _ _))))).
+  refine (conj Hk (conj Hsoft (conj Hnumbers (conj Hshaped (conj _ (conj _ _)))))).
   - intros k Hkin. apply Rdiv_lt_0_compat; [now apply IZR_lt, Hpos|]. apply IZR_lt, Z.pow_pos_nonneg; lia.
+  - apply weights_stay_in_format; auto.
   - intros xs Hseq i Hi query key score mixed sums logits Hrun. split; [now apply (run_stays f x) with (xs := xs) (i := i); auto|].
     intros c Hc Hne right other Hr Ho. pose proof (count_is_between x xs i Hseq Hi) as Hcount.
     eapply (margin_is_left f x) with (xs := xs) (i := i) (query := query) (key := key) (score := score) (mixed := mixed) (sums := sums)
