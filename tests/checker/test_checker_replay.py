@@ -10,7 +10,8 @@ from unittest import mock
 import mpmath
 import numpy as np
 import pytest
-from models.certificates import WRONG_IN_DTYPES, honest, in_dtype
+import torch
+from models.certificates import HISTOGRAMS, WRONG_IN_DTYPES, honest, in_dtype
 from models.random_models import random_model
 from models.selection import every, first
 from oracles.every_sum import every_sum
@@ -24,7 +25,7 @@ from verify.arithmetic.evaluation import ORDERS, Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.checker import replay, reruns, rounded_operations
 from verify.checker.formats import BinaryFormat, format_of
-from verify.checker.reading import FAILS, NOT_CHECKABLE, read_weights
+from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, read_weights
 from verify.checker.replay import PLAIN, Replay
 from verify.frame import decide
 from verify.tasks.addition import rounded as rounded_adder
@@ -278,3 +279,40 @@ def test_the_oracle_knows_a_lie():
     weights, text = honest("random, wrong, float64")
     c = json.loads(text)
     assert falsehood(weights, json.dumps(c | {"margin": c["margin"] / 2}))
+
+
+def test_a_weight_below_the_normal_numbers_is_kept_in_the_run_that_is_named():
+    """It is a number of the format, if of few bits; in all evaluations at once it may be flushed or kept."""
+    fmt, (tiny, least) = format_of("float16"), (2.0**-20, 2.0**-24)
+    assert fmt.of_one_run.of_weights([[tiny, 1.4 * least, -0.4 * least]]) == [[tiny, least, 0.0]]
+    with pytest.raises(Refusal) as refusal:
+        fmt.of_weights([[tiny]])
+    assert refusal.value.exit_code == NOT_CHECKABLE
+    for name, verdict in (("bos, wrong", "REFUTED"), ("dot", "PROVED")):
+        module = HISTOGRAMS[name]().half()
+        with torch.no_grad():
+            zeros = next(x.view(-1) for x in module.parameters() if (x == 0).any())
+            zeros[(zeros == 0).nonzero()[0]] = tiny
+        weights = checkpoint.as_bytes(module, claim=None, construction=None)
+        text = certify(module, fmt=FORMATS["float16"]).about(weights).to_json()
+        assert json.loads(text)["verdict"] == verdict
+        assert outcome(weights, text)[0] == (0 if verdict == "REFUTED" else NOT_CHECKABLE)
+        assert verdict == "PROVED" or falsehood(weights, text) is None
+
+
+def test_a_small_weight_that_is_flushed_gives_another_margin():
+    weights, text = small_and_wrong()
+    assert outcome(weights, text) == (0, "REFUTED") and falsehood(weights, text) is None
+    with planted(BinaryFormat, "of_weights", "self.nearest(x) for x in row", "round(self.nearest(x), 3) for x in row"):
+        assert outcome(weights, text)[0] == FAILS
+
+
+def small_and_wrong():
+    """A model with no neurons that are on, so that its logits are b_2: of few bits, below the normal numbers."""
+    module = HISTOGRAMS["dot"]().half()
+    with torch.no_grad():
+        for x in module.parameters():
+            x *= 0
+        module.b_2 += torch.arange(len(module.b_2)) * 2.0**-20
+    weights = checkpoint.as_bytes(module, claim=None, construction=None)
+    return weights, certify(module, fmt=FORMATS["float16"]).about(weights).to_json()

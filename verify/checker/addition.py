@@ -72,7 +72,7 @@ def _refute(model: Adder, n: int, B: int, c: SumsCertificate, fmt: BinaryFormat 
     tokens = [*first, B, *second, B + 1, *answer[:-1]]
     if fmt:
         found = check_answers(
-            replay_of(case, c["parameters"], fmt), c["margin"], rounded(model, Roundoff(fmt)), tokens, answer
+            replay_of(case, c["parameters"], fmt), c["margin"], rounded(model, Roundoff(fmt.of_one_run)), tokens, answer
         )
         compare(case, {"predicted": "".join(DIGITS[d] for d in found)})
         return

@@ -45,7 +45,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     p, domain = c["parameters"], _domain(c["parameters"])
     lasts = (EQUALS,) if p.get("semantic_only") else (EQUALS, FOUR, FIVE)
     if fmt and verdict == "REFUTED":
-        numbers, off = rounded_once(numbers, Roundoff(fmt)), dict[int, float]()
+        numbers, off = rounded_once(numbers, Roundoff(fmt.of_one_run)), dict[int, float]()
     else:
         numbers, off = in_dtype(numbers, sizes["skip"], fmt, _longest(domain), lasts)
     model = PromptModel(numbers, sizes["skip"])

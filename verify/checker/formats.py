@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flint import arb, arb_mat
 
@@ -22,6 +22,12 @@ class BinaryFormat:
     least: int
     most: int
     factors: int | None = None
+    keeps_subnormals: bool = False
+
+    @property
+    def of_one_run(self) -> "BinaryFormat":
+        """The format in one evaluation, which may keep stored numbers below the normal ones."""
+        return replace(self, keeps_subnormals=True)
 
     @property
     def u(self) -> arb:
@@ -67,10 +73,10 @@ class BinaryFormat:
         return [x, *(few.closest((n << BESIDE) + e, k + BESIDE) for e in (-1, 1))]
 
     def of_weights(self, rows: list[list[float]]) -> list[list[float]]:
-        """Weights as they are rounded once; none of them subnormal, as those may be flushed or kept."""
+        """Weights as they are rounded once; in all evaluations none is subnormal, as those may be flushed or kept."""
         found = [[self.nearest(x) for x in row] for row in rows]
         is_normal = all(x == 0 or abs(x) >= 2.0**self.least for row in found for x in row)
-        require(is_normal, "a weight is below the smallest normal number", NOT_CHECKABLE)
+        require(is_normal or self.keeps_subnormals, "a weight is below the smallest normal number", NOT_CHECKABLE)
         return found
 
     def growth(self, n: int) -> arb:

@@ -68,7 +68,7 @@ def _refute(w: Weights, c: CountsCertificate, fmt: BinaryFormat) -> None:
     is_input = len(tokens) == p["L"] and max(tokens) < p["T"] and position < p["L"]
     require(is_input, f"counterexample: must have {p['L']} tokens below {p['T']} and one of their positions")
     expected, said, on = tokens.count(tokens[position]), case["predicted"], replay.replay_of(case, c["parameters"], fmt)
-    W, is_softmax = rounded_once(w, fmt)[0].matrices, p["model"].endswith("+sftm")
+    W, is_softmax = rounded_once(w, fmt.of_one_run)[0].matrices, p["model"].endswith("+sftm")
     logits = of_counts_again(on, W, tokens, position, p["d"], is_softmax)
     found = on.margin(logits, expected - first, None if said is None else said - first)
     replay.check_margin(c["margin"], found, is_softmax)

@@ -43,7 +43,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         require(_is_pair(case["input"], P), f"counterexample: {case['input']} is no pair")
         right = sum(case["input"]) % P
         on = replay_of(case, c["parameters"], fmt)
-        said = check_answers(on, c["margin"], rounded(model, Roundoff(fmt)), [*case["input"], P], [right])
+        said = check_answers(on, c["margin"], rounded(model, Roundoff(fmt.of_one_run)), [*case["input"], P], [right])
         compare(case, {"expected": right, "predicted": said[0]})
         return verdict, trusted
     margin = c["margin"] or 0.0

@@ -83,7 +83,7 @@ def _refute(w: Weights, c: ParityCertificate, fmt: BinaryFormat | None) -> None:
     if fmt:
         on, said = replay.replay_of(case, c["parameters"], fmt), case["predicted"]
         found = on.margin(
-            of_counts_again(on, rounded_once(w, fmt)[0].matrices, tokens, position, None, False), right, said
+            of_counts_again(on, rounded_once(w, fmt.of_one_run)[0].matrices, tokens, position, None, False), right, said
         )
         replay.check_margin(c["margin"], found, False)
         compare(case, {"expected": right, "is_tie": found == 0})
