@@ -509,14 +509,16 @@ def test_where_half_of_a_margin_is_on_trust_the_answer_says_so(name):
 
 
 def test_a_narrower_format_is_another_statement():
-    """What bounds leave open is not checkable, and what is no format of the checker's."""
+    """What holds there is true, what bounds leave open is not checkable, and what is no format of the checker's."""
     weights, text = honest("dot, float32")
     c = json.loads(text)
-    rounds = "weights rounded once to bfloat16; every operation in bfloat16, to nearest or keeping more bits"
-    scores = c["assumptions"][3].replace("float32", "bfloat16")
-    said = c | {"assumptions": [rounds, c["assumptions"][2], scores, *c["assumptions"][4:]]}
-    said["parameters"] = c["parameters"] | {"precision": "bfloat16", "accumulate": "bfloat16"}
-    assert outcome(weights, json.dumps(said))[0] == NOT_CHECKABLE
+    for name, words, code in (("bfloat16", "bfloat16", 0), ("p2", "2-bit significand", NOT_CHECKABLE)):
+        rounds = f"weights rounded once to {words}; every operation in {words}, to nearest or keeping more bits"
+        scores = c["assumptions"][3].replace("float32", name)
+        said = c | {"assumptions": [rounds, c["assumptions"][2], scores, *c["assumptions"][4:]]}
+        said["parameters"] = c["parameters"] | {"precision": name, "accumulate": name}
+        assert outcome(weights, json.dumps(said))[0] == code
+        assert code or falsehood(weights, json.dumps(said)) is None
     for name, value in (("precision", "e4m3"), ("precision", []), ("accumulate", "float16"), ("accumulate", {})):
         assert outcome(weights, json.dumps(c | {"parameters": c["parameters"] | {name: value}}))[0] == NOT_CHECKABLE
 

@@ -50,6 +50,8 @@ PARTS = (
     "forwards",
     "histogram_in_dtype",
     "rounded_counts",
+    "computed_counts",
+    "computed_orders",
     "replay",
     "reruns",
     "rounded_operations",

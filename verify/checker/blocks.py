@@ -10,12 +10,13 @@ from dataclasses import replace
 from flint import arb, arb_mat, ctx, fmpq
 
 from verify.checker.closed_sets import least_gap
+from verify.checker.computed_orders import exact
 from verify.checker.one_string import RightClasses
 from verify.checker.reading import NOT_CHECKABLE, recorded, require
 from verify.checker.records import LineCertificate, LineParameters, SetsOfTypes
 from verify.checker.recurrent import GATES, PARTS, StoredLayer, StoredNetwork, network, positive_margin
 from verify.checker.rounded import BITS, stored_network
-from verify.checker.rounded_boxes import Box, ComputedBoxes, exact, is_within
+from verify.checker.rounded_boxes import Box, ComputedBoxes, is_within
 
 MOST_COUNTS = 1000
 OWN, OTHER = 0, 1  # what the last token is; None before the first

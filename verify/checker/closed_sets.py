@@ -6,12 +6,13 @@ itself, in the order of the shortest strings. So by induction each state is in i
 
 from flint import arb, ctx, fmpq
 
+from verify.checker.computed_orders import exact
 from verify.checker.one_string import RightClasses
 from verify.checker.reading import NOT_CHECKABLE, recorded, require
 from verify.checker.records import LineCertificate, LineParameters, SetsFound
 from verify.checker.recurrent import GATES, network, positive_margin
 from verify.checker.rounded import BITS, stored_network
-from verify.checker.rounded_boxes import Box, ComputedBoxes, exact, is_within
+from verify.checker.rounded_boxes import Box, ComputedBoxes, is_within
 
 MOST_SETS = 6000
 

@@ -9,6 +9,7 @@ with the state's counts, at every length.
 from flint import arb, arb_mat, ctx
 
 from verify.checker.closed_sets import least_gap
+from verify.checker.computed_orders import exact
 from verify.checker.computed_strings import EXACTLY
 from verify.checker.formats import BinaryFormat
 from verify.checker.one_string import RightClasses
@@ -26,7 +27,7 @@ from verify.checker.recurrent import (
     step,
 )  # fmt: skip
 from verify.checker.rounded import BITS, box_of, computed_gaps, leads, rounding_of_step, stored_network
-from verify.checker.rounded_boxes import ComputedBoxes, exact
+from verify.checker.rounded_boxes import ComputedBoxes
 
 MOST_WORK = 32_000_000  # steps times the numbers of a state to the third power
 MOST_PLACES = 1_000_000  # ellipsoids with counts

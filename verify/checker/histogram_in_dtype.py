@@ -6,8 +6,9 @@ from flint import arb, ctx
 
 from verify.checker import replay
 from verify.checker.any_order import HALF, contract, opened, still_due
-from verify.checker.formats import BinaryFormat
-from verify.checker.forwards import off_counts, rounded_once
+from verify.checker.computed_counts import shown_by_parts
+from verify.checker.formats import BinaryFormat, format_of
+from verify.checker.forwards import Numbers, off_counts, rounded_once
 from verify.checker.mathematics import BITS, Model
 from verify.checker.reading import NOT_CHECKABLE, Refusal, Weights, require
 from verify.checker.records import CountsCertificate
@@ -47,18 +48,40 @@ def check(w: Weights, c: CountsCertificate, claims: Sequence[str]) -> tuple[str,
     require(is_list, f"margin_per_count: must be {L} numbers above zero")
     compare(c, {"margin": min(margins)})
     w, exact = rounded_once(w, fmt)
-    root, is_softmax = arb(p["d"]).sqrt(), p["model"].endswith("+sftm")
     try:
-        off = off_counts(fmt, exact, L, is_softmax, root)
+        off = off_counts(fmt, exact, L, p["model"].endswith("+sftm"), arb(p["d"]).sqrt())
         model = Model(w, [still_due(m, off) for m in margins])
-    except Refusal:
-        if "A" in exact:  # weights by position are not followed slot by slot
-            raise
-        with ctx.workprec(BITS + 64):
-            model = rounded_model(fmt, w, exact, [m / 2 for m in margins], root)
-            trusted += [HALF]
-    require(decide(model, c.get("tree")) == (0, 0), "margin: is not shown on all inputs")
+    except Refusal as refusal:
+        return verdict, trusted + _show_half(fmt, format_of(inner) or fmt, w, exact, margins, c.get("tree"), refusal)
+    _decide(model, c.get("tree"))
     return verdict, trusted
+
+
+def _show_half(
+    fmt: BinaryFormat,
+    inner: BinaryFormat,
+    w: Weights,
+    W: Numbers,
+    margins: Sequence[float],
+    tree: object,
+    refusal: Refusal,
+) -> list[str]:
+    """Slot by slot, else by parts of the inputs, where no tree says which. Returns what is left on trust."""
+    if "A" not in W:  # weights by position are not followed slot by slot
+        try:
+            with ctx.workprec(BITS + 64):
+                root = arb(w.repeated["parameters"]["d"]).sqrt()
+                _decide(rounded_model(fmt, w, W, [m / 2 for m in margins], root), tree)
+            return [HALF]
+        except Refusal as other:
+            refusal = other
+    if refusal.exit_code != NOT_CHECKABLE or fmt.factors is not None or tree is not None:
+        raise refusal
+    return shown_by_parts(fmt, inner, w, W, margins)
+
+
+def _decide(model: Model, tree: object) -> None:
+    require(decide(model, tree) == (0, 0), "margin: is not shown on all inputs")
 
 
 def _refute(w: Weights, c: CountsCertificate, fmt: BinaryFormat) -> None:

@@ -4,13 +4,15 @@ from fractions import Fraction
 
 from verify.checker import replay
 from verify.checker.any_order import contract, opened, still_due
-from verify.checker.formats import BinaryFormat
+from verify.checker.computed_counts import shown_by_parts
+from verify.checker.formats import BinaryFormat, format_of
 from verify.checker.forwards import off_counts, rounded_once
 from verify.checker.mathematics import Model
 from verify.checker.reading import (
     NOT_CHECKABLE,
     UNREADABLE,
     WORDS,
+    Refusal,
     Weights,
     read_tensors,
     require,
@@ -38,9 +40,8 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     assumed = [*(contract(said) if fmt else ASSUMED), RIGHT]
     compare(c, {"parameters": w.repeated["parameters"] | named, "assumptions": assumed})
     if verdict == "PROVED":
-        _prove(w, c, fmt)
-    else:
-        _refute(w, c, fmt)
+        return verdict, trusted + _prove(w, c, fmt)
+    _refute(w, c, fmt)
     return verdict, trusted
 
 
@@ -59,18 +60,26 @@ def _read(data: bytes) -> Weights:
     return Weights({"parameters": parameters}, None, {name: rows_of(name, *x) for name, x in tensors.items()})
 
 
-def _prove(w: Weights, c: ParityCertificate, fmt: BinaryFormat | None) -> None:
-    """Every token at every own count has the margin, by the vertices of what the other tokens may be."""
+def _prove(w: Weights, c: ParityCertificate, fmt: BinaryFormat | None) -> list[str]:
+    """Every token at every own count has the margin, by the vertices of what the other tokens may be.
+
+    Where roundings are too much for them, by parts of the inputs. Returns what is left on trust.
+    """
     p, where, margin = w.repeated["parameters"], c["tightest"], claimed_margin(c)
     require(p["T"] > 1, "an alphabet of one token has no other slots to decide", NOT_CHECKABLE)
     require(where["token"] < p["T"] and 1 <= where["count"] <= p["L"], "tightest: is no token and count")
-    off = 0.0
-    if fmt:
-        w, exact = rounded_once(w, fmt)
-        off = off_counts(fmt, exact, p["L"], False)
-    model = Model(w, [still_due(margin, off)] * p["L"])
-    decide(model, None)
-    compare(c, {"inputs_covered": str(model.inputs)})
+    compare(c, {"inputs_covered": str(p["T"] ** p["L"])})
+    if fmt is None:
+        decide(Model(w, [margin] * p["L"]), None)
+        return []
+    w, exact = rounded_once(w, fmt)
+    try:
+        decide(Model(w, [still_due(margin, off_counts(fmt, exact, p["L"], False))] * p["L"]), None)
+        return []
+    except Refusal as refusal:
+        if refusal.exit_code != NOT_CHECKABLE or fmt.factors:
+            raise
+    return shown_by_parts(fmt, format_of(c["parameters"].get("accumulate")) or fmt, w, exact, [margin] * p["L"])
 
 
 def _refute(w: Weights, c: ParityCertificate, fmt: BinaryFormat | None) -> None:

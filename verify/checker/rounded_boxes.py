@@ -9,6 +9,7 @@ from math import isfinite
 
 from flint import arb, arb_mat, ctx, fmpq
 
+from verify.checker.computed_orders import Ends, Orders, exact, scaled
 from verify.checker.formats import NAMED, BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.records import LineCertificate, LineParameters
@@ -17,7 +18,6 @@ from verify.checker.rounded import BITS, stored_network
 
 MOST_STEPS, MOST_WORK = 20_000, 2_000_000  # steps, and these times hidden units squared
 
-Ends = tuple[fmpq, fmpq]
 Box = list[Ends]
 Rows = list[list[fmpq]]
 Part = tuple[Rows, Box, list[fmpq]]  # W, x and b of W x + b
@@ -53,19 +53,13 @@ def is_within(inner: Box, outer: Box) -> bool:
     return all(c <= a and b <= d for (a, b), (c, d) in zip(inner, outer, strict=True))
 
 
-def exact(x: arb) -> fmpq:
-    """A ball's middle."""
-    mantissa, exponent = x.mid().man_exp()
-    return fmpq(mantissa) * fmpq(2) ** int(exponent)
-
-
 class ComputedBoxes:
     """Ends between which every computed number lies; every exact one, where no format is given."""
 
     def __init__(self, net: StoredNetwork, fmt: BinaryFormat | None) -> None:
         self.net, self.is_exact = net, fmt is None
         self.fmt = fmt or BinaryFormat(*NAMED["float64"])
-        self.tiny = fmpq(2) ** self.fmt.least
+        self.down = Orders(self.fmt).down
         self.layers = [(_rows(y.W_x), _exact(y.b_x), _rows(y.W_h), _exact(y.b_h)) for y in net.layers]
         self.V, self.b = _rows(net.V), _exact(net.b)
 
@@ -116,18 +110,6 @@ class ComputedBoxes:
 
     # ---- one result each
 
-    def down(self, x: fmpq) -> fmpq:
-        """The least that x may be computed as: rounded, kept with 2p + 2 bits or more, or both, or flushed."""
-        if abs(x) < self.tiny:
-            return fmpq(0) if x >= 0 else -self.tiny
-        (n, k), bits = _scaled(x), 2 * self.fmt.p + 2
-        lost = max(0, abs(n).bit_length() - bits)
-        cut = fmpq((n >> lost) << lost, 1 << k)  # x to nearest with as many bits or more is at least this,
-        kept: fmpq = max(cut, x - abs(x) / 2**bits)  # and at most half a unit in the last of them away
-        near = self.fmt.closest(*_scaled(kept))
-        require(abs(near) <= float(self.fmt.largest), "boxes: a computed number may overflow", NOT_CHECKABLE)
-        return min(exact(arb(near)), kept)
-
     def result(self, low: fmpq, high: fmpq) -> Ends:
         return (low, high) if self.is_exact else (self.down(low), -self.down(-high))
 
@@ -167,7 +149,7 @@ class ComputedBoxes:
     def _factor(self, x: fmpq) -> fmpq:
         if self.is_exact:
             return x
-        rounded = self.fmt.closest(*_scaled(x))
+        rounded = self.fmt.closest(*scaled(x))
         require(isfinite(rounded), "boxes: a factor may overflow", NOT_CHECKABLE)
         return exact(arb(rounded))
 
@@ -192,11 +174,6 @@ class ComputedBoxes:
 
 def less(x: Box) -> Box:
     return [(-b, -a) for a, b in x]
-
-
-def _scaled(x: fmpq) -> tuple[int, int]:
-    """(n, k) with x = n / 2^k."""
-    return int(x.p), int(x.q).bit_length() - 1
 
 
 def _exact(x: list[arb]) -> list[fmpq]:
