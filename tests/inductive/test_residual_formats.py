@@ -20,12 +20,13 @@ from planted import planted
 from constructions.recurrent.residual import BLOCKS
 from verify.arithmetic.contract import EVERY, EXACTLY_KEPT
 from verify.arithmetic.formats import FORMATS
-from verify.arithmetic.readings import Rounded
+from verify.arithmetic.readings import Real, Rounded
 from verify.counting.tasks import Task
 from verify.engine import exact
 from verify.engine.balls import Arithmetic
+from verify.engine.capture import capture
 from verify.frame.decide import Effort, certify
-from verify.module import followed
+from verify.module import followed, recurrence
 from verify.module.recurrence import StepGraph
 from verify.tasks.recurrent import residual
 from verify.tasks.recurrent.selective import Selective
@@ -54,7 +55,7 @@ def in_format(kind, name, seed, **sizes):
 
 def kept(model, string, name):
     """The logits of the one evaluation after each token, in balls."""
-    graph = residual._graph(model, sorted({*string}), Rounded(FORMATS[name]))
+    graph = residual.captured(model, TASKS["selective"]).read_in(Rounded(FORMATS[name]))
     state, found = graph.precise_start(), []
     with ctx.workprec(256):
         for token in string:
@@ -106,7 +107,7 @@ def test_boxes_hold_evaluations(kind, name, monkeypatch):
     """torch's run in the format and the one that keeps every result; without rounding the boxes miss one of them."""
     string, fmt = (0, 1, 1), FORMATS[name]
     model = in_format(kind, name, 1, types=2, classes=2)
-    graph = residual._graph(model, (0, 1), Rounded(fmt))
+    graph = residual.captured(model, TASKS["selective"]).read_in(Rounded(fmt))
     with torch.no_grad():
         ran = model.to(NAMED[name])(torch.tensor([string]))[0].double().numpy()
     runs = [ran, np.array([[float(x) for x in row] for row in kept(model.double(), string, name)])]
@@ -227,7 +228,7 @@ def test_answers_after_wrong_ones_are_those_of_the_oracle(kind):
     task = TASKS["helper"]
     model = drawn(kind, 3, types=task.vocabulary, classes=task.classes, layers=1)
     lines = [(line.tokens, task.answers(line.tokens)) for line in task.lines(None)]
-    found = residual.answers(model, lines, Effort(budget=60).deadline())
+    found = followed.answers(residual.captured(model, task), lines, Effort(budget=60).deadline())
     for (tokens, due), said in zip(lines, found, strict=True):
         wrong = residual_blocks.wrong_at(model, tokens, due)
         assert said == [t not in wrong for t in range(1, len(tokens) + 1)]
@@ -238,3 +239,22 @@ def test_a_line_without_an_end_says_how_far_it_was_followed(monkeypatch):
     monkeypatch.setattr(residual, "of_lines", lambda *asked: followed.Known(right_to=9, margin=0.5, tightest=(0,)))
     found = certify(Homogeneous(model, Task.of("first-homogeneous"), None), Rounded(FORMATS["float64"]))
     assert (found.verdict, found.reason) == ("UNKNOWN", "right up to length 9; 9 tokens were followed")
+
+
+def test_a_step_is_captured_once_and_before_the_search(monkeypatch):
+    """With counts by length, and a wrong answer that is looked at again."""
+    captures = []
+    monkeypatch.setattr(recurrence, "capture", lambda *given: captures.append(given) or capture(*given))
+    model = drawn("mamba", 0, types=1, classes=2)
+    problem = Homogeneous(model, TASKS["modular"], 4, by_length=True)
+    problem.assumptions(Real())
+    assert len(captures) == 1
+    found = certify(problem, Real(), Effort(budget=60))
+    assert found.verdict == "REFUTED" and len(captures) == 1
+    assert problem.is_surely_wrong((0,) * found.counterexample["length"], found.counterexample["length"] - 1)
+    problem = Selective(drawn("s4", 0, types=2, classes=3), TASKS["selective"], 2, by_length=True)
+    with planted(Selective, "assumptions", "isinstance(reading, Kernel) or self.step", "self"):
+        problem.assumptions(Real())
+        assert len(captures) == 1
+    certify(problem, Real(), Effort(budget=60))
+    assert len(captures) == 2

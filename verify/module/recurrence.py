@@ -181,8 +181,8 @@ class StepGraph:
                 raise BadInput(f"start: holds {x!r}, which is no normal number of {fmt.name}. Round it, or take real")
         return at, Arithmetic(reading.format, reading.accumulate)
 
-    def read_in(self, reading: Real | Rounded) -> StepGraph:
-        """The same step in another reading, without capturing it again.
+    def read_in(self, reading: Real | Rounded, task: Recurrence | None = None) -> StepGraph:
+        """The same step in another reading, and from the same state on some of its tokens, without capturing it again.
 
         Raises: BadInput where the first state has a number that is none of the format.
         """
@@ -190,6 +190,7 @@ class StepGraph:
         for name in ("_numbers", "_exactly", "_as_factor"):
             other.__dict__.pop(name, None)
         other.at, other.every = self._arithmetic(reading)
+        other.task = self.task if task is None else task
         return other
 
     def _check_run(self, token: int) -> None:

@@ -49,7 +49,7 @@ class RecurrentProblem:
 
     An input is a string of one token or more, and the answer is that after its last token. Where another task poses the
     cell, it names itself, and says what the certificate's parameters are, what is assumed besides, and what is found
-    `besides` a verdict in real arithmetic, in half of the time.
+    `besides` a verdict in real arithmetic, in half of the time. A step that is `captured` is not captured again.
     """
 
     claim: str | None = None
@@ -66,13 +66,14 @@ class RecurrentProblem:
         said: Mapping[str, object] | None = None,
         assumed: tuple[str, ...] = (),
         besides: Besides | None = None,
+        captured: StepGraph | None = None,
     ) -> None:
         if length is not None:
             check_whole_number("length", length)
             if length < 1:
                 raise BadInput(f"length={length}: must be 1 or more tokens, or all")
         self.module, self.given, self.length = module, given, length
-        self.task, self.said, self.assumed, self.besides = task, said, assumed, besides
+        self.task, self.said, self.assumed, self.besides, self.captured = task, said, assumed, besides, captured
         self.name, self.so_far = type(module).__name__, "deciding"
         self.over_time = OverTime()
         self._kept: dict[Tokens, State] = {}
@@ -80,6 +81,8 @@ class RecurrentProblem:
     @cached_property
     def graph(self) -> StepGraph:
         """One step of the cell, captured."""
+        if self.captured is not None:
+            return self.captured.read_in(Real(), self.given)
         return StepGraph(self.module, self.given)
 
     def capture(self) -> None:

@@ -21,7 +21,6 @@ from verify.module.recurrent import RecurrentProblem
 from verify.tasks.recurrent.automata import expected
 from verify.tasks.recurrent.drawing import plane
 from verify.tasks.recurrent.kinds import module_of
-from verify.tasks.recurrent.residual import OneStep
 from verify.tasks.recurrent.task import Homogeneous
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from verify.tasks.recurrent.kinds import OneReadout
 
 
-class Cell(nn.Module):
+class ReadoutStep(nn.Module):
     """One step of a network with one readout: (state, token) -> (state, logits)."""
 
     def __init__(self, model: OneReadout) -> None:
@@ -64,8 +63,11 @@ def step_of(problem: Homogeneous | RecurrentProblem) -> StepGraph:
     if isinstance(problem, RecurrentProblem):
         return problem.graph
     model = module_of(problem.model)
-    cell, start = (OneStep(model), model.start) if isinstance(model, ResidualModel) else (own := Cell(model), own.start)
-    return StepGraph(cell, Recurrence(start, expected(problem.which)), Real())
+    given = expected(problem.which)
+    if isinstance(model, ResidualModel):
+        return problem.step.read_in(Real(), Recurrence(model.start, given))
+    cell = ReadoutStep(model)
+    return StepGraph(cell, Recurrence(cell.start, given))
 
 
 def orbit(problem: Homogeneous | RecurrentProblem, modulus: int, length: int, budget: float | Budget = 30.0) -> Figure:

@@ -9,7 +9,7 @@ leave a margin open, one evaluation is followed: every result kept exactly, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -46,11 +46,15 @@ class OneStep(nn.Module):
         return self.model.step(state, token)
 
 
-def finding(model: AnyModel, which: Task, length: int | None, effort: Effort) -> Finding:
-    """What is known of all strings over the task's tokens of up to so many, or of every length (None)."""
+def captured(model: AnyModel, which: Task) -> StepGraph:
+    """The model's step on the task's tokens, which takes longer to capture than many are to follow."""
     assert is_residual(model)
-    given = Recurrence(model.start, expected(which), which.vocabulary)
-    found = RecurrentProblem(OneStep(model), given, length).prove(Real(), effort)
+    return StepGraph(OneStep(model), Recurrence(model.start, NOT_JUDGED, which.vocabulary))
+
+
+def finding(step: StepGraph, which: Task, length: int | None, effort: Effort) -> Finding:
+    """What is known of all strings over the task's tokens of up to so many, or of every length (None)."""
+    found = RecurrentProblem(step.cell, _all_strings(step, which), length, captured=step).prove(Real(), effort)
     found = replace(found, telling=tuple((item, len(item) - 1) for item, _ in found.telling))
     if found.failure is None:
         return found
@@ -62,34 +66,26 @@ def finding(model: AnyModel, which: Task, length: int | None, effort: Effort) ->
 
 
 def of_lines(
-    model: AnyModel, lines: Sequence[followed.Line], reading: Real | Rounded, effort: Effort
+    step: StepGraph, lines: Sequence[followed.Line], reading: Real | Rounded, effort: Effort
 ) -> followed.Known:
     """What is known of these lines, each with the right class after every token: as the network reads them."""
-    return followed.given_lines(_graph(model, lines[0][0][:1], reading), lines, effort.deadline())
+    return followed.given_lines(step.read_in(reading), lines, effort.deadline())
 
 
-def of_strings(model: AnyModel, which: Task, length: int | None, reading: Rounded, effort: Effort) -> followed.Known:
+def of_strings(step: StepGraph, which: Task, length: int | None, reading: Rounded, effort: Effort) -> followed.Known:
     """What is known in a format of all strings over the task's tokens of up to so many, or of every length (None)."""
-    graph = _graph(model, range(which.vocabulary), reading, expected(which))
-    return followed.in_format(graph, length, effort.deadline())
+    return followed.in_format(step.read_in(reading, _all_strings(step, which)), length, effort.deadline())
 
 
-def answers(model: AnyModel, lines: Sequence[followed.Line], until: Deadline) -> list[list[bool | None]]:
-    """Whether each answer of these lines is right in real arithmetic, None where that is not known."""
-    return followed.answers(_graph(model, lines[0][0][:1], Real()), lines, until)
-
-
-def counts(model: AnyModel, which: Task, length: int, until: Deadline) -> list[tuple[int, int, int]]:
+def counts(step: StepGraph, which: Task, length: int, until: Deadline) -> list[tuple[int, int, int]]:
     """Of strings of each length whose last answer is judged, how many are right, wrong and undecided."""
-    graph = _graph(model, range(which.vocabulary), Real(), expected(which))
-    return followed.counts(graph, length, followed.MOST_STRINGS, until)
+    return followed.counts(step.read_in(Real(), _all_strings(step, which)), length, followed.MOST_STRINGS, until)
 
 
-def is_wrong(model: AnyModel, tokens: Sequence[int], right: int) -> bool:
+def is_wrong(step: StepGraph, tokens: Sequence[int], right: int) -> bool:
     """Whether the answer after these tokens is wrong in real arithmetic."""
-    return followed.precisely(_graph(model, tokens[:1], Real()), tokens, right).high <= 0
+    return followed.precisely(step, tokens, right).high <= 0
 
 
-def _graph(model: AnyModel, tokens: Iterable[int], reading: Real | Rounded, due: Automaton = NOT_JUDGED) -> StepGraph:
-    assert is_residual(model)
-    return StepGraph(OneStep(model), Recurrence(model.start, due, tokens), reading)
+def _all_strings(step: StepGraph, which: Task) -> Recurrence:
+    return Recurrence(step.task.start, expected(which), which.vocabulary)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ from verify.tasks.recurrent.network import Network
 if TYPE_CHECKING:
     import torch
 
+    from verify.module.recurrence import StepGraph
     from verify.tasks.recurrent.kinds import AnyModel
     from verify.tasks.recurrent.sets import Trained
 
@@ -104,6 +106,13 @@ class Selective:
             "dtype": name_of(self.model.dtype),
         }
 
+    @cached_property
+    def step(self) -> StepGraph:
+        """The step of whole blocks, captured."""
+        from verify.tasks.recurrent import residual  # loads torch's tracer
+
+        return residual.captured(self.model, self.which)
+
     def size(self) -> int | None:
         return None if self.length is None else self.K**self.length
 
@@ -113,6 +122,8 @@ class Selective:
         network = f"torch's {kind} from the state 0, tokens are one-hot; logits = W h + b of the last layer"
         network = gated.formula(self.model) if is_gated(self.model) else network
         network = blocks(self.model) if is_residual(self.model) else network
+        if is_residual(self.model):
+            assert isinstance(reading, Kernel) or self.step  # captured before the search
         for_ever = ("one token at a time; tanh is at most 1; the readout's sums in any order",)
         more = for_ever if self.length is None else ()
         return assumptions(reading, self.model, network, run="CPU", more=more, right=RIGHT)
@@ -162,7 +173,7 @@ class Selective:
         if is_residual(self.model):
             from verify.tasks.recurrent import residual  # loads torch's tracer
 
-            return residual.counts(self.model, self.which, length, until)
+            return residual.counts(self.step, self.which, length, until)
         from verify.tasks.recurrent import sets
 
         return sets.counts(sets.Trained(self._network(None), self.which, None), length, until)
@@ -171,7 +182,7 @@ class Selective:
         """Whole blocks, by their captured step."""
         from verify.tasks.recurrent import residual  # loads torch's tracer
 
-        found = residual.finding(self.model, self.which, self.length, effort)
+        found = residual.finding(self.step, self.which, self.length, effort)
         if found.failure is not None:
             return replace(found, argument=ARGUMENT_STRING)
         return found if self.length is None else replace(found, argument=ARGUMENT_STRINGS)
@@ -180,7 +191,7 @@ class Selective:
         """Whole blocks in a format."""
         from verify.tasks.recurrent import residual  # loads torch's tracer
 
-        known = residual.of_strings(self.model, self.which, self.length, reading, effort)
+        known = residual.of_strings(self.step, self.which, self.length, reading, effort)
         argument = known.argument(ARGUMENT_STRINGS)
         right_to: dict[str, object] = {"right_to": known.right_to}
         if known.wrong is not None:

@@ -37,6 +37,7 @@ from verify.tasks.recurrent.proof import ARGUMENT_FOR_EVER, OrbitOutcome, OrbitQ
 if TYPE_CHECKING:
     import torch
 
+    from verify.module.recurrence import StepGraph
     from verify.tasks.recurrent.kinds import AnyModel
 
 ARGUMENT_FINITE = "ellipsoids round the states of every step"
@@ -96,6 +97,13 @@ class Homogeneous:
         return self.which.longest(self.length)
 
     @cached_property
+    def step(self) -> StepGraph:
+        """The step of whole blocks, captured."""
+        from verify.tasks.recurrent import residual  # loads torch's tracer
+
+        return residual.captured(self.model, self.which)
+
+    @cached_property
     def lines(self) -> list[tuple[int, ...]]:
         """All tokens of the longest inputs; of infinite ones the first."""
         room = None if self.longest is not None else 1
@@ -134,6 +142,7 @@ class Homogeneous:
             network = formula(self.model)
         if is_residual(self.model):
             network = blocks(self.model)
+            assert isinstance(reading, Kernel) or self.step  # captured before the search
         return assumptions(reading, self.model, network, run="CPU, one token at a time", right=RIGHT)
 
     def facts(self) -> dict[str, object]:
@@ -160,9 +169,9 @@ class Homogeneous:
     def _answers(self, until: Deadline) -> list[list[bool | None]]:
         """Whether each answer of all lines is right, also after wrong ones, in balls."""
         if is_residual(self.model):
-            from verify.tasks.recurrent import residual  # loads torch's tracer
+            from verify.module import followed  # loads torch's tracer
 
-            return residual.answers(self.model, [(line, self.which.answers(line)) for line in self.lines], until)
+            return followed.answers(self.step, [(line, self.which.answers(line)) for line in self.lines], until)
         if is_rotation(self.model):
             from verify.tasks.recurrent import rotation
 
@@ -193,9 +202,9 @@ class Homogeneous:
         from verify.tasks.recurrent import residual  # loads torch's tracer
 
         if self.which.vocabulary == 1 and isinstance(reading, Real):
-            return residual.finding(self.model, self.which, self.longest, effort)
+            return residual.finding(self.step, self.which, self.longest, effort)
         lines = [(line, self.which.answers(line)) for line in self._long_lines()]
-        known = residual.of_lines(self.model, lines, reading, effort)
+        known = residual.of_lines(self.step, lines, reading, effort)
         told = known.wrong or known.tightest
         by_length = sorted(self._long_lines(), key=len, reverse=True)
         line = next(line for line in by_length if known.stuck or line[: len(told)] == told)
@@ -479,7 +488,7 @@ class Homogeneous:
         if is_residual(self.model):
             from verify.tasks.recurrent import residual
 
-            return residual.is_wrong(self.model, self._read(tokens), self._due(tokens, len(tokens)))
+            return residual.is_wrong(self.step, self._read(tokens), self._due(tokens, len(tokens)))
         if len(tokens) > LONGEST_TRACED and (has_cells(self.model) or is_linear(self.model)):
             return answers(network_of(self.model), self._line(tokens), len(tokens), Deadline.never())[-1] is False
         return is_wrong_in_its_ball(module_of(self.model), self._read(tokens), self._due(tokens, len(tokens)))
