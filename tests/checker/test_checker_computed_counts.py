@@ -31,8 +31,8 @@ from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.readings import reading_of
 from verify.checker import computed_counts, forwards, kinds
-from verify.checker.computed_counts import ComputedCounts, Part
-from verify.checker.computed_orders import Orders
+from verify.checker.computed_counts import ComputedCounts, InputPart
+from verify.checker.computed_orders import EveryOrder
 from verify.checker.formats import NAMED, BinaryFormat
 from verify.checker.mathematics import BITS
 from verify.checker.reading import NOT_CHECKABLE, Refusal, read_weights
@@ -92,7 +92,7 @@ def whole(x):
 
 
 def sum_holds(seed):
-    fmt, on, draw = FORMATS["bfloat16"], Orders(SMALL["bfloat16"]), random.Random(seed)
+    fmt, on, draw = FORMATS["bfloat16"], EveryOrder(SMALL["bfloat16"]), random.Random(seed)
     terms = [drawn_number(draw, fmt) for _ in range(draw.randint(1, 4))]
     terms += [terms[0]] * draw.choice([0, 0, 1])
     size = sum(map(abs, terms)) or 1
@@ -104,7 +104,7 @@ def sum_holds(seed):
 def operations_hold(seed):
     """Products, quotients, roots, exponentials and factors at the ends of drawn intervals."""
     draw, name = random.Random(seed), [*SMALL][seed % 2]
-    fmt, on = FORMATS[name], Orders(SMALL[name])
+    fmt, on = FORMATS[name], EveryOrder(SMALL[name])
     x, y = (sorted(drawn_number(draw, fmt) for _ in range(2)) for _ in range(2))
     if seed % 3 == 0:
         x, y = [x[0]] * 2, [y[0]] * 2
@@ -146,12 +146,12 @@ def test_no_result_is_outside(seeds):
 
 
 def test_zero_is_read_as_zero():
-    assert Orders(SMALL["bfloat16"]).factor((fmpq(0), fmpq(0))) == (fmpq(0), fmpq(0))
+    assert EveryOrder(SMALL["bfloat16"]).factor((fmpq(0), fmpq(0))) == (fmpq(0), fmpq(0))
 
 
 def test_many_terms_are_bounded():
     """Of 25 different terms no drawn order is outside."""
-    fmt, on, draw = FORMATS["bfloat16"], Orders(SMALL["bfloat16"]), random.Random(1)
+    fmt, on, draw = FORMATS["bfloat16"], EveryOrder(SMALL["bfloat16"]), random.Random(1)
     with ctx.workprec(BITS + 64):
         for size in (25, 40):
             terms = [drawn_number(draw, fmt) for _ in range(size)]
@@ -196,13 +196,13 @@ def caught(seen):
 @pytest.mark.parametrize("fault", [fault for fault in ORDERS if fault[3]], ids=lambda x: f"{x[0]}: {x[2]}")
 def test_a_fault_in_an_operation_is_seen(fault):
     *planted_one, seen = fault
-    with planted(Orders, *planted_one):
+    with planted(EveryOrder, *planted_one):
         assert caught(seen)
 
 
 @pytest.mark.parametrize("fault", [fault for fault in ORDERS if not fault[3]], ids=lambda x: f"{x[0]}: {x[2]}")
 def test_a_fault_in_a_long_sum_is_seen(fault):
-    with planted(Orders, *fault[:3]), pytest.raises(AssertionError):
+    with planted(EveryOrder, *fault[:3]), pytest.raises(AssertionError):
         test_many_terms_are_bounded()
 
 
@@ -224,7 +224,7 @@ class Model:
         t = tokens[position]
         k, others = tokens.count(t), [s for s in tokens if s != t]
         groups = tuple(((s,), others.count(s)) for s in sorted({*others}))
-        return exact(self.bounds.gap(Part(position, t, k, self.bounds._others(t, k) if is_whole else groups)))
+        return exact(self.bounds.gap(InputPart(position, t, k, self.bounds._others(t, k) if is_whole else groups)))
 
     def worst(self, tokens, position):
         """The least margin that the adversary finds."""
@@ -387,7 +387,7 @@ def test_nothing_false_holds_of_a_mutated_model(kind, name, seeds):
 
 def test_halves_are_all_inputs_once():
     T, L, k = 5, 5, 2
-    parts, found = [Part(0, 1, k, (((0, 2, 3, 4), L - k),))], []
+    parts, found = [InputPart(0, 1, k, (((0, 2, 3, 4), L - k),))], []
     while parts:
         part = parts.pop()
         halves = part.halves()

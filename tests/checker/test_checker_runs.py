@@ -28,7 +28,7 @@ from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.readings import reading_of
 from verify.checker import rounded, rounded_boxes, rounded_lines, rounded_runs
-from verify.checker.computed_orders import Orders
+from verify.checker.computed_orders import EveryOrder
 from verify.checker.formats import NAMED, BinaryFormat
 from verify.checker.inductive import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
@@ -324,9 +324,9 @@ def holds_all(on, draw):
 
 
 SUM_FAULTS = [
-    (Orders, "down", "return min(self.nearest(kept), kept)", "return x"),
-    (Orders, "down", "return min(self.nearest(kept), kept)", "return kept"),
-    (Orders, "down", "return fmpq(0) if x >= 0 else -self.tiny", "return x"),
+    (EveryOrder, "down", "return min(self.nearest(kept), kept)", "return x"),
+    (EveryOrder, "down", "return min(self.nearest(kept), kept)", "return kept"),
+    (EveryOrder, "down", "return fmpq(0) if x >= 0 else -self.tiny", "return x"),
     (BOXES, "_least_sum", "return self.down(total - exact(off.upper()))", "return total"),
     (BOXES, "_least_sum", "size <= fmpq(2) ** (self.fmt.p + unit)", "True"),
     (BOXES, "_least_sum", "unit >= self.fmt.least and", ""),
@@ -338,7 +338,7 @@ def box_sums():
     """The sums of boxes in bfloat16."""
     on = BOXES.__new__(BOXES)
     on.fmt = BinaryFormat(*NAMED["bfloat16"])
-    on.down, on.is_exact = Orders(on.fmt).down, False
+    on.down, on.is_exact = EveryOrder(on.fmt).down, False
     return on
 
 
@@ -369,7 +369,7 @@ def are_least(draws=400):
 def test_a_result_is_not_below_its_least_and_faults_are_seen():
     assert are_least()
     for right, wrong in (("2**bits", "2 ** (bits + 1)"), ("max(cut, x", "max(cut, x + abs(x) / 2**bits")):
-        with planted(Orders, "down", right, wrong):
+        with planted(EveryOrder, "down", right, wrong):
             assert not are_least()
 
 

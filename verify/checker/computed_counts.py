@@ -13,7 +13,7 @@ from typing import NamedTuple
 from flint import arb, ctx, fmpq
 
 from verify.checker.any_order import HALF
-from verify.checker.computed_orders import Ends, Orders, exact
+from verify.checker.computed_orders import Ends, EveryOrder, exact
 from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import Numbers
 from verify.checker.mathematics import BITS
@@ -27,7 +27,7 @@ Slots = tuple[tuple[tuple[int, ...], int], ...]  # keys, and in how many slots o
 Row = Sequence[Ends]
 
 
-class Part(NamedTuple):
+class InputPart(NamedTuple):
     """Inputs with a token k times, once at a position, and other tokens from sets."""
 
     position: int
@@ -35,7 +35,7 @@ class Part(NamedTuple):
     k: int
     others: Slots
 
-    def halves(self) -> list["Part"]:
+    def halves(self) -> list["InputPart"]:
         """By how many slots of a set hold tokens of its first half; none where all tokens are known."""
         i = next((i for i, (tokens, _) in enumerate(self.others) if len(tokens) > 1), None)
         if i is None:
@@ -50,7 +50,12 @@ class ComputedCounts:
     """What a format makes of a model's steps. Raises: Refusal where a number may overflow."""
 
     def __init__(self, fmt: BinaryFormat, w: Weights, W: Numbers) -> None:
-        self.on, self.first_count, self.divisor, said = Orders(fmt), w.first_count, w.divisor, w.repeated["parameters"]
+        self.on, self.first_count, self.divisor, said = (
+            EveryOrder(fmt),
+            w.first_count,
+            w.divisor,
+            w.repeated["parameters"],
+        )
         self.T, self.L, self.is_softmax = W["E"].nrows(), said["L"], said.get("model", "").endswith("+sftm")
         rows = {name: [[(x, x) for x in row] for row in M.tolist()] for name, M in W.items()}
         self.x = rows["E"] + rows.get("e_BOS", [])
@@ -88,7 +93,7 @@ class ComputedCounts:
         total = on.total([(_hull([powers[s] for s in keys]), n) for keys, n in slots])
         return {s: on.factor(on.over(e, total)) for s, e in powers.items()}
 
-    def _mixed(self, part: Part) -> Iterator[tuple[list[tuple[int, Ends]], int]]:
+    def _mixed(self, part: InputPart) -> Iterator[tuple[list[tuple[int, Ends]], int]]:
         """Tokens and weights of which one is in a slot, and in how many slots."""
         place, t, k, others = part
         if not self.is_linear:
@@ -101,7 +106,7 @@ class ComputedCounts:
         yield [(t, weights[place])], 1
         yield from (([(s, w) for s in tokens for w in elsewhere], n) for tokens, n in (((t,), k - 1), *others) if n)
 
-    def gap(self, part: Part) -> fmpq:
+    def gap(self, part: InputPart) -> fmpq:
         """At most (right logit) - (largest other one) of all inputs of a part, whatever the order."""
         mixed, on, x = [*self._mixed(part)], self.on, list[Ends]()
         for i, own in enumerate(self.x[part.t]):
@@ -148,7 +153,7 @@ class ComputedCounts:
         found = []
         for k, least in enumerate(due, 1):
             parts, gaps = (
-                [Part(place, t, k, self._others(t, k)) for place in rows.values() for t in range(self.T)],
+                [InputPart(place, t, k, self._others(t, k)) for place in rows.values() for t in range(self.T)],
                 list[fmpq](),
             )
             while parts:

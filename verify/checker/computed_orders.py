@@ -22,7 +22,7 @@ Ends = tuple[fmpq, fmpq]
 Terms = tuple[tuple[fmpq, int], ...]  # numbers, and how often each is a term
 
 
-class Orders:
+class EveryOrder:
     """Ends of all that a format may compute, each number as it is kept and as it is rounded.
 
     Raises: Refusal where a number may overflow.

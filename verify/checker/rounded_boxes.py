@@ -9,7 +9,7 @@ from math import isfinite
 
 from flint import arb, arb_mat, ctx, fmpq
 
-from verify.checker.computed_orders import Ends, Orders, exact, scaled
+from verify.checker.computed_orders import Ends, EveryOrder, exact, scaled
 from verify.checker.formats import NAMED, BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.records import LineCertificate, LineParameters
@@ -59,7 +59,7 @@ class ComputedBoxes:
     def __init__(self, net: StoredNetwork, fmt: BinaryFormat | None) -> None:
         self.net, self.is_exact = net, fmt is None
         self.fmt = fmt or BinaryFormat(*NAMED["float64"])
-        self.down = Orders(self.fmt).down
+        self.down = EveryOrder(self.fmt).down
         self.layers = [(_rows(y.W_x), _exact(y.b_x), _rows(y.W_h), _exact(y.b_h)) for y in net.layers]
         self.V, self.b = _rows(net.V), _exact(net.b)
 
