@@ -3,18 +3,22 @@
 Without a format nothing is rounded. Ends are whole numbers over 2^BITS.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
+from verify.checker.exponentials import BITS as DIGITS
 from verify.checker.formats import ULPS, BinaryFormat
 from verify.checker.forwards import Numbers, given, read_by_prompts, seen
-from verify.checker.reading import NOT_CHECKABLE, require
-from verify.checker.regions import BITS, CLOSE, ONE, OPEN, PRECISION, ZERO, Bag, Ends, RegionDecoder, below
+from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, require
+from verify.checker.regions import BITS, CLOSE, ONE, OPEN, PRECISION, ZERO, Bag, Ends, RegionDecoder, Strings, below
 from verify.checker.roundoff import Reach, Roundoff, exact
 
 HALF = arb(1) / 2
+NOT_SHOWN = "margin: is not shown on all strings"
+Gaps = Callable[[str, int], list[list[arb]]]  # of a string, for each prompt, in so many bits
+Computed = Callable[[str], list[list[arb]]]  # the same in one order of a dtype
 
 
 class ComputedRegions:
@@ -185,3 +189,24 @@ class CausalMeans:
         room = max(0, self.N - m - m % 2 - len(own)) * (token < 4)
         bag = Bag([*own, *[4] * self.has_bos], [], [x for x in counted if x[0]], [ZERO, ONE], room)
         return self.computed.mean(bag, weights, [row[:tokens] for row in self.values])
+
+
+def show_by_steps(is_shown: bool, strings: Strings, gaps: Gaps, margin: fmpq, computed: Computed | None) -> None:
+    """What cells do not show, strings one by one may in real arithmetic, which says nothing of a dtype's orders.
+
+    There the string that real arithmetic has nearest is `computed` in one order, which may have less than is said.
+    """
+    if is_shown:
+        return
+    require(strings.are_few, NOT_SHOWN, NOT_CHECKABLE)
+    if computed is None:
+        require(one_by_one(strings, gaps, margin), NOT_SHOWN)
+        return
+    nearest = min(strings.every(), key=lambda text: min(float(x) for row in gaps(text, DIGITS[0]) for x in row))
+    has_less = any(x < 2 * margin for row in computed(nearest) for x in row)
+    raise Refusal(NOT_SHOWN, FAILS if has_less else NOT_CHECKABLE)
+
+
+def one_by_one(strings: Strings, gaps: Gaps, margin: fmpq) -> bool:
+    """Whether each string by itself is answered by the margin."""
+    return all(x >= margin for text in strings.every() for row in gaps(text, DIGITS[0]) for x in row)

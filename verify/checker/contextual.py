@@ -1,16 +1,15 @@
 """Certificates about the causal encoder that counts the ones of regions: cells of strings (docs/checker.md)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
 from verify.checker.any_order import HALF, contract, opened, still_due
-from verify.checker.computed_regions import CausalMeans, ComputedRegions
-from verify.checker.exponentials import BITS as DIGITS
+from verify.checker.computed_regions import NOT_SHOWN, CausalMeans, Computed, ComputedRegions, one_by_one, show_by_steps
 from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import of_regions
-from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal, as_text, require
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, Refusal, as_text, require
 from verify.checker.records import StringsCertificate
 from verify.checker.regions import (
     BOS,
@@ -34,11 +33,8 @@ from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, claimed_margin, compare
 from verify.checker.wrong_strings import gaps_from_the_left, gaps_in_dtype, refute
 
-NOT_SHOWN = "margin: is not shown on all strings"
 MOST_COORDINATES, MOST_COMPARED = 4, 10**6  # of the attention, whose box has corners; and logits of cells, in a dtype
 MOST_TOKENS, MOST_TERMS = 1 << 16, 10**7  # of a string, and cells of strings times kinds of positions
-Gaps = Callable[[str, int], list[list[arb]]]  # of a string, for each prompt, in so many bits
-Computed = Callable[[str], list[list[arb]]]  # the same in one order of a dtype
 CAUSAL = SHAPES | {"W_Q": "d h", "W_K": "d h"}
 FORMULA = (
     "encoder x' = x + softmax(x W_Q (x W_K)^T, causal) x W_V W_O, x'' = x' + ReLU(x' W_1 + b_1) W_2 + b_2; "
@@ -105,27 +101,6 @@ def _must_show(
         return True
     require(model.proves(strings, due) or strings.are_few and one_by_one(strings, model.gaps, due), NOT_SHOWN)
     return False
-
-
-def show_by_steps(is_shown: bool, strings: Strings, gaps: Gaps, margin: fmpq, computed: Computed | None) -> None:
-    """What cells do not show, strings one by one may in real arithmetic, which says nothing of a dtype's orders.
-
-    There the string that real arithmetic has nearest is `computed` in one order, which may have less than is said.
-    """
-    if is_shown:
-        return
-    require(strings.are_few, NOT_SHOWN, NOT_CHECKABLE)
-    if computed is None:
-        require(one_by_one(strings, gaps, margin), NOT_SHOWN)
-        return
-    nearest = min(strings.every(), key=lambda text: min(float(x) for row in gaps(text, DIGITS[0]) for x in row))
-    has_less = any(x < 2 * margin for row in computed(nearest) for x in row)
-    raise Refusal(NOT_SHOWN, FAILS if has_less else NOT_CHECKABLE)
-
-
-def one_by_one(strings: Strings, gaps: Gaps, margin: fmpq) -> bool:
-    """Whether each string by itself is answered by the margin."""
-    return all(x >= margin for text in strings.every() for row in gaps(text, DIGITS[0]) for x in row)
 
 
 def _check_lengths(found: object, strings: Strings) -> None:

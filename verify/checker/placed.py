@@ -6,8 +6,8 @@ from functools import cached_property, partial
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
 from verify.checker.any_order import HALF, contract, opened
-from verify.checker.computed_regions import ComputedRegions
-from verify.checker.contextual import CONTRACT, MOST_COORDINATES, show_by_steps
+from verify.checker.computed_regions import ComputedRegions, show_by_steps
+from verify.checker.contextual import CONTRACT, MOST_COORDINATES
 from verify.checker.formats import BinaryFormat
 from verify.checker.places import OffAtPlaces, Places, Row
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, require

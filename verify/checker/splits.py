@@ -9,8 +9,9 @@ from itertools import combinations_with_replacement, product
 from math import comb
 from typing import NamedTuple, TypedDict
 
-from verify.checker.leaves import Group, Leaf, QueryCell, Region, Run, Trail, Work, fillings, is_right_by
+from verify.checker.leaves import Group, Leaf, QueryCell, Region, Trail, Work, fillings, is_right_by
 from verify.checker.mathematics import Model
+from verify.checker.one_by_one import Run
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, read_json, recorded, require
 
 RIGHT, WRONG, OPEN, EACH, PLACES, FIRST = range(6)  # from FIRST on: share out a group, halve a cluster, fill a slot
@@ -140,13 +141,13 @@ def _each(leaf: Leaf, listed: list[Region], work: Work) -> int:
     require(len(left) == len(listed), "tree: a multiset is listed twice")
     found = 0
     for place, alike in leaf.cell.classes.items():
-        at, run, here = leaf.cell.at(place), Run(leaf), 0
+        run, here = Run(leaf, leaf.cell.at(place)), 0
         for region in multisets(leaf.cell, leaf.k):
             if _key(region) in left:
                 found += 1
             else:
-                here += leaf.settle(leaf.cell.placed(region, place), work, run)
-        wrong += alike * (here + run.decide(at))
+                here += run.settle(leaf.cell.placed(region, place), work)
+        wrong += alike * (here + run.decide())
     is_met = found == len(left) * len(leaf.cell.classes)
     require(is_met, "tree: a multiset is listed that is none of this count")
     return wrong

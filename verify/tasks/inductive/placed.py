@@ -27,6 +27,7 @@ from verify.tasks.inductive.boxes import Found
 from verify.tasks.inductive.noisy import Allowed, Noisy, joined, underflow
 
 ARGUMENT = "equal weights over tokens and positions: rows of token, count and length, shifts as shared errors"
+LARGEST = 1 << 20  # no table of positions is larger
 DEGREE = 7  # of polynomials in the shift
 TOGETHER = 4  # lengths whose cells are bounded at once
 
