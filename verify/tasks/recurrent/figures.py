@@ -25,7 +25,8 @@ def add_kinds(add_kind: AddKind) -> None:
     add_weights(cycle, "an RNN, GRU or LSTM (.safetensors or .pt) instead of the built cycle of two tanh units")
 
     orbit = add_kind("orbit", "a recurrent network's states and margins at each length, with right and wrong answers")
-    orbit.add_argument("--model", choices=COUNTS, default="rnn", help="the kind of network (default: rnn)")
+    kinds = f"{', '.join(COUNTS[:-1])} or {COUNTS[-1]} (default: rnn)"
+    orbit.add_argument("--model", choices=COUNTS, default="rnn", metavar="MODEL", help=f"the kind of network: {kinds}")
     option(orbit, "modulus", default=10, help="what is counted modulo (default: 10)")
     option(orbit, "length", default=100, help="the last length that is drawn (default: 100)")
     orbit.add_argument("--activation", choices=ACTIVATIONS, help="of a head of several layers in the file")
