@@ -145,6 +145,20 @@ def test_no_result_is_outside(seeds):
         assert all(map(operations_hold, seeds))
 
 
+def numbers_are_all(seed):
+    """All numbers between two ends, 0 and those below the normal ones among them; where they are many, too many."""
+    fmt, draw = BinaryFormat(3, -3, 2), random.Random(seed)
+    steps = {0.0, *(m * 2.0**e for m in range(1, 8) for e in range(-5, 1))}  # up to 7
+    low, high = sorted(draw.choices(sorted(steps), k=2)) if seed else (0.0, 2.0**-4)
+    found = EveryOrder(fmt).numbers((fmpq(*low.as_integer_ratio()), fmpq(*high.as_integer_ratio())), most := 9)
+    there = [Fraction(x) for x in sorted(steps) if low <= x <= high]
+    return len(found) == most + 1 if len(there) > most else [*map(exact, found)] == there
+
+
+def test_all_values_of_a_neuron_are_tried():
+    assert all(map(numbers_are_all, range(40)))
+
+
 def test_zero_is_read_as_zero():
     assert EveryOrder(SMALL["bfloat16"]).factor((fmpq(0), fmpq(0))) == (fmpq(0), fmpq(0))
 
@@ -184,6 +198,7 @@ ORDERS = [  # and which test sees it
     ("_bounded", "self.down(total - off)", "total", None),
     ("_bounded", "unit >= self.fmt.least and size <= fmpq(2) ** (self.fmt.p + unit)", "True", None),
     ("nearest", "- (n != 0)", "+ (n != 0)", operations_hold),
+    ("numbers", "if n else self.fmt.least", "", numbers_are_all),
 ]
 
 
@@ -348,6 +363,30 @@ def test_parity_holds_part_by_part_and_not_by_five_times_the_margin():
         assert (outcome(weights, json.dumps(said | {"margin": factor * said["margin"]}))[0] != 0) != holds
     with mock.patch.object(computed_counts, "MOST_PARTS", 0):
         assert outcome(weights, json.dumps(said))[0] == NOT_CHECKABLE
+
+
+def barely_on(ahead):
+    """A neuron that is 0 where its product is rounded and 2^-14 where it is kept, which both logits read 64 times."""
+    module = HistogramTransformer("dot", T=2, L=1, d=1, p=1, classes=2)
+    with torch.no_grad():
+        for W in (module.W_Q, module.W_K):
+            W.zero_()
+        for W, x in ((module.E, 1 + 2**-7), (module.W_1, 1 + 2**-7), (module.b_1, -1 - 2**-6)):
+            W.fill_(x)
+        module.W_2[0] = torch.tensor([64 - 2**-2, 64 + 2**-1])
+        module.b_2[:] = torch.tensor([1 + ahead, 1.0])
+    return module
+
+
+def test_a_tie_between_two_values_of_a_neuron_is_not_missed():
+    """Right where the neuron is 0 or 2^-8; where it is 2^-14, both logits are rounded to one number."""
+    module, near = (checkpoint.as_bytes(barely_on(x), claim=None, construction=None) for x in (2**-7, 3.0))
+    assert certify(barely_on(2**-7), fmt=FORMATS["bfloat16"]).verdict == "REFUTED"
+    said = json.loads(certify(barely_on(3.0), fmt=FORMATS["bfloat16"]).about(near).to_json())
+    assert outcome(near, json.dumps(said))[0] == 0
+    for margin in (2**-8, 2**-14):
+        forged = said | {"margin": margin, "margin_per_count": [margin], "weights_sha256": sha(module)}
+        assert outcome(module, json.dumps(forged))[0] == NOT_CHECKABLE
 
 
 def mutated(kind, seed):

@@ -132,7 +132,8 @@ class EveryOrder:
         found = [x[0]]
         while found[-1] < x[1] and len(found) <= most:
             n, k = scaled(found[-1])
-            found.append(found[-1] + fmpq(2) ** (max(n.bit_length() - 1 - k, self.fmt.least) - self.fmt.p + 1))
+            exponent = max(n.bit_length() - 1 - k, self.fmt.least) if n else self.fmt.least
+            found.append(found[-1] + fmpq(2) ** (exponent - self.fmt.p + 1))
         return found
 
 
