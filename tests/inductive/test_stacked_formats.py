@@ -176,3 +176,6 @@ def test_a_cell_of_ones_own_is_decided_in_a_format():
             certify_recurrence(
                 Parity().eval(), start=torch.full((1, 1), start, dtype=torch.float64), reading="float32", **asked
             )
+    for wide in ("float33", "float16"):
+        with pytest.raises(BadInput, match=f"accumulate='?{wide}"):
+            certify_recurrence(Parity().eval(), start=torch.ones(1, 1), reading="bfloat16", accumulate=wide, **asked)
