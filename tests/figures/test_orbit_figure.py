@@ -14,6 +14,7 @@ from oracles.recurrent_digits import margins
 from oracles.residual_blocks import wrong_at
 from planted import planted
 
+from constructions.errors import NotKnown
 from constructions.recurrent import diagonal
 from constructions.recurrent.model import load
 from constructions.recurrent.residual import BLOCKS
@@ -77,3 +78,11 @@ def test_time_and_what_cannot_be_drawn(tmp_path, capsys):
         assert code == 2 and out == "" and err.count("\n") == 1 and not (tmp_path / "g.svg").exists()
     assert run(capsys, "figure", "orbit", "--modulus", "3", "--length", "5", "--out", str(tmp_path / "f.svg"))[0] == 0
     assert (tmp_path / "f.svg").stat().st_size > 1000
+
+
+def test_numbers_beyond_what_axes_show_are_not_drawn():
+    model = load(LATE).double()
+    with torch.no_grad():
+        model.readout.weight *= 1e300
+    with pytest.raises(NotKnown, match="1e\\+100 or beyond, so no orbit is drawn"):
+        orbit(Homogeneous(model, TEN, 3), 10, 3)

@@ -30,10 +30,11 @@ from verify.cli import main
 from verify.counting.lengths import as_json, in_words
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
-from verify.frame.decide import Effort, certify
+from verify.frame.decide import Effort, Failure, Finding, certify
 from verify.tasks.inductive import document_c
 from verify.tasks.recurrent import rotation, sets
 from verify.tasks.recurrent.selective import Selective
+from verify.tasks.recurrent.shares import of_strings as of_strings_known
 from verify.tasks.recurrent.task import Homogeneous
 
 SELECTIVE = Path(__file__).parents[1] / "data" / "recurrent_selective"
@@ -110,6 +111,15 @@ def test_the_command_prints_runs_of_lengths(capsys):
     assert in_words(said) == in_words(as_json([(int(is_right), int(not is_right), 0) for is_right in true]))
     assert main([*ASKED, "--length", "160"]) == 1
     assert "1..150: 1 of 1 right; 151: 0 of 1 right;" in capsys.readouterr().out
+
+
+def test_no_length_is_the_first_wrong_one_after_an_undecided_answer():
+    """A search may find a long wrong string where shorter ones are not known to be right."""
+    assert as_json([(2, 0, 0), (1, 0, 1), (0, 1, 0)])["first_wrong_length"] is None
+    found = Finding.refuted("a search", Failure({"length": 4}, -1.0), extra={"right_to": 2})
+    said = of_strings_known(Task.of("selective", types=2, max_count=4), 5, found, ())
+    assert said["first_wrong_length"] is None and ("first wrong", "length 4") not in in_words(said)
+    assert as_json([(2, 0, 0), (1, 1, 1)])["first_wrong_length"] == 2
 
 
 REFUSED = {

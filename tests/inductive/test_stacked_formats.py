@@ -26,6 +26,7 @@ from verify.module import Automaton, certify_recurrence
 from verify.module.recurrence import StepGraph
 from verify.tasks.recurrent.models import as_a_cell
 
+ONE_TYPE = Task.of("selective", types=1, max_count=2)
 FIRST, TWO_TYPES = Task.of("first-homogeneous"), Task.of("selective-modular", types=2, modulus=2)
 
 
@@ -148,6 +149,13 @@ def test_strings_are_counted_as_sixty_digits_say():
     assert counted(found) == true and any(wrong for _, wrong, _ in true)
 
 
+def test_answers_that_are_not_judged_are_not_counted_as_right():
+    """Over one type, too, as over several."""
+    found = certify(as_a_cell(StackedModel("gru", hidden=2, classes=3), ONE_TYPE, 5, True))
+    judged = [sum(row) for row in counted(found)]
+    assert judged == [ONE_TYPE.number_judged(n) for n in range(1, 6)] == [1, 1, 0, 0, 0]
+
+
 def test_the_command_takes_formats_and_counts(capsys, tmp_path):
     torch.save(double(CASES["proj_size"]()).state_dict(), tmp_path / "w.pt")
     base = ("inductive", "--weights", str(tmp_path / "w.pt"), "--model", "lstm", "--task", "modular", "--modulus", "3")
@@ -176,3 +184,6 @@ def test_a_cell_of_ones_own_is_decided_in_a_format():
             certify_recurrence(
                 Parity().eval(), start=torch.full((1, 1), start, dtype=torch.float64), reading="float32", **asked
             )
+    for wide in ("float33", "float16"):
+        with pytest.raises(BadInput, match=f"accumulate='?{wide}"):
+            certify_recurrence(Parity().eval(), start=torch.ones(1, 1), reading="bfloat16", accumulate=wide, **asked)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from constructions.constant_bits.arithmetic import FixedPoint
-from constructions.errors import BadInput
+from constructions.errors import BadInput, shown
 from verify.arithmetic.formats import FORMATS, Format, precision_named
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def reading_of(precision: str | None, accumulate: str | None = None, rounding: s
             raise BadInput(f"--accumulate {accumulate}: goes with --precision; name the dtype, or drop it")
         return Real()
     assert precision is not None
+    if accumulate is not None and accumulate not in FORMATS:
+        raise BadInput(f"accumulate={shown(accumulate)}: must be one of {', '.join(FORMATS)}")
     found = precision_named(precision)
     if isinstance(found, FixedPoint):
         if accumulate is not None:

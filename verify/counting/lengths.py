@@ -28,20 +28,21 @@ def counted(lines: Iterable[Sequence[bool | None]]) -> list[Counts]:
 
 
 def as_json(counts: Sequence[Counts], shortest: int = 1) -> dict[str, object]:
-    """`by_length`, runs of lengths with the same counts, and `first_wrong_length`, null where none is known.
+    """`by_length`, runs of lengths with the same counts, and `first_wrong_length`, null where none is known to be so.
 
     `shortest` is the length of the first counts: 0 where a number word alone is an input.
 
     >>> as_json([(1, 0, 0), (1, 0, 0), (0, 1, 0)])["by_length"][1]
     {'first': 3, 'last': 3, 'right': '0', 'wrong': '1', 'undecided': '0'}
+    >>> as_json([(1, 0, 1), (0, 1, 0)])["first_wrong_length"]  # the undecided answer may be wrong
     """
     runs = []
     for key, group in groupby(enumerate(counts, shortest), lambda pair: pair[1]):
         places = [n for n, _ in group]
         names = dict(zip(("right", "wrong", "undecided"), map(str, key), strict=True))
         runs.append({"first": places[0], "last": places[-1], **names})
-    wrong = next((n for n, count in enumerate(counts, shortest) if count[1]), None)
-    return {"by_length": runs, "first_wrong_length": wrong}
+    unlike = next(((n, wrong) for n, (_, wrong, open_) in enumerate(counts, shortest) if wrong or open_), (None, 0))
+    return {"by_length": runs, "first_wrong_length": unlike[0] if unlike[1] else None}
 
 
 def proved_in_words(extra: Mapping[str, object], parameters: Mapping[str, object]) -> str:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from verify.tasks.recurrent.kinds import OneReadout
 
+LARGEST = 1e100  # beyond it squares of differences may be no float
+
 
 class ReadoutStep(nn.Module):
     """One step of a network with one readout: (state, token) -> (state, logits)."""
@@ -75,13 +77,15 @@ def orbit(problem: Homogeneous | RecurrentProblem, modulus: int, length: int, bu
 
     Left: the states, by their shadow in the plane in which they are widest, those of the last turn ringed. Right: a
     lower bound on the margin of each right answer, and an upper one on that of each wrong answer.
-    Raises: NotKnown where no answer is decided.
+    Raises: NotKnown where no answer is decided, or a number is beyond what axes show.
     """
     known = followed.along(step_of(problem), length, Budget.of(budget).deadline())
     if not known:
         raise NotKnown("the first answer is open in balls of many bits, so no orbit is drawn. Take other weights")
     states = np.array([[float(x) for x in here.state] for here in known if here.state is not None])
     shown = np.array([here.low if here.low > 0 else here.high for here in known])
+    if not max(np.abs(states).max(), np.abs(shown).max()) < LARGEST:
+        raise NotKnown(f"a state or a margin is {LARGEST:g} or beyond, so no orbit is drawn. Draw fewer lengths")
     directions, middle = plane(states)
     points, is_right, lengths = (states - middle) @ directions.T, shown > 0, np.arange(1, len(known) + 1)
     with style():

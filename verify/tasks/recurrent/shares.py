@@ -39,7 +39,7 @@ def of_a_cell(which: Task, length: int, graph: StepGraph, found: Finding, until:
     """The counts of a captured step, after every token of the only line or on all strings."""
     from verify.module import followed  # loads torch's tracer
 
-    if which.vocabulary > 1:
+    if not which.is_homogeneous:  # over one type, too, answers beyond C are not judged
         return of_strings(which, length, found, followed.counts(graph, length, followed.MOST_STRINGS, until))
     line = (0,) * length
     return as_json(counted(followed.answers(graph, [(line, which.answers(line))], until)))
