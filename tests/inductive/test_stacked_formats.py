@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 
+import numpy as np
 import pytest
 import torch
 from models.selection import every, first
@@ -21,9 +22,10 @@ from verify.arithmetic.contract import EVERY, EXACTLY_KEPT
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Rounded
 from verify.counting.tasks import Task
+from verify.frame.clock import Deadline
 from verify.frame.decide import Effort, certify
-from verify.module import Automaton, certify_recurrence
-from verify.module.recurrence import StepGraph
+from verify.module import Automaton, certify_recurrence, followed
+from verify.module.recurrence import Recurrence, StepGraph
 from verify.tasks.recurrent.models import as_a_cell
 
 ONE_TYPE = Task.of("selective", types=1, max_count=2)
@@ -187,3 +189,12 @@ def test_a_cell_of_ones_own_is_decided_in_a_format():
     for wide in ("float33", "float16"):
         with pytest.raises(BadInput, match=f"accumulate='?{wide}"):
             certify_recurrence(Parity().eval(), start=torch.ones(1, 1), reading="bfloat16", accumulate=wide, **asked)
+
+
+def test_infinity_less_infinity_is_no_margin_and_no_warning(monkeypatch):
+    """As a beam meets them where a weight of float16 is beyond its largest number."""
+    odd = Automaton(0, lambda state, token: (state + token) % 2, lambda state: state)
+    graph = StepGraph(Parity().eval(), Recurrence(torch.ones(1, 1), odd, 2))
+    shape = (graph.size + graph.classes,)
+    monkeypatch.setattr(StepGraph, "enclosed", lambda self, mid, rad, tokens: np.full((2, len(tokens), *shape), np.inf))
+    assert followed.wrong_string(graph, 2, Deadline.never()) is None

@@ -461,7 +461,8 @@ def wrong_string(graph: StepGraph, length: int | None, until: Deadline) -> Known
             if due is None:
                 continue
             logits = out[row, graph.size :]
-            worst[row] = logits[due] - np.delete(logits, due).max()
+            with np.errstate(invalid="ignore"):  # of two that are infinite
+                worst[row] = logits[due] - np.delete(logits, due).max()
             if not worst[row] > 0:
                 here = precisely(graph, string, due)
                 if here.high <= 0:

@@ -125,8 +125,7 @@ class RecurrentProblem:
         assert self.graph  # a cell that cannot be judged is refused before the clock starts
         if isinstance(reading, Real):
             return (*TRACED, *self.assumed, RIGHT)
-        assert self.graph.read_in(reading)
-        assert self.graph.read_in(reading)
+        assert self.graph.read_in(reading)  # a first state that is not of the format is refused
         settings = torch_settings.assumed(reading.format)
         return (
             TRACED[0], rounding(reading.format, reading.accumulate), *settings, *CONTRACT, *self.assumed, RIGHT,
