@@ -60,24 +60,6 @@ def ways(x, fmt):
     return found | {Fraction(0)} if abs(x) < Fraction(fmt.tiny) else found
 
 
-def kept(x, bits):
-    return Fraction(nearest(x, Format("kept", bits, -1000, 2.0**1000)))
-
-
-def kept_twice_holds(seed):
-    """A result kept with 2p + 3 bits and then with 2p + 2: near a half-way case of these."""
-    draw, name = random.Random(seed), [*SMALL][seed % 2]
-    bits = 2 * SMALL[name].p + 2
-    x = Fraction(2 * draw.randrange(1 << bits - 1, 1 << bits) + 1 + Fraction(draw.randint(-5, 5), 16), 1 << bits)
-    found = kept(kept(x, bits + 1), bits)
-    ends = (EveryOrder(SMALL[name]).result(whole(y), whole(y)) for y in (x, -x))
-    return all(is_around(*pair) for pair in zip(ends, ({found}, {-found}), strict=True))
-
-
-def test_what_is_kept_may_be_kept_again():
-    assert all(map(kept_twice_holds, range(40)))
-
-
 def rounded(x, fmt):
     return {Fraction(nearest(x * (1 + Fraction(e, 2**60)), fmt)) for e in (-1, 0, 1)}
 

@@ -368,7 +368,7 @@ def are_least(draws=400):
 
 def test_a_result_is_not_below_its_least_and_faults_are_seen():
     assert are_least()
-    for right, wrong in (("2 * self.fmt.p + 2", "2 * self.fmt.p + 4"), ("min(self.nearest(kept), kept)", "kept")):
+    for right, wrong in (("2**bits", "2 ** (bits + 1)"), ("max(cut, x", "max(cut, x + abs(x) / 2**bits")):
         with planted(EveryOrder, "down", right, wrong):
             assert not are_least()
 

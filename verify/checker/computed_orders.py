@@ -40,7 +40,8 @@ class EveryOrder:
             return fmpq(0) if x >= 0 else -self.tiny
         (n, k), bits = scaled(x), 2 * self.fmt.p + 2
         lost = max(0, abs(n).bit_length() - bits)
-        kept = fmpq((n >> lost) << lost, 1 << k)  # x to nearest with as many bits or more, once or again, is no less
+        cut = fmpq((n >> lost) << lost, 1 << k)  # x to nearest with as many bits or more is at least this,
+        kept: fmpq = max(cut, x - abs(x) / 2**bits)  # and at most half a unit in the last of them away
         return min(self.nearest(kept), kept)
 
     def nearest(self, x: fmpq) -> fmpq:
