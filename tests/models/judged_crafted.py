@@ -127,9 +127,14 @@ def faults(case, name, found):
 
 def refused_by_checker(case, found):
     """Whether the checker, which shares nothing with the proofs, says that the certificate does not hold."""
+    return said_by_checker(case, found)[0] == FAILS
+
+
+def said_by_checker(case, found):
+    """The exit code of `verify check` of this certificate, and why where that is not 0."""
     weights = bytes_of(case.model)
     try:
         checked(weights, found.about(weights).to_json().encode())
     except Refusal as refusal:
-        return refusal.exit_code == FAILS
-    return False
+        return refusal.exit_code, str(refusal)
+    return 0, None

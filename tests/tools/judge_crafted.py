@@ -33,6 +33,7 @@ from models import judged_crafted
 from models.crafted import FAMILIES, crafted
 
 from constructions.errors import BadInput
+from verify.checker.reading import FAILS
 
 ARITHMETICS = ("real", "float64", "float32", "bfloat16")
 OPEN, REFUSED = "UNKNOWN", "overflows"  # a weight, where the format is read
@@ -56,12 +57,14 @@ def judged(job):
         else judged_crafted.faults(case, name, found)
     )
     faults = [why for is_fault, why in told if is_fault]
-    faults += ["refused by the checker"] if judged_crafted.refused_by_checker(case, found) else []
+    code, not_checked = judged_crafted.said_by_checker(case, found)
+    faults += ["refused by the checker"] if code == FAILS else []
     shown = found.counterexample or {}
     return {
         **row, "verdict": found.verdict.value, "faults": faults, "length": shown.get("length"), "known": wrong,
         "is_first": shown.get("is_first"), "right_to": found.extra.get("right_to"),
         "evaluation": shown.get("evaluation"), "reason": found.reason,
+        "holds": code == 0, "not_checked": not_checked,
         "cpu_s": round(decided - began, 2), "judging_cpu_s": round(time.process_time() - decided, 2),
     }  # fmt: skip
 
@@ -113,6 +116,21 @@ def reasons(rows):
     yield from (f"{number:4} {why}" for why, number in said.most_common())
 
 
+def unchecked(rows):
+    """How many certificates hold by `verify check` in each arithmetic, and why the others do not, by family."""
+    decided = [row for row in rows if row["verdict"] not in (OPEN, REFUSED)]
+    for name in ARITHMETICS:
+        own = [row for row in decided if row["arithmetic"] == name]
+        if own:
+            yield f"{name}: verify check holds for {sum(row.get('holds', False) for row in own)} of {len(own)}"
+    said = Counter(
+        (row["family"], row["arithmetic"], re.sub(r"[\d.]+(e[+-]?\d+)?", "N", row.get("not_checked") or "not asked"))
+        for row in decided
+        if not row.get("holds")
+    )
+    yield from (f"{number:4} {family}, {name}: {why}" for (family, name, why), number in said.most_common())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
@@ -128,7 +146,7 @@ def main():
     random.Random(37).shuffle(jobs)
     is_whole = judge(jobs, args.out, args.workers, args.seconds)
     rows = rows_of(args.out)
-    print(*table(rows), "", *reasons(rows), "", sep="\n")
+    print(*table(rows), "", *reasons(rows), "", *unchecked(rows), "", sep="\n")
     for row in rows:
         if row["faults"]:
             print("WRONG", json.dumps(row))
