@@ -11,11 +11,11 @@ from models.selection import first
 
 from tests.some import some
 from verify.claims import CLAIMS, Ending, Kind
-from verify.claims.claim import Claim
 from verify.claims.running import commands
 from verify.claims.running import run as run_command
 from verify.cli import build_parser, in_new_words
 from verify.commands.parsing import parsed
+from verify.frame.claim import Claim
 
 # What the commands decide as a whole, so that nothing is left to paper: weights at listed sizes, or a proof for all
 # counts. What is impossible has its argument in the command, and a theorem is for all sizes.

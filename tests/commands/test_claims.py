@@ -9,11 +9,11 @@ from command import as_json, run
 from models.selection import first
 
 from verify.claims import CLAIMS, Ending, Kind, running
-from verify.claims.claim import PROMISES, Claim
 from verify.claims.running import commands, last_verdict
 from verify.claims.running import run as run_command
 from verify.commands.claims import run_claims
 from verify.commands.workers import Workers
+from verify.frame.claim import PROMISES, Claim
 from verify.tasks.count01 import impossible as count01_impossible
 from verify.tasks.histogram import impossible as histogram_impossible
 

@@ -10,9 +10,9 @@ from test_claim_sizes import groups, shows, typed
 
 from verify.arithmetic.formats import format_named
 from verify.claims import CLAIMS, Ending, Kind
-from verify.claims.claim import Claim, dtype_of
 from verify.claims.running import commands
 from verify.claims.running import run as run_command
+from verify.frame.claim import Claim, dtype_of
 
 WEIGHTS = [claim for claim in CLAIMS if claim.has_weights]
 

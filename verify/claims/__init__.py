@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from verify.claims.claim import Claim, Ending, Kind
 from verify.frame import registry
+from verify.frame.claim import Claim, Ending, Kind
 
 if TYPE_CHECKING:
     CLAIMS: tuple[Claim, ...]

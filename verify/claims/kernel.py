@@ -1,6 +1,6 @@
 """Claims that are theorems in Coq's kernel: for all sizes, from real square roots and exponentials (docs/kernel.md)."""
 
-from verify.claims.claim import COUNT01, Claim, Kind
+from verify.frame.claim import COUNT01, Claim, Kind
 
 
 def theorem(id: str, statement: str, source: str, *names: str) -> Claim:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from verify.claims.claim import Claim, Ending
+from verify.frame.claim import Claim, Ending
 
 ROOT = Path(__file__).parents[2]
 NOT_RUN = Ending("not run", 0)

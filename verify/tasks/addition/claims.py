@@ -1,6 +1,6 @@
 """Claims about adding two numbers digit by digit."""
 
-from verify.claims.claim import FRAKNOI, Claim
+from verify.frame.claim import FRAKNOI, Claim
 
 CLAIMS: tuple[Claim, ...] = (
     Claim(

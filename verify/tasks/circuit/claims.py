@@ -1,6 +1,6 @@
 """Claims about circuits and regular languages."""
 
-from verify.claims.claim import FRAKNOI, Claim
+from verify.frame.claim import FRAKNOI, Claim
 
 XOR = """INPUT(x)
 INPUT(y)

@@ -1,6 +1,6 @@
 """Claims about contextual counting."""
 
-from verify.claims.claim import GOLKAR, Claim, Kind
+from verify.frame.claim import GOLKAR, Claim, Kind
 
 PE = ("ape", "rope", "alibi")
 TWO_BLOCKS = """'''B-n3: two blocks without positions, T = 3, L = 6'''

@@ -1,6 +1,6 @@
 """Claims about Count01 and noisy majority."""
 
-from verify.claims.claim import COUNT01, FRAKNOI, Claim, Kind
+from verify.frame.claim import COUNT01, FRAKNOI, Claim, Kind
 
 _PAIRS = "verify count01 --construction"
 

@@ -1,6 +1,6 @@
 """Claims about histogram models."""
 
-from verify.claims.claim import BEHRENS, Claim, Kind
+from verify.frame.claim import BEHRENS, Claim, Kind
 
 PLANE_SIZES = (*((3, L) for L in range(2, 11)), *((T, 2) for T in range(4, 9)))  # of W-8
 

@@ -1,6 +1,6 @@
 """Claims about transformers that count inductively."""
 
-from verify.claims.claim import Claim
+from verify.frame.claim import Claim
 
 _WHERE = "this project, on document C"
 

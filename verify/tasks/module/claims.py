@@ -1,6 +1,6 @@
 """Claims about modules of their own: the task files that decide them stand in the table."""
 
-from verify.claims.claim import BEHRENS, Claim
+from verify.frame.claim import BEHRENS, Claim
 
 
 def task_file(V: int, n: int) -> str:

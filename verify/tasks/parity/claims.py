@@ -1,6 +1,6 @@
 """The claim about parity."""
 
-from verify.claims.claim import Claim
+from verify.frame.claim import Claim
 
 CLAIMS: tuple[Claim, ...] = (
     Claim(

@@ -1,6 +1,6 @@
 """Claims about recurrent networks that count."""
 
-from verify.claims.claim import Claim, Kind
+from verify.frame.claim import Claim, Kind
 
 _WHERE = "this project, on document C"
 _VERIFIER = "verify.tasks.recurrent.task:Homogeneous"

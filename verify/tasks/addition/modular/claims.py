@@ -1,6 +1,6 @@
 """Claims about addition modulo P."""
 
-from verify.claims.claim import FRAKNOI, Claim, Kind
+from verify.frame.claim import FRAKNOI, Claim, Kind
 
 CLAIMS: tuple[Claim, ...] = (
     Claim(

@@ -1,6 +1,6 @@
 """Claims about what no weights can do in inductive counting."""
 
-from verify.claims.claim import Claim, Kind
+from verify.frame.claim import Claim, Kind
 
 _WHERE = "this project, on document C"
 
