@@ -22,11 +22,11 @@ from constructions.fewer_dimensions_arrays import code, coherent, plane, sphere
 from verify import radius
 from verify.changes.quantise import BITS, Roundable, fewest_bits
 from verify.commands import figure, workers
-from verify.figures import style
 from verify.frame import clock
 from verify.frame.certificate import Verdict
 from verify.frame.clock import NOT_REACHED, Budget, Deadline, TimeIsUp
 from verify.frame.decide import Effort, silent
+from verify.report import style
 from verify.tasks.circuit import chains
 from verify.tasks.histogram.drawings.histogram import margins
 from verify.tasks.histogram.frontier.search import smallest_d

@@ -10,7 +10,7 @@ import torch
 from tests.tools import write_experiments
 from tests.tools.write_experiments import DOCS, kept, pages
 from verify.commands.reproduce import every
-from verify.experiments.experiment import GridSize
+from verify.frame.experiment import GridSize
 
 MOST = 10 * 2**20  # bytes of everything that is kept
 # Shares of something else than the inputs that the verdict is about: parts of them, other ones, or heads.

@@ -9,8 +9,8 @@ import torch
 from oracles.heads import FIVE, FOUR, Oracle
 
 from constructions.count01 import EQUALS, as_bytes, with_heads
-from verify.experiments.experiment import GridSize, Result
 from verify.frame.certificate import Verdict
+from verify.frame.experiment import GridSize, Result
 from verify.tasks.count01 import halving, halving_course, noisy_majority
 
 

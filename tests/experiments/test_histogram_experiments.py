@@ -14,7 +14,7 @@ from constructions.histogram import HistogramTransformer
 from constructions.partition_sampler import sample
 from constructions.two_layers import TwoLayerTransformer, after
 from tests.planted import planted
-from verify.experiments.experiment import GridSize, Result, Verdict
+from verify.frame.experiment import GridSize, Result, Verdict
 from verify.tasks.histogram import experiments, trained_confusion, trained_models, trained_two_layers
 
 LAPTOP = GridSize.LAPTOP

@@ -12,8 +12,8 @@ from command import run
 
 from constructions import training
 from verify.commands import reproduce
-from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result
 from verify.frame.certificate import Verdict
+from verify.frame.experiment import DecidedModel, Experiment, GridSize, Result
 from verify.tasks.recurrent import experiments as recurrent
 
 ROOT = Path(__file__).parents[2]

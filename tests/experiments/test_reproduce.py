@@ -13,9 +13,9 @@ import pytest
 from command import run
 
 from constructions import written_files
+from verify.commands import kept_results as kept
 from verify.commands import reproduce
-from verify.experiments import kept
-from verify.experiments.experiment import Experiment, GridSize, Result, Verdict
+from verify.frame.experiment import Experiment, GridSize, Result, Verdict
 from verify.tasks.recurrent import experiments as recurrent
 
 ID = "C-Table-A1"
@@ -158,7 +158,7 @@ def test_each_experiment_says_what_it_needs_to():
 def test_news_is_what_samples_miss():
     from fractions import Fraction
 
-    from verify.experiments.table import columns, news, rows
+    from verify.report.experiment_table import columns, news, rows
 
     experiment = Experiment("X", "", "?", "", "", {"all": "all inputs"}, {}, {}, lambda grid, seeds: [])
     seen = Result({"d": 1}, (9, 10), Verdict.REFUTED, {"all": (Fraction(1, 2), Fraction(1, 2))}, {"input": [1]})

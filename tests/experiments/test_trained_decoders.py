@@ -12,8 +12,8 @@ from constructions.errors import BadInput
 from constructions.inductive import load
 from constructions.training import Recipe, train
 from verify.counting.tasks import STARTED, Line, Task
-from verify.experiments.experiment import GridSize, Result, Verdict
-from verify.experiments.seeds import agreement
+from verify.frame.experiment import GridSize, Result, Verdict
+from verify.report.seeds import agreement
 from verify.tasks.inductive import experiments, tested
 from verify.tasks.inductive.tested import every_string
 from verify.tasks.inductive.trained import IGNORED, Course, shifted_run

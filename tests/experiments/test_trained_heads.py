@@ -12,7 +12,7 @@ from oracles.heads import EQUALS, FIVE, FOUR, Oracle
 
 from constructions.adder.digits import Digits
 from constructions.count01 import save
-from verify.experiments.experiment import GridSize, Verdict
+from verify.frame.experiment import GridSize, Verdict
 from verify.tasks.addition import experiments as addition
 from verify.tasks.count01 import noisy_majority, trained_heads
 from verify.tasks.count01.heads import classified, svc

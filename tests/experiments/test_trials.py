@@ -12,7 +12,7 @@ from command import run
 
 from constructions.errors import BadInput
 from constructions.training import Recipe, train
-from verify.experiments.experiment import GridSize, Result, Verdict
+from verify.frame.experiment import GridSize, Result, Verdict
 from verify.tasks.addition.modular import experiments as modular
 from verify.tasks.contextual import experiments as contextual
 from verify.tasks.count01 import halving

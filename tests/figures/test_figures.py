@@ -22,8 +22,8 @@ from constructions.circuits.files import read_circuit
 from constructions.contextual_counting import build
 from constructions.errors import BadInput
 from constructions.histogram import MODELS, HistogramTransformer
-from verify.figures.style import rendered
 from verify.frame.certificate import Verdict
+from verify.report.style import rendered
 from verify.tasks.circuit.drawing import tape
 from verify.tasks.contextual.drawing import contextual_quantities
 from verify.tasks.contextual.task import parse
@@ -260,7 +260,7 @@ def test_size_resolution_and_title_are_as_asked(capsys, tmp_path):
 def test_titles_and_names_fit_into_the_column_of_a_paper(kind, size):
     from verify.cli import build_parser
     from verify.commands.figure import draw
-    from verify.figures.style import Look, style
+    from verify.report.style import Look, style
 
     with style():
         figure = draw(build_parser().parse_args(["figure", kind, *JOBS[kind], "--out", "x.svg"]))
@@ -288,7 +288,7 @@ def test_axes_are_named_and_no_names_overlap(kind):
 
     from verify.cli import build_parser
     from verify.commands.figure import draw
-    from verify.figures.style import style
+    from verify.report.style import style
 
     args: Namespace = build_parser().parse_args(["figure", kind, *JOBS[kind], "--out", "x.svg"])
     with style():

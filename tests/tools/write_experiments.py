@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from verify.commands.reproduce import every
-from verify.experiments.experiment import Experiment, GridSize, Result
-from verify.experiments.table import case_in_words, columns, in_a_heading, news, rows, wrong_in_words
+from verify.frame.experiment import Experiment, GridSize, Result
+from verify.report.experiment_table import case_in_words, columns, in_a_heading, news, rows, wrong_in_words
 from verify.report.tables import render
 
 DOCS = Path(__file__).parents[2] / "docs" / "experiments"

@@ -44,7 +44,7 @@ def _add_kind(
 
 def run(args: argparse.Namespace) -> int:
     from constructions.written_files import check_target
-    from verify.figures.style import Look, format_of, load, save, style
+    from verify.report.style import Look, format_of, load, save, style
 
     check_target(args.out, "out")
     format_of(args.out)

@@ -20,7 +20,7 @@ from verify.frame.schema import as_json
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
-    from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Trial
+    from verify.frame.experiment import DecidedModel, Experiment, GridSize, Result, Trial
 
 PART = "experiments"  # of a task's folder: what it contributes
 LIST = "list"
@@ -63,7 +63,7 @@ class Reproduction:
     @classmethod
     def of(cls, args: argparse.Namespace) -> Reproduction:
         """Raises: BadInput for an experiment that is not known, or a folder that is not there."""
-        from verify.experiments.experiment import GridSize
+        from verify.frame.experiment import GridSize
 
         check_least(args, 1, "seeds")
         check_report(args.report)
@@ -127,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
 
 def reproduced(asked: Reproduction, experiment: Experiment) -> list[Result]:
     """The result of every trial, kept or new, in the order of the trials; tables and figure are written."""
-    from verify.experiments.kept import folder_of, keep, kept
+    from verify.commands.kept_results import folder_of, keep, kept
     from verify.report.progress import progress_bar
 
     place, trials = folder_of(asked.out, f"{experiment.id}-{asked.grid}"), asked.trials(experiment)
@@ -168,7 +168,7 @@ def _say_before(asked: Reproduction, experiment: Experiment, left: int, kept: in
 
 def _write_tables(place: Path, experiment: Experiment, results: Sequence[Result]) -> None:
     from constructions.written_files import write_whole
-    from verify.experiments.table import columns, rows
+    from verify.report.experiment_table import columns, rows
     from verify.report.tables import render
 
     files = {"table.json": as_json(_record(experiment, results)) + "\n"}
@@ -188,7 +188,7 @@ def _write_tables(place: Path, experiment: Experiment, results: Sequence[Result]
 
 def _write_page(path: str, experiment: Experiment, results: Sequence[Result], grid: GridSize) -> None:
     from constructions.written_files import write_whole
-    from verify.experiments.table import columns, news, rows
+    from verify.report.experiment_table import columns, news, rows
     from verify.report.page import table_page
 
     said = [f"Reproduces {experiment.source}. Printed: {experiment.printed}", f"Trained by {experiment.recipes[grid]}."]
@@ -208,13 +208,13 @@ def _drawn(experiment: Experiment, results: Sequence[Result]) -> bytes | None:
     except BadInput as missing:
         print(f"{experiment.id}: no figure is drawn: {missing}", file=sys.stderr)
         return None
-    from verify.figures.style import rendered
+    from verify.report.style import rendered
 
     return rendered(figure, "svg")
 
 
 def _record(experiment: Experiment, results: Sequence[Result]) -> dict[str, object]:
-    from verify.experiments.table import news
+    from verify.report.experiment_table import news
 
     return {
         "experiment": experiment.id,
@@ -229,7 +229,7 @@ def _record(experiment: Experiment, results: Sequence[Result]) -> dict[str, obje
 
 
 def _said(asked: Reproduction, experiment: Experiment, results: Sequence[Result]) -> str:
-    from verify.experiments.table import columns, news, rows
+    from verify.report.experiment_table import columns, news, rows
     from verify.report.tables import render
 
     table = render(columns(experiment, results), rows(experiment, results), asked.form)

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
+from verify.frame.experiment import DecidedModel, Experiment, GridSize, Result, Setting
 
 if TYPE_CHECKING:
     import torch
@@ -193,7 +193,7 @@ def trials(grid: GridSize, seeds: int) -> list[AdditionTrial]:
 
 
 def drawing(results: Sequence[Result]) -> Figure:
-    from verify.figures.experiments import dots
+    from verify.report.experiment_figures import dots
 
     return dots(results, by=("digits", "base"), law=PAIRS)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from constructions.circuits.circuit import Circuit, decompose
 from constructions.errors import BadInput
-from verify.figures.style import BLUE, GREEN, GREY, ORANGE, new_figure, style
+from verify.report.style import BLUE, GREEN, GREY, ORANGE, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,7 +13,7 @@ from constructions.contextual_counting import BIASES
 from constructions.contextual_with_positions import BASE
 from constructions.errors import BadInput
 from verify.arithmetic.slack import Array
-from verify.figures.style import BLUE, GREY, ORANGE, VERMILLION, new_figure, style
+from verify.report.style import BLUE, GREY, ORANGE, VERMILLION, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ import torch
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, TOKENS, ZERO, ContextualCountingTransformer
 from constructions.contextual_counting import POSITION
 from constructions.errors import BadInput
-from verify.figures.style import BLUE, GREEN, GREY, ORANGE, VERMILLION, new_figure, style
+from verify.report.style import BLUE, GREEN, GREY, ORANGE, VERMILLION, new_figure, style
 from verify.tasks.contextual.task import answers
 
 if TYPE_CHECKING:

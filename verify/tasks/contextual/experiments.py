@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
 from verify.frame.certificate import Verdict
+from verify.frame.experiment import DecidedModel, Experiment, GridSize, Result, Setting
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -222,7 +222,7 @@ def trials(grid: GridSize, seeds: int) -> list[PositionTrial]:
 
 
 def drawing(results: Sequence[Result]) -> Figure:
-    from verify.figures.experiments import accuracies
+    from verify.report.experiment_figures import accuracies
 
     return accuracies(results, by="positions", laws=("region 1", "region 2", SHORTER, FEWER))
 

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from verify.experiments.experiment import Experiment, GridSize, Result
+from verify.frame.experiment import Experiment, GridSize, Result
 from verify.tasks.count01 import halving, halving_course, trained_heads
 from verify.tasks.count01.noisy_majority import D_STRINGS, LAW, RATES, RECIPES, NoisyMajorityTrial
 
@@ -29,13 +29,13 @@ def by_rate(grid: GridSize, seeds: int) -> list[NoisyMajorityTrial]:
 
 
 def drawing(by: tuple[str, ...], law: str, results: Sequence[Result]) -> Figure:
-    from verify.figures.experiments import dots
+    from verify.report.experiment_figures import dots
 
     return dots(results, by=by, law=law)
 
 
 def sizes(results: Sequence[Result]) -> Figure:
-    from verify.figures.experiments import heat_maps
+    from verify.report.experiment_figures import heat_maps
 
     return heat_maps(results, panel="attention reads", x="d", y="heads", law=D_STRINGS.law)
 

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from verify.experiments.experiment import DecidedModel, GridSize, Setting
+from verify.frame.experiment import DecidedModel, GridSize, Setting
 from verify.tasks.count01 import noisy_majority as task
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from verify.experiments.experiment import DecidedModel, GridSize, Result, Setting
+from verify.frame.experiment import DecidedModel, GridSize, Result, Setting
 from verify.tasks.count01 import noisy_majority as task
 from verify.tasks.count01.halving import EVERY, SVC, Halving, Masks
 
@@ -94,7 +94,7 @@ def trials(grid: GridSize, seeds: int) -> list[CourseTrial]:
 
 def described(results: Sequence[Result]) -> list[str]:
     """Each halving of each model, with the exact share of right strings on both sides of it."""
-    from verify.experiments.table import share
+    from verify.report.experiment_table import share
 
     lines = []
     for found in results:
@@ -116,6 +116,6 @@ def described(results: Sequence[Result]) -> list[str]:
 
 def drawing(results: Sequence[Result]) -> Figure:
     """One panel for each model: sampled validation accuracy by step, dashed halvings, exact shares as marks."""
-    from verify.figures.experiments import courses
+    from verify.report.experiment_figures import courses
 
     return courses([(f"seed {found.settings['seed']}", found.shown) for found in results])

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from verify.experiments.experiment import DecidedModel, GridSize, Result, Setting
+from verify.frame.experiment import DecidedModel, GridSize, Result, Setting
 
 if TYPE_CHECKING:
     import torch

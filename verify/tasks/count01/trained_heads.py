@@ -8,8 +8,8 @@ from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING
 
-from verify.experiments.experiment import DecidedModel, GridSize, Result, Setting
 from verify.frame.certificate import Verdict
+from verify.frame.experiment import DecidedModel, GridSize, Result, Setting
 from verify.tasks.count01 import noisy_majority as task
 from verify.tasks.count01.heads.classified import (
     SUCCESSFUL,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from verify.experiments.experiment import Experiment, GridSize, Result, Setting, Summary
+from verify.frame.experiment import Experiment, GridSize, Result, Setting, Summary
 from verify.tasks.histogram import trained_confusion, trained_two_layers
 from verify.tasks.histogram.trained_models import OWN, SAMPLES, SIZE, UNIFORM, mean, recipe, sizes, trials
 
@@ -24,7 +24,7 @@ SAMPLING = f"{SAMPLES} sequences of App. D, as A takes them (Sec. 3); positions 
 
 def drawing(results: Sequence[Result]) -> Figure:
     """One panel for each model, its exact shares over d and p: the mean of the seeds, and below it the best one."""
-    from verify.figures.experiments import heat_maps
+    from verify.report.experiment_figures import heat_maps
 
     seeds = len({found.settings["seed"] for found in results})
     best = [] if seeds == 1 else [replace(found, settings=named(found, f"best of {seeds}")) for found in bests(results)]
@@ -42,7 +42,7 @@ def bests(results: Sequence[Result]) -> list[Result]:
 
 def by_seed(results: Sequence[Result]) -> list[str]:
     """Of each seed the mean of the exact shares over all sizes of a model, and which model has the larger one."""
-    from verify.experiments.table import share
+    from verify.report.experiment_table import share
 
     lines = []
     for seed in dict.fromkeys(found.settings["seed"] for found in results):
@@ -57,7 +57,7 @@ def by_seed(results: Sequence[Result]) -> list[str]:
 
 def mean_and_best(results: Sequence[Result]) -> Summary:
     """Of each size the mean of the exact shares (Fig. 1), and the best one (Fig. 10)."""
-    from verify.experiments.table import share
+    from verify.report.experiment_table import share
 
     rows = []
     for size, group in sizes(results).items():

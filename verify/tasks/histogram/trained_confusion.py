@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import product
 from typing import TYPE_CHECKING
 
-from verify.experiments.experiment import DecidedModel, GridSize, Result, Setting
+from verify.frame.experiment import DecidedModel, GridSize, Result, Setting
 from verify.tasks.histogram.trained_models import ALPHABET, OWN, UNIFORM, HistogramTrial, trained
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from verify.experiments.experiment import DecidedModel, GridSize, Result, Setting
+from verify.frame.experiment import DecidedModel, GridSize, Result, Setting
 from verify.tasks.histogram.catalogue import MODELS
 
 if TYPE_CHECKING:

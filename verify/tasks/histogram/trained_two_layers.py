@@ -9,8 +9,8 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from verify.experiments.experiment import DecidedModel, GridSize, Result, Setting, Summary
 from verify.frame.certificate import Verdict
+from verify.frame.experiment import DecidedModel, GridSize, Result, Setting, Summary
 from verify.tasks.histogram import trained_models as one_layer
 from verify.tasks.histogram.catalogue import MODELS
 from verify.tasks.histogram.trained_models import SIZE, UNIFORM, mean, sizes
@@ -133,7 +133,7 @@ def trials(grid: GridSize, seeds: int) -> list[LayersTrial]:
 
 def gained(results: Sequence[Result]) -> Summary:
     """Fig. 21: the mean share of one layer, that of two, and by how many points two are better, of each size."""
-    from verify.experiments.table import share
+    from verify.report.experiment_table import share
 
     rows: list[tuple[Setting | None, ...]] = []
     for size, group in sizes(results).items():
@@ -177,7 +177,7 @@ def of_layers(results: Sequence[Result], seed: Setting, layers: int) -> dict[tup
 
 def drawing(results: Sequence[Result]) -> Figure:
     """The exact shares of each model by its size, of one layer above and of two below."""
-    from verify.figures.experiments import heat_maps
+    from verify.report.experiment_figures import heat_maps
 
     words, sized = {1: "one layer", 2: "two layers"}, []
     for of in results:

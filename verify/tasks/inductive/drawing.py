@@ -12,7 +12,7 @@ from constructions.decoder import Decoder
 from constructions.errors import BadInput, NotKnown
 from constructions.inductive import sine
 from constructions.inductive_waves import build
-from verify.figures.style import BLUE, GREEN, GREY, ORANGE, VERMILLION, new_figure, style
+from verify.report.style import BLUE, GREEN, GREY, ORANGE, VERMILLION, new_figure, style
 from verify.tasks.inductive.document_c import figure_of_c
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
 from verify.frame.certificate import Certificate
+from verify.frame.experiment import DecidedModel, Experiment, GridSize, Result, Setting
 from verify.tasks.inductive.document_c import EMBEDDINGS, FIRST_TOKEN, IN, OUT, as_drawn, reported, reported_again
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def trials_of_selective(grid: GridSize, seeds: int) -> list[DecoderTrial]:
 
 
 def grids(law: str, results: Sequence[Result], *, panel: str, y: str) -> Figure:
-    from verify.figures.experiments import heat_maps
+    from verify.report.experiment_figures import heat_maps
 
     return heat_maps(results, panel=panel, x="positions", y=y, law=law)
 
@@ -285,7 +285,7 @@ def grids_of_drawn(results: Sequence[Result]) -> Figure:
 
 
 def points(results: Sequence[Result], *, laws: Sequence[str]) -> Figure:
-    from verify.figures.experiments import accuracies
+    from verify.report.experiment_figures import accuracies
 
     return accuracies(results, by="positions", laws=laws)
 

@@ -11,7 +11,7 @@ import torch
 from constructions.decoder import Decoder
 from constructions.errors import BadInput
 from verify.arithmetic.slack import Array
-from verify.figures.style import BLUE, VERMILLION, new_figure, style
+from verify.report.style import BLUE, VERMILLION, new_figure, style
 from verify.tasks.inductive.traced import TracedLayer, principal_components, spread_of_scores, traced
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import numpy as np
 from constructions.errors import BadInput, NotKnown
 from constructions.recurrent.model import RecurrentModel
 from verify.counting.tasks import Task
-from verify.figures.style import BLUE, GREY, VERMILLION, new_figure, style
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, certify
+from verify.report.style import BLUE, GREY, VERMILLION, new_figure, style
 from verify.tasks.recurrent.invariant import WrittenEllipsoids, WrittenInvariant
 from verify.tasks.recurrent.network import Network, float_step, orbit
 from verify.tasks.recurrent.task import Homogeneous

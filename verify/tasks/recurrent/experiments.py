@@ -9,7 +9,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
+from verify.frame.experiment import DecidedModel, Experiment, GridSize, Result, Setting
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -111,7 +111,7 @@ def trials(grid: GridSize, seeds: int) -> list[CounterTrial]:
 
 
 def drawing(results: Sequence[Result]) -> Figure:
-    from verify.figures.experiments import dots
+    from verify.report.experiment_figures import dots
 
     return dots(results, by=("network", "units", "loss below"), law=None)
 

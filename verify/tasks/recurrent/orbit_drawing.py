@@ -13,11 +13,11 @@ from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import RotationModel
 from constructions.recurrent.residual import ResidualModel
 from verify.arithmetic.readings import Real
-from verify.figures.style import BLUE, GREY, VERMILLION, new_figure, style
 from verify.frame.clock import Budget
 from verify.module import followed
 from verify.module.recurrence import Recurrence, StepGraph
 from verify.module.recurrent import RecurrentProblem
+from verify.report.style import BLUE, GREY, VERMILLION, new_figure, style
 from verify.tasks.recurrent.automata import expected
 from verify.tasks.recurrent.drawing import plane
 from verify.tasks.recurrent.kinds import module_of

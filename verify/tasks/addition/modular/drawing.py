@@ -12,8 +12,8 @@ from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput
 from constructions.modular import check_K, check_modulus, clock, pizza, pizza_frequencies
 from verify.arithmetic.readings import Real
-from verify.figures.style import BLUE, GREEN, GREY, ORANGE, VERMILLION, new_figure, style
 from verify.frame.decide import certify
+from verify.report.style import BLUE, GREEN, GREY, ORANGE, VERMILLION, new_figure, style
 from verify.tasks.addition.modular.best import best
 from verify.tasks.addition.modular.task import ModularAddition
 

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
 
-from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
+from verify.frame.experiment import DecidedModel, Experiment, GridSize, Result, Setting
 
 if TYPE_CHECKING:
     import torch
@@ -143,7 +143,7 @@ def trials(grid: GridSize, seeds: int) -> list[ModularTrial]:
 
 
 def drawing(results: Sequence[Result]) -> Figure:
-    from verify.figures.experiments import dots
+    from verify.report.experiment_figures import dots
 
     return dots(results, by=("P", "trained on %"), law=PAIRS)
 

@@ -13,7 +13,7 @@ from constructions.count01 import Count01Transformer
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import Undecided
 from verify.arithmetic.slack import Array
-from verify.figures.style import BLUE, GREY, new_figure, style
+from verify.report.style import BLUE, GREY, new_figure, style
 from verify.tasks.count01.heads.fitted import drawn_triples, separation_accuracies
 from verify.tasks.count01.heads.many import HeadForms, check_box
 from verify.tasks.count01.layer_norm.counting import wrong_after_equals

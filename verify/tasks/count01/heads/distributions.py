@@ -14,7 +14,7 @@ import numpy as np
 from constructions.count01 import Count01Transformer
 from constructions.errors import BadInput
 from verify.arithmetic.slack import Array
-from verify.figures.style import BLUE, GREEN, ORANGE, VERMILLION, new_figure, style
+from verify.report.style import BLUE, GREEN, ORANGE, VERMILLION, new_figure, style
 from verify.tasks.count01.heads.auc import Auc
 from verify.tasks.count01.heads.joint import Joint
 from verify.tasks.count01.heads.separability import separability

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constructions.count01 import Count01Transformer
-from verify.figures.style import BLUE, GREEN, GREY, VERMILLION, new_figure, style
+from verify.report.style import BLUE, GREEN, GREY, VERMILLION, new_figure, style
 from verify.tasks.count01.heads.answers import HeadsAnswer, Measure, Measures
 from verify.tasks.count01.heads.dissect import HeadsQuestion, dissect
 from verify.tasks.count01.heads.svc import outputs_of

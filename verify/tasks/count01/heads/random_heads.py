@@ -11,7 +11,7 @@ import numpy as np
 
 from constructions.errors import BadInput
 from verify.arithmetic.slack import Array
-from verify.figures.style import BLUE, new_figure, style
+from verify.report.style import BLUE, new_figure, style
 from verify.tasks.count01.heads.fitted import drawn_triples, separation_accuracies
 from verify.tasks.count01.heads.many import HeadForms, exact_heads, separating
 from verify.tasks.count01.heads.svc import C

@@ -10,7 +10,7 @@ import numpy as np
 
 from bounds.count01_heads import least_w02
 from constructions.errors import BadInput
-from verify.figures.style import BLUE, GREY, VERMILLION, new_figure, style
+from verify.report.style import BLUE, GREY, VERMILLION, new_figure, style
 from verify.tasks.count01.heads.best_threshold import best_share
 from verify.tasks.count01.layer_norm.laws import Law
 

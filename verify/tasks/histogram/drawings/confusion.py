@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from verify.figures.style import new_figure, style
+from verify.report.style import new_figure, style
 from verify.tasks.histogram.confusion import Confusion
 
 if TYPE_CHECKING:

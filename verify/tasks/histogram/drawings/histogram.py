@@ -9,8 +9,8 @@ import numpy as np
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
 from verify.arithmetic.outward import below
-from verify.figures.style import BLUE, GREY, VERMILLION, new_figure, style
 from verify.frame.certificate import Certificate, Verdict
+from verify.report.style import BLUE, GREY, VERMILLION, new_figure, style
 from verify.tasks.histogram.activations import activation_ranges, thresholds
 from verify.tasks.histogram.look import mixing_matrix
 

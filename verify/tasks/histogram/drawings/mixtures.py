@@ -8,7 +8,7 @@ import numpy as np
 
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
-from verify.figures.style import new_figure, style
+from verify.report.style import new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from constructions.histogram import check_sizes
-from verify.figures.style import BLUE, new_figure, style
+from verify.report.style import BLUE, new_figure, style
 from verify.tasks.histogram.parameters import fewest_parameters
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from constructions.histogram import check_sizes
-from verify.figures.style import BLUE, GREY, ORANGE, new_figure, style
+from verify.report.style import BLUE, GREY, ORANGE, new_figure, style
 from verify.tasks.histogram.phase import Corner, Excluded, corners, corners_of_two, excluded, excluded_of_two
 
 if TYPE_CHECKING:

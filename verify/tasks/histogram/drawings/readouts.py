@@ -8,7 +8,7 @@ import numpy as np
 
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
-from verify.figures.style import BLUE, GREY, ORANGE, VERMILLION, new_figure, style
+from verify.report.style import BLUE, GREY, ORANGE, VERMILLION, new_figure, style
 from verify.tasks.histogram.activations import activation_ranges
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from verify.figures.style import BLUE, VERMILLION, new_figure, style
+from verify.report.style import BLUE, VERMILLION, new_figure, style
 from verify.tasks.histogram.drawings.confusion import written
 
 if TYPE_CHECKING:

@@ -219,7 +219,7 @@ class Sweep:
 def _check_figure(path: str) -> None:
     """Raises: BadInput for a file that cannot be drawn to."""
     from constructions.written_files import check_target
-    from verify.figures.style import format_of, style
+    from verify.report.style import format_of, style
 
     check_target(path, "out")
     format_of(path, "out")
@@ -362,7 +362,7 @@ def _swept(
 
 def _draw(title: str, sweep: Sweep, verdicts: list[list[str | None]]) -> None:
     """The phase diagram: d across, bits upwards."""
-    from verify.figures.style import save
+    from verify.report.style import save
     from verify.tasks.histogram.precision.drawing import precision
 
     assert sweep.figure is not None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from verify.figures.style import BLUE, GREY, ORANGE, new_figure, style
 from verify.frame.clock import NOT_REACHED
+from verify.report.style import BLUE, GREY, ORANGE, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_DOWN, ROUND_UP, Decimal, localcontext
 from fractions import Fraction
 
-from verify.experiments.experiment import Experiment, Result
-from verify.experiments.seeds import agreement
 from verify.frame.certificate import in_words
+from verify.frame.experiment import Experiment, Result
+from verify.report.seeds import agreement
 
 LONGEST_SHOWN = 12  # tokens of an input
 SCALE = 10**4  # of a share in per cent

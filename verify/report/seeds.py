@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from verify.experiments.experiment import Result
+from verify.frame.experiment import Result
 
 FAR = Fraction(1, 10)  # of a share: further apart seeds do not say the same
 MOST_NAMED = 6  # kinds of models

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from verify.figures.style import BLUE, GREY, VERMILLION, new_figure, style
+from verify.report.style import BLUE, GREY, VERMILLION, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from verify.experiments.experiment import Result, Setting
+    from verify.frame.experiment import Result, Setting
 
 COLUMNS = 3  # of panels
 FLOOR = 1e-15  # of a share on a logarithmic axis

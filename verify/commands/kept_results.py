@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from constructions.written_files import made_folder, write_whole
-from verify.experiments.experiment import DecidedModel, Result, Trial
+from verify.frame.experiment import DecidedModel, Result, Trial
 from verify.frame.program import code
 from verify.frame.schema import as_json
 
