@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from verify.cli import main
+from verify.commands.cli import main
 
 
 def run(capsys, *argv):

@@ -10,7 +10,7 @@ def start() -> int:
     """Runs the command of this process; Ctrl-C while Python still loads us ends in one line as well."""
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # not where it is ignored: in the background
         _signal.signal(_signal.SIGINT, leave)
-    from verify.cli import main
+    from verify.commands.cli import main
 
     return main()
 

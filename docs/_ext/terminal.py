@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from unittest.mock import patch
 
-from verify.cli import main
+from verify.commands.cli import main
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = "80"

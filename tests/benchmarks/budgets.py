@@ -246,7 +246,7 @@ def watch(argv: list[str]) -> int:
     honest, clock.Budget.deadline = clock.Budget.deadline, deadline  # type: ignore[method-assign]
     honestly_begun, clock.Budget.begun = clock.Budget.begun, begun  # type: ignore[method-assign]
     clock.time = argparse.Namespace(perf_counter=look)  # type: ignore[assignment]
-    from verify.cli import main as run
+    from verify.commands.cli import main as run
 
     try:
         return run(argv)

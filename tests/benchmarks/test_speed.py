@@ -29,13 +29,13 @@ def wall_time(*argv):
 
 def test_main_job_beyond_import_torch():
     """The whole command against a bare `import torch`."""
-    command = wall_time("-m", "verify.cli", *MAIN_JOB)
+    command = wall_time("-m", "verify.commands.cli", *MAIN_JOB)
     bare = wall_time("-c", "import torch")
     print(f"\nmain job {command:.2f} s, import torch {bare:.2f} s, difference {command - bare:.2f} s")
 
 
 def test_help():
-    print(f"\nverify histogram --help {wall_time('-m', 'verify.cli', 'histogram', '--help'):.3f} s")
+    print(f"\nverify histogram --help {wall_time('-m', 'verify.commands.cli', 'histogram', '--help'):.3f} s")
 
 
 def test_proof_step(benchmark):

@@ -9,7 +9,7 @@ from test_checker_real import outcome
 
 from tests.benchmarks.checked import CHANGES, changed, with_noise
 from verify.checker.reading import FAILS, NOT_CHECKABLE
-from verify.cli import main
+from verify.commands.cli import main
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ from models.circuits import path_of
 from models.selection import first
 from oracles.circuit import DATA
 
-from verify.cli import main
+from verify.commands.cli import main
 
 
 def call(capsys, *arguments):
@@ -170,7 +170,7 @@ def test_counts_of_any_length_are_printed_in_full(capsys):
 
 def test_no_torch_for_help():
     script = (
-        "import sys; from verify.cli import build_parser; build_parser(); "
+        "import sys; from verify.commands.cli import build_parser; build_parser(); "
         "print('torch' in sys.modules, 'numpy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -13,7 +13,7 @@ from tests.some import some
 from verify.claims import CLAIMS, Ending, Kind
 from verify.claims.running import commands
 from verify.claims.running import run as run_command
-from verify.cli import build_parser, in_new_words
+from verify.commands.cli import build_parser, in_new_words
 from verify.commands.parsing import parsed
 from verify.frame.claim import Claim
 

@@ -115,9 +115,8 @@ def python(*argv, **options):
 
 @pytest.mark.parametrize("argv", [["--help"], ["histogram", "--help"], ["claims", "--help"]])
 def test_help_imports_no_torch(argv):
-    code = (
-        f"import sys; sys.argv = ['verify', *{argv}]\nfrom verify.cli import main\ntry: main()\nexcept SystemExit: pass"
-    )
+    code = f"import sys; sys.argv = ['verify', *{argv}]\nfrom verify.commands.cli import main\n"
+    code += "try: main()\nexcept SystemExit: pass"
     result = python("-c", code + "\nassert not {'torch', 'numpy', 'sympy'} & set(sys.modules), 'heavy import'")
     assert result.returncode == 0, result.stderr
     assert "usage: verify" in result.stdout
@@ -125,7 +124,7 @@ def test_help_imports_no_torch(argv):
 
 def test_sixty_columns_and_a_pipe():
     env = {**os.environ, "COLUMNS": "60"}
-    result = python("-m", "verify.cli", "histogram", "--model", "bos", "--T", "32", "--L", "10", env=env)
+    result = python("-m", "verify.commands.cli", "histogram", "--model", "bos", "--T", "32", "--L", "10", env=env)
     assert result.returncode == 0 and result.stderr == ""
     assert max(map(len, result.stdout.splitlines())) <= 60
     assert "\x1b" not in result.stdout
@@ -137,7 +136,7 @@ def test_a_reader_that_goes_away_is_no_verdict(argv):
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as gone:
-        command = [sys.executable, "-m", "verify.cli", *argv]
+        command = [sys.executable, "-m", "verify.commands.cli", *argv]
         result = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, timeout=120)
     assert result.returncode == 141 and result.stderr == ""
 
@@ -153,7 +152,7 @@ def test_interrupted(tmp_path):
     argv = ["histogram", "--weights", "hard.pt", "--model", "dot+sftm", "--save", "out.safetensors", "--budget", "300"]
     code = (
         "import signal, sys, threading, time, torch\n"
-        "from verify import cli\n"
+        "from verify.commands import cli\n"
         "from verify.tasks.histogram import branch_and_bound\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
         "def interrupt():\n"

@@ -16,7 +16,7 @@ from command import run
 from models.selection import every
 
 from constructions.count01 import save, uniform
-from verify.cli import main
+from verify.commands.cli import main
 from verify.commands.guarded import Guarded, encodable
 from verify.frame.registry import commands
 from verify.report.tables import render
@@ -174,7 +174,7 @@ def test_odd_numbers_of_columns(name, columns, folder):
 
 
 def test_python_m_verify_and_the_script_start_the_same(folder):
-    assert shell("verify --version", folder, python="exec python -m verify.cli")[1] == b"weightproof 1.0.0\n"
+    assert shell("verify --version", folder, python="exec python -m verify.commands.cli")[1] == b"weightproof 1.0.0\n"
     text = (ROOT / "pyproject.toml").read_text()
     assert 'verify = "verify.__main__:start"' in text and 'path = "verify/__init__.py"' in text
 
@@ -296,7 +296,9 @@ def python(code, **options):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=env, **options)
 
 
-@pytest.mark.parametrize("module", ["verify.cli", "argparse", "verify.tasks.count01.command", "numpy", "flint"])
+@pytest.mark.parametrize(
+    "module", ["verify.commands.cli", "argparse", "verify.tasks.count01.command", "numpy", "flint"]
+)
 def test_interrupted_while_modules_load(module):
     done = python(INTERRUPT_AT.format(module=module))
     assert done.returncode == 130 and done.stdout == ""
@@ -306,7 +308,7 @@ def test_interrupted_while_modules_load(module):
 DROPPED = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from verify import cli
+from verify.commands import cli
 from verify.commands import claims
 class Dropping:
     def __del__(self):

@@ -23,7 +23,7 @@ import torch
 from models.selection import every, first
 
 from constructions import relation_counting
-from verify.cli import main
+from verify.commands.cli import main
 
 BENCH = "INPUT(a)\nINPUT(b)\nOUTPUT(z)\nz = NAND(a, b)\n"
 COMMANDS = {

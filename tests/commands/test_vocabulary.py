@@ -7,7 +7,7 @@ import pytest
 from models.selection import every
 
 from tests.command import run
-from verify.cli import build_parser, kinds_of
+from verify.commands.cli import build_parser, kinds_of
 from verify.commands.vocabulary import OPTIONS, translated
 from verify.frame import registry
 

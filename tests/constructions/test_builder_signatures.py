@@ -14,7 +14,7 @@ import torch
 import constructions
 from constructions import fewer_dimensions, inventory_counting, relation_counting
 from constructions.errors import BadInput, shown
-from verify.cli import main
+from verify.commands.cli import main
 from verify.tasks.histogram.catalogue import CONSTRUCTIONS
 
 SIZES = {"T": 4, "L": 2}

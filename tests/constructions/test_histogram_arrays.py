@@ -184,7 +184,7 @@ JOBS = [
 def test_the_main_jobs_load_no_torch():
     """All of them in one process, which is as good: nothing unloads a module."""
     code = (
-        "import sys\nfrom verify import cli\n"
+        "import sys\nfrom verify.commands import cli\n"
         f"for job in {JOBS}:\n"
         "    code = cli.main(['histogram', *job.split()])\n"
         "    assert code == ('--as-printed' in job) and 'torch' not in sys.modules, job"
@@ -196,7 +196,8 @@ def test_the_main_jobs_load_no_torch():
 
 def test_precision_loads_no_torch():
     argv = ["precision", "histogram", "--model", "bos", "--T", "4", "--L", "3", "--effort", "1"]
-    code = f"import sys\nfrom verify import cli\nassert cli.main({argv}) == 3\nassert 'torch' not in sys.modules"
+    code = f"import sys\nfrom verify.commands import cli\nassert cli.main({argv}) == 3\n"
+    code += "assert 'torch' not in sys.modules"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "p24" in run.stdout
@@ -204,7 +205,8 @@ def test_precision_loads_no_torch():
 
 @pytest.mark.parametrize(("options", "not_loaded"), every(2, [([], "torch sympy numpy"), (["--coherence"], "torch")]))
 def test_bounds_load_no_torch(options, not_loaded):
-    code = f"import sys\nfrom verify import cli\nassert cli.main({['bounds', '--T', '32', '--L', '10', *options]}) == 0"
+    argv = ["bounds", "--T", "32", "--L", "10", *options]
+    code = f"import sys\nfrom verify.commands import cli\nassert cli.main({argv}) == 0"
     run = subprocess.run(
         [sys.executable, "-c", f"{code}\nassert not {set(not_loaded.split())} & set(sys.modules)"],
         capture_output=True,

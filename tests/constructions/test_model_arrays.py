@@ -231,7 +231,7 @@ def test_one_wrong_number_refutes_arrays(name, problem):
 def test_a_main_job_loads_no_torch(line):
     argv = line.split()
     not_loaded = "assert not {'torch', 'networkx'} & set(sys.modules)"
-    code = f"import sys\nfrom verify import cli\nassert cli.main({argv}) == 0\n{not_loaded}"
+    code = f"import sys\nfrom verify.commands import cli\nassert cli.main({argv}) == 0\n{not_loaded}"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0 and ("PROVED" in ran.stdout or argv[0] == "heads"), ran.stderr
 

@@ -14,7 +14,7 @@ from oracles.circuit import rounded, stored
 
 from constructions.count01 import Count01Transformer, documents, uniform
 from verify.arithmetic.readings import ConstantBits
-from verify.cli import main
+from verify.commands.cli import main
 from verify.frame.certificate import READING_BIT_EXACT, Verdict
 from verify.tasks.count01 import bits as count01_bits
 from verify.tasks.count01.bits import strings_of

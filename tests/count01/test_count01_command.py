@@ -11,7 +11,7 @@ from models.selection import every
 
 from constructions import count01 as build
 from constructions.errors import BadInput, ProvedImpossible
-from verify.cli import main
+from verify.commands.cli import main
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, decide
 from verify.tasks.count01.task import PromptDomain

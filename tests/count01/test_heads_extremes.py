@@ -7,7 +7,7 @@ import torch
 from models.selection import first
 
 from constructions.count01 import Count01Transformer, save
-from verify.cli import main
+from verify.commands.cli import main
 from verify.tasks.count01.heads.dissect import HeadsQuestion, dissect
 from verify.tasks.count01.layer_norm.laws import law_named
 

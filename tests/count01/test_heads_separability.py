@@ -19,7 +19,7 @@ from constructions.errors import BadInput
 from tests.oracles.heads import Oracle, box
 from verify.checker import heads as checker
 from verify.checker.reading import Refusal
-from verify.cli import main
+from verify.commands.cli import main
 from verify.tasks.count01.heads import everywhere, separability
 from verify.tasks.count01.heads.joint import joint
 from verify.tasks.count01.heads.phase import decided

@@ -10,7 +10,7 @@ import pytest
 from tests.tools import write_coverage
 from tests.tools.write_coverage import DOCS, LETTERS, PAGE, Document, counts, documents, faults, page
 from verify.claims import CLAIMS
-from verify.cli import build_parser, in_new_words
+from verify.commands.cli import build_parser, in_new_words
 from verify.commands.parsing import parsed
 
 ERRATA = [name.upper() for name in re.findall(r"^\(erratum-([\w-]+)\)=", (DOCS / "errata.md").read_text(), re.M)]

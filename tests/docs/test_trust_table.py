@@ -5,7 +5,7 @@ import io
 import tempfile
 from pathlib import Path
 
-from verify.cli import main
+from verify.commands.cli import main
 from verify.frame import registry
 
 ROOT = Path(__file__).parents[2]

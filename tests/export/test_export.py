@@ -26,7 +26,7 @@ T, L = 2, 2
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    from verify.cli import main
+    from verify.commands.cli import main
 
     folder = tmp_path_factory.mktemp("set") / "out"
     assert main(["export", str(folder), "--T", str(T), "--L", str(L)]) == 0

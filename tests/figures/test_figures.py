@@ -258,7 +258,7 @@ def test_size_resolution_and_title_are_as_asked(capsys, tmp_path):
 @pytest.mark.parametrize("size", first(1, ["3.25x2.4in", "80x60mm"]))
 @pytest.mark.parametrize("kind", ["activation", "margin"])
 def test_titles_and_names_fit_into_the_column_of_a_paper(kind, size):
-    from verify.cli import build_parser
+    from verify.commands.cli import build_parser
     from verify.commands.figure import draw
     from verify.report.style import Look, style
 
@@ -276,7 +276,7 @@ def test_titles_and_names_fit_into_the_column_of_a_paper(kind, size):
 def test_another_process_writes_the_same_bytes(capsys, tmp_path):
     """Sets of strings come in another order there."""
     options = ["figure", "margin", *JOBS["margin"], "--out"]
-    command = [sys.executable, "-m", "verify.cli", *options, "there.svg"]
+    command = [sys.executable, "-m", "verify.commands.cli", *options, "there.svg"]
     subprocess.run(command, check=True, cwd=tmp_path, env={**os.environ, "PYTHONHASHSEED": "1"})
     assert run(capsys, *options, str(tmp_path / "here.svg"))[0] == 0
     assert (tmp_path / "there.svg").read_bytes() == (tmp_path / "here.svg").read_bytes()
@@ -286,7 +286,7 @@ def test_another_process_writes_the_same_bytes(capsys, tmp_path):
 def test_axes_are_named_and_no_names_overlap(kind):
     from argparse import Namespace
 
-    from verify.cli import build_parser
+    from verify.commands.cli import build_parser
     from verify.commands.figure import draw
     from verify.report.style import style
 

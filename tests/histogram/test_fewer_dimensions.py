@@ -27,7 +27,7 @@ from constructions.errors import BadInput, NotKnown
 from constructions.frames.line_systems import normalized
 from constructions.histogram import HistogramTransformer
 from constructions.planar_relation import plane
-from verify.cli import main
+from verify.commands.cli import main
 from verify.frame.certificate import Verdict
 from verify.tasks.histogram.every_reading import exhaustive
 from verify.tasks.histogram.frontier.search import smallest_d

@@ -17,7 +17,7 @@ import struct
 import pytest
 from command import run
 
-from verify.cli import main
+from verify.commands.cli import main
 
 DRAWN = 3  # of each command; a hundred in the deep part
 ODD = (0, -1, 1, 2, 3, 99, 2**31, 2**63, 10**9, 10**100, 10**400, True, False, None, "", "3", "a\nb", 3.0, 0.5, -1.0,

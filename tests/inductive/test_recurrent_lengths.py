@@ -26,7 +26,7 @@ from constructions.recurrent.residual import BLOCKS
 from tests.clocks import endless, looks
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Rounded
-from verify.cli import main
+from verify.commands.cli import main
 from verify.counting.lengths import as_json, in_words
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict

@@ -13,7 +13,7 @@ from constructions.recurrent.model import as_bytes
 from tests.clocks import endless, looks
 from tests.planted import planted
 from verify.arithmetic.readings import Kernel, Real, reading_of
-from verify.cli import main
+from verify.commands.cli import main
 from verify.counting.tasks import STARTED, Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify

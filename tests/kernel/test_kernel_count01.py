@@ -11,7 +11,7 @@ from command import as_json, run
 from models.kernel import answered, needs_coqc
 
 from constructions.count01 import Count01Transformer, as_bytes, documents, uniform
-from verify.cli import main
+from verify.commands.cli import main
 from verify.kernel.compiler import ALLOWED_AXIOMS, library
 from verify.kernel.prompts import PREAMBLE, check_of, read_prompts
 from verify.kernel.stored import read_folder

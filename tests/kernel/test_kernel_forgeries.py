@@ -97,7 +97,7 @@ def proofs(tmp_path_factory):
     import contextlib
     import io
 
-    from verify.cli import main
+    from verify.commands.cli import main
 
     found = {}
     for model in MODELS:

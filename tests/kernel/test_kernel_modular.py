@@ -15,7 +15,7 @@ from models.kernel import answered, needs_coqc
 from constructions.adder.transformer import AdderTransformer, to_bytes
 from constructions.errors import BadInput
 from constructions.modular import clock, one_neuron, pizza, staircase
-from verify.cli import main
+from verify.commands.cli import main
 from verify.kernel.compiler import ALLOWED_AXIOMS, library
 from verify.kernel.pairs import PREAMBLE, check_of, read_pairs
 from verify.kernel.stored import read_folder

@@ -10,7 +10,7 @@ from models import weight_files
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from verify.cli import main
+from verify.commands.cli import main
 
 EVEN = {
     "alphabet": "01",

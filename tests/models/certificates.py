@@ -36,7 +36,7 @@ from constructions.recurrent.model import load
 from constructions.regular_language import from_regex, unroll
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Real, reading_of
-from verify.cli import main
+from verify.commands.cli import main
 from verify.counting.tasks import Task
 from verify.frame.decide import Effort, certify, exhaustive
 from verify.tasks.addition.modular.task import ModularAddition

@@ -20,7 +20,7 @@ from tests.models.small_modules import Body
 from tests.oracles import decoder_layouts
 from verify import assert_proved, certify
 from verify.arithmetic.readings import Real, reading_of
-from verify.cli import main
+from verify.commands.cli import main
 from verify.engine.balls import Arithmetic
 from verify.engine.run import enclose
 from verify.frame.certificate import Verdict

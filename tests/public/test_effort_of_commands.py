@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from command import run
 
-from verify.cli import build_parser, kinds_of
+from verify.commands.cli import build_parser, kinds_of
 
 DATA = Path(__file__).parents[1] / "data"
 XOR = "INPUT(x)\nINPUT(y)\nOUTPUT(z)\nz = XOR(x, y)\n"

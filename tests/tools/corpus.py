@@ -380,7 +380,7 @@ def prepare() -> None:
 
 def executed(line: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of one command line."""
-    from verify.cli import main
+    from verify.commands.cli import main
 
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

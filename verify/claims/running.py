@@ -99,7 +99,7 @@ def run(claim: Claim, command: str) -> CommandRun:
         for name, text in claim.reads:
             (Path(folder) / name).write_text(text, encoding="utf-8")
         done = subprocess.run(
-            [sys.executable, "-m", "verify.cli", *arguments],
+            [sys.executable, "-m", "verify.commands.cli", *arguments],
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
