@@ -58,7 +58,7 @@ def assert_proved(request: pytest.FixtureRequest) -> Iterator[object]:
 
     def proved(module: nn.Module, **options: object) -> Certificate:
         __tracebackhide__ = True
-        from verify.kept import keep
+        from verify.frame.kept import keep
 
         is_read = False
 

@@ -16,7 +16,7 @@ from verify.frame import registry
 
 BESIDE = {"heads": "count01", "bidirectional": "contextual", "language": "circuit", "kernel": "histogram"}
 SHARED = "shared"
-JUDGE = ("verify", "verify.module", "verify.kept", "verify.pytest_plugin")
+JUDGE = ("verify", "verify.module", "verify.frame.kept", "verify.pytest_plugin")
 INTRODUCTION = """# Reference
 
 From the docstrings, by task: what is [public](../versions.md), and the functions that build, bound or decide a
@@ -58,7 +58,7 @@ def public_modules() -> list[str]:
 def public_names(module: str) -> list[str]:
     """What a module names in `__all__`, else its own functions.
 
-    >>> public_names("verify.kept")[0]
+    >>> public_names("verify.frame.kept")[0]
     'keep'
     """
     stated = import_module(module)

@@ -7,7 +7,7 @@ import torch
 
 from constructions import parity, relation_counting
 from verify import certify
-from verify.kept import keep, key
+from verify.frame.kept import keep, key
 
 pytest_plugins = ["pytester"]
 
