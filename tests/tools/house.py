@@ -2,8 +2,9 @@
 
 python tests/tools/house.py [--json]
 
-A room is a folder of one of the three packages (a package's own files are one); an arrow leads from a room to one that
-it imports, wherever in a file the import stands. A circle is a set of files that import each other.
+A room is a task's folder, another folder or file directly in verify/, or one of the other two packages, each with all
+that lies below it; an arrow leads from a room to one that it imports, wherever in a file the import stands. Folders and
+the arrows between them are counted apart. A circle is a set of files that import each other.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import re
 import tokenize
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -110,9 +112,20 @@ def circles(graph: networkx.DiGraph) -> list[list[str]]:
     return sorted(sorted(part) for part in networkx.strongly_connected_components(graph) if len(part) > 1)
 
 
-def room_of(module: str) -> str:
+def folder_of(module: str) -> str:
     path = ROOT.joinpath(*module.split("."))
     return module if path.is_dir() else module.rpartition(".")[0]
+
+
+def room_of(module: str) -> str:
+    """The task, the folder or file of verify/, or the package in which a module lies."""
+    package, *inner = module.split(".")
+    depth = 2 if inner[:1] == ["tasks"] else 1
+    return ".".join([package, *inner[:depth]]) if package == "verify" else package
+
+
+def arrows(graph: networkx.DiGraph, place: Callable[[str], str]) -> set[tuple[str, str]]:
+    return {(place(a), place(b)) for a, b in graph.edges if place(a) != place(b)}
 
 
 def counted() -> dict[str, object]:
@@ -122,7 +135,6 @@ def counted() -> dict[str, object]:
         node.name for path in verify for node in nodes(path.read_text()) if isinstance(node, ast.ClassDef)
     )
     graph = imports()
-    arrows = {(room_of(a), room_of(b)) for a, b in graph.edges if room_of(a) != room_of(b)}
     with_any = sum(
         ANY.search(path.read_text().splitlines()[line - 1]) is not None for path in verify for line in code_lines(path)
     )
@@ -131,7 +143,9 @@ def counted() -> dict[str, object]:
         "lines of verify/ with Any": with_any,
         "class names of verify/ defined twice": sorted(name for name, times in classes.items() if times > 1),
         "rooms": len({room_of(name) for name in graph.nodes}),
-        "arrows between rooms": len(arrows),
+        "arrows between rooms": len(arrows(graph, room_of)),
+        "folders": len({folder_of(name) for name in graph.nodes}),
+        "arrows between folders": len(arrows(graph, folder_of)),
         "circles of files": circles(graph),
     }
 

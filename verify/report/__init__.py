@@ -1,1 +1,1 @@
-"""Certificates and tables for people."""
+"""Certificates, tables and figures for people."""

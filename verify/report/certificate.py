@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import inf, prod
 from typing import TYPE_CHECKING
 
-from verify import claims
 from verify.arithmetic.outward import about, below, decimal, value
+from verify.frame import registry
 from verify.frame.certificate import RUN_AS, Certificate, Verdict
 from verify.report.console import folded, screen
 from verify.report.meaning import sentence
@@ -81,7 +81,8 @@ def covered(certificate: Certificate) -> str:
 
 def claim_facts(certificate: Certificate) -> Iterator[Fact]:
     """The certificate's claim and its source, where it has one."""
-    claim = next((claim for claim in claims.CLAIMS if claim.id == certificate.claim), None)
+    claims = (claim for part in registry.parts("claims") for claim in part.CLAIMS)
+    claim = next((claim for claim in claims if claim.id == certificate.claim), None)
     if claim is not None:
         yield "claim", f"{claim.id}: {claim.statement}"
         yield "source", claim.source
