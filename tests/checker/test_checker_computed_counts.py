@@ -15,7 +15,7 @@ import torch
 from flint import ctx, fmpq
 from models.random_models import BUILDERS, random_model
 from models.selection import first
-from oracles.any_order import Adversary
+from oracles.any_order import UNIT, Adversary
 from oracles.forged import falsehood
 from oracles.loose_steps import LooseSteps
 from oracles.rounded import fraction, nearest
@@ -58,6 +58,24 @@ def ways(x, fmt):
     kept = [x, *(Fraction(nearest(x, Format("kept", 2 * fmt.p + 2 + more, -1000, 2.0**1000))) for more in (0, 1, 9))]
     found = {*kept, *(z for y in kept for z in rounded(y, fmt))}
     return found | {Fraction(0)} if abs(x) < Fraction(fmt.tiny) else found
+
+
+def is_kept_once(seed):
+    """Whether what an adversary stores of a drawn number is that with so many bits, or this rounded once more."""
+    draw, name = random.Random(seed), "bfloat16"
+    adversary = Adversary(StoredModel.of(random_model(0)), FORMATS[name])
+    n, up = draw.randrange(1 << 40, 1 << 44) << UNIT - 44, draw.random() < 0.5
+    found = Fraction(adversary.tensor(adversary.inner_result(n, UNIT, up), up), 1 << UNIT)
+    x = Fraction(n, 1 << UNIT)
+    kept = {x, *(Fraction(nearest(x, Format("kept", bits, -1000, 2.0**1000))) for bits in (18, 19, 21))}
+    return found in kept or found in {z for y in kept for z in rounded(y, FORMATS[name])}
+
+
+def test_an_adversary_keeps_a_result_once():
+    """As the contract says: not with 21 bits, and then of these with 18."""
+    assert all(map(is_kept_once, range(60)))
+    with planted(Adversary, "tensor", "if self.is_wider", "if True"):
+        assert not all(map(is_kept_once, range(60)))
 
 
 def rounded(x, fmt):

@@ -29,6 +29,7 @@ from verify.arithmetic.readings import reading_of
 from verify.checker import (
     adder,
     any_order,
+    carried_digits,
     carries,
     contextual,
     forwards,
@@ -339,9 +340,9 @@ def test_two_layers_in_steps_are_below_what_factors_of_tf32_make(seeds):
 
 
 IN_STEPS = [
-    (carries, "ahead", "gap -= abs(arb(gain)) * off_z[a]", "pass"),
+    (carried_digits.NeuronSteps, "lost", "abs(arb(gains[a])) * self.off_z[a]", "arb(0)"),
     (carries, "ahead", "- off_logits[right] - off_logits[other]", ""),
-    (adder.InSteps, "first", "self.fmt is None", "True"),
+    (carries, "off_terms", "fmt is None", "True"),
     (adder.InSteps, "head", "self.fmt is None", "True"),
     (adder.InSteps, "off", "self.fmt is None or", "True or"),
 ]
@@ -445,8 +446,8 @@ def a_third():
 CASES = {  # what an evaluation does, and the fault of the bound that it shows
     stagnating: (roundoff.Roundoff, "_off", "terms + 1, terms + 2", "2, 4"),
     one_by_one: (roundoff.Product, "__init__", "x.error * y.size +", "0 * x.error * y.size +"),
-    tilted: (roundoff.Roundoff, "tilts", "(x + e).exp()", "e.exp()"),
-    tilted_by_factors: (roundoff.Roundoff, "tilts", "(x + e).exp()", "(x * (not is_exact) + e).exp()"),
+    tilted: (roundoff.Roundoff, "tilts", "(x + share", "(share"),
+    tilted_by_factors: (roundoff.Roundoff, "tilts", "(x + share", "(x * (not is_exact) + share"),
     divided: (roundoff.Roundoff, "mean", "Reach(size + error, error)", "Reach(size + error, 0 * error)"),
     in_slots: (roundoff.Roundoff, "weighed", "slots * (w * e + x * v)", "w * e + x * v"),
     tilted_by_rows: (roundoff.Roundoff, "softmax", "2 * a / (1 - 2 * a)", "0 * a"),

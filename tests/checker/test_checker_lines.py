@@ -14,6 +14,7 @@ PARTS = (
     "rounded_pairs",
     "addition",
     "columns",
+    "digit_prompts",
     "carries",
     "carried_digits",
     "count01",

@@ -113,7 +113,7 @@ FAULTS = [
     (count01, "_prove", "is_shown = all(", "is_shown = any("),
     (count01, "wrong_prompt", "compare(case, due |", "compare(case, "),
     (boxes, "_bound", "reduce(arb.min, values)", "reduce(arb.max, values)"),
-    (columns.DigitColumn, "prove", "is_shown, both = found >= margin,", "is_shown, both = found > 0,"),
+    (columns.DigitColumn, "prove", "require(found >= margin", "require(found > 0"),
     (addition, "_refute", "require(not is_beaten", "require(True"),
 ]
 

@@ -122,7 +122,10 @@ class Adversary:
         return (max if up else min)(found)
 
     def tensor(self, n, up):
-        return self.stored_result(n, UNIT, up)
+        """What is stored of a result: it is kept once, so that one of the same format is rounded, or stays as it is."""
+        if self.is_wider:
+            return self.stored_result(n, UNIT, up)
+        return (max if up else min)([n, *self._candidates(n, UNIT, self.p, self.least)]) if n else 0
 
     def as_factor(self, x):
         """What a number may be as a factor of a matrix product."""

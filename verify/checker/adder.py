@@ -8,9 +8,9 @@ from typing import TypeVar
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
 from verify.checker.formats import BinaryFormat
-from verify.checker.forwards import Head, HeadSteps, Layer, of_embedded, of_first_layer, of_head, of_layers
+from verify.checker.forwards import Head, HeadSteps, Layer, of_embedded, of_head, of_layers
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tiles, require, rows_of
-from verify.checker.roundoff import Reach, Roundoff
+from verify.checker.roundoff import Reach, Roundoff, exact, is_there
 
 LAYER = ("W_Q", "W_K", "W_V", "W_O", "W_1", "b_1", "W_2")
 
@@ -129,17 +129,10 @@ def in_dtype(model: Adder, fmt: BinaryFormat | None) -> tuple[Adder, float]:
 
 
 class InSteps:
-    """The same of two layers, step by step."""
+    """The same step by step. A sum in a wider format may round a term once more."""
 
-    def __init__(self, model: Adder, fmt: BinaryFormat | None) -> None:
-        self.fmt, self.model = fmt, model if fmt is None else rounded(model, Roundoff(fmt))
-
-    def first(self) -> arb_mat:
-        """How far the stream of layer 1 is off, in rows of places by token."""
-        rows = self.model.E.nrows() * self.model.positions.nrows()
-        if self.fmt is None:
-            return arb_mat(rows, self.model.E.ncols())
-        return of_first_layer(*forward(self.model, Roundoff(self.fmt))).error
+    def __init__(self, model: Adder, fmt: BinaryFormat | None, is_wider: bool = False) -> None:
+        self.fmt, self.more, self.model = fmt, int(is_wider), model if fmt is None else rounded(model, Roundoff(fmt))
 
     def head(self, head: Head, sizes: arb_mat) -> HeadSteps:
         """What a head of layer 2 rounds, of streams that are at most so large at each place."""
@@ -148,12 +141,31 @@ class InSteps:
             return HeadSteps([[arb(0) for _ in places] for _ in places], [arb(0)] * head[2].ncols())
         return of_head(Roundoff(self.fmt), Reach(sizes, 0 * sizes), head, len(places))
 
+    def apart(self, x: Sequence[arb]) -> list[arb]:
+        """How far two readings of computed numbers are from each other, one rounded and one kept."""
+        return [arb(0) if self.fmt is None else self.fmt.of_result(abs(y)) for y in x]
+
     def off(self, x: Sequence[arb], W: fmpq_mat, other: Sequence[arb]) -> list[arb]:
-        """What x W + other rounds, of computed numbers."""
+        """What x W + other rounds, of computed numbers, all of them terms of one sum or not.
+
+        Each of n terms is rounded in n - 2 sums, and as a product if it is one, before the last sum; in a wider format
+        in that one, too. What is stored is off by a share u of itself, however it is read: little, where terms cancel.
+        """
         if self.fmt is None or not W.ncols():
             return [arb(0)] * W.ncols()
-        given = [Reach(sizes, 0 * sizes) for y in (x, other) for sizes in [arb_mat([[abs(z).upper() for z in y]])]]
-        return Roundoff(self.fmt).total([(given[0], W)] if x else [], given[1:]).error.entries()
+        fmt, on, W_read = self.fmt, Roundoff(self.fmt), Roundoff(self.fmt).read(exact(W))
+        sizes = arb_mat(1, len(x), [abs(y).upper() for y in x])
+        read = on.read(Reach(sizes, 0 * sizes))
+        terms, moved = is_there(sizes) * is_there(W_read.size), read.error * W_read.size + sizes * W_read.error
+        columns = zip((arb_mat(1, len(x), x) * arb_mat(W)).entries(), (read.size * W_read.size).entries(), strict=True)
+        found = list[arb]()
+        for (real, size), e, there, y in zip(columns, moved.entries(), terms.entries(), other, strict=True):
+            n = int(there.unique_fmpz() or 0) + (0 if y == 0 else 1)
+            before = e + fmt.growth(max(n - 1, 1) + self.more) * size + fmt.growth(max(n - 2, 0) + self.more) * abs(y)
+            before += (2 * n + 6) * fmt.tiny * (1 + fmt.growth(n + 1))
+            found.append((before + fmt.u * (abs(real + y) + before)).upper())
+            require(fmt.holds(2 * (size + abs(y) + found[-1])), "a sum may overflow in the format", NOT_CHECKABLE)
+        return found
 
 
 def read_adder(data: bytes) -> Adder:

@@ -4,7 +4,7 @@ from functools import reduce
 
 from flint import arb, ctx, fmpq
 
-from verify.checker.adder import Adder, answer_of, how, in_dtype, least_gap, read_adder, rounded
+from verify.checker.adder import Adder, InSteps, answer_of, how, in_dtype, least_gap, read_adder, rounded
 from verify.checker.any_order import HALF, opened, still_due
 from verify.checker.carries import prove_two_layers
 from verify.checker.columns import BITS, DigitColumn
@@ -41,16 +41,21 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     is_known = len(model.layers) <= 2 and (n * B * B) ** 2 <= MOST_TERMS
     require(is_known, "more than two layers, or so many digits, are not checked", NOT_CHECKABLE)
     compare(c | c["tightest"], {"inputs_covered": str(B ** (2 * n)), "margin": c["margin"]})
-    margin = claimed_margin(c)
+    margin, is_wider = claimed_margin(c), p.get("accumulate") is not None
     with ctx.workprec(BITS + 64):
         if len(model.layers) == 2:
-            prove_two_layers(model, fmt, n, B, margin)
+            prove_two_layers(InSteps(model, fmt, is_wider), n, B, margin)
             return verdict, trusted + [HALF] * (fmt is not None)
-        model, off = in_dtype(model, fmt)
-        least = fmpq(*still_due(margin, off).as_integer_ratio())
+        try:
+            rounded_once, off = in_dtype(model, fmt)
+            steps, least, left = InSteps(rounded_once, None), still_due(margin, off), trusted
+        except Refusal as refusal:
+            if fmt is None or refusal.exit_code != NOT_CHECKABLE:
+                raise
+            steps, least, left = InSteps(model, fmt, is_wider), margin / 2, [*trusted, HALF]
         for i in range(n + 1):
-            DigitColumn(model, n, B, i).prove(least * fmpq(2) ** BITS)
-    return verdict, trusted
+            DigitColumn(steps, n, B, i).prove(fmpq(*least.as_integer_ratio()) * fmpq(2) ** BITS)
+    return verdict, left
 
 
 def _number(text: str, n: int, B: int) -> list[int]:

@@ -5,10 +5,35 @@ from functools import reduce
 
 from flint import arb, arb_mat, fmpq_mat
 
-from verify.checker.adder import InSteps
+from verify.checker.adder import AdderLayer, InSteps
 
 Balls = list[arb]
 Ends = tuple[arb, arb]
+
+
+class NeuronSteps:
+    """What is computed of a layer's neurons and after them, in balls.
+
+    Of whatever is read of a stream, and of the products with W_1 and b_1 of what is read, before these are rounded.
+    """
+
+    def __init__(self, steps: InSteps, layer: AdderLayer, stream: Balls, z: Balls) -> None:
+        self.W_2 = layer.W_2
+        self.off_z = steps.off(stream, layer.W_1, [*map(arb, layer.b_1.entries())])
+        self.z = around(z, self.off_z)
+        self.h = [*map(max_0, self.z)]
+        self.apart, self.off = steps.apart(stream), steps.off(self.h, layer.W_2, stream)
+        self.left = around(added(stream, product(self.h, layer.W_2)), self.off)
+
+    def lost(self, v: fmpq_mat, on: Sequence[int]) -> arb:
+        """What these steps may take from (stream after them) v, which goes through the neurons that are on.
+
+        The stream that is added may be another reading of it than the neurons'.
+        """
+        gains = (self.W_2 * v).entries()
+        lost = sum((abs(arb(gains[a])) * self.off_z[a] for a in on), arb(0))
+        of_stream = zip(v.entries(), self.apart, self.off, strict=True)
+        return sum((abs(arb(g)) * (x + y) for g, x, y in of_stream), lost)
 
 
 def ahead(steps: InSteps, x: Balls, means: list[Ends], W_O: fmpq_mat, right: int) -> arb:
@@ -21,23 +46,19 @@ def ahead(steps: InSteps, x: Balls, means: list[Ends], W_O: fmpq_mat, right: int
     read, b_1, b_out = [a.union(b) for a, b in means], layer.b_1.entries(), steps.model.b_out.entries()
     off = steps.off(read, W_O, x)
     stream = around(added(x, product(read, W_O)), off)
-    off_z = steps.off(stream, layer.W_1, [*map(arb, b_1)])
-    z = around(added(product(stream, layer.W_1), [*map(arb, b_1)]), off_z)
-    h = [*map(max_0, z)]
-    off_last = steps.off(h, layer.W_2, stream)
-    off_logits = steps.off(around(added(stream, product(h, layer.W_2)), off_last), W_out, [*map(arb, b_out)])
+    after = NeuronSteps(steps, layer, stream, added(product(stream, layer.W_1), [*map(arb, b_1)]))
+    off_logits = steps.off(after.left, W_out, [*map(arb, b_out)])
+    on = [a for a, y in enumerate(after.z) if y >= 0]
     for other in {*range(W_out.ncols())} - {right}:
         difference = fmpq_mat([[W_out[m, right] - W_out[m, other]] for m in range(W_out.nrows())])
         direction, gains, gap = difference, (layer.W_2 * difference).entries(), arb(b_out[right] - b_out[other])
-        for a, (gain, y) in enumerate(zip(gains, z, strict=True)):
-            if y >= 0:
+        for a, (gain, y) in enumerate(zip(gains, after.z, strict=True)):
+            if a in on:
                 direction += gain * fmpq_mat([[layer.W_1[m, a]] for m in range(len(x))])
-                gap -= abs(arb(gain)) * off_z[a]
-            gap += gain * (arb(b_1[a]) if y >= 0 else max_0(y))
+            gap += gain * (arb(b_1[a]) if a in on else max_0(y))
         of_means = zip(means, (W_O * direction).entries(), strict=True)
-        gap += product(x, direction)[0] - off_logits[right] - off_logits[other]
-        for way, errors in ((direction, off), (difference, off_last)):
-            gap -= sum((abs(arb(g)) * e for g, e in zip(way.entries(), errors, strict=True)), arb(0))
+        gap += product(x, direction)[0] - off_logits[right] - off_logits[other] - after.lost(difference, on)
+        gap -= sum((abs(arb(g)) * e for g, e in zip(direction.entries(), off, strict=True)), arb(0))
         found.append(sum((least_of([g * a, g * b]) for (a, b), g in of_means), gap))
     return least_of(found)
 

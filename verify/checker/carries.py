@@ -8,12 +8,10 @@ from flint import arb, arb_mat, fmpq_mat
 
 from verify.checker.adder import Adder, InSteps, answer_of, in_dtype, least_gap
 from verify.checker.any_order import still_due
-from verify.checker.carried_digits import Balls, Ends, added, ahead, around, hull, least_of, max_0, product
-from verify.checker.columns import Prompt
-from verify.checker.formats import BinaryFormat
+from verify.checker.carried_digits import Balls, Ends, NeuronSteps, added, ahead, around, hull, least_of
+from verify.checker.digit_prompts import Prompt, off_terms
 from verify.checker.forwards import Head
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
-from verify.checker.roundoff import rows_hull
 
 
 class Mean(NamedTuple):
@@ -56,20 +54,21 @@ class AdderStream:
 
     def __init__(self, steps: InSteps, n: int, B: int) -> None:
         model = self.model = steps.model
-        self.steps = steps
-        self.n, self.B, self.layer, off = n, B, model.layers[0], steps.first().tolist()
-        self.off = [rows_hull(arb_mat(off[q :: 3 * n + 2])).entries() for q in range(3 * n + 2)]
+        self.steps, self.n, self.B, self.layer = steps, n, B, model.layers[0]
         self.prompt = Prompt(model, n, B, 3 * n + 1)
         W_1, d = self.layer.W_1, self.layer.W_1.nrows()
         both = [[int(i == m) for i in range(d)] + [W_1[m, a] for a in range(W_1.ncols())] for m in range(d)]
         self.read = fmpq_mat(both)  # the stream itself, and what the neurons read of it
+        self.grown = arb_mat([[abs(arb(y)) for y in row] for row in both])  # and what errors of the stream do to both
         self.own = (self.prompt.x * self.read).tolist()
         self.written = [(self.prompt.x * head[2] * head[3] * self.read).tolist() for head in self.layer.heads]
 
     def at(self, query: int, column: int | None) -> list[Balls]:
         """The stream at a place for each sum of a column's digits; without one, for each token that stands there."""
         rows = self.prompt.rows
-        heads = [Prompt(self.model, self.n, self.B, query).shares(head) for head in self.layer.heads]
+        prompt = Prompt(self.model, self.n, self.B, query)
+        heads, off = [prompt.shares(head) for head in self.layer.heads], off_terms(self.steps.fmt, prompt)
+        off = (arb_mat(off) * self.grown).tolist()
         terms: dict[int, list[Balls]] = {}
         for r, (at, _) in enumerate(rows):
             if at > query:
@@ -77,20 +76,18 @@ class AdderStream:
             term = [arb(x) if at == query else arb(0) for x in self.own[r]]
             for shares, written in zip(heads, self.written, strict=True):
                 term = [x + shares[r] * y if y else x for x, y in zip(term, written[r], strict=True)]
-            terms.setdefault(at, []).append(term)
+            terms.setdefault(at, []).append(around(term, off[r]))
         if column is None:
             kinds = [[x] for x in terms.pop(query)]
         else:
             one, other = terms.pop(self.n - 1 - column), terms.pop(2 * self.n - column)
             kinds = [[added(one[a], other[s - a]) for a in fits(s, self.B)] for s in range(2 * self.B - 1)]
         rest = reduce(added, map(hull, terms.values()), [arb(0)] * self.read.ncols())
-        return [self._after_neurons(query, added(rest, hull(found))) for found in kinds]
+        return [self._after_neurons(added(rest, hull(found))) for found in kinds]
 
-    def _after_neurons(self, query: int, found: Balls) -> Balls:
-        """What is computed of it in any order."""
-        d = self.layer.W_1.nrows()
-        z = [max_0(x + b) for x, b in zip(found[d:], self.layer.b_1.entries(), strict=True)]
-        return around(added(found[:d], product(z, self.layer.W_2)), self.off[query])
+    def _after_neurons(self, found: Balls) -> Balls:
+        d, b_1 = self.layer.W_1.nrows(), [*map(arb, self.layer.b_1.entries())]
+        return NeuronSteps(self.steps, self.layer, found[:d], added(found[d:], b_1)).left
 
     @cached_property
     def query(self) -> list[list[Balls]]:
@@ -149,12 +146,12 @@ class ReadByHead:
         return [None if state is None else state.off_by(self.off) for state in states]
 
 
-def prove_two_layers(model: Adder, fmt: BinaryFormat | None, n: int, B: int, margin: float) -> None:
+def prove_two_layers(steps: InSteps, n: int, B: int, margin: float) -> None:
     """Every column, sum of digits and carry has the margin: the right digit's logit is so far above all others."""
-    least = arb(still_due(margin, 0.0, fmt is not None))
-    for (i, s, carry), found in digits(InSteps(model, fmt), n, B):
+    least = arb(still_due(margin, 0.0, steps.fmt is not None))
+    for (i, s, carry), found in digits(steps, n, B):
         if not found >= least:
-            model, off = in_dtype(model, fmt)
+            model, off = in_dtype(steps.model, steps.fmt)
             is_false = any(gap + off < arb(margin) for gap in gaps(model, n, B, i, s, carry))
             what = f"margin: column {i}, sum {s}, carry {carry} do not show"
             raise Refusal(what, FAILS if is_false else NOT_CHECKABLE)

@@ -1,64 +1,47 @@
 """One layer that adds two numbers digit by digit: linear forms over all pairs, column by column (docs/checker.md)."""
 
+from collections.abc import Iterator
 from functools import cache
 
-from flint import arb, fmpq, fmpq_mat
+from flint import arb, arb_mat, fmpq, fmpq_mat
 
-from verify.checker.adder import Adder
-from verify.checker.forwards import Head
+from verify.checker.adder import InSteps
+from verify.checker.carried_digits import Balls, NeuronSteps, around
+from verify.checker.digit_prompts import Prompt, off_terms
 from verify.checker.reading import FAILS, NOT_CHECKABLE, require
 
 BITS = 256
 FINE = 64  # bits by which a bound must miss to be called false
-Cells = dict[tuple[int, int], int]  # by a column's sum of two digits and the carry into it: a bound, over 2^BITS
-
-
-class Prompt:
-    """Which tokens may stand at each place up to a query, and what the first layer's heads give each of them."""
-
-    def __init__(self, model: Adder, n: int, B: int, query: int) -> None:
-        self.model, self.n, self.B, self.query = model, n, B, query
-        tokens = {n: [B], 2 * n + 1: [B + 1]}  # "+" and "=": at all other places any digit may stand
-        self.rows = [(at, t) for at in range(query + 1) for t in tokens.get(at, [*range(B)])]
-        self.x = fmpq_mat([model.embedded(t, at) for at, t in self.rows])
-
-    def shares(self, head: Head) -> list[arb]:
-        """What the token at the query gives each row's position: the same whatever the digits are."""
-        queries, keys = self.x * head[0], (self.x * head[1]).tolist()
-        places = [next(r for r, (at, _) in enumerate(self.rows) if at == place) for place in range(self.query + 1)]
-        of_query = queries.tolist()[places[-1] :]
-        is_same = all(row == of_query[0] for row in of_query)
-        is_same = is_same and all(keys[r] == keys[places[at]] for r, (at, _) in enumerate(self.rows))
-        require(is_same, "scores depend on digits, which is not checked", NOT_CHECKABLE)
-        scores = [sum((a * b for a, b in zip(of_query[0], keys[r], strict=True)), fmpq(0)) for r in places]
-        weights = [arb(score - max(scores)).exp() for score in scores]
-        total = sum(weights, arb(0))
-        return [weights[at] / total for at, _ in self.rows]
+Cell = tuple[int, int]  # a column's sum of two digits and the carry into it
+Cells = dict[Cell, int]  # a bound, over 2^BITS
 
 
 class DigitColumn:
     """The answer's digit of column i (0 the last one, n the leading one), read at the digit before it or at "="."""
 
-    def __init__(self, model: Adder, n: int, B: int, i: int) -> None:
-        self.model, self.n, self.B, self.i = model, n, B, i
-        prompt = Prompt(model, n, B, 3 * n + 1 - i)
-        x, self.rows = prompt.x, prompt.rows
-        self.own = x, [int(at == prompt.query) for at, _ in self.rows]
-        self.written = [(prompt.shares(head), x * head[2] * head[3]) for head in model.layers[0].heads]
+    def __init__(self, steps: InSteps, n: int, B: int, i: int) -> None:
+        model = self.model = steps.model
+        self.steps, self.n, self.B, self.i = steps, n, B, i
+        self.layer, prompt = model.layers[0], Prompt(model, n, B, 3 * n + 1 - i)
+        self.x, self.rows, self.off = prompt.x, prompt.rows, arb_mat(off_terms(steps.fmt, prompt))
+        self.is_own = [int(at == prompt.query) for at, _ in self.rows]
+        self.written = [(prompt.shares(head), self.x * head[2] * head[3]) for head in self.layer.heads]
+        self.into = [*zip(map(tuple, self.layer.W_1.transpose().tolist()), self.layer.b_1.entries(), strict=True)]
+        self.form = cache(self._form)
 
     def least(self, v: tuple[fmpq, ...], constant: fmpq) -> Cells:
         """The least value of (stream v) + constant over all pairs of numbers, for each sum and carry of the column.
 
-        The stream is a sum of one term for each position, so that the least sum follows column by column, the carry
-        being all that columns know of each other.
+        In a format of what is read of the stream. It is a sum of one term for each position, so that the least sum
+        follows column by column, the carry being all that columns know of each other.
         """
         n, B, i, direction = self.n, self.B, self.i, fmpq_mat(len(v), 1, [*v])
         parts = [(shares, (values * direction).entries()) for shares, values in self.written]
-        own, is_own = (self.own[0] * direction).entries(), self.own[1]
+        own, off = (self.x * direction).entries(), (self.off * arb_mat([[abs(arb(y))] for y in v])).entries()
         f: dict[int, dict[int, int]] = {}
         for r, (at, t) in enumerate(self.rows):
-            term = sum((shares[r] * values[r] for shares, values in parts), arb(own[r] * is_own[r]))
-            f.setdefault(at, {})[t] = _floor(term)
+            term = sum((shares[r] * values[r] for shares, values in parts), arb(own[r] * self.is_own[r]))
+            f.setdefault(at, {})[t] = _floor(term - off[r])
         base = _floor(arb(constant)) + f[n][B] + f[2 * n + 1][B + 1]
         pairs = [
             [min(f[n - 1 - j][d] + f[2 * n - j][s - d] for d in range(max(0, s - B + 1), min(s, B - 1) + 1))
@@ -84,39 +67,67 @@ class DigitColumn:
 
     def prove(self, margin: fmpq) -> None:
         """Every cell's right digit is ahead of all others by the margin, times 2^BITS."""
-        layer, W_out, b_out = self.model.layers[0], self.model.W_out, self.model.b_out
-        neurons, d = range(layer.b_1.ncols()), range(W_out.nrows())
-        into = [tuple(layer.W_1[m, a] for m in d) for a in neurons]
-        low = [self.least(v, layer.b_1[0, a]) for a, v in enumerate(into)]
-        minus = [self.least(tuple(-y for y in v), -layer.b_1[0, a]) for a, v in enumerate(into)]
+        for cell in self.least((fmpq(0),) * self.x.ncols(), fmpq(0)):
+            for other, found, is_attained in self.ahead(cell):
+                what = f"margin: column {self.i}, sum {cell[0]}, carry {cell[1]}: that over {other} does not show"
+                is_refuted = is_attained and found < margin - fmpq(2) ** (BITS - FINE)
+                require(found >= margin, what, FAILS if is_refuted else NOT_CHECKABLE)
 
-        @cache
-        def ahead(right: int, other: int, on: tuple[int, ...]) -> Cells:
-            """(right logit - the other), where these neurons count as their readings and all others as zero."""
-            v = [W_out[m, right] - W_out[m, other] for m in d]
-            constant = b_out[0, right] - b_out[0, other]
-            for a in on:
-                gain = gain_of(a, right, other)
-                v, constant = [y + gain * z for y, z in zip(v, into[a], strict=True)], constant + gain * layer.b_1[0, a]
-            return self.least(tuple(v), constant)
+    def _form(self, v: tuple[fmpq, ...], constant: fmpq, on: tuple[int, ...] = ()) -> Cells:
+        """The least of (stream after neurons) v + constant, where these are on and all others off."""
+        gains = (self.layer.W_2 * fmpq_mat(len(v), 1, [*v])).entries()
+        for a in on:
+            into, b = self.into[a]
+            v, constant = tuple(y + gains[a] * z for y, z in zip(v, into, strict=True)), constant + gains[a] * b
+        return self.least(v, constant)
 
-        @cache
-        def gain_of(a: int, right: int, other: int) -> fmpq:
-            return sum((layer.W_2[a, m] * (W_out[m, right] - W_out[m, other]) for m in d), fmpq(0))
+    def _between(self, cell: Cell, v: tuple[fmpq, ...], b: fmpq, on: tuple[int, ...] = ()) -> tuple[int, int]:
+        """The least and the greatest."""
+        return self.form(v, b, on)[cell], -self.form(tuple(-y for y in v), -b, on)[cell]
 
-        for s, k in low[0] if low else self.least((fmpq(0),) * len(d), fmpq(0)):
-            on = tuple(a for a in neurons if low[a][s, k] >= 0)
-            open_ = [a for a in neurons if low[a][s, k] < 0 < -minus[a][s, k]]
-            right = k if self.i == self.n else (s + k) % self.B
-            for other in {*range(self.B)} - {right}:
-                harm = sum((min(fmpq(0), gain_of(a, right, other) * -minus[a][s, k]) for a in open_), fmpq(0))
-                found = ahead(right, other, on)[s, k] + harm
-                is_shown, both = found >= margin, (on, tuple(sorted((*on, *open_))))
-                if not is_shown and len(open_) == 1:  # 0 and its reading are the two that it may be
-                    is_shown = all(ahead(right, other, chosen)[s, k] >= margin for chosen in both)
-                is_refuted = not open_ and found < margin - fmpq(2) ** (BITS - FINE)  # some pair attains it
-                what = f"margin: column {self.i}, sum {s}, carry {k}: that over {other} does not show"
-                require(is_shown, what, FAILS if is_refuted else NOT_CHECKABLE)
+    def _stream(self, cell: Cell, on: tuple[int, ...] = ()) -> Balls:
+        """What is read of each coordinate, where these neurons are on and all others off."""
+        if self.steps.fmt is None:  # nothing is rounded, so that no size counts
+            return [arb(0)] * self.x.ncols()
+        return [_ball(*self._between(cell, tuple(v.entries()), fmpq(0), on)) for v in _units(self.x.ncols())]
+
+    def ahead(self, cell: Cell) -> Iterator[tuple[int, fmpq, bool]]:
+        """How far a cell's right digit is at least ahead of each other one, and whether some pair attains it."""
+        steps, W_out, b_out, right = self.steps, self.model.W_out, self.model.b_out.entries(), sum(cell) % self.B
+        read = [self._between(cell, v, b) for v, b in self.into]
+        after = NeuronSteps(steps, self.layer, self._stream(cell), [_ball(*ends) for ends in read])
+        off = [-_floor(-x) for x in after.off_z]
+        on = tuple(a for a, (low, _) in enumerate(read) if low - off[a] >= 0)
+        open_ = [a for a, (low, high) in enumerate(read) if low - off[a] < 0 < high + off[a]]
+        left = after.left
+        if not open_:
+            left = around(self._stream(cell, on), [after.lost(unit, on) for unit in _units(W_out.nrows())])
+        off_logits = steps.off(left, W_out, [*map(arb, b_out)])
+
+        def difference(other: int) -> fmpq_mat:
+            return fmpq_mat([[row[right] - row[other]] for row in W_out.tolist()])
+
+        def gap(other: int, on: tuple[int, ...]) -> int:
+            lost = after.lost(difference(other), on) + off_logits[right] + off_logits[other]
+            form = self.form(tuple(difference(other).entries()), b_out[right] - b_out[other], on)
+            return form[cell] + _floor(-lost)
+
+        for other in {*range(self.B)} - {right}:
+            gains = (self.layer.W_2 * difference(other)).entries()
+            harm = sum((min(fmpq(0), gains[a] * (read[a][1] + off[a])) for a in open_), fmpq(0))
+            found = gap(other, on) + harm
+            if len(open_) == 1:  # 0 and its reading are the two that it may be
+                both = min(gap(other, on), gap(other, tuple(sorted((*on, *open_)))))
+                found = max(found, fmpq(both))
+            yield other, found, not open_ and steps.fmt is None
+
+
+def _units(d: int) -> list[fmpq_mat]:
+    return [fmpq_mat(d, 1, [int(i == m) for i in range(d)]) for m in range(d)]
+
+
+def _ball(low: int, high: int) -> arb:
+    return arb(low).union(high) * arb(2) ** -BITS
 
 
 def _floor(x: arb) -> int:

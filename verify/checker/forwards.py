@@ -102,12 +102,6 @@ class HeadSteps(NamedTuple):
     mean: list[arb]
 
 
-def of_first_layer(on: Roundoff, x: Reach, layers: Sequence[Layer], slots: int) -> Reach:
-    """The stream that the first of two layers with a skip connection leaves, by row."""
-    heads, W_1, b_1, W_2 = layers[0]
-    return neurons(on, attended(on, x, heads, slots, True), W_1, b_1, W_2, True)
-
-
 def of_head(on: Roundoff, stream: Reach, head: Head, slots: int) -> HeadSteps:
     """What a head rounds of a computed stream."""
     require(on.fmt.p > 4, "a softmax of so few bits is not followed", NOT_CHECKABLE)

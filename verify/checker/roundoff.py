@@ -145,19 +145,21 @@ class Roundoff:
         require(bool(a < 0.5), "a softmax is too far off in the format", NOT_CHECKABLE)
         return a
 
-    def tilts(self, scores: Reach) -> list[list[arb]]:
+    def tilts(self, scores: Reach, apart: Sequence[Sequence[arb]] = ()) -> list[list[arb]]:
         """By which share a of itself each exponential is off: less the largest computed score, which changes no mean.
 
-        This difference is not rounded where the scores are multiples of a unit, be they off as factors were or not.
+        This difference is not rounded where the scores are multiples of a unit, be they off as factors were or not;
+        else it is at most what the scores are apart, as given, or by their sizes.
         The third rounding has 1 / (1 + a) below what is computed, too: (1 - 4 u) (1 - u)^2 (1 + 4 u) (1 + u)^3 > 1.
         """
         fmt, unit, top = self.fmt, scores.unit, largest(scores.size)
         if top == 0:  # each is 1
             return [[arb(0)] * scores.size.ncols()] * scores.size.nrows()
         is_exact = unit is not None and unit >= fmt.least and bool(2 * top <= arb(2) ** (unit + fmt.p))
-        e = arb(0) if is_exact else fmt.growth(2) * 2 * top + 4 * fmt.tiny
+        share, lost = (arb(0), arb(0)) if is_exact else (fmt.growth(2), 4 * fmt.tiny)
         grown = (1 + ULPS * fmt.u) * (1 + fmt.growth(3))
-        return [[(x + e).exp() * grown - 1 for x in row] for row in scores.error.tolist()]
+        rows = zip(scores.error.tolist(), apart or [[2 * top] * scores.size.ncols()] * scores.size.nrows(), strict=True)
+        return [[(x + share * far + lost).exp() * grown - 1 for x, far in zip(*row, strict=True)] for row in rows]
 
     def mean(self, values: Reach, slots: int, moved: arb, is_plain: bool = False) -> Reach:
         """The computed mean of values: `moved` by a share of the largest one, and what its sums and quotients do.
