@@ -293,6 +293,7 @@ def filled(given: object, values: Mapping[int, object]) -> object:
     """Arguments with the values of the nodes that they name."""
     if isinstance(given, dict):
         if {*given} == {"node"}:
+            require(type(given["node"]) is int, "program: a node is no whole number")  # by which what reads it is known
             return values[given["node"]]
         if {*given} == {"number"}:
             return {"inf": float("inf"), "-inf": float("-inf")}[given["number"]]
