@@ -96,7 +96,7 @@ def test_factors_that_stay_exact_are_another_run(kind, monkeypatch):
     weights, c, gaps = wrong(kind, "modular", monkeypatch)
     near = [put(c, ("margin",), float(gaps[-1]) * share) for share in (1 - 1e-9, 1 + 1e-9)]
     assert [outcome(weights, x) for x in near] == ["REFUTED", FAILS]
-    monkeypatch.setattr(whole_blocks, "_rounded", lambda x, fmt: x)
+    monkeypatch.setattr(whole_blocks, "as_factor", lambda x, fmt: x)
     assert outcome(weights, near[0]) == outcome(weights, near[1])
 
 
@@ -127,14 +127,14 @@ def agree(kind, monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_run_is_that_of_the_oracle_and_faults_are_seen(kind, monkeypatch):
     assert agree(kind, monkeypatch)
-    monkeypatch.setattr(whole_blocks, "_rounded", lambda x, fmt: x)
+    monkeypatch.setattr(whole_blocks, "as_factor", lambda x, fmt: x)
     assert not agree(kind, monkeypatch)
 
 
 def test_a_factor_is_rounded_to_nearest_where_that_shows():
     fmt = BinaryFormat(8, -126, 127)
     with ctx.workprec(64):
-        near = whole_blocks._rounded
+        near = whole_blocks.as_factor
         assert near(arb(257), fmt) == 256 and near(arb(259), fmt) == 260
         assert near(-arb("1.004"), fmt) == -(1 + 2**-7) and near(arb(0), fmt) == 0
         for open_one in (arb(257, 0.001), arb("nan"), arb(2) ** 128):

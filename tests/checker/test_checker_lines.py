@@ -82,6 +82,9 @@ PARTS = (
     "languages",
     "netlists",
     "steady",
+    "captured",
+    "captured_cells",
+    "cell_tasks",
 )
 GRAPHS = ("arrays", "moves", "operations", "graphs")
 ROUNDED = ("rounded_module", "rounded_graphs", "rounded_norms", "rounded_results", "moved")

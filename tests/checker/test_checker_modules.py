@@ -16,8 +16,9 @@ from oracles.graph_runs import NO_PROGRAM, falsehood, run
 from torch import nn
 
 from tests.planted import planted
+from verify.checker import graphs
 from verify.checker.graphs import Follower, TracedGraph
-from verify.checker.reading import NOT_CHECKABLE, Refusal
+from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
 from verify.engine import margins
 from verify.engine.guard import Guard
 from verify.frame import decide
@@ -408,3 +409,17 @@ def test_a_tensor_is_not_taken_apart(place):
     nodes = [{"op": "tokens", "shape": [1, 2], "dtype": "int64"}, part]
     with pytest.raises(Refusal, match="no part of several"):
         Follower(TracedGraph(2, nodes, 1, {}), 64).output([[0, 1]])
+
+
+def test_a_node_is_named_by_a_whole_number():
+    """What reads the tokens by 1.0 was taken for what no token decides, and all inputs for the first."""
+    weights, text = saved(Last(3), Task(tokens([3]), lambda t: t))
+    c = json.loads(text)
+    words = json.dumps(c["program"]["graphs"])
+    (i,) = [i for i, node in enumerate(c["program"]["graphs"][0]["nodes"]) if node["op"] == "tokens"]
+    c["program"]["graphs"] = json.loads(words.replace(f'{{"node": {i}}}', f'{{"node": {i}.0}}'))
+    c["program"]["answers"] = {"table": [[0]] * 3}
+    with mock.patch.object(graphs, "AT_ONCE", 1):
+        assert outcome(weights, json.dumps(c))[0] == FAILS
+        with planted(graphs, "filled", 'type(given["node"]) is int', "True"):
+            assert outcome(weights, json.dumps(c))[0] == 0

@@ -485,6 +485,36 @@ CASES = {
         "1",
         lambda: holds(kernels("p8").function("rsqrt", computed(1.0), 4), (1 / (1 - 8 / 256)) * (1 + 3 / 256)),
     ),
+    "a computed exponential is off in a softplus": (
+        RoundedResults,
+        "softplus",
+        "(1 + once / (1 - once)) * (1 + once) - 1",
+        "once",
+        lambda: holds(
+            kernels("p8").softplus(computed(-3.0)), math.log1p(math.exp(-3.0) * (1 + 7.9 / 256)) * (1 + 7.9 / 256)
+        ),
+    ),
+    "a softplus of more than 20 is its argument": (
+        RoundedResults,
+        "softplus",
+        "ZERO if hull <= BEYOND else",
+        "ZERO if True else",
+        lambda: holds(kernels("float64").softplus(computed(20.5)), 20.5),
+    ),
+    "an exponential in a softplus overflows": (
+        RoundedResults,
+        "softplus",
+        "not 2 * hull.upper().min(BEYOND).exp() <= self.fmt.largest or",
+        "",
+        lambda: is_no_number(kernels("float16").softplus(computed(11.5))),
+    ),
+    "an exponential in a softplus underflows": (
+        RoundedResults,
+        "softplus",
+        "+ 2 * self.fmt.tiny * (1 + share)",
+        "",
+        lambda: holds(kernels("float16").softplus(computed(-12.0)), 0.0),
+    ),
     "functions overflow": (
         RoundedResults,
         "function",

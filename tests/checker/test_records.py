@@ -21,6 +21,7 @@ KINDS = {
     records.CountingCertificate: ["transformer, "],
     records.ChainCertificate: ["circuit", "language"],
     records.LineCertificate: ["line", "words", "strings"],
+    records.CellCertificate: ["cell, ", "network, "],
 }
 CASES = [(record, kind) for record, starts in KINDS.items() for kind in TABLES if kind.startswith(tuple(starts))]
 CASES = [(record, kind, "") for record, kind in CASES] + [

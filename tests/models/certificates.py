@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from models import steps
 from models.random_models import random_model
 
 from constructions import checkpoint, count01, inductive_waves, inventory_counting, relation_counting
@@ -429,8 +430,14 @@ def real(name):
     return Count01.of(module, labels, domain, named=named), count01.as_bytes(module)
 
 
+STEPS = {  # whose step was traced
+    "cell": lambda: steps.cell("cell, float32"),
+    "cell, wrong": lambda: steps.cell("cell, wrong, bfloat16"),
+    "layers, wrong": lambda: steps.stack("gru", steps.MODULAR, 0, 3, "real"),
+    "blocks": lambda: steps.blocks("mamba", steps.MODULAR, 1, 2, "float32"),
+}
 REALS = [*PARITIES, *MODULARS, *ADDITIONS, *COUNTS, *REGIONS, *PLACED, *TRANSFORMERS]
-ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES, *WRONG_IN_DTYPES, *IN_BITS, *CIRCUITS]
+ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES, *WRONG_IN_DTYPES, *IN_BITS, *CIRCUITS, *STEPS]
 NAMES = [name for name in ALL if name != "two dimensions"]  # which takes a second to check
 
 
@@ -498,6 +505,8 @@ def honest(name):
     if name in REALS:
         problem, weights = real(name)
         return weights, with_tables(problem, certify(problem).about(weights))
+    if name in STEPS:
+        return STEPS[name]()
     if name in CIRCUITS:
         made, s, reading = CIRCUITS[name]
         return of_circuit(made(), s, reading, "wrong" in name)

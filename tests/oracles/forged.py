@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import product
 
 from flint import arb, ctx
-from oracles import constant_bits
+from oracles import constant_bits, step_runs
 from oracles.circuit import NaiveTransformer, gate_value
 from oracles.circuit_real import next_tokens
 
@@ -47,6 +47,8 @@ def falsehood(weights, certificate):
     try:
         with ctx.workprec(BITS):
             c = json.loads(certificate)
+            if isinstance(c.get("program"), dict) and "step" in c["program"]:
+                return step_runs.falsehood(weights, certificate)
             tensors, about = read(weights)
             say(c["weights_sha256"] == hashlib.sha256(weights).hexdigest(), "the digest")
             of_task = {"histogram": histogram, "inductive": inductive, "heads": heads}

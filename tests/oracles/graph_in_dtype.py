@@ -188,11 +188,17 @@ class DrawnEvaluation:
             "reciprocal": lambda x: self.near(1 / self.read(x), at),
             "pow": self.power,
             "leaky_relu": lambda x, s=0.01: torch.where(x > 0, x, self.near(self.read(x) * self.read(s), at)),
-            "cumsum": self.cumulated,
+            "cumsum": self.cumulated, "softplus": self.softplus,
             **dict.fromkeys(("view", "_unsafe_view"), torch.reshape),
             **{name: f(self.compared, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
         }  # fmt: skip
         return rules[base](*args, **kwargs) if base in rules else None
+
+    def softplus(self, x):
+        """As two functions, or the argument itself where it is large."""
+        x = self.read(x)
+        inner = self.read(self.near(self.off(torch.exp(x.clamp(max=20))), self.inner))
+        return torch.where(x > 20, x, self.near(self.off(torch.log1p(inner)), self.inner))
 
     def cumulated(self, x, dim):
         return torch.cat([self.summed(x.narrow(dim, 0, i + 1), dim, True) for i in range(x.shape[dim])], dim)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from flint import arb, arb_mat, ctx
 
-from verify.checker import computed_gates, formats, gated, linear, whole_blocks
+from verify.checker import captured, computed_gates, formats, gated, linear, whole_blocks
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import BITS, GATES, StoredNetwork, Vector, due_of, network, point, step
@@ -19,6 +19,8 @@ def way_of(weights: bytes, c: LineCertificate, said: LineParameters) -> tuple[Wa
     kind, is_real = said["model"], c["reading"] == "real"
     if kind in whole_blocks.KINDS:
         stack = whole_blocks.of_file(weights, said)
+        if not is_real and c["verdict"] == "PROVED":
+            return _every_evaluation(weights, c, stack, formats.named(said)), len(stack.tokens), len(stack.b)
         stack = stack if is_real else whole_blocks.in_format(stack, formats.named(said))
         return (
             lambda decide: _in_more_digits(lambda: whole_blocks.by_balls(stack), decide),
@@ -41,6 +43,21 @@ def way_of(weights: bytes, c: LineCertificate, said: LineParameters) -> tuple[Wa
         return lambda decide: _in_more_digits(lambda: by_balls(net), decide), len(net.tokens), len(net.b)
     near, fmt = stored_network(weights, said)
     return lambda decide: either(near, fmt, decide), len(near.tokens), len(near.b)
+
+
+def _every_evaluation(
+    weights: bytes, c: LineCertificate, stack: whole_blocks.StoredBlocks, fmt: formats.BinaryFormat
+) -> Way:
+    """Every evaluation of the step that torch traced, which in real arithmetic must be that of these blocks."""
+    graph, numbers = captured.of_program(weights, c["program"])
+    exact = captured.CapturedStep(graph, numbers, BITS[0])
+
+    def way(decide: Callable[[TokenFollower], None]) -> None:
+        step = captured.CapturedStep(graph, numbers, BITS[0], fmt)
+        with ctx.workprec(BITS[0]):
+            decide(captured.beside(step.follower(), exact.follower(), whole_blocks.by_balls(stack)))
+
+    return way
 
 
 def line_of_blocks(weights: bytes, c: LineCertificate, said: LineParameters) -> None:

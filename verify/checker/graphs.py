@@ -35,7 +35,7 @@ class TracedGraph(NamedTuple):
     @property
     def operations(self) -> dict[str, int]:
         """How often each operation occurs."""
-        names = sorted(node["op"] for node in self.nodes if node["op"] not in ("stored", "tokens", "getitem"))
+        names = sorted(node["op"] for node in self.nodes if node["op"] not in ("stored", *GIVEN, "getitem"))
         return {name: names.count(name) for name in names}
 
     @property
@@ -51,6 +51,7 @@ def _product(shape: Sequence[int]) -> int:
     return size
 
 
+GIVEN = ("tokens", "state")  # what a step is called with
 DTYPES = {name for name, _ in EVERY_WORD.values()}
 NAMED = {"none", "tanh"} | DTYPES  # words that operations are called with
 OF_FIRST = ("index", "gather", "embedding", "index_select")  # whose numbers are those of their first argument
@@ -71,7 +72,7 @@ def read_graph(found: object, tensors: Tensors) -> TracedGraph:
         is_node = is_node and isinstance(node.get("name", ""), str) and isinstance(node.get("dtype", ""), str | None)
         require(is_node, f"program: node {i} is no operation")
         op = node["op"]
-        extra = {"stored": {"name"}, "tokens": set[str]()}.get(op, {"args", "kwargs"})
+        extra = {"stored": {"name"}, "tokens": set[str](), "state": {"at"}}.get(op, {"args", "kwargs"})
         extra = {"data"} if op == "stored" and "data" in node else extra
         require({*node} == {"op", "shape", "dtype"} | extra, f"program: node {i} has other keys")
         sizes = node["shape"]
@@ -137,12 +138,12 @@ class Follower:
         self.computed = self._computed()
 
     def _computed(self) -> set[int]:
-        """The nodes that depend on tokens."""
+        """The nodes that depend on tokens, or on the state of a cell."""
         found = set[int]()
         for i, node in enumerate(self.graph.nodes):
             used = {*self.uses[i]}
             require(all(0 <= j < i for j in used), f"program: node {i} reads a later one")
-            if node["op"] == "tokens" or used & found:
+            if node["op"] in GIVEN or used & found:
                 found.add(i)
         return found
 
@@ -293,6 +294,7 @@ def filled(given: object, values: Mapping[int, object]) -> object:
     """Arguments with the values of the nodes that they name."""
     if isinstance(given, dict):
         if {*given} == {"node"}:
+            require(type(given["node"]) is int, "program: a node is no whole number")  # by which what reads it is known
             return values[given["node"]]
         if {*given} == {"number"}:
             return {"inf": float("inf"), "-inf": float("-inf")}[given["number"]]

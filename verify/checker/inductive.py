@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from verify.checker import (
     blocks,
+    captured_cells,
     closed_sets,
     computed_gates,
     computed_strings,
@@ -23,8 +24,8 @@ from verify.checker import (
     whole_blocks,
     worded,
 )
-from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
-from verify.checker.records import LineCertificate, LineParameters
+from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, recorded, require
+from verify.checker.records import CellCertificate, LineCertificate, LineParameters
 from verify.checker.statement import certificate_of, verdict_of
 from verify.checker.table import walk
 
@@ -50,6 +51,8 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     require(length == "all" or type(length) is int and length > 0, f"length: {length!r} is none")
     require(as_text(said.get("length")) == as_text(length), "parameters: another length")
     try:
+        if str(said.get("model")).startswith("stacked "):
+            return captured_cells.stacked(weights, recorded(c, CellCertificate))
         is_of_decays = gated.is_of_decays(weights, said)
         kind, decide = _route(c, said, is_of_decays)
         trusted = walk(c, kind)
@@ -80,11 +83,7 @@ def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tupl
     require(reading in ("real", "dtype, any order"), f"the reading {reading!r} is not checked", NOT_CHECKABLE)
     require("accumulate" not in said, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
     if model in whole_blocks.KINDS and reading != "real":
-        is_line = c["verdict"] == "REFUTED" and task not in SELECTIVE
-        require(is_line, "whole blocks in a format are checked on a wrong line alone", NOT_CHECKABLE)
-        are_words = task in worded.TASKS
-        kind = "words" if are_words else "line"
-        return kind + ", wrong in an evaluation", worded.decide if are_words else followers.run_of_blocks
+        return _blocks_in_format(said["task"], c["verdict"], "program" in c)
     wrong = ", wrong" * (c["verdict"] == "REFUTED")
     if task in SELECTIVE and reading == "real" and c["argument"] == one_string.ARGUMENT:
         require(bool(wrong), "verdict: one string proves nothing")
@@ -147,6 +146,30 @@ def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tupl
         return "line" + wrong + ", fractions", linear.exact
     require(model in recurrent.GATES, f"parameters: no recurrent model, but {model!r}", NOT_CHECKABLE)
     return "line" + (wrong or for_ever), recurrent.decide
+
+
+def _blocks_in_format(task: str, verdict: str, has_step: bool) -> tuple[str, Decide]:
+    """The kind of a certificate about whole blocks in a format, and what decides it: every evaluation, or a wrong one.
+
+    Of a proof half of the margin is shown.
+    """
+    is_wrong = verdict == "REFUTED"
+    if task in SELECTIVE:
+        kind, decide = "strings", one_string.refuted if is_wrong else one_string.proved
+    elif task in worded.TASKS:
+        kind, decide = "words", worded.decide
+    else:
+        kind, decide = "line", followers.run_of_blocks if is_wrong else followers.line_of_blocks
+    if is_wrong:
+        return f"{kind}, wrong in an evaluation", decide
+    require(has_step, "proofs whose step is not saved are not checked", NOT_CHECKABLE)
+    return f"{kind}, by its step", lambda weights, c, said: decide(weights, _by_half(c), said)
+
+
+def _by_half(c: LineCertificate) -> LineCertificate:
+    """The same with half of the margin, where that is a number."""
+    margin = c["margin"]
+    return recorded({**c, "margin": margin / 2 if type(margin) is float else margin}, LineCertificate)
 
 
 def _in_format(c: LineCertificate, is_of_strings: bool, wrong: str) -> tuple[str, Decide]:

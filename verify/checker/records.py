@@ -143,6 +143,7 @@ class LineCertificate(TypedDict, total=False):
     sets_found: dict[str, object]
     repeats: list[int] | SavedTurn
     leaps: list[SavedLeap]
+    program: object
     states: list[list[float]]
 
 
@@ -363,6 +364,22 @@ class ModuleCertificate(TypedDict):
     wrong_inputs: list[list[int]]
 
 
+class CellCertificate(TypedDict, total=False):
+    """A verdict on a recurrent cell, whose step was traced."""
+
+    verdict: str
+    reading: str
+    method: str
+    parameters: LineParameters
+    length: int | Literal["all"]
+    inputs_covered: str
+    margin: float | None
+    program: dict[str, object]
+    graph: SavedTrace
+    counterexample: WrongInput
+    right_to: int
+
+
 class WrongLine(TypedDict):
     """An input of a decoder that counts, and how far into its positions it begins."""
 
@@ -567,6 +584,7 @@ class Node(TypedDict, total=False):
     args: list[object]
     kwargs: dict[str, object]
     name: str
+    at: int
     data: str
     shape: list[int] | None
     dtype: str | None

@@ -48,7 +48,7 @@ class RoundedFollower(Follower):
             "_fused_rms_norm": at.rms_norm, "scaled_dot_product_attention": at.attention,
             **dict.fromkeys(("mm", "bmm", "matmul", "mv", "dot"), at.matrices),
             **dict.fromkeys(("softmax", "_softmax"), lambda x, dim, _=None: at.softmax(x, dim, NO_NUMBER)),
-            "_safe_softmax": lambda x, dim: at.softmax(x, dim, ZERO),
+            "_safe_softmax": lambda x, dim: at.softmax(x, dim, ZERO), "softplus": lambda x: at.softplus(at.read(x)),
             **{name: partial(self.function, name) for name in FUNCTIONS},
         }  # fmt: skip
 

@@ -38,6 +38,7 @@ SLOPES: dict[str, Callable[[arb], arb]] = {
     "silu": lambda x: logistic(x) * (1 + x * logistic(-x)), "gelu": _slope_of_gelu,
 }  # fmt: skip
 FUNCTIONS = {name: _function(name, slope) for name, slope in SLOPES.items()}
+BEYOND = arb(20)  # torch's softplus of more is its argument
 OF_ARGUMENT, OF_ONE = ("gelu", "silu"), ("sin", "cos")  # which are within ULPS u of |x|, and of 1
 
 
@@ -155,6 +156,23 @@ class RoundedResults:
             return (share * most + self.fmt.tiny).upper() if 2 * most <= self.fmt.largest else NO_NUMBER
 
         return self.errors.widened(found, each(off, size))
+
+    def softplus(self, x: MovedArray) -> MovedArray:
+        """log(1 + y) of a computed y = e^x, and x itself above BEYOND, where it is e^-x below that at most.
+
+        As y / (1 + y) <= log(1 + y), a share e of y moves the logarithm by e / (1 - e) of it at most.
+        """
+        found = self.errors.function(lambda v: v.exp().log1p(), logistic, x)
+        once = self.of_function(self.fmt.u, self.u, 1)
+        share = (1 + once / (1 - once)) * (1 + once) - 1 if once < 1 else NO_NUMBER
+
+        def off(most: arb, hull: arb) -> arb:
+            if not 2 * hull.upper().min(BEYOND).exp() <= self.fmt.largest or not 2 * most <= self.fmt.largest:
+                return NO_NUMBER
+            kept = ZERO if hull <= BEYOND else (-hull.lower().max(BEYOND)).exp()
+            return (share * most + 2 * self.fmt.tiny * (1 + share) + kept).upper()
+
+        return self.errors.widened(found, each(off, found.size, x.hull))
 
     def of_function(self, u: arb, once: arb, more: int) -> arb:
         """By which share a function, or its inverse after so many operations, is off: at most 1 / (1 - ULPS u) - 1."""

@@ -178,6 +178,17 @@ WRONG_EVALUATION: Table = WRONG_STRING | {
     "counterexample.is_first": Field("flag", "equals right_to + 1 = length, by inductive._route"),
 }
 
+ONE_WRONG_EVALUATION = ONE_STRING | {path: WRONG_EVALUATION[path] for path in ("right_to", "counterexample.evaluation")}
+HALF, OF_STEP = "half of the margin", "that torch.export traced the step"
+BY_STEP: Table = INDUCTIVE | {
+    "margin": _trusted("number", HALF, "the other half is shown in every evaluation, by inductive._route"),
+    "program": _trusted(
+        "elsewhere",
+        OF_STEP,
+        "in real arithmetic it is the network's on all that is followed, by captured.beside",
+    ),
+}
+
 
 def _of_words(table: Table) -> Table:
     """A wrong line that begins with a number word, after which alone there may be none that is right."""
@@ -737,6 +748,8 @@ TABLES: dict[str, Table] = {
     "words, wrong in an evaluation": _of_words(WRONG_EVALUATION),
     "line, wrong in a run": WRONG_RUN,
     "line, wrong in an evaluation": WRONG_EVALUATION,
+    "strings, wrong in an evaluation": ONE_WRONG_EVALUATION,
+    **{f"{kind}, by its step": BY_STEP for kind in ("line", "words", "strings")},
     "line, for ever": FOR_EVER,
     "line, for ever by boxes": BOXES,
     "line, fractions": TURNS,
@@ -930,6 +943,58 @@ TABLES[f"count01, refuted{IN_BITS}"] |= {
 IN_EVERY_ORDER = (
     "of a proof half of it is shown in every order, by rounded_module.check; of a wrong input that it is not above 0"
 )
+CELL: Table = {path: field for path, field in INDUCTIVE.items() if not path.startswith(("parameters", "by_length"))} | {
+    "task": Field("text", "equals module, or inductive"),
+    "reading": Field("text", "the statement that is decided, by captured_cells"),
+    "length": Field("whole | text", "the statement that is decided, by captured_cells"),
+    "inputs_covered": Field("text", "by captured_cells"),
+    "margin": Field("number | null", "a bound, shown by captured_cells"),
+    "parameters": Field("object", "equals the program's, by captured_cells"),
+    "parameters.length": Field("whole | text", "equals length"),
+    "parameters.precision?": Field("text", STATED),
+    "program": _trusted("elsewhere", OF_STEP, "each operation is followed, by captured_cells"),
+    "graph": Field("object", "by captured_cells"),
+    "graph.sha256": _trusted("list", "graph.sha256", OWN_DIGEST),
+    "graph.sha256[]": _trusted("text", "graph.sha256", OWN_DIGEST),
+    "graph.operations": Field("elsewhere", "equals how often the program has each"),
+    "graph.torch": _trusted("text", OF_STEP, "which torch; the program is what it traced"),
+}
+CELL |= {path: field for path, field in INDUCTIVE.items() if path.startswith(("by_length", "first_wrong"))}
+OF_CELLS: dict[str, Table] = {
+    "cell": {
+        "parameters.module": _trusted("text", "the module's name", "of its class"),
+        **{f"parameters.{name}": Field("whole", "equals the program's") for name in ("tokens", "state", "classes")},
+        "parameters.stored_numbers": Field("whole", "equals how many the graph reads"),
+    },
+    "network": {
+        "parameters.task": Field("text", "the statement that is decided, by captured_cells"),
+        **{f"parameters.{name}?": Field("whole", "the statement that is decided, by captured_cells")
+           for name in ("modulus", "vocabulary", "types", "max_count")},
+        **{f"parameters.{name}": _trusted("text", name, "what the network is called") for name in
+           ("model", "activation", "dtype")},
+        **{f"parameters.{name}": _trusted("whole", name, "how large the network is called") for name in
+           ("units", "layers")},
+    },
+}  # fmt: skip
+WRONG_CELL: Table = {
+    "tightest": NULL,
+    "right_to?": _trusted("whole", "right_to", SHORTER),
+    "counterexample": Field("object", "followed by captured_cells"),
+    "counterexample.input": Field("list | text", "followed by captured_cells"),
+    "counterexample.input[]": Field("whole", "followed by captured_cells"),
+    "counterexample.length": Field("whole", "followed by captured_cells"),
+    "counterexample.expected": Field("whole", "followed by captured_cells"),
+    "counterexample.predicted": Field("whole | null", "followed by captured_cells"),
+    "counterexample.is_first?": Field("flag", "by captured_cells: all shorter strings are followed"),
+    "counterexample.module_answers?": _trusted("whole | null", "module_answers", "what torch answers there"),
+}
+RUN_OF_CELL: Table = {"counterexample.evaluation": WRONG_EVALUATION["counterexample.evaluation"]}
+for _kind, _own in OF_CELLS.items():
+    TABLES |= {f"{_kind}, proved": CELL | _own, f"{_kind}, refuted": CELL | WRONG_CELL | _own}
+    TABLES |= {
+        f"{_kind}, proved{IN_DTYPE}": CELL | _own | {"margin": _trusted("number | null", HALF, IN_EVERY_ORDER)},
+        f"{_kind}, refuted{IN_DTYPE}": CELL | WRONG_CELL | _own | RUN_OF_CELL,
+    }
 MODULE_IN_DTYPE: Table = {
     "reading": Field("text", "the statement that is decided, by rounded_module.check"),
     "parameters.precision": Field("text", STATED),

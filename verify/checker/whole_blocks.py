@@ -169,13 +169,13 @@ def in_format(net: StoredBlocks, fmt: BinaryFormat) -> StoredBlocks:
     to nearest."""
 
     def times(W: Rows, x: Vector, b: Sequence[float] = ()) -> Vector:
-        return affine(W, [_rounded(v, fmt) for v in x], b)
+        return affine(W, [as_factor(v, fmt) for v in x], b)
 
     blocks = [{name: fmt.of_weights(rows) for name, rows in block.items()} for block in net.blocks]
     return StoredBlocks(net.kind, blocks, {name: fmt.of_weights(x) for name, x in net.beside.items()}, times)
 
 
-def _rounded(x: arb, fmt: BinaryFormat) -> arb:
+def as_factor(x: arb, fmt: BinaryFormat) -> arb:
     """The number of the format that is nearest to all of a ball."""
     require(x.is_finite(), "a factor has no bound", NOT_CHECKABLE)
     ends = [(int(m), int(e)) for m, e in (x.lower().man_exp(), x.upper().man_exp())]

@@ -11,6 +11,7 @@ from verify.counting.tasks import Task
 from verify.frame import registry
 
 if TYPE_CHECKING:
+    from verify.frame.certificate import Certificate
     from verify.frame.decide import Decidable
 
 POSITIONAL = ("nope", "sine", "ape", "rope", "spe")
@@ -50,12 +51,20 @@ class Asked:
         return POSITIONS if self.positions is None else self.positions
 
 
+def nothing(certificate: Certificate) -> dict[str, object]:
+    return {}
+
+
 class Judged(NamedTuple):
-    """A model with its task, ready to be decided, and the bytes of its weights; `facts` are lines of the report."""
+    """A model with its task, ready to be decided, and the bytes of its weights; `facts` are lines of the report.
+
+    `saved` are fields of the certificate that `verify check` needs and nobody reads.
+    """
 
     problem: Decidable
     weights: bytes
     facts: Iterable[tuple[str, str]] = ()
+    saved: Callable[[Certificate], dict[str, object]] = nothing
 
 
 def judge_of(model: str) -> Callable[[Asked], Judged]:

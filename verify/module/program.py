@@ -6,16 +6,21 @@ import base64
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from verify.engine.capture import Graph
+from verify.frame.certificate import Certificate
 from verify.module.automaton import largest, smallest, sum_modulo
 from verify.module.inputs import Product
 from verify.module.problem import ModuleProblem
+from verify.module.recurrence import StepGraph
+from verify.module.recurrent import RecurrentProblem
 
 MOST_INPUTS = 1 << 18
+MOST_STATES = 1 << 16  # of an automaton
 TOO_MANY: dict[str, object] = {
     "reason": f"more than {MOST_INPUTS} inputs that are no product of token sets with a rule that has a name"
 }
@@ -79,13 +84,55 @@ def _answers(problem: ModuleProblem) -> dict[str, object]:
     return {"table": [row for _, labels in found for row in labels.tolist()]}
 
 
-def as_json(graph: Graph, stored: Mapping[str, Tensor]) -> dict[str, object]:
-    """The operations of a graph in order, and which of them is its output."""
+def of_step(step: StepGraph, weights: nn.Module) -> dict[str, object]:
+    """One step of a recurrent cell, whose stored tensors are named as in the state dict of `weights`, a part of it.
+
+    Its state has so many `numbers`, which a node `state` reads from a place on; the output is the next state, and then
+    the logits.
+    """
+    path = next(name for name, part in step.whole.named_modules() if part is weights)
+    stored = {f"{path}.{name}": value for name, value in weights.state_dict().items()}
+    found = as_json(step.graph, stored, {name: where.start for name, (where, _) in step.parts.items()})
+    for node in found["nodes"]:
+        if "name" in node:
+            node["name"] = node["name"].removeprefix(f"{path}.")
+    return {"step": found, "numbers": step.size}
+
+
+def of_cell(problem: RecurrentProblem, certificate: Certificate) -> dict[str, object]:
+    """The step of a cell, its first state, its tokens, and the states of the automaton on what a certificate speaks of.
+
+    `steps` says where each token leads from a state, and is empty where the strings end. Nothing is said of proofs for
+    all lengths, nor where there are too many states.
+    """
+    given, case = problem.given, certificate.counterexample
+    said = problem.length if case is None else case["length"]
+    length = said if isinstance(said, int) else 0
+    numbers, steps, depth = {given.expected.start: 0}, list[list[int]](), [0]
+    for place in (queue := [given.expected.start]) if length else ():
+        row = list[int]()
+        for token in given.vocabulary if depth[len(steps)] < length else ():
+            after = given.expected.after(place, token)
+            if after not in numbers:
+                numbers[after] = len(queue)
+                queue.append(after)
+                depth.append(depth[len(steps)] + 1)
+            row.append(numbers[after])
+        steps.append(row)
+        if len(queue) > MOST_STATES:
+            return {}
+    own = {"start": problem.graph.first.tolist(), "tokens": [*given.vocabulary], "steps": steps}
+    answers = [given.due(place, problem.graph.classes) for place in numbers]
+    return {**of_step(problem.graph, problem.module), **own, "answers": answers} if steps else {}
+
+
+def as_json(graph: Graph, stored: Mapping[str, Tensor], state: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """The operations of a graph in order, and which of them is its output; where in a `state` some inputs begin."""
     output = _said(graph).index(graph.program.output_node().all_input_nodes[-1])
-    return {"length": graph.length, "output": output, "nodes": [*_nodes(graph, stored)]}
+    return {"length": graph.length, "output": output, "nodes": [*_nodes(graph, stored, state or {})]}
 
 
-def _nodes(graph: Graph, stored: Mapping[str, Tensor]) -> Iterator[dict[str, object]]:
+def _nodes(graph: Graph, stored: Mapping[str, Tensor], state: Mapping[str, int]) -> Iterator[dict[str, object]]:
     number: dict[torch.fx.Node, int] = {}
     for i, node in enumerate(_said(graph)):
         number[node] = i
@@ -94,11 +141,13 @@ def _nodes(graph: Graph, stored: Mapping[str, Tensor]) -> Iterator[dict[str, obj
         if isinstance(value, Tensor):
             said = {"shape": list(value.shape), "dtype": _named(value.dtype)}  # type: ignore[dict-item]
         if node.op == "placeholder":
-            yield {**_placeholder(graph, node, stored), **said}
+            at = {"op": "state", "at": state[node.name]} if node.name in state else _placeholder(graph, node, stored)
+            yield {**at, **said}
             continue
         name = "getitem" if node.target is operator.getitem else str(node.target)
         kwargs = {key: x for key, x in node.kwargs.items() if key not in NOWHERE and x is not None}
-        yield {"op": name, "args": _argument(node.args, number), "kwargs": _argument(kwargs, number), **said}
+        args = node.args[:1] if name == "aten._assert_async.msg" else node.args  # what it says if it fails is left out
+        yield {"op": name, "args": _argument(args, number), "kwargs": _argument(kwargs, number), **said}
 
 
 def _said(graph: Graph) -> list[torch.fx.Node]:

@@ -108,14 +108,7 @@ def run(args: argparse.Namespace) -> int:
     extra = certificate.extra
     lengths = [("lengths", proved_in_words(extra, certificate.parameters))] if certificate and "length" in extra else []
     facts = [*judged.facts, *lengths, *in_words(extra), *beside(asked.task, asked.model, certificate)]
-    return shared.publish(request, certificate, judged.weights, facts, only_saved=lambda: made_tables(judged.problem))
-
-
-def made_tables(problem: object) -> dict[str, object]:
-    """The sines and cosines that a decoder makes itself and its file has not, for `verify check`; else nothing."""
-    from verify.tasks.inductive.task import Counting
-
-    return problem.made_tables if isinstance(problem, Counting) else {}
+    return shared.publish(request, certificate, judged.weights, facts, only_saved=lambda: judged.saved(certificate))
 
 
 def parsed(args: argparse.Namespace) -> Asked:

@@ -46,7 +46,7 @@ def judged(asked: Asked) -> Judged:
             f"--length {asked.length}: P={problem.room} positions leave room for n={problem.longest} at most; leave it "
             "out, or give more --positions"
         )
-    return Judged(problem, file)
+    return Judged(problem, file, saved=lambda _: problem.made_tables)
 
 
 def loaded(asked: Asked) -> Decoder:

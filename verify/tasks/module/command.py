@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         from verify.arithmetic.readings import reading_of
         from verify.frame.decide import decide
         from verify.module.problem import ModuleProblem
-        from verify.module.program import program
+        from verify.module.program import of_cell, program
         from verify.module.recurrence import Recurrence
         from verify.module.recurrent import RecurrentProblem
         from verify.report.progress import progress_bar
@@ -88,6 +88,10 @@ def run(args: argparse.Namespace) -> int:
     facts = [*about(args.task_file), *problem.report(certificate)]
     counts = certificate.extra.get("counts") or {}
     brackets = problem.over_time.brackets(sum(map(int, counts.values()))) if counts else []
+
+    def saved() -> dict[str, object]:
+        return of_cell(problem, certificate) if isinstance(problem, RecurrentProblem) else program(problem)
+
     return request.publish(
         asked,
         certificate,
@@ -95,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         facts,
         look_at=look_at(problem),
         over_time=brackets,
-        only_saved=lambda: {} if isinstance(problem, RecurrentProblem) else {"program": program(problem)},
+        only_saved=lambda: {"program": said} if (said := saved()) else {},
     )
 
 

@@ -16,10 +16,11 @@ from constructions.recurrent import selective_arrays as selective
 from constructions.recurrent.arrays import ACTIVATIONS, KINDS, TABLES, as_bytes
 from verify.counting.asked import Asked, Judged
 from verify.counting.tasks import SELECTIVE, Task
-from verify.tasks.recurrent import shares
+from verify.tasks.recurrent import shares, traced
 
 if TYPE_CHECKING:
     from constructions.recurrent.stacked import StackedModel
+    from verify.frame.decide import Decidable
     from verify.module.recurrent import RecurrentProblem
     from verify.tasks.recurrent.kinds import AnyModule
 
@@ -79,7 +80,7 @@ def loaded(asked: Asked, is_stacked: bool) -> Judged:
     model: cells.RecurrentModel | gated_modules.GatedModel | residual.ResidualModel
     if is_stacked:
         whole = stacked.load(asked.weights, kind=asked.model, activation=asked.activation)
-        return Judged(as_a_cell(whole, asked.task, asked.length, asked.by_length), stacked.as_bytes(whole))
+        return _traced(as_a_cell(whole, asked.task, asked.length, asked.by_length), stacked.as_bytes(whole))
     if asked.model in TABLES and residual.is_residual_file(asked.weights, asked.model):
         model = residual.load(asked.weights, kind=asked.model)
     elif asked.model in TABLES:
@@ -87,10 +88,14 @@ def loaded(asked: Asked, is_stacked: bool) -> Judged:
     else:
         model = cells.load(asked.weights, kind=asked.model, activation=asked.activation)
     if asked.task.name in SELECTIVE:
-        return Judged(Selective(model, asked.task, asked.length, by_length=asked.by_length), bytes_of(model))
+        return _traced(Selective(model, asked.task, asked.length, by_length=asked.by_length), bytes_of(model))
     if not asked.task.is_homogeneous:
         raise NotKnown(f"task={asked.task.name}: no proof is known for trained networks on all strings")
-    return Judged(Homogeneous(model, asked.task, asked.length, by_length=asked.by_length), bytes_of(model))
+    return _traced(Homogeneous(model, asked.task, asked.length, by_length=asked.by_length), bytes_of(model))
+
+
+def _traced(problem: Decidable, weights: bytes) -> Judged:
+    return Judged(problem, weights, saved=partial(traced.program, problem))
 
 
 def as_a_cell(model: StackedModel, task: Task, length: int | None, has_counts: bool = False) -> RecurrentProblem:
