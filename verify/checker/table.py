@@ -121,6 +121,7 @@ INDUCTIVE: Table = {
     },
     "parameters.length": Field("whole | text", "equals length"),
     "parameters.precision?": Field("text", "the statement that is decided, by formats.named"),
+    "parameters.accumulate?": Field("text", "the statement that is decided, by formats.of_sums"),
     "reading": Field("text", "the statement that is decided, by inductive._route"),
     "method": Field("text", "the statement that is decided, by inductive._route"),
     "length": Field("whole | text", "the statement that is decided, by inductive._route"),
