@@ -65,7 +65,9 @@ def rates_of(m: int, s: int, N: int) -> Array:
     stored = stored_rates()
     if (m, s) not in stored:
         known = sorted({width for modulus, width in stored if modulus == m})
-        raise NotKnown(f"--d {s}: rates are known for modulus={m} with d in {known or 'no size'}")
+        moduli = sorted({modulus for modulus, _ in stored})
+        only = f"of {', '.join(map(str, known))}" if known else f"for moduli {moduli[0]} to {moduli[-1]}"
+        raise NotKnown(f"no rates of {s} states are known for modulus={m}, only {only}")
     return np.array(stored[m, s])
 
 

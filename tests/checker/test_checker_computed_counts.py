@@ -270,7 +270,7 @@ class Model:
     def drawn(self, tokens, position, draw):
         """The margin of an evaluation of which each choice is drawn."""
         m, on = self.stored, LooseSteps.__new__(LooseSteps)
-        on.fmt, on.draw = self.fmt, draw
+        on.fmt, on.draw, on.wider = self.fmt, draw, None
         there = {name: getattr(m, name) for name in NAMES if getattr(m, name) is not None}
         rows = {name: np.vectorize(Fraction, otypes=[object])(W) for name, W in there.items()}
         context = [list(rows["E"][s]) for s in tokens] + ([list(rows["e_BOS"])] if "e_BOS" in rows else [])

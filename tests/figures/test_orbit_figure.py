@@ -73,9 +73,17 @@ def test_other_recurrences_are_drawn_as_they_run(model):
 def test_time_and_what_cannot_be_drawn(tmp_path, capsys):
     problem = Homogeneous(load(LATE), TEN, 50)
     assert len(points(orbit(problem, 10, 50, looks(8)))) < 50
-    for options in (("--length", "0"), ("--length", "20000"), ("--weights", "none.pt"), ("--activation", "gelu")):
+    decay = "--model", "decay", "--length", "30"
+    for options in (
+        ("--length", "0"),
+        ("--length", "20000"),
+        ("--weights", "none.pt"),
+        ("--activation", "gelu"),
+        decay,
+    ):
         code, out, err = run(capsys, "figure", "orbit", *options, "--out", str(tmp_path / "g.svg"))
         assert code == 2 and out == "" and err.count("\n") == 1 and not (tmp_path / "g.svg").exists()
+        assert "--d " not in err  # which the figure lacks
     assert run(capsys, "figure", "orbit", "--modulus", "3", "--length", "5", "--out", str(tmp_path / "f.svg"))[0] == 0
     assert (tmp_path / "f.svg").stat().st_size > 1000
 

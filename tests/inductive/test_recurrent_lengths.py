@@ -196,12 +196,31 @@ def test_shares_are_of_all_answers_and_never_of_undecided_ones():
         certificate = SimpleNamespace(extra={"by_length": runs})
         return document_c._share(certificate, range(51, 101))
 
-    assert share((1, 50, 0, 1, 0), (51, 75, 1, 0, 0), (76, 200, 0, 1, 0)) == "50 %"
-    assert share((0, 60, 3, 0, 0), (61, 100, 2, 1, 0)) == "73.3 %"
-    assert share((1, 99, 10**4, 0, 0), (100, 100, 10**4 - 1, 1, 0)) == "99.9 %"
+    assert share((1, 50, 0, 1, 0), (51, 75, 1, 0, 0), (76, 200, 0, 1, 0)) == "1/2"
+    assert share((0, 60, 3, 0, 0), (61, 100, 2, 1, 0)) == "11/15"
+    assert share((1, 99, 10**4, 0, 0), (100, 100, 10**4 - 1, 1, 0)) == "499999/500000"
     assert share((1, 99, 1, 0, 0)) is None
     assert share((1, 99, 1, 0, 0), (100, 100, 0, 0, 1)) is None
-    assert share((1, 100, 1, 0, 0), (101, 101, 0, 0, 1)) == "100 %"
+    assert share((1, 100, 1, 0, 0), (101, 101, 0, 0, 1)) == "1/1"
+
+
+OF_C = [
+    ("selective", 100, (50, 100), 100.0),
+    ("selective-modular", 128, (64, 128), 100.0),
+    ("selective", 99, (50, None), 100.0),
+]
+
+
+@pytest.mark.parametrize(("task", "length", "last", "percent"), first(1, OF_C))
+def test_document_c_stands_beside_strings_and_in_json(task, length, last, percent, capsys):
+    """The built networks are right on all strings, so that the share is 1 at each law's lengths that are asked of."""
+    asked = ["inductive", "--task", task, "--model", "lstm", "--by-length", "--length", str(length), "--json"]
+    assert main(asked) == 0
+    found = json.loads(capsys.readouterr().out)["document_c"]
+    shares = {law: (int(of["lengths"].split("..")[1]), of["percent"], of["share"]) for law, of in found.items()}
+    assert shares["trained"] == (last[0], percent, "1/1")
+    assert shares["tested"][1:] == (percent, None if last[1] is None else "1/1")
+    assert last[1] in (None, shares["tested"][0])
 
 
 def test_a_transformer_is_refused(capsys):

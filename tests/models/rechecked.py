@@ -10,8 +10,8 @@ from verify.tasks.recurrent.models import bytes_of
 
 
 def decided(problem, precision, effort):
-    """The bytes of the weights, and the fields of the certificate."""
-    reading = Real() if precision == "real" else reading_of(precision)
+    """The bytes of the weights, and the fields of the certificate; "p8+float32" has its sums in float32."""
+    reading = Real() if precision == "real" else reading_of(*precision.split("+"))
     found, weights = certify(problem, reading, effort), bytes_of(problem.model)
     return weights, json.loads(found.about(weights).to_json())
 

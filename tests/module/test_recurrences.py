@@ -509,6 +509,34 @@ def test_the_command_decides_a_cell(capsys, tmp_path):
     assert code == 2 and "--length" in err and err.count("\n") == 1
 
 
+def test_what_torch_traces_with_is_loaded_before_a_budget_begins(capsys, tmp_path, monkeypatch):
+    """It takes a thousand seconds here, and a budget of five still holds all of the search."""
+    now, file = [0.0], tmp_path / "turn.py"
+    file.write_text(TASK)
+    monkeypatch.setattr("verify.frame.clock.wall", lambda: now[0])
+
+    def loading():
+        now[0] += 1000
+
+    monkeypatch.setattr("verify.engine.capture.load_tracer", loading)
+    monkeypatch.setattr("verify.module.load_tracer", loading)
+    assert run(capsys, "module", str(file), "--length", "5", "--budget", "5")[0] == 0
+    with monkeypatch.context() as late:
+        late.setattr("verify.module.recurrent.RecurrentProblem.capture", lambda problem: loading())
+        assert run(capsys, "module", str(file), "--length", "5", "--budget", "5")[0] == 3
+    scope: dict[str, object] = {}
+    exec(TASK, scope)
+    task = scope["task"]
+    found = certify_recurrence(scope["model"], start=task.start[0], expected=task.expected, length=5, budget=5)
+    assert found.verdict == "PROVED" and now[0] >= 3000
+
+
+@pytest.mark.parametrize("said", [{"reading": 7}, {"reading": "float32", "accumulate": ["float32"]}])
+def test_a_reading_that_is_no_name_is_refused(said):
+    with pytest.raises(BadInput, match="^(precision=7|accumulate=.*): must be a name"):
+        certify_recurrence(nn.Identity().eval(), start=START, expected=ALWAYS, **said)
+
+
 def test_time_that_is_up_leaves_what_is_known():
     cell, start = as_cell(load("tests/data/recurrent/lstm_seed0_stop0.25.safetensors"))
     ten = Automaton(0, lambda n, token: (n + 1) % 10, lambda n: (n - 1) % 10)

@@ -13,53 +13,72 @@ DIGITS = 400
 
 
 class LooseSteps:
-    """A network of rounded weights {name: rows}; results are rounded, kept with 2p + 2 bits or more, or flushed."""
+    """A network of rounded weights {name: rows}; results are rounded, kept with 2p + 2 bits or more, or flushed.
 
-    def __init__(self, tensors, kind, activation, fmt, draw):
-        self.kind, self.activation, self.fmt, self.draw = kind, activation, fmt, draw
+    Where sums have a `wider` format, matrix products and biases are one such sum, or are stored before they are added.
+    """
+
+    def __init__(self, tensors, kind, activation, fmt, draw, wider=None):
+        self.kind, self.activation, self.fmt, self.draw, self.wider = kind, activation, fmt, draw, wider
         self.W = {name: [[self.near(Fraction(x)) for x in row] for row in rows] for name, rows in tensors.items()}
         self.hidden = len(self.W["readout.weight"][0])
 
     def near(self, x):
         return Fraction(nearest(x, self.fmt))
 
-    def result(self, x):
+    def stored(self, x):
+        return self.result(self.result(x, self.wider) if self.wider and self.draw.random() < 0.5 else x)
+
+    def result(self, x, fmt=None):
+        fmt = fmt or self.fmt
         way = self.draw.randrange(4)
-        if way == 0 and abs(x) < Fraction(self.fmt.tiny):
+        if way == 0 and abs(x) < Fraction(fmt.tiny):
             return Fraction(0)
         if way < 2:
-            return self.near(x)
-        bits = 2 * self.fmt.p + 2 + self.draw.choice([0, 1, 30])
+            return Fraction(nearest(x, fmt))
+        bits = 2 * fmt.p + 2 + self.draw.choice([0, 1, 30])
         kept = Fraction(nearest(x, Format("kept", bits, -1000, 2.0**1000))) if bits <= 53 else x
-        return kept if way == 2 else self.near(kept)
+        return kept if way == 2 else Fraction(nearest(kept, fmt))
 
     def read(self, x):
         """As one operation reads it: kept as it is, or rounded."""
         return x if self.draw.random() < 0.5 else self.near(x)
 
     def total(self, row, x, added):
-        terms = [(w, y) for w, y in zip(row, x, strict=True) if w] + [(Fraction(1), b) for b in added if b]
-        nodes = [("product", w, y) for w, y in terms] or [("product", Fraction(0), Fraction(0))]
+        """One sum in the format."""
+        return self.in_order([*zip(row, x, strict=True), *((Fraction(1), b) for b in added)], self.fmt)
+
+    def in_order(self, terms, fmt):
+        """A sum of products and stored numbers in a drawn order; what is fused is not rounded as a product."""
+        nodes = [("product", w, y) for w, y in terms if w and (w != 1 or y)] or [("product", Fraction(0), Fraction(0))]
         while len(nodes) > 1:
             self.draw.shuffle(nodes)
             a, b = nodes.pop(), nodes.pop()
-            left = a[1] * a[2] if a[0] == "product" and self.draw.random() < 0.3 else self.value(a)  # fused
-            nodes.append(("sum", self.result(left + self.value(b)), None))
-        return self.value(nodes[0])
+            left = a[1] * a[2] if a[0] == "product" and self.draw.random() < 0.3 else self.value(a, fmt)  # fused
+            nodes.append(("sum", self.result(left + self.value(b, fmt), fmt), None))
+        return self.value(nodes[0], fmt)
 
-    def value(self, node):
+    def value(self, node, fmt):
         if node[0] == "sum":
             return node[1]
-        return node[2] if node[1] == 1 else self.result(node[1] * node[2])
+        return node[2] if node[1] == 1 else self.result(node[1] * node[2], fmt)
 
     def linear(self, rows, parts):
         """Each row of the sum of W x + b over the parts, factors rounded."""
-        found = []
-        for i in rows:
-            row = [w for W, x, b in parts for w in W[i]]
-            x = [self.near(y) for _, x, _ in parts for y in x]
-            found.append(self.total(row, x, [b[i] for _, _, b in parts]))
-        return found
+        return [self.row([self.terms(W[i], x, b[i]) for W, x, b in parts]) for i in rows]
+
+    def terms(self, row, x, bias):
+        return [(w, self.near(y)) for w, y in zip(row, x, strict=True)], [(Fraction(1), bias)]
+
+    def row(self, parts):
+        whole = [term for products, bias in parts for term in products + bias]
+        if self.wider is None:
+            return self.in_order(whole, self.fmt)
+        if self.draw.random() < 0.3:
+            return self.stored(self.in_order(whole, self.wider))
+        groups = [group for part in parts for group in ([sum(part, [])] if self.draw.random() < 0.5 else part)]
+        found = [(Fraction(1), self.stored(self.in_order(group, self.wider))) for group in groups]
+        return self.in_order(found, self.fmt)
 
     def function(self, f, x):
         found = []
@@ -75,7 +94,7 @@ class LooseSteps:
         return found
 
     def each(self, f, *vectors):
-        return [self.result(f(*(self.read(v) for v in row))) for row in zip(*vectors, strict=True)]
+        return [self.stored(f(*(self.read(v) for v in row))) for row in zip(*vectors, strict=True)]
 
     def step(self, state):
         H, W, x = self.hidden, self.W, [Fraction(1)] + [Fraction(0)] * (len(self.W["cell.weight_ih_l0"][0]) - 1)
@@ -111,6 +130,6 @@ class LooseSteps:
         return self.linear(range(len(part[0])), [part])
 
 
-def loose_steps(model, fmt, draw):
+def loose_steps(model, fmt, draw, wider=None):
     rows = {name: value.double().reshape(-1, value.shape[-1]).tolist() for name, value in model.state_dict().items()}
-    return LooseSteps(rows, model.kind, model.activation, FORMATS[fmt], draw)
+    return LooseSteps(rows, model.kind, model.activation, FORMATS[fmt], draw, FORMATS.get(wider))

@@ -18,6 +18,7 @@ from verify.arithmetic.slack import INFLATION, LEAST, NORMAL, Array, lost_in_a_p
 
 REAL = Format("real", 1024, -1022, float(np.finfo(float).max))  # rounds less than any number that is computed here
 WIDE = 16  # radii of more than one such part of the number are followed from both ends
+PRODUCTS, STORED = 2, 4  # matrix products in one sum with two biases, and how often a term of it is then stored
 NO_UNIT = 1 << 20  # log2 of the unit of zero, which is a multiple of everything
 
 
@@ -26,7 +27,7 @@ class _Terms:
     """What is known of the terms of sums: the sum of their absolute values, and how many are not zero.
 
     All known ones are multiples of 2^unit; `hard` says where a product among them is rounded, `is_known` where none of
-    them has a radius.
+    them has a radius. At most `stored` partial results with any one term are stored before the sum is.
     """
 
     size: Array
@@ -34,6 +35,7 @@ class _Terms:
     unit: np.ndarray
     hard: np.ndarray
     is_known: np.ndarray
+    stored: Array | float = 0.0
 
 
 @dataclass(frozen=True)
@@ -103,16 +105,16 @@ class RoundedArithmetic:
         v = self.operand.u
         return growth + (2 * v + v * v) * (1 + growth) * INFLATION
 
-    def underflow(self, operations: float | np.number | np.ndarray) -> Array:
+    def underflow(self, operations: float | np.number | np.ndarray, stored: float | np.ndarray = 2) -> Array:
         """Bounds the error from flush-to-zero in a sum with so many `operations`. Each inner result is flushed at most
-        once, and what is stored at most twice: a product and a sum.
+        once, and so many results that are `stored`: of one matrix product itself, and of its sum with what is added.
 
         A result that is written as zero has nothing left to lose where it is read, so it is lost once. A sum of n
         products has at most 2 n results, a bias or the residual included: n products and n sums. Later
         roundings scale what is lost as they scale the terms: times 1 + growth.
         """
         n = np.asarray(operations, dtype=float)
-        wider = 0.0 if self.inner is self.stored else 2 * self.stored.tiny
+        wider = 0.0 if self.inner is self.stored else stored * self.stored.tiny
         return np.where(n > 0, (n * self.inner.tiny + wider) * INFLATION, 0.0)
 
     def result(self, x: Ball) -> Ball:
@@ -180,20 +182,25 @@ class RoundedArithmetic:
         """Every computed value of W x + a + b + .., each row (R, k) of W a sum of its own, of stored numbers W, a, b.
 
         A product with a weight 0 is no term of a row, whatever its other factor is, if that is finite. Weights are read
-        as they are stored, and all terms are of one sum, so that there is to be one format.
+        as they are stored. W x may be two matrix products. Where sums have a wider format, all terms are one sum, or
+        either product is stored, and then added to the rest: of n such parts, biases among them, each is stored in at
+        most n - 1 sums, and first itself, which is exact for what is of the format: a bias, and a number times a power
+        of two.
         """
-        assert self.inner is self.stored and not self.rounds_factors, "one format for all"
+        assert not self.rounds_factors, "weights of one format"
         x = self.as_operand(x)
         real = (Ball(W, np.zeros_like(W)) @ x[:, None])[:, 0]
         size = absolute_product(np.abs(W), x.magnitude[:, None])[:, 0]
         is_term = (W != 0) & (x.magnitude > 0)
         hard = (is_term & ~is_power_of_two(W) & (~is_power_of_two(x.mid) | (x.rad > 0))).any(1)
         unit = np.where(is_term, unit_exponent(W) + unit_exponent(x.mid), NO_UNIT).min(1)
-        terms, is_known = is_term.sum(1).astype(float), ~(is_term & (x.rad > 0)).any(1)
+        products = is_term.sum(1)
+        terms, parts, is_known = products.astype(float), np.minimum(products, PRODUCTS), ~(is_term & (x.rad > 0)).any(1)
         for a in added:
             real, size = real + Ball(a, np.zeros_like(a)), (size + np.abs(a)) * INFLATION
-            unit, terms = np.minimum(unit, unit_exponent(a)), terms + (a != 0)
-        of = _Terms(size, terms, unit, hard, is_known)
+            unit, terms, parts = np.minimum(unit, unit_exponent(a)), terms + (a != 0), parts + (a != 0)
+        stored = np.maximum(parts - 2 + (hard | (products > 1)), 0)  # the last is that of the result
+        of = _Terms(size, terms, unit, hard, is_known, 0.0 if self.inner is self.stored else stored)
         whole = self._computed(real, of)
         is_wide = (x.rad > np.abs(x.mid) / WIDE).any() and np.isfinite(x.rad).all()
         return self._between_corners(whole, of, W, x, *added) if is_wide else whole
@@ -216,7 +223,7 @@ class RoundedArithmetic:
             bounds.append(self._computed(product, replace(of, size=size)))
         (least, _), (_, most), (lowest, highest) = *map(ends, bounds), ends(whole)
         between = Ball.between(np.maximum(least, lowest), np.minimum(most, highest))
-        is_narrower = ~of.is_known & np.isfinite(whole.rad) & (self.growth(of.number + 1) < 1 / 2)
+        is_narrower = ~of.is_known & np.isfinite(whole.rad) & (self.growth(of.number + 1, of.stored) < 1 / 2)
         is_narrower &= between.rad < whole.rad
         return Ball(np.where(is_narrower, between.mid, whole.mid), np.where(is_narrower, between.rad, whole.rad))
 
@@ -229,9 +236,10 @@ class RoundedArithmetic:
         """Every computed value of sums whose real values are given."""
         size, terms = of.size, of.number
         roundings = np.maximum(terms - 1, 0) + of.hard - (self.inner is self.stored)  # the last is that of the result
-        growth = self.growth(np.maximum(roundings, 0), 0)
-        error = growth * size + np.where(terms > 1, self.underflow(2 * terms) * (1 + growth), 0.0)
-        is_exact = self.is_exact_sum(size, of.unit)
+        growth, is_stored = self.growth(np.maximum(roundings, 0), of.stored), np.asarray(of.stored) > 0
+        lost = self.underflow(2 * terms, np.where(is_stored, STORED, 2))
+        error = growth * size + np.where(terms > 1, lost * (1 + growth), 0.0)
+        is_exact = np.where(is_stored, self.is_representable(size, of.unit), self.is_exact_sum(size, of.unit))
         is_sum_exact = (is_exact & of.is_known) | (terms <= 1)  # the unit is that of known factors
         # a single product of numbers with at most 26 bits is exact in float64 as well, unless it underflows
         is_single = (terms <= 1) & (~of.hard | (self.stored.p <= 26))

@@ -71,6 +71,9 @@ def reading_of(precision: str | None, accumulate: str | None = None, rounding: s
     >>> reading_of("bfloat16", "float32").accumulate.p
     24
     """
+    for name, given in {"precision": precision, "accumulate": accumulate}.items():
+        if not isinstance(given, str | None):
+            raise BadInput(f"{name}={shown(given)}: must be a name, such as float32")
     if rounding not in ("any", "once"):
         raise BadInput(f"rounding={rounding}: must be any or once")
     if rounding == "once" and (accumulate is None or precision not in ("bfloat16", "float16")):

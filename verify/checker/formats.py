@@ -139,11 +139,21 @@ def in_words(name: str) -> str:
     return f"{name[1:]}-bit significand" if re.fullmatch("p[0-9]+", name) else name
 
 
-def named(said: Mapping[str, object]) -> BinaryFormat:
+def named(said: Mapping[str, object], *, may_accumulate: bool = False) -> BinaryFormat:
     """The format of a certificate in the reading "dtype, any order". Raises: Refusal for one that is not checked."""
-    name = said.get("precision")
-    require("accumulate" not in said, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
+    name, is_one = said.get("precision"), "accumulate" not in said
+    require(is_one or may_accumulate, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
     found = None if "-" in str(name) else format_of(name)
     require(found is not None, f"parameters: the precision {name!r} is not checked", NOT_CHECKABLE)
     assert found is not None
+    return found
+
+
+def of_sums(said: Mapping[str, object], fmt: BinaryFormat) -> BinaryFormat | None:
+    """The wider format of sums within matrix products, None where it is that of all."""
+    if said.get("accumulate") is None:
+        return None
+    found = format_of(said["accumulate"])
+    is_wider = found is not None and found.p >= fmt.p and found.least <= fmt.least and found.most >= fmt.most
+    require(is_wider, f"parameters: sums in {said['accumulate']!r} are not checked", NOT_CHECKABLE)
     return found

@@ -68,20 +68,29 @@ def _check_parameters(said: LineParameters, reading: str, may_have_neurons: bool
     numbers = [*SIZES[said["task"]], "units", "layers"]
     words = ["task", "model", "dtype"] + ["activation"] * (said["model"] == "rnn")
     numbers += ["neurons"] * (may_have_neurons and "neurons" in said)
-    words += ["precision"] * (reading == "dtype, any order")
+    words += ["precision", *(["accumulate"] * ("accumulate" in said))] * (reading == "dtype, any order")
     due = {*numbers, *words, "length"}
     require({*said} == due, f"parameters: must be {', '.join(sorted(due))}")
 
 
 def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tuple[str, Decide]:
     """The kind of a certificate, whose fields table.py has, and what decides its statement again."""
-    reading, method, model, task = c.get("reading"), c.get("method"), said.get("model"), said.get("task")
+    reading, method, model = c.get("reading"), c.get("method"), said.get("model")
     if (reading, method) == ("bit-exact", "exhaustive"):
         require("states" in c and c["verdict"] == "PROVED", "a run without its states is not repeated", NOT_CHECKABLE)
         return "line, states of a run that repeat", rounded.repeated
     require(method == "certified", f"a run by method {method!r} is not repeated", NOT_CHECKABLE)
     require(reading in ("real", "dtype, any order"), f"the reading {reading!r} is not checked", NOT_CHECKABLE)
-    require("accumulate" not in said, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
+    kind, decide = _certified(c, said, is_of_decays)
+    has_wider_sums = kind in ("line", "line, wrong", "line, for ever by boxes") and model in recurrent.GATES
+    may_have = has_wider_sums and reading != "real" or "accumulate" not in said
+    require(may_have, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
+    return kind, decide
+
+
+def _certified(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tuple[str, Decide]:
+    """The kind of a certificate that a proof or a run came to."""
+    reading, model, task = c.get("reading"), said.get("model"), said.get("task")
     if model in whole_blocks.KINDS and reading != "real":
         return _blocks_in_format(said["task"], c["verdict"], "program" in c)
     wrong = ", wrong" * (c["verdict"] == "REFUTED")

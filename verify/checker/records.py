@@ -121,6 +121,7 @@ class LineParameters(TypedDict, total=False):
     types: int
     max_count: int
     precision: str
+    accumulate: str
 
 
 class LineCertificate(TypedDict, total=False):

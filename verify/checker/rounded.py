@@ -191,9 +191,11 @@ def stored_in(net: StoredNetwork, fmt: BinaryFormat) -> StoredNetwork:
     return StoredNetwork(net.kind, net.activation, layers, vector(net.x), matrix(net.V), vector(net.b), tokens)
 
 
-def stored_network(weights: bytes, said: LineParameters) -> tuple[StoredNetwork, BinaryFormat]:
+def stored_network(
+    weights: bytes, said: LineParameters, *, may_accumulate: bool = False
+) -> tuple[StoredNetwork, BinaryFormat]:
     """The numbers of the file, rounded once to the format that the certificate names."""
-    fmt, model = formats.named(said), said.get("model")
+    fmt, model = formats.named(said, may_accumulate=may_accumulate), said.get("model")
     require(model in GATES or model in linear.KINDS, f"in a format {model!r} is not checked", NOT_CHECKABLE)
     return stored_in((network if model in GATES else linear.as_layer)(weights, said), fmt), fmt
 

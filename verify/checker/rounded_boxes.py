@@ -2,6 +2,8 @@
 
 A box has two ends for each number. A sum in a given order, each result of it rounded as it is, grows with each of its
 terms: so it is at least what that order makes of the least terms, and that is exact where no order rounds there.
+Where sums have a wider format, each result may first be one of that, and a matrix product may be stored before it is
+added to another one, and to two biases.
 """
 
 from collections.abc import Callable
@@ -10,13 +12,14 @@ from math import isfinite
 from flint import arb, arb_mat, ctx, fmpq
 
 from verify.checker.computed_orders import Ends, EveryOrder, exact, scaled
-from verify.checker.formats import NAMED, BinaryFormat
+from verify.checker.formats import NAMED, BinaryFormat, of_sums
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import PERIODS, StoredNetwork, due_of, logistic, positive_margin
 from verify.checker.rounded import BITS, stored_network
 
 MOST_STEPS, MOST_WORK = 20_000, 2_000_000  # steps, and these times hidden units squared
+STORED = 4  # results that are stored with a product, where sums have a wider format: itself, and in three sums
 
 Box = list[Ends]
 Rows = list[list[fmpq]]
@@ -31,10 +34,10 @@ def for_ever(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     entry, turn = found["entry"], found["turn"]
     require(entry >= (0 if period > 1 else 1) and turn > 0 and turn % period == 0, f"boxes: a turn of {turn!r} tokens")
     with ctx.workprec(BITS):
-        net, fmt = stored_network(weights, said)
+        net, fmt = stored_network(weights, said, may_accumulate=True)
         work = (entry + turn) * net.hidden**2 * len(net.layers)
         require(entry + turn <= MOST_STEPS and work <= MOST_WORK, "boxes: too many steps to follow", NOT_CHECKABLE)
-        on, due = ComputedBoxes(net, fmt), due_of(len(net.b), said)
+        on, due = ComputedBoxes(net, fmt, of_sums(said, fmt)), due_of(len(net.b), said)
         state: Box = [(fmpq(0), fmpq(0))] * net.size
         for t in range(1, entry + 1):
             state = on.step(state)
@@ -54,12 +57,15 @@ def is_within(inner: Box, outer: Box) -> bool:
 
 
 class ComputedBoxes:
-    """Ends between which every computed number lies; every exact one, where no format is given."""
+    """Ends between which every computed number lies; every exact one, where no format is given.
 
-    def __init__(self, net: StoredNetwork, fmt: BinaryFormat | None) -> None:
-        self.net, self.is_exact = net, fmt is None
+    Sums are of the format, or of a wider one.
+    """
+
+    def __init__(self, net: StoredNetwork, fmt: BinaryFormat | None, wider: BinaryFormat | None = None) -> None:
+        self.net, self.is_exact, self.wider = net, fmt is None, wider
         self.fmt = fmt or BinaryFormat(*NAMED["float64"])
-        self.down = EveryOrder(self.fmt).down
+        self.every, self.first = EveryOrder(self.fmt), EveryOrder(wider) if wider else None
         self.layers = [(_rows(y.W_x), _exact(y.b_x), _rows(y.W_h), _exact(y.b_h)) for y in net.layers]
         self.V, self.b = _rows(net.V), _exact(net.b)
 
@@ -110,6 +116,10 @@ class ComputedBoxes:
 
     # ---- one result each
 
+    def down(self, x: fmpq) -> fmpq:
+        """The least that x may be stored as."""
+        return self.every.down(self.first.down(x) if self.first else x)
+
     def result(self, low: fmpq, high: fmpq) -> Ends:
         return (low, high) if self.is_exact else (self.down(low), -self.down(-high))
 
@@ -133,13 +143,13 @@ class ComputedBoxes:
 
     def sums(self, parts: list[Part]) -> Box:
         """Every row's sum in any order. What is a factor is rounded first, which keeps the order of numbers."""
-        parts = [(W, [(self._factor(a), self._factor(b)) for a, b in x], b) for W, x, b in parts]
+        parts = [(W, [(self._factor(a), -self._factor(-b)) for a, b in x], b) for W, x, b in parts]
         found = []
         for i in range(len(parts[0][2])):
             row = [(w, y) for W, x, _ in parts for w, y in zip(W[i], x, strict=True) if w != 0]
             added = [b[i] for _, _, b in parts if b[i] != 0]
             least, most = ([*(w * y[(w < 0) != up] for w, y in row), *added] for up in (False, True))
-            columns = len(row) + len(added)
+            columns = len(row) + len(added) + (STORED if self.wider else 0)
             size = sum((max(abs(a), abs(b)) for a, b in zip(least, most, strict=True)), fmpq(0))
             whole = (arb(size) + self.fmt.of_sum(arb(size), columns, columns)).upper()
             require(self.fmt.holds(whole), "boxes: a partial sum may overflow", NOT_CHECKABLE)
@@ -147,9 +157,10 @@ class ComputedBoxes:
         return found
 
     def _factor(self, x: fmpq) -> fmpq:
+        """The least that x may be as a factor."""
         if self.is_exact:
             return x
-        rounded = self.fmt.closest(*scaled(x))
+        rounded = self.fmt.closest(*scaled(self.first.down(x) if self.first else x))
         require(isfinite(rounded), "boxes: a factor may overflow", NOT_CHECKABLE)
         return exact(arb(rounded))
 
@@ -157,7 +168,8 @@ class ComputedBoxes:
         """The least that any order makes of these terms: exact, rounded one by one where they are two, or bounded.
 
         Each of n > 2 terms is rounded as a product, where it is no number of the format, and in at most n - 2 sums
-        before the last one.
+        before the last one. In a wider format each is rounded at most n times; and of parts that are stored, at most n
+        and at most four, each is in at most two sums before the last, and first rounded if it is none of the format.
         """
         terms = [v for v in terms if v != 0]  # which is added exactly
         total, size = sum(terms, fmpq(0)), sum(map(abs, terms), fmpq(0))
@@ -165,11 +177,19 @@ class ComputedBoxes:
         unit = min(units, default=0)
         if self.is_exact or unit >= self.fmt.least and size <= fmpq(2) ** (self.fmt.p + unit):
             return total
-        if len(terms) <= 2:
+        if len(terms) <= 2 and not self.wider:
             return self.down(sum(map(self.down, terms), fmpq(0)))
-        growth = self.fmt.growth(len(terms) - 2 + any(self._factor(v) != v for v in terms))
-        off = growth * arb(size).upper() + 2 * len(terms) * self.fmt.tiny * (1 + growth)
-        return self.down(total - exact(off.upper()))
+        return self.down(total - exact(self._off(terms, arb(size)).upper()))
+
+    def _off(self, terms: list[fmpq], size: arb) -> arb:
+        """How far a sum is off before its last result is rounded."""
+        n, is_hard = len(terms), any(self._factor(v) != v for v in terms)
+        if not self.wider:
+            growth = self.fmt.growth(n - 2 + is_hard)
+            return growth * size + 2 * n * self.fmt.tiny * (1 + growth)
+        growth = self.fmt.growth(max(0, min(n, STORED) - 2 + (is_hard or n > 2)))
+        growth += self.wider.growth(n - 1 + is_hard) * (1 + growth)
+        return growth * size + (2 * n + STORED) * self.fmt.tiny * (1 + growth)
 
 
 def less(x: Box) -> Box:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from flint import arb, arb_mat, ctx, fmpq
 
-from verify.checker.formats import BinaryFormat
+from verify.checker.formats import BinaryFormat, of_sums
 from verify.checker.linear import first_wrong
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import LineCertificate, LineParameters
@@ -30,9 +30,12 @@ class TokenFollower(Protocol):
 def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks a proof of all lengths up to one, or the first length, which is wrong in every order."""
     with ctx.workprec(BITS):
-        net, fmt = stored_network(weights, said)
-        due = due_of(len(net.b), said)
-        either(net, fmt, lambda gaps: ComputedLine(due, gaps).decide(c, said))
+        net, fmt = stored_network(weights, said, may_accumulate=True)
+        due, wider = due_of(len(net.b), said), of_sums(said, fmt)
+        if wider:
+            ComputedLine(due, by_boxes(net, fmt, wider)).decide(c, said)
+        else:
+            either(net, fmt, lambda gaps: ComputedLine(due, gaps).decide(c, said))
 
 
 class ComputedLine:
@@ -111,9 +114,9 @@ def differences(logits: Vector, rows: Sequence[object], k: int) -> Gaps:
     return {j: (gap.lower(), gap.upper()) for j, gap in found.items()}
 
 
-def by_boxes(net: StoredNetwork, fmt: BinaryFormat) -> TokenFollower:
+def by_boxes(net: StoredNetwork, fmt: BinaryFormat, wider: BinaryFormat | None = None) -> TokenFollower:
     """What boxes of computed numbers say of the logits after one token, two tokens, and so on."""
-    return _after_box(ComputedBoxes(net, fmt), [(fmpq(0), fmpq(0))] * net.size)
+    return _after_box(ComputedBoxes(net, fmt, wider), [(fmpq(0), fmpq(0))] * net.size)
 
 
 def _after_box(on: ComputedBoxes, box: Box) -> TokenFollower:

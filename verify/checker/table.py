@@ -104,6 +104,7 @@ UNCOUNTED: Table = {
 
 # ---- recurrent networks
 
+OF_C = "what the document prints, and the share of by_length"
 BY_LENGTH = "how many lines are answered right at each length"
 INDUCTIVE: Table = {
     "seconds": SECONDS,
@@ -121,6 +122,7 @@ INDUCTIVE: Table = {
     },
     "parameters.length": Field("whole | text", "equals length"),
     "parameters.precision?": Field("text", "the statement that is decided, by formats.named"),
+    "parameters.accumulate?": Field("text", "the statement that is decided, by formats.of_sums"),
     "reading": Field("text", "the statement that is decided, by inductive._route"),
     "method": Field("text", "the statement that is decided, by inductive._route"),
     "length": Field("whole | text", "the statement that is decided, by inductive._route"),
@@ -143,6 +145,13 @@ INDUCTIVE: Table = {
     **{f"by_length[].{name}": _trusted("whole", "by_length", BY_LENGTH) for name in ("first", "last")},
     **{f"by_length[].{name}": _trusted("text", "by_length", BY_LENGTH) for name in ("right", "wrong", "undecided")},
     "first_wrong_length?": _trusted("whole | null", "by_length", BY_LENGTH),
+    "document_c?": _trusted("object", "document_c", OF_C),
+    **{f"document_c.{law}": _trusted("object", "document_c", OF_C) for law in ("trained", "tested")},
+    **{
+        f"document_c.{law}.{name}": _trusted(kind, "document_c", OF_C)
+        for law in ("trained", "tested")
+        for name, kind in (("lengths", "text"), ("percent", "number"), ("share", "text | null"))
+    },
 }
 WRONG_STRING: Table = INDUCTIVE | {
     "tightest": NULL,

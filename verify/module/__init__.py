@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from verify.arithmetic.readings import reading_of
+from verify.engine.capture import load_tracer
 from verify.frame.certificate import CERTIFIED, Certificate, Verdict
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, decide
@@ -72,6 +73,7 @@ def certify(
     <Verdict.PROVED: 'PROVED'>
     """
     problem = ModuleProblem(module, Task(inputs, expected, position, classes), device, resume, aim)
+    load_tracer()
     return decide(problem, reading_of(reading, accumulate, rounding), method, Effort(budget, seed))
 
 
@@ -104,6 +106,7 @@ def certify_recurrence(
     <Verdict.PROVED: 'PROVED'>
     """
     problem = RecurrentProblem(cell, Recurrence(start, expected, vocabulary), length)
+    load_tracer()
     return decide(problem, reading_of(reading, accumulate), method, Effort(budget, seed))
 
 

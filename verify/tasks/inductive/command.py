@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -98,16 +98,18 @@ def run(args: argparse.Namespace) -> int:
     request, asked = shared.Request.of(args), parsed(args)
     from verify.counting.asked import judge_of
     from verify.counting.lengths import in_words, proved_in_words
-    from verify.tasks.inductive.document_c import beside
+    from verify.tasks.inductive import document_c
 
     try:
         judged = judge_of(asked.model)(asked)
     except NotKnown as error:
         return shared.print_unknown(str(error), request.is_json)
     certificate = shared.decided(request, judged.problem)
+    of_c = document_c.beside(asked.task, asked.model, certificate)
+    certificate = replace(certificate, extra=certificate.extra | ({"document_c": of_c} if of_c else {}))
     extra = certificate.extra
     lengths = [("lengths", proved_in_words(extra, certificate.parameters))] if certificate and "length" in extra else []
-    facts = [*judged.facts, *lengths, *in_words(extra), *beside(asked.task, asked.model, certificate)]
+    facts = [*judged.facts, *lengths, *in_words(extra), *document_c.in_words(of_c)]
     return shared.publish(request, certificate, judged.weights, facts, only_saved=lambda: judged.saved(certificate))
 
 

@@ -83,17 +83,20 @@ TABLE_A4_WITHOUT_BOS = """
 succession 1: 2.0/0.0  -  -  2.0/0.0  -
 """
 
-TRAINED = 50  # the longest homogeneous string that C trains on
-TESTED = {"first-homogeneous": 128, "first-heterogeneous": 128}  # the longest that it tests; 100 elsewhere
+TRAINED = {"selective-modular": 64}  # the longest string that C trains on; 50 elsewhere
+TESTED = dict.fromkeys(
+    ("first-homogeneous", "first-heterogeneous", "selective-modular"), 128
+)  # and tests; 100 elsewhere
 
 
 def lengths(task: str) -> dict[str, range]:
-    """The lengths that C trains a homogeneous task on, and those that it tests beyond them.
+    """The lengths that C trains a task on, and those that it tests beyond them.
 
     >>> lengths("modular")
     {'trained': range(1, 51), 'tested': range(51, 101)}
     """
-    return {IN: range(1, TRAINED + 1), OUT: range(TRAINED + 1, TESTED.get(task, 100) + 1)}
+    longest = TRAINED.get(task, 50)
+    return {IN: range(1, longest + 1), OUT: range(longest + 1, TESTED.get(task, 100) + 1)}
 
 
 def as_drawn(law: str) -> str:
@@ -154,20 +157,37 @@ def figure_of_c(task: str, model: str, layers: int, *, bos: bool = False) -> flo
     return found[task, model, layers, bos]
 
 
-def beside(which: Task, model: str, certificate: Certificate) -> list[tuple[str, str]]:
-    """The line of a report with C's figures beside shares of right answers at its lengths; none where C has no cell.
+def beside(which: Task, model: str, certificate: Certificate) -> dict[str, dict[str, object]]:
+    """C's figures at the lengths of each law, in percent, beside the share of right answers; none where C has no cell.
 
-    A share is over all answers counted from the first to the last length, and left out where some are undecided or not
-    counted. C says how long its strings are of homogeneous tasks alone.
+    A share is over all answers counted from the first to the last length, as a fraction, and null where some are
+    undecided or not counted. On strings over several types C's own is over those that it draws.
     """
     layers = certificate.parameters.get("layers")
     found = [c for c in reported() if (c.task, c.model, c.layers, c.has_bos) == (which.name, model, layers, False)]
     if not found or "by_length" not in certificate.extra or which != Task.of(which.name):
+        return {}
+    said = {IN: found[0].inside, OUT: found[0].outside}
+    return {
+        law: {"lengths": f"{n[0]}..{n[-1]}", "percent": said[law], "share": _share(certificate, n)}
+        for law, n in lengths(which.name).items()
+    }
+
+
+def in_words(beside: dict[str, dict[str, object]]) -> list[tuple[str, str]]:
+    """The line of a report.
+
+    >>> of_c = {IN: {"lengths": "1..50", "percent": 100.0, "share": "1/2"}}
+    >>> in_words(of_c | {OUT: {"lengths": "51..100", "percent": 98.3, "share": None}})[0][1]
+    '100 % in distribution, 98.3 % out of it (Table A1, best of five seeds); this network: 50 % on 1..50'
+    """
+    if not beside:
         return []
-    said = f"{found[0].inside:g} % in distribution, {found[0].outside:g} % out of it (Table A1, best of five seeds)"
-    shares = {} if not which.is_homogeneous else lengths(which.name)
-    own = [f"{share} on {x[0]}..{x[-1]}" for x in shares.values() if (share := _share(certificate, x)) is not None]
-    return [("document C", said + f"; this network: {', '.join(own)}" * bool(own))]
+    inside, outside = (beside[law]["percent"] for law in (IN, OUT))
+    said = f"{inside:g} % in distribution, {outside:g} % out of it (Table A1, best of five seeds)"
+    shares = [(Fraction(str(x["share"])), x["lengths"]) for x in beside.values() if x["share"] is not None]
+    own = ", ".join(f"{_percent(share)} on {where}" for share, where in shares)
+    return [("document C", said + f"; this network: {own}" * bool(own))]
 
 
 def _share(certificate: Certificate, within: range) -> str | None:
@@ -181,7 +201,8 @@ def _share(certificate: Certificate, within: range) -> str | None:
         if n and undecided:
             return None
         right, total, known = right + n * own, total + n * (own + wrong), known + n
-    return None if known < len(within) else _percent(Fraction(right, total))
+    share = Fraction(right, total or 1)
+    return None if known < len(within) else f"{share.numerator}/{share.denominator}"
 
 
 def _percent(share: Fraction) -> str:

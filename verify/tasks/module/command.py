@@ -53,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
         check_of_parts(args, helpers)
         from constructions.written_files import made_folder
         from verify.arithmetic.readings import reading_of
+        from verify.engine.capture import load_tracer
         from verify.frame.decide import decide
         from verify.module.problem import ModuleProblem
         from verify.module.program import of_cell, program
@@ -78,6 +79,7 @@ def run(args: argparse.Namespace) -> int:
             files = elsewhere.Files.of(args.task_file, args.weights)
             run_parts = elsewhere.runs(files, helpers) if helpers.share_codes else None
             problem = ModuleProblem(module, task, args.device, args.resume, args.aim, run_parts)
+        load_tracer()
         asked = asked.begun()
         with errors_named(args.task_file):
             problem.capture()  # while nothing is collected

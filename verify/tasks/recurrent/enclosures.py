@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.any_order import STORED, RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import Format
 from verify.arithmetic.polynomials import exp, exp_error
@@ -208,16 +208,17 @@ class Roundings:
         """Each of n > 1 terms is rounded at most n times: as a product, and in at most n - 1 sums.
 
         That holds too where the sum is one of two parts that are added later, once each is stored (see `whole`). A
-        kernel that keeps partial results with more bits rounds them less, and the sum once, when it is stored.
+        kernel that keeps partial results with more bits rounds them less, and the sum once, when it is stored. Where
+        sums have a wider format, a product may be stored before it is added to the other part and to either bias.
         """
         at = self._at
         vector = self._as_factor(x) if isinstance(x, Off) else self.stored(x)
         size, k = np.abs(W).T, W.shape[1]
         total = (vector.size @ size + np.abs(b)) * INFLATION
-        relative = at.growth(np.maximum(terms, 2), 2)
+        relative = at.growth(np.maximum(terms, 2), STORED)
         if at.operand is not at.stored:  # both factors are rounded first
             relative += (2 * at.operand.u + at.operand.u**2) * (1 + relative)
-        error = vector.error @ size + relative * total + at.underflow(2 * k + 2) * (1 + relative)
+        error = vector.error @ size + relative * total + at.underflow(2 * k + 2, STORED) * (1 + relative)
         error = error + vector.size @ at.flush_loss(W).T + at.flush_loss(b)
         return self._checked(Balls().linear(W, vector.value, b, terms), error, total + error)
 

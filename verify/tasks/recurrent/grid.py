@@ -120,12 +120,11 @@ class Boxes:
 
     @property
     def can_run(self) -> bool:
-        """Whether one format is that of all, and no stored number is one that may be read as 0."""
+        """Whether factors are numbers as they are stored, and no stored number is one that may be read as 0."""
         net, at = self.net, self.at
         stored = [x for a in net.layers for x in (a.W_x, a.W_h, a.b_x, a.b_h)] + [net.tokens, net.V, net.b, *net.U]
         stored += [] if net.W is None else [net.W]
-        is_one = at.inner is at.stored and at.operand is at.stored
-        return is_one and not any(at.flush_loss(x).any() for x in stored)
+        return not at.rounds_factors and not any(at.flush_loss(x).any() for x in stored)
 
     def start(self) -> Ball:
         return point(np.zeros(self.net.size))

@@ -74,6 +74,7 @@ def loaded(asked: Asked, is_stacked: bool) -> Judged:
     from constructions.recurrent import gated as gated_modules
     from constructions.recurrent import model as cells
     from constructions.recurrent import residual, stacked
+    from verify.engine.capture import load_tracer
     from verify.tasks.recurrent.selective import Selective
     from verify.tasks.recurrent.task import Homogeneous
 
@@ -83,6 +84,7 @@ def loaded(asked: Asked, is_stacked: bool) -> Judged:
         return _traced(as_a_cell(whole, asked.task, asked.length, asked.by_length), stacked.as_bytes(whole))
     if asked.model in TABLES and residual.is_residual_file(asked.weights, asked.model):
         model = residual.load(asked.weights, kind=asked.model)
+        load_tracer()
     elif asked.model in TABLES:
         model = gated_modules.load(asked.weights, kind=asked.model)
     else:
@@ -106,6 +108,7 @@ def as_a_cell(model: StackedModel, task: Task, length: int | None, has_counts: b
     Raises: NotKnown for a task whose inputs are not all strings over its tokens, BadInput for other sizes.
     """
     from constructions.recurrent.stacked import EPS
+    from verify.engine.capture import load_tracer
     from verify.module.recurrence import Recurrence
     from verify.module.recurrent import RecurrentProblem
     from verify.tasks.recurrent.automata import expected
@@ -135,6 +138,7 @@ def as_a_cell(model: StackedModel, task: Task, length: int | None, has_counts: b
     if has_counts:
         assert longest is not None, "a table of lengths has an end"
         besides = partial(shares.of_a_cell, task, longest)
+    load_tracer()
     return RecurrentProblem(
         model, given, longest, task="inductive", said=said, assumed=(assumed + eps,), besides=besides
     )
