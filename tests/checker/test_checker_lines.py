@@ -67,6 +67,8 @@ PARTS = (
     "followers",
     "gated",
     "gated_lines",
+    "closed_lines",
+    "turning",
     "rounded_runs",
     "rounded_boxes",
     "one_string",

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import tempfile
 from dataclasses import replace
 from functools import cache
@@ -32,6 +33,7 @@ from constructions.modular import clock, pizza, staircase
 from constructions.parity import ParityTransformer, sawtooth
 from constructions.parity import as_bytes as parity_bytes
 from constructions.recurrent import counters, diagonal, gated, holding, selective
+from constructions.recurrent.linear import LinearModel
 from constructions.recurrent.model import load
 from constructions.regular_language import from_regex, unroll
 from verify.arithmetic.formats import FORMATS
@@ -111,6 +113,14 @@ def swinging(f, push):
     return model
 
 
+def turning_late():
+    """The plane turned by a matrix that misses thirds of a circle by .00015: wrong first after some 400 tokens."""
+    built, angle = diagonal.rotation(m=3, dtype=torch.float64), 2 * math.pi / 3 + 0.00015
+    c, s = math.cos(angle), math.sin(angle)
+    A, B = torch.tensor([[c, -s], [s, c]], dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
+    return LinearModel("ssm", A, B, built.readout.weight.clone(), built.readout.bias.clone())
+
+
 def weak_thermometer():
     """A thermometer whose first class is said too often."""
     model = selective.thermometer(types=2, max_count=2)
@@ -146,6 +156,7 @@ RECURRENT = {
     "swing, always wrong": lambda: (modular(swinging(1.0, 32.0), 2), "bfloat16"),
     "one string, wrong": lambda: (counted(weak_thermometer()), "real"),
     "ssm": lambda: (modular(counters.cyclotomic(m=3), 3), "real"),
+    "ssm, turning, wrong": lambda: (modular(turning_late(), 3), "real"),
     "relu": lambda: (modular(counters.ring(m=4), 4), "real"),
     "decay": lambda: (modular(diagonal.decays(m=3, s=2, N=4), 3, 4), "real"),
     "decay, wrong": lambda: (modular(diagonal.decays(m=3, s=2, N=4), 3), "real"),

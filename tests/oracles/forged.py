@@ -36,6 +36,7 @@ PLACED = ("contextual counting with positions", "contextual counting, bidirectio
 REGIONS = ("contextual counting", *PLACED)
 WORDED = ("succession", "shifted", "helper", "helper-shifted")
 LINE, STRING = 40, 5  # how long the inputs are that are run
+FURTHER = 1000  # tokens of a state space
 
 
 class Lie(Exception):
@@ -375,6 +376,12 @@ def inductive(tensors, about, c):
                     tokens = ((a, k - 1), (b, n - k), (a, 1))
                     gap = of_runs(tokens) if a != b else margin + 1
                     say(not gap < margin and not gap <= 0, f"{what}: {tokens}")
+        if net.kind in ("ssm", "decay") and LINE < n <= FURTHER:
+            h = net.after([(0, 1)] * LINE)
+            for t in range(LINE + 1, n + 1):
+                h = net.step(h, 0)
+                gap = margin_of(net.logits(h, 0), (t - 1) % m) if m else arb(1)
+                say(not gap < margin and not gap <= 0, f"{what}: {t} tokens")
         if net.kind == "s4" and n > LINE:
             for t in {*range(max(LINE, n - 9), n + 1)}:
                 logits = net.logits(net.after([(0, t)]), 0)

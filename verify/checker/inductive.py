@@ -20,6 +20,7 @@ from verify.checker import (
     rounded_lines,
     rounded_runs,
     selective,
+    turning,
     whole_blocks,
     worded,
 )
@@ -141,10 +142,12 @@ def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tupl
     require(
         "right_to" in c or not wrong, "a wrong length that is not said to be the first is not checked", NOT_CHECKABLE
     )
+    if model in linear.KINDS and for_ever and "invariant" in c:
+        return "line, for ever", linear.for_ever
     if model in linear.KINDS or "repeats" in c or "leaps" in c:
         is_shown = bool(wrong) or "repeats" in c or "leaps" in c or not for_ever
         require(is_shown, "turns that change the state steadily and are not saved are not checked", NOT_CHECKABLE)
-        return "line" + wrong + ", fractions", linear.exact
+        return "line" + wrong + ", fractions", turning.decide if model in linear.KINDS else linear.exact
     require(model in recurrent.GATES, f"parameters: no recurrent model, but {model!r}", NOT_CHECKABLE)
     return "line" + (wrong or for_ever), recurrent.decide
 
