@@ -97,7 +97,7 @@ FAULTS = [
     (FadingStates, "limit", "if abs(f) < 1", "if True"),
     (FadingStates, "after", "a * (1 - f**t) / (1 - f)", "a * (1 - f**(t + 1)) / (1 - f)"),
     (ClosedLine, "_is_right", "x >= self.least and", ""),
-    (closed_lines, "decide_line", 'line.win(single, said.get("modulus", 1), n - is_wrong)', "pass"),
+    (closed_lines, "decide_line", "is_right(states, due, said, n - 1, arb(0))", "pass"),
     (closed_lines, "decide_line", "is_at_least(arb(margin), gaps[other])", "True"),
 ]
 

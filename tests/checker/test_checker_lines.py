@@ -59,6 +59,8 @@ PARTS = (
     "rounded_operations",
     "rounded_lines",
     "computed_gates",
+    "computed_decays",
+    "kept_runs",
     "computed_strings",
     "worded",
     "closed_sets",

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from models.crafted import crafted
 from models.random_models import random_model
 
 from constructions import checkpoint, count01, inductive_waves, inventory_counting, relation_counting
@@ -36,6 +37,7 @@ from constructions.recurrent import counters, diagonal, gated, holding, selectiv
 from constructions.recurrent.linear import LinearModel
 from constructions.recurrent.model import load
 from constructions.regular_language import from_regex, unroll
+from tests.clocks import looks
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Real, reading_of
 from verify.cli import main
@@ -121,6 +123,12 @@ def turning_late():
     return LinearModel("ssm", A, B, built.readout.weight.clone(), built.readout.bias.clone())
 
 
+def of_crafted(seed):
+    """The network of a seed on its task, at every length."""
+    case = crafted(seed)
+    return Homogeneous(case.model, case.task, None)
+
+
 def weak_thermometer():
     """A thermometer whose first class is said too often."""
     model = selective.thermometer(types=2, max_count=2)
@@ -171,6 +179,9 @@ RECURRENT = {
     "mamba, wrong": lambda: (modular(gated.decays(kind="mamba", m=3, s=2, N=4), 3, 9), "real"),
     "mamba, float32": lambda: (modular(gated.decays(kind="mamba", m=3, s=2, N=4), 3, 4), "float32"),
     "mamba, wrong, float32": lambda: (modular(gated.decays(kind="mamba", m=3, s=2, N=4), 3), "float32"),
+    "rwkv, kept, wrong, bfloat16": lambda: (of_crafted(26), "bfloat16"),
+    "rotation, turned, wrong, bfloat16": lambda: (of_crafted(355), "bfloat16"),
+    "mamba, for ever, float64": lambda: (of_crafted(198), "float64"),
     "rwkv, p18": lambda: (modular(gated.decays(kind="rwkv", m=3, s=2, N=4), 3, 4), "p18"),
     "rwkv, held, p18": lambda: (counted(gated.counters(kind="rwkv", types=2, max_count=2), 2, 100), "p18"),
     "mamba, held, float32": lambda: (counted(gated.counters(kind="mamba", types=2, max_count=2), 2, 9), "float32"),
@@ -499,7 +510,7 @@ def honest(name):
         return weights, json.dumps(found)
     if name in RECURRENT:
         problem, precision = RECURRENT[name]()
-        effort = Effort(budget=30)
+        effort = Effort(budget=looks(1200) if "kept" in name else 30)  # which comes last
         if precision is None:
             found = exhaustive(problem, effort=effort)
         else:

@@ -37,6 +37,7 @@ REGIONS = ("contextual counting", *PLACED)
 WORDED = ("succession", "shifted", "helper", "helper-shifted")
 LINE, STRING = 40, 5  # how long the inputs are that are run
 FURTHER = 1000  # tokens of a state space
+MOST_KEPT = 20_000  # tokens of a run that keeps all
 
 
 class Lie(Exception):
@@ -430,6 +431,9 @@ def inductive(tensors, about, c):
     wrong = None if case["predicted"] is None else case["predicted"] - first
     if c["reading"] == "dtype, any order" and net.kind != "rnn":
         say(K is None, "strings")
+        if "run" in c or "cosine" in c["counterexample"].get("evaluation", ""):
+            wrong_where_kept(tensors, c, n, due, wrong)
+            return
         wrong_loosely(tensors, c, n, due, wrong)
         return
     if c["reading"] == "dtype, any order":
@@ -522,6 +526,70 @@ def wrong_loosely(tensors, c, n, due, wrong):
             say(t == n or logits[right] > best, f"{t} tokens are wrong")
         say(best >= logits[right] and (wrong is None or (wrong != right and logits[wrong] == best)), "predicted")
         say(logits[right] - best <= Fraction(c["margin"]) <= 0, "its margin")
+
+
+def wrong_where_kept(tensors, c, n, due, wrong):
+    """The run that keeps every result, and of each state what is saved, is wrong; that is at no first length."""
+    p, least = format_of(c["parameters"]["precision"])
+    top = Fraction(2) ** (1 - least) * (2 - Fraction(2) ** (1 - p))
+    rows = {name.rpartition(".")[2]: [Fraction(closest(x, p, least)) for x in y[2]] for name, y in tensors.items()}
+    say(n <= MOST_KEPT, "cannot be run")
+    reads = (turned_reads if "omega" in rows else faded_reads)(rows, c, p, n)
+    say(c["right_to"] < n - 1 and c["counterexample"]["is_first"] is False, "is_first")
+    factors = [closest(float(x), p, least) for x in reads]
+    factors = [math.copysign(math.inf, x) if abs(Fraction(x)) > top else x for x in factors]
+    V = [rows["weight"][i : i + len(reads)] for i in range(0, len(rows["weight"]), len(reads))]
+    logits = [
+        sum(float(x) * y for x, y in zip(row, factors, strict=True)) + float(b)
+        for row, b in zip(V, rows["bias"], strict=True)
+    ]
+    right, margin = logits[due((0,) * n)], c["margin"]
+    others = [x for j, x in enumerate(logits) if j != due((0,) * n)]
+    say(not all(right > x for x in others), "wrong")
+    if margin is None:
+        say(wrong is None and not all(map(math.isfinite, logits)), "its margin")
+    else:
+        say(right - max(others) <= margin + 2.0**-40 and (wrong is None or logits[wrong] == max(logits)), "its margin")
+
+
+def faded_reads(rows, c, p, n):
+    """What the readout reads of an RWKV-like cell in that run."""
+    say({"w", "k", "v", "r"} < {*rows}, "a kind that is not run here")
+    kept, (k, v, r) = c["run"]["kept"], (rows[name] for name in "kvr")
+    say(len(kept) == len(k), "run")
+    ways = "as float64 has it|low by a factor of about 1 - 3u/2|high by a factor of about 1 \\+ 15u/8"
+    rest = ", every result kept exactly, and factors of matrix products rounded"
+    said = re.fullmatch(f"what a token keeps ({ways}){rest}", c["counterexample"]["evaluation"])
+    say(said, "evaluation")
+    share = {"a": 0.0, "l": -1.5, "h": 1.875}[said[1][0]]
+    for f, w in zip(kept, rows["w"], strict=True):
+        exact = (-(arb(w.numerator) / w.denominator).exp()).exp()
+        unit = arb(2) ** (math.frexp(float(exact))[1] - p)
+        say(abs(f - exact) < 2 * unit and abs(f - exact * (1 + share * arb(2) ** -p)) < exact * 2.0**-51, "run")
+    h = [arb(0)] * len(k)
+    for _ in range(n):
+        h = [f * x + arb((a * b).numerator) / (a * b).denominator for f, x, a, b in zip(kept, h, k, v, strict=True)]
+    return [Fraction(float((x * float(y)).mid())) for x, y in zip(h, r, strict=True)]
+
+
+def turned_reads(rows, c, p, n):
+    """What the readout reads of a rotation by the cosine and sine that are named."""
+    said = c["counterexample"]["evaluation"]
+    found = re.fullmatch("cosine ([-0-9.e]+) and sine ([-0-9.e]+), within 2 units in the last place, "
+                         "every state kept exactly, and factors of the readout rounded", said)  # fmt: skip
+    say(found, "evaluation")
+    cos, sin, omega = float(found[1]), float(found[2]), arb(float(rows["omega"][0]))
+    for x, exact in ((cos, omega.cos()), (sin, omega.sin())):
+        say(abs(x - exact) <= 2 * arb(2) ** (math.frexp(float(exact))[1] - p), "evaluation")
+    x, y = arb(0), arb(0)
+    for _ in range(n):
+        x, y = cos * x - sin * y + 1, sin * x + cos * y
+    return [Fraction(float(z.mid())) for z in (x, y)]
+
+
+def closest(x, p, least):
+    unit = Fraction(2) ** (max(math.frexp(x)[1] - 1, least) - p + 1)
+    return float(round(Fraction(x) / unit) * unit)
 
 
 def wrong_in_format(net, c, n, right, wrong, tokens=None):

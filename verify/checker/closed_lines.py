@@ -35,23 +35,34 @@ def decide_line(
     said: LineParameters,
 ) -> None:
     """Checks a line: right up to a length or for ever, or first wrong after so many tokens."""
-    is_wrong = c["verdict"] == "REFUTED"
-    n, margin, other = first_wrong(c, due, said) if is_wrong else (c["length"], 0.0, 0)
-    line = ClosedLine(states, due, arb(0) if is_wrong else positive_margin(c))
-    single = {"modular": 0, "first-homogeneous": 1}.get(said["task"], 0 if n == "all" else n)
-    if n == "all":
-        require(said["task"] in PERIODS, "parameters: the task does not go on for ever")
-        require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
-        line.win(single, said.get("modulus", 1), None)
+    if c["verdict"] == "PROVED":
+        is_proved(states, due, c, said)
         return
-    require(is_wrong or c.get("inputs_covered") == str(n), f"inputs_covered: must be {n}")
-    line.win(single, said.get("modulus", 1), n - is_wrong)
-    if is_wrong:
-        gaps = line.gaps(n, n, 1)
-        require(other in gaps, "counterexample: predicts no class")
-        is_so = is_at_least(arb(margin), gaps[other])
-        require(is_so, f"counterexample: the margin at length {n} is another")
-        predicts(gaps, other, rows)
+    n, margin, other = first_wrong(c, due, said)
+    is_right(states, due, said, n - 1, arb(0))
+    gaps = ClosedLine(states, due, arb(0)).gaps(n, n, 1)
+    is_so = other in gaps and is_at_least(arb(margin), gaps[other])
+    require(is_so, f"counterexample: the margin at length {n} is another")
+    predicts(gaps, other, rows)
+
+
+def is_proved(
+    states: StatesBetween, due: Callable[[int], int | None], c: LineCertificate, said: LineParameters
+) -> None:
+    """Checks that a line is right up to a length or for ever, by the margin."""
+    n, least = c["length"], positive_margin(c)
+    require(n != "all" or said["task"] in PERIODS, "parameters: the task does not go on for ever")
+    covered = "infinite" if n == "all" else str(n)
+    require(c.get("inputs_covered") == covered, f"inputs_covered: must be {covered}")
+    is_right(states, due, said, None if n == "all" else n, least)
+
+
+def is_right(
+    states: StatesBetween, due: Callable[[int], int | None], said: LineParameters, last: int | None, least: arb
+) -> None:
+    """Checks that the right class wins by so much at lengths 1..last, None for all."""
+    single = {"modular": 0, "first-homogeneous": 1}.get(said["task"], last or 0)
+    ClosedLine(states, due, least).win(single, said.get("modulus", 1), last)
 
 
 class ClosedLine:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from verify.checker import (
     blocks,
     closed_sets,
+    computed_decays,
     computed_gates,
     computed_strings,
     counting,
@@ -12,6 +13,7 @@ from verify.checker import (
     gated,
     gated_lines,
     graphs_of_states,
+    kept_runs,
     linear,
     one_string,
     recurrent,
@@ -103,6 +105,8 @@ def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tupl
     if model in gated.KINDS:
         if reading == "real" and is_of_decays and task not in SELECTIVE:
             return "line" + (wrong or ", in closed form"), gated_lines.decide
+        if reading != "real" and is_of_decays and task not in SELECTIVE:
+            return _of_computed_decays(c, wrong)
         is_kept = "invariant" in c or "boxes" in c
         require(not is_kept, "invariants and boxes of such cells are not checked", NOT_CHECKABLE)
         if reading != "real" or "sets_found" in c:
@@ -152,10 +156,26 @@ def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tupl
     return "line" + (wrong or for_ever), recurrent.decide
 
 
+def _of_computed_decays(c: LineCertificate, wrong: str) -> tuple[str, Decide]:
+    """The same of a line of gated decays in a format."""
+    if not wrong:
+        return "line, in closed form", computed_decays.decide
+    if "evaluation" in c["counterexample"]:
+        return _in_a_kept_run(c)
+    require(c["margin"] is not None, "answers that are no numbers in any order are not checked", NOT_CHECKABLE)
+    return "line, wrong", computed_decays.decide
+
+
+def _in_a_kept_run(c: LineCertificate) -> tuple[str, Decide]:
+    return "line, wrong in a run of decays" + ", no number" * (c["margin"] is None), kept_runs.decide
+
+
 def _in_format(c: LineCertificate, is_of_strings: bool, wrong: str) -> tuple[str, Decide]:
     """The kind of a certificate about gated decays or a rotation that is followed as computed, and what decides it."""
     is_run = wrong and "evaluation" in c["counterexample"]
-    require(not is_run, "runs of such cells are not repeated", NOT_CHECKABLE)
+    require(not (is_run and is_of_strings), "runs of such cells are not repeated", NOT_CHECKABLE)
+    if is_run:
+        return _in_a_kept_run(c)
     require(is_of_strings == ("sets_found" in c), "proofs without sets of states are not checked", NOT_CHECKABLE)
     require(not (wrong and is_of_strings), "wrong strings of such cells are not run", NOT_CHECKABLE)
     if is_of_strings:
