@@ -61,6 +61,7 @@ PARTS = (
     "computed_gates",
     "computed_decays",
     "kept_runs",
+    "gated_runs",
     "computed_strings",
     "worded",
     "closed_sets",

@@ -11,7 +11,7 @@ import random
 import re
 import struct
 from fractions import Fraction
-from itertools import product
+from itertools import islice, product
 
 from flint import arb, ctx
 from oracles import constant_bits
@@ -431,6 +431,9 @@ def inductive(tensors, about, c):
     wrong = None if case["predicted"] is None else case["predicted"] - first
     if c["reading"] == "dtype, any order" and net.kind != "rnn":
         say(K is None, "strings")
+        if "numbers" in c.get("run", {}):
+            wrong_in_format(net, c, n, right, wrong)
+            return
         if "run" in c or "cosine" in c["counterexample"].get("evaluation", ""):
             wrong_where_kept(tensors, c, n, due, wrong)
             return
@@ -625,22 +628,52 @@ def wrong_in_format(net, c, n, right, wrong, tokens=None):
         terms = [(stored(w), near(y)) for w, y in zip(row, x, strict=True) if stored(w) and y]
         return tuple(terms + [(Fraction(1), stored(b)) for b in added if stored(b)]) or ((Fraction(0), Fraction(0)),)
 
-    say(net.kind == "rnn" and net.relu, "cannot be run")
-    W, h, run = net.W, [Fraction(0)] * net.units, c.get("run")
+    run = c.get("run")
+    say(net.kind == "rnn" and net.relu or run is not None and net.kind in ("ssm", "decay", "rwkv"), "cannot be run")
+
+    def after(t, h):
+        """The state and what is read of it, which are the run's after so many tokens more."""
+        numbers = iter([Fraction(x) for x in run["numbers"][t]])
+        if net.kind != "rwkv":
+            parts = [row_of(row, h, [b]) for row, b in zip(net.W["A"], net.W["B"], strict=True)]
+            h = seen = list(numbers)
+            say(len(h) == len(parts) and all(x in sums(terms) for x, terms in zip(h, parts, strict=True)), f"sum {t}")
+            return h, seen
+        before = h
+        f, a, r, fh, h, seen = ([*islice(numbers, net.units)] for _ in range(6))
+        say(len(seen) == net.units and next(numbers, None) is None, f"the numbers of step {t}")
+        w, k, v, stored_r = ([stored(x) for x in net.W[name][0]] for name in "wkvr")
+        say(r == stored_r and all(x in either(y * z) for x, y, z in zip(a, k, v, strict=True)), f"added in {t}")
+        for x, y in zip(f, w, strict=True):
+            exact = (-(arb(y.numerator) / y.denominator).exp()).exp()
+            unit = arb(2) ** (math.frexp(float(exact))[1] - p)
+            say(abs(arb(x.numerator) / x.denominator - exact) <= 2 * unit, f"kept in {t}")
+        say(all(x in either(y * z) for x, y, z in zip(fh, f, before, strict=True)), f"product {t}")
+        say(all(x in either(y + z) for x, y, z in zip(h, fh, a, strict=True)), f"sum {t}")
+        say(all(x in either(y * z) for x, y, z in zip(seen, r, h, strict=True)), f"read in {t}")
+        return h, seen
+
+    W, h = net.W, [Fraction(0)] * net.units
+    seen = h
     for t in range(n):
+        if net.kind != "rnn":
+            say(len(run["numbers"]) == n, "the run's length")
+            h, seen = after(t, h)
+            continue
         parts = [
             row_of(row, h, [x[tokens[t] if tokens else 0], a, b])
             for row, x, a, b in zip(W["weight_hh_l0"], W["weight_ih_l0"], W["bias_ih_l0"], W["bias_hh_l0"], strict=True)
         ]
         if run is None:
-            h = [max(Fraction(0), min(sums(terms))) for terms in parts]
+            h = seen = [max(Fraction(0), min(sums(terms))) for terms in parts]
             continue
         numbers = [Fraction(x) for x in run["numbers"][t]]
         before, h = numbers[: net.units], numbers[net.units :]
+        seen = h
         say(all(x in sums(terms) for x, terms in zip(before, parts, strict=True)), f"a sum after {t} tokens")
         say(h == [max(Fraction(0), x) for x in before], f"the state after {t} tokens")
     say(run is None or len(run["numbers"]) == n, "the run's length")
-    parts = [row_of(row, h, [b]) for row, b in zip(net.V, net.b, strict=True)]
+    parts = [row_of(row, seen, [b]) for row, b in zip(net.V, net.b, strict=True)]
     logits = [min(sums(terms)) for terms in parts] if run is None else [Fraction(x) for x in run["logits"]]
     say(run is None or all(x in sums(terms) for x, terms in zip(logits, parts, strict=True)), "logits")
     say(wrong is None or logits[wrong] == max(logits), "predicted")  # the right one, where it ties

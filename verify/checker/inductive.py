@@ -12,6 +12,7 @@ from verify.checker import (
     followers,
     gated,
     gated_lines,
+    gated_runs,
     graphs_of_states,
     kept_runs,
     linear,
@@ -161,6 +162,9 @@ def _of_computed_decays(c: LineCertificate, wrong: str) -> tuple[str, Decide]:
     if not wrong:
         return "line, in closed form", computed_decays.decide
     if "evaluation" in c["counterexample"]:
+        if "numbers" in c.get("run", {}):
+            require(c["margin"] is not None, "margin: is none, where every number of a run is one")
+            return "line, wrong in a run", gated_runs.decide
         return _in_a_kept_run(c)
     require(c["margin"] is not None, "answers that are no numbers in any order are not checked", NOT_CHECKABLE)
     return "line, wrong", computed_decays.decide
