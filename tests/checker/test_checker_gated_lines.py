@@ -14,8 +14,9 @@ from models.selection import every, first
 
 from constructions.recurrent.gated import DiagonalCell, GatedModel
 from tests.planted import planted
-from verify.checker import gated_lines
-from verify.checker.gated_lines import ClosedLine
+from verify.checker import closed_lines
+from verify.checker.closed_lines import ClosedLine
+from verify.checker.gated_lines import FadingStates
 from verify.tasks.recurrent.models import bytes_of
 
 RUN = 64  # tokens of a run in fractions
@@ -90,14 +91,14 @@ def sweep(seeds):
 SEEN = (2, 29, 95, 132)  # networks of which a forgery holds by one of the faults
 FAULTS = [
     (ClosedLine, "_halved", "if self._is_right(r, k, low, high):", "if low < high or self._is_right(r, k, low, high):"),
-    (ClosedLine, "_is_right", "x.union(y)", "y"),
-    (ClosedLine, "_is_right", "self.limit() if high is None", "self.after(r + k * low) if high is None"),
-    (ClosedLine, "__init__", "1 if all(f >= 0 for f, _ in self.units) else 2", "1"),
-    (ClosedLine, "limit", "if abs(f) < 1", "if True"),
-    (ClosedLine, "after", "a * (1 - f**t) / (1 - f)", "a * (1 - f**(t + 1)) / (1 - f)"),
+    (FadingStates, "gaps", "x.union(y)", "y"),
+    (FadingStates, "gaps", "self.limit() if high is None", "self.after(low) if high is None"),
+    (FadingStates, "__init__", "1 if all(f >= 0 for f, _ in self.units) else 2", "1"),
+    (FadingStates, "limit", "if abs(f) < 1", "if True"),
+    (FadingStates, "after", "a * (1 - f**t) / (1 - f)", "a * (1 - f**(t + 1)) / (1 - f)"),
     (ClosedLine, "_is_right", "x >= self.least and", ""),
-    (gated_lines, "_decide", 'line.win(single, said.get("modulus", 1), n - is_wrong)', "pass"),
-    (gated_lines, "_decide", "bool(gaps[other] <= arb(margin))", "True"),
+    (closed_lines, "decide_line", "is_right(states, due, said, n - 1, arb(0))", "pass"),
+    (closed_lines, "decide_line", "is_at_least(arb(margin), gaps[other])", "True"),
 ]
 
 

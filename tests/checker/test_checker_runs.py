@@ -202,18 +202,18 @@ def above(c, weights):
 RUN, LINE, BOXES = rounded_runs.ReplayedRun, rounded_lines.ComputedLine, rounded_boxes.ComputedBoxes
 FORGED = {  # a case, what is changed, and a fault in the checker with which it holds: in which function, what for what
     "a result": ("a run, lstm", moved_by(3, range(-6, 0)), RUN, "chosen", "x in y", "True"),
-    "a function": ("a run, tanh", moved_by(3, range(-8, 0)), RUN, "_are_near", "arb(OFF)", "arb(99)"),
+    "a function": ("a run, tanh", moved_by(3, range(-8, 0)), RUN, "are_near", "arb(OFF)", "arb(99)"),
     "a sum": ("a run, rounded", logits_of(lambda x: [min(x) - 1, max(x)]), RUN, "sums", "y == total", "True"),
     "a margin of a run": (
-        "a run, rounded", put("margin", value=-9.0), rounded_runs, "replay", 'c["margin"] == min(found.values()) <= 0',
-        "True",
+        "a run, rounded", put("margin", value=-9.0), rounded_runs, "check_run",
+        'c["margin"] == min(found.values()) <= 0', "True",
     ),
     "another class": (
-        "a run, gru", put("counterexample", "predicted", value=lambda x: x % 10 + 1), rounded_runs, "replay",
+        "a run, gru", put("counterexample", "predicted", value=lambda x: x % 10 + 1), rounded_runs, "check_run",
         "0 <= wrong < len(logits) and logits[wrong] == max(logits)", "True",
     ),
     "the first, by a run": ("a run, lstm", as_first, rounded_runs, "decide", 'c["right_to"] if is_first else 0', "0"),
-    "another length": ("a run, rounded", ten_later, rounded_runs, "replay", "len(rows) == n", "True"),
+    "another length": ("a run, rounded", ten_later, rounded_runs, "check_run", "len(rows) == n", "True"),
     "a margin of all lengths": ("up to a length", no_more(1.001), LINE, "right_to", "low >= margin and", ""),
     "a margin in every order": (
         "wrong in every order", no_more(1.01), rounded_lines, "is_wrong",

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import tempfile
 from dataclasses import replace
 from functools import cache
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import torch
 from models import steps
+from models.crafted import crafted
 from models.random_models import random_model
 
 from constructions import checkpoint, count01, inductive_waves, inventory_counting, relation_counting
@@ -33,8 +35,10 @@ from constructions.modular import clock, pizza, staircase
 from constructions.parity import ParityTransformer, sawtooth
 from constructions.parity import as_bytes as parity_bytes
 from constructions.recurrent import counters, diagonal, gated, holding, selective
+from constructions.recurrent.linear import LinearModel
 from constructions.recurrent.model import load
 from constructions.regular_language import from_regex, unroll
+from tests.clocks import looks
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Real, reading_of
 from verify.commands.cli import main
@@ -112,6 +116,20 @@ def swinging(f, push):
     return model
 
 
+def turning_late():
+    """The plane turned by a matrix that misses thirds of a circle by .00015: wrong first after some 400 tokens."""
+    built, angle = diagonal.rotation(m=3, dtype=torch.float64), 2 * math.pi / 3 + 0.00015
+    c, s = math.cos(angle), math.sin(angle)
+    A, B = torch.tensor([[c, -s], [s, c]], dtype=torch.float64), torch.tensor([1.0, 0.0], dtype=torch.float64)
+    return LinearModel("ssm", A, B, built.readout.weight.clone(), built.readout.bias.clone())
+
+
+def of_crafted(seed):
+    """The network of a seed on its task, at every length."""
+    case = crafted(seed)
+    return Homogeneous(case.model, case.task, None)
+
+
 def weak_thermometer():
     """A thermometer whose first class is said too often."""
     model = selective.thermometer(types=2, max_count=2)
@@ -147,6 +165,7 @@ RECURRENT = {
     "swing, always wrong": lambda: (modular(swinging(1.0, 32.0), 2), "bfloat16"),
     "one string, wrong": lambda: (counted(weak_thermometer()), "real"),
     "ssm": lambda: (modular(counters.cyclotomic(m=3), 3), "real"),
+    "ssm, turning, wrong": lambda: (modular(turning_late(), 3), "real"),
     "relu": lambda: (modular(counters.ring(m=4), 4), "real"),
     "decay": lambda: (modular(diagonal.decays(m=3, s=2, N=4), 3, 4), "real"),
     "decay, wrong": lambda: (modular(diagonal.decays(m=3, s=2, N=4), 3), "real"),
@@ -161,6 +180,11 @@ RECURRENT = {
     "mamba, wrong": lambda: (modular(gated.decays(kind="mamba", m=3, s=2, N=4), 3, 9), "real"),
     "mamba, float32": lambda: (modular(gated.decays(kind="mamba", m=3, s=2, N=4), 3, 4), "float32"),
     "mamba, wrong, float32": lambda: (modular(gated.decays(kind="mamba", m=3, s=2, N=4), 3), "float32"),
+    "rwkv, kept, wrong, bfloat16": lambda: (of_crafted(26), "bfloat16"),
+    "rotation, turned, wrong, bfloat16": lambda: (of_crafted(355), "bfloat16"),
+    "rwkv, wrong in a run, bfloat16": lambda: (of_crafted(425), "bfloat16"),
+    "ssm, wrong in a run, bfloat16": lambda: (of_crafted(297), "bfloat16"),
+    "mamba, for ever, float64": lambda: (of_crafted(198), "float64"),
     "rwkv, p18": lambda: (modular(gated.decays(kind="rwkv", m=3, s=2, N=4), 3, 4), "p18"),
     "rwkv, held, p18": lambda: (counted(gated.counters(kind="rwkv", types=2, max_count=2), 2, 100), "p18"),
     "mamba, held, float32": lambda: (counted(gated.counters(kind="mamba", types=2, max_count=2), 2, 9), "float32"),
@@ -495,7 +519,7 @@ def honest(name):
         return weights, json.dumps(found)
     if name in RECURRENT:
         problem, precision = RECURRENT[name]()
-        effort = Effort(budget=30)
+        effort = Effort(budget=looks(1200) if "kept" in name else 30)  # which comes last
         if precision is None:
             found = exhaustive(problem, effort=effort)
         else:

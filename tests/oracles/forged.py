@@ -11,7 +11,7 @@ import random
 import re
 import struct
 from fractions import Fraction
-from itertools import product
+from itertools import islice, product
 
 from flint import arb, ctx
 from oracles import constant_bits, step_runs
@@ -36,6 +36,8 @@ PLACED = ("contextual counting with positions", "contextual counting, bidirectio
 REGIONS = ("contextual counting", *PLACED)
 WORDED = ("succession", "shifted", "helper", "helper-shifted")
 LINE, STRING = 40, 5  # how long the inputs are that are run
+FURTHER = 1000  # tokens of a state space
+MOST_KEPT = 20_000  # tokens of a run that keeps all
 
 
 class Lie(Exception):
@@ -377,6 +379,12 @@ def inductive(tensors, about, c):
                     tokens = ((a, k - 1), (b, n - k), (a, 1))
                     gap = of_runs(tokens) if a != b else margin + 1
                     say(not gap < margin and not gap <= 0, f"{what}: {tokens}")
+        if net.kind in ("ssm", "decay") and LINE < n <= FURTHER:
+            h = net.after([(0, 1)] * LINE)
+            for t in range(LINE + 1, n + 1):
+                h = net.step(h, 0)
+                gap = margin_of(net.logits(h, 0), (t - 1) % m) if m else arb(1)
+                say(not gap < margin and not gap <= 0, f"{what}: {t} tokens")
         if net.kind == "s4" and n > LINE:
             for t in {*range(max(LINE, n - 9), n + 1)}:
                 logits = net.logits(net.after([(0, t)]), 0)
@@ -425,6 +433,12 @@ def inductive(tensors, about, c):
     wrong = None if case["predicted"] is None else case["predicted"] - first
     if c["reading"] == "dtype, any order" and net.kind != "rnn":
         say(K is None, "strings")
+        if "numbers" in c.get("run", {}):
+            wrong_in_format(net, c, n, right, wrong)
+            return
+        if "run" in c or "cosine" in c["counterexample"].get("evaluation", ""):
+            wrong_where_kept(tensors, c, n, due, wrong)
+            return
         wrong_loosely(tensors, c, n, due, wrong)
         return
     if c["reading"] == "dtype, any order":
@@ -519,6 +533,70 @@ def wrong_loosely(tensors, c, n, due, wrong):
         say(logits[right] - best <= Fraction(c["margin"]) <= 0, "its margin")
 
 
+def wrong_where_kept(tensors, c, n, due, wrong):
+    """The run that keeps every result, and of each state what is saved, is wrong; that is at no first length."""
+    p, least = format_of(c["parameters"]["precision"])
+    top = Fraction(2) ** (1 - least) * (2 - Fraction(2) ** (1 - p))
+    rows = {name.rpartition(".")[2]: [Fraction(closest(x, p, least)) for x in y[2]] for name, y in tensors.items()}
+    say(n <= MOST_KEPT, "cannot be run")
+    reads = (turned_reads if "omega" in rows else faded_reads)(rows, c, p, n)
+    say(c["right_to"] < n - 1 and c["counterexample"]["is_first"] is False, "is_first")
+    factors = [closest(float(x), p, least) for x in reads]
+    factors = [math.copysign(math.inf, x) if abs(Fraction(x)) > top else x for x in factors]
+    V = [rows["weight"][i : i + len(reads)] for i in range(0, len(rows["weight"]), len(reads))]
+    logits = [
+        sum(float(x) * y for x, y in zip(row, factors, strict=True)) + float(b)
+        for row, b in zip(V, rows["bias"], strict=True)
+    ]
+    right, margin = logits[due((0,) * n)], c["margin"]
+    others = [x for j, x in enumerate(logits) if j != due((0,) * n)]
+    say(not all(right > x for x in others), "wrong")
+    if margin is None:
+        say(wrong is None and not all(map(math.isfinite, logits)), "its margin")
+    else:
+        say(right - max(others) <= margin + 2.0**-40 and (wrong is None or logits[wrong] == max(logits)), "its margin")
+
+
+def faded_reads(rows, c, p, n):
+    """What the readout reads of an RWKV-like cell in that run."""
+    say({"w", "k", "v", "r"} < {*rows}, "a kind that is not run here")
+    kept, (k, v, r) = c["run"]["kept"], (rows[name] for name in "kvr")
+    say(len(kept) == len(k), "run")
+    ways = "as float64 has it|low by a factor of about 1 - 3u/2|high by a factor of about 1 \\+ 15u/8"
+    rest = ", every result kept exactly, and factors of matrix products rounded"
+    said = re.fullmatch(f"what a token keeps ({ways}){rest}", c["counterexample"]["evaluation"])
+    say(said, "evaluation")
+    share = {"a": 0.0, "l": -1.5, "h": 1.875}[said[1][0]]
+    for f, w in zip(kept, rows["w"], strict=True):
+        exact = (-(arb(w.numerator) / w.denominator).exp()).exp()
+        unit = arb(2) ** (math.frexp(float(exact))[1] - p)
+        say(abs(f - exact) < 2 * unit and abs(f - exact * (1 + share * arb(2) ** -p)) < exact * 2.0**-51, "run")
+    h = [arb(0)] * len(k)
+    for _ in range(n):
+        h = [f * x + arb((a * b).numerator) / (a * b).denominator for f, x, a, b in zip(kept, h, k, v, strict=True)]
+    return [Fraction(float((x * float(y)).mid())) for x, y in zip(h, r, strict=True)]
+
+
+def turned_reads(rows, c, p, n):
+    """What the readout reads of a rotation by the cosine and sine that are named."""
+    said = c["counterexample"]["evaluation"]
+    found = re.fullmatch("cosine ([-0-9.e]+) and sine ([-0-9.e]+), within 2 units in the last place, "
+                         "every state kept exactly, and factors of the readout rounded", said)  # fmt: skip
+    say(found, "evaluation")
+    cos, sin, omega = float(found[1]), float(found[2]), arb(float(rows["omega"][0]))
+    for x, exact in ((cos, omega.cos()), (sin, omega.sin())):
+        say(abs(x - exact) <= 2 * arb(2) ** (math.frexp(float(exact))[1] - p), "evaluation")
+    x, y = arb(0), arb(0)
+    for _ in range(n):
+        x, y = cos * x - sin * y + 1, sin * x + cos * y
+    return [Fraction(float(z.mid())) for z in (x, y)]
+
+
+def closest(x, p, least):
+    unit = Fraction(2) ** (max(math.frexp(x)[1] - 1, least) - p + 1)
+    return float(round(Fraction(x) / unit) * unit)
+
+
 def wrong_in_format(net, c, n, right, wrong, tokens=None):
     """The run's numbers, or those of one order, one token after the other; each is a result that an order may have."""
     p, lowest = format_of(c["parameters"]["precision"])
@@ -552,22 +630,52 @@ def wrong_in_format(net, c, n, right, wrong, tokens=None):
         terms = [(stored(w), near(y)) for w, y in zip(row, x, strict=True) if stored(w) and y]
         return tuple(terms + [(Fraction(1), stored(b)) for b in added if stored(b)]) or ((Fraction(0), Fraction(0)),)
 
-    say(net.kind == "rnn" and net.relu, "cannot be run")
-    W, h, run = net.W, [Fraction(0)] * net.units, c.get("run")
+    run = c.get("run")
+    say(net.kind == "rnn" and net.relu or run is not None and net.kind in ("ssm", "decay", "rwkv"), "cannot be run")
+
+    def after(t, h):
+        """The state and what is read of it, which are the run's after so many tokens more."""
+        numbers = iter([Fraction(x) for x in run["numbers"][t]])
+        if net.kind != "rwkv":
+            parts = [row_of(row, h, [b]) for row, b in zip(net.W["A"], net.W["B"], strict=True)]
+            h = seen = list(numbers)
+            say(len(h) == len(parts) and all(x in sums(terms) for x, terms in zip(h, parts, strict=True)), f"sum {t}")
+            return h, seen
+        before = h
+        f, a, r, fh, h, seen = ([*islice(numbers, net.units)] for _ in range(6))
+        say(len(seen) == net.units and next(numbers, None) is None, f"the numbers of step {t}")
+        w, k, v, stored_r = ([stored(x) for x in net.W[name][0]] for name in "wkvr")
+        say(r == stored_r and all(x in either(y * z) for x, y, z in zip(a, k, v, strict=True)), f"added in {t}")
+        for x, y in zip(f, w, strict=True):
+            exact = (-(arb(y.numerator) / y.denominator).exp()).exp()
+            unit = arb(2) ** (math.frexp(float(exact))[1] - p)
+            say(abs(arb(x.numerator) / x.denominator - exact) <= 2 * unit, f"kept in {t}")
+        say(all(x in either(y * z) for x, y, z in zip(fh, f, before, strict=True)), f"product {t}")
+        say(all(x in either(y + z) for x, y, z in zip(h, fh, a, strict=True)), f"sum {t}")
+        say(all(x in either(y * z) for x, y, z in zip(seen, r, h, strict=True)), f"read in {t}")
+        return h, seen
+
+    W, h = net.W, [Fraction(0)] * net.units
+    seen = h
     for t in range(n):
+        if net.kind != "rnn":
+            say(len(run["numbers"]) == n, "the run's length")
+            h, seen = after(t, h)
+            continue
         parts = [
             row_of(row, h, [x[tokens[t] if tokens else 0], a, b])
             for row, x, a, b in zip(W["weight_hh_l0"], W["weight_ih_l0"], W["bias_ih_l0"], W["bias_hh_l0"], strict=True)
         ]
         if run is None:
-            h = [max(Fraction(0), min(sums(terms))) for terms in parts]
+            h = seen = [max(Fraction(0), min(sums(terms))) for terms in parts]
             continue
         numbers = [Fraction(x) for x in run["numbers"][t]]
         before, h = numbers[: net.units], numbers[net.units :]
+        seen = h
         say(all(x in sums(terms) for x, terms in zip(before, parts, strict=True)), f"a sum after {t} tokens")
         say(h == [max(Fraction(0), x) for x in before], f"the state after {t} tokens")
     say(run is None or len(run["numbers"]) == n, "the run's length")
-    parts = [row_of(row, h, [b]) for row, b in zip(net.V, net.b, strict=True)]
+    parts = [row_of(row, seen, [b]) for row, b in zip(net.V, net.b, strict=True)]
     logits = [min(sums(terms)) for terms in parts] if run is None else [Fraction(x) for x in run["logits"]]
     say(run is None or all(x in sums(terms) for x, terms in zip(logits, parts, strict=True)), "logits")
     say(wrong is None or logits[wrong] == max(logits), "predicted")  # the right one, where it ties

@@ -6,13 +6,16 @@ from verify.checker import (
     blocks,
     captured_cells,
     closed_sets,
+    computed_decays,
     computed_gates,
     computed_strings,
     counting,
     followers,
     gated,
     gated_lines,
+    gated_runs,
     graphs_of_states,
+    kept_runs,
     linear,
     one_string,
     recurrent,
@@ -21,6 +24,7 @@ from verify.checker import (
     rounded_lines,
     rounded_runs,
     selective,
+    turning,
     whole_blocks,
     worded,
 )
@@ -110,6 +114,8 @@ def _certified(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> 
     if model in gated.KINDS:
         if reading == "real" and is_of_decays and task not in SELECTIVE:
             return "line" + (wrong or ", in closed form"), gated_lines.decide
+        if reading != "real" and is_of_decays and task not in SELECTIVE:
+            return _of_computed_decays(c, wrong)
         is_kept = "invariant" in c or "boxes" in c
         require(not is_kept, "invariants and boxes of such cells are not checked", NOT_CHECKABLE)
         if reading != "real" or "sets_found" in c:
@@ -149,10 +155,12 @@ def _certified(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> 
     require(
         "right_to" in c or not wrong, "a wrong length that is not said to be the first is not checked", NOT_CHECKABLE
     )
+    if model in linear.KINDS and for_ever and "invariant" in c:
+        return "line, for ever", linear.for_ever
     if model in linear.KINDS or "repeats" in c or "leaps" in c:
         is_shown = bool(wrong) or "repeats" in c or "leaps" in c or not for_ever
         require(is_shown, "turns that change the state steadily and are not saved are not checked", NOT_CHECKABLE)
-        return "line" + wrong + ", fractions", linear.exact
+        return "line" + wrong + ", fractions", turning.decide if model in linear.KINDS else linear.exact
     require(model in recurrent.GATES, f"parameters: no recurrent model, but {model!r}", NOT_CHECKABLE)
     return "line" + (wrong or for_ever), recurrent.decide
 
@@ -181,10 +189,29 @@ def _by_half(c: LineCertificate) -> LineCertificate:
     return recorded({**c, "margin": margin / 2 if type(margin) is float else margin}, LineCertificate)
 
 
+def _of_computed_decays(c: LineCertificate, wrong: str) -> tuple[str, Decide]:
+    """The same of a line of gated decays in a format."""
+    if not wrong:
+        return "line, in closed form", computed_decays.decide
+    if "evaluation" in c["counterexample"]:
+        if "numbers" in c.get("run", {}):
+            require(c["margin"] is not None, "margin: is none, where every number of a run is one")
+            return "line, wrong in a run", gated_runs.decide
+        return _in_a_kept_run(c)
+    require(c["margin"] is not None, "answers that are no numbers in any order are not checked", NOT_CHECKABLE)
+    return "line, wrong", computed_decays.decide
+
+
+def _in_a_kept_run(c: LineCertificate) -> tuple[str, Decide]:
+    return "line, wrong in a run of decays" + ", no number" * (c["margin"] is None), kept_runs.decide
+
+
 def _in_format(c: LineCertificate, is_of_strings: bool, wrong: str) -> tuple[str, Decide]:
     """The kind of a certificate about gated decays or a rotation that is followed as computed, and what decides it."""
     is_run = wrong and "evaluation" in c["counterexample"]
-    require(not is_run, "runs of such cells are not repeated", NOT_CHECKABLE)
+    require(not (is_run and is_of_strings), "runs of such cells are not repeated", NOT_CHECKABLE)
+    if is_run:
+        return _in_a_kept_run(c)
     require(is_of_strings == ("sets_found" in c), "proofs without sets of states are not checked", NOT_CHECKABLE)
     require(not (wrong and is_of_strings), "wrong strings of such cells are not run", NOT_CHECKABLE)
     if is_of_strings:

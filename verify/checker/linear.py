@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from flint import acb, arb, arb_mat, ctx, fmpq, fmpq_mat
 
-from verify.checker import steady
+from verify.checker import recurrent, steady
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require, tables_of
 from verify.checker.records import LineCertificate, LineParameters, SavedLeap
 from verify.checker.recurrent import (
@@ -35,7 +35,7 @@ def exact(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Runs the network in fractions: to the length, to the first wrong one, or until a state comes again or turns
     change it steadily.
     """
-    net = _stepped(weights, said)
+    net = stepped(weights, said)
     with ctx.workprec(steady.BITS):
         _decide(net, c, said, due_of(net.V.nrows(), said), _leaps(c, said))
 
@@ -139,7 +139,7 @@ class _Walk:
         return gaps, {j: (form.c0, form.c1) for j, form in forms.items()}
 
 
-def _stepped(weights: bytes, said: LineParameters) -> FractionSteps:
+def stepped(weights: bytes, said: LineParameters) -> FractionSteps:
     """The steps and the readout."""
     if said.get("model") in KINDS:
         rows = _read(weights, said, {"cell.A", "cell.B", "readout.weight", "readout.bias"})
@@ -166,6 +166,12 @@ def as_layer(weights: bytes, said: LineParameters) -> StoredNetwork:
     require(is_whole and d <= MOST_STATE, "shapes do not fit, or the state is too large", UNREADABLE)
     layer = StoredLayer(arb_mat(d, 1), matrix(A), [arb(0)] * d, vector(B))
     return StoredNetwork("rnn", "none", [layer], [arb(0)], matrix(V), vector(b), ([arb(0)],))
+
+
+def for_ever(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
+    """Right at every length, by the saved ellipsoids."""
+    net = as_layer(weights, said)
+    recurrent.for_ever(net, c, due_of(len(net.b), said))
 
 
 def _read(weights: bytes, said: LineParameters, names: set[str]) -> dict[str, list[list[float]]]:

@@ -18,11 +18,12 @@ class WrongInput(TypedDict, total=False):
     evaluation: str
 
 
-class SavedRun(TypedDict):
-    """The results of a run: those of each step, and the last logits."""
+class SavedRun(TypedDict, total=False):
+    """The results of a run: those of each step, and the last logits; or what a token keeps of each state."""
 
     numbers: list[list[float]]
     logits: list[float]
+    kept: list[float]
 
 
 class SavedEllipsoids(TypedDict):

@@ -45,10 +45,15 @@ def replay(
     net: StoredNetwork, fmt: BinaryFormat, c: LineCertificate, right: int, wrong: int, tokens: list[int]
 ) -> None:
     """Checks that the run of these tokens is one that the reading allows, and that its answer is the wrong one."""
-    rows, logits, n = c["run"]["numbers"], c["run"]["logits"], len(tokens)
+    check_run(c, right, wrong, len(tokens))
+    ReplayedRun(net, fmt).follow(c["run"]["numbers"], c["run"]["logits"], tokens)
+
+
+def check_run(c: LineCertificate, right: int, wrong: int, n: int) -> None:
+    """Checks that a run has the numbers of so many tokens, and that its answer is the wrong one."""
+    rows, logits = c["run"]["numbers"], c["run"]["logits"]
     require(len(rows) == n, f"run: must have the numbers of {n} tokens")
     require(sum(map(len, rows)) <= MOST_NUMBERS, "the run is too long to follow", NOT_CHECKABLE)
-    ReplayedRun(net, fmt).follow(rows, logits, tokens)
     found = {j: logits[right] - y for j, y in enumerate(logits) if j != right}
     require(0 <= wrong < len(logits) and logits[wrong] == max(logits), "counterexample: another class is predicted")
     require(c["margin"] == min(found.values()) <= 0, f"margin: is not {min(found.values())}, that of the run")
@@ -58,8 +63,8 @@ class ReplayedRun:
     """Numbers that are read one after the other, each of which must be a result that the reading allows."""
 
     def __init__(self, net: StoredNetwork, fmt: BinaryFormat) -> None:
-        is_followed = (fmt.p <= FEWEST or fmt == WIDE) and net.activation != "none"
-        require(is_followed, "runs in such a format, or of such a network, are not followed", NOT_CHECKABLE)
+        is_followed = fmt.p <= FEWEST or fmt == WIDE
+        require(is_followed, "runs in such a format are not followed", NOT_CHECKABLE)
         self.net, self.fmt, self.left = net, fmt, iter(list[float]())
         self.once, self.kept = RoundedOperations(fmt, fmt, False), RoundedOperations(WIDE, WIDE, False)
         self.layers = [(matrix_of(y.W_x), floats(y.b_x), matrix_of(y.W_h), floats(y.b_h)) for y in net.layers]
@@ -90,7 +95,9 @@ class ReplayedRun:
 
         if net.kind == "rnn":
             a = self.sums(both(0))
-            return [self.function(arb.tanh, a) if net.activation == "tanh" else self.chosen([{max(v, 0.0)} for v in a])]
+            if net.activation == "relu":
+                return [self.chosen([{max(v, 0.0)} for v in a])]
+            return [self.function(arb.tanh, a) if net.activation == "tanh" else a]
         if net.kind == "lstm":
             i, f, o = (self.function(logistic, self.sums(both(k))) for k in (0, 1, 3))
             g = self.function(arb.tanh, self.sums(both(2)))
@@ -105,7 +112,7 @@ class ReplayedRun:
         n, rest = self.function(arb.tanh, before), self.take(len(z))
         if all(x in self.results(1.0, 1.0, -y) for x, y in zip(rest, z, strict=True)):
             return self.plus(self.times(rest, n), self.times(z, h))
-        self._are_near(arb.tanh, before, rest)
+        self.are_near([arb(x).tanh() for x in before], rest)
         return self.plus(rest, self.times(z, self.plus(h, [-x for x in rest])))
 
     # ---- one result each
@@ -138,12 +145,12 @@ class ReplayedRun:
     def function(self, f: Callable[[arb], arb], x: Vector) -> Vector:
         """The next numbers, which are near what f is."""
         found = self.take(len(x))
-        self._are_near(f, x, found)
+        self.are_near([f(arb(a)) for a in x], found)
         return found
 
-    def _are_near(self, f: Callable[[arb], arb], x: Vector, found: Vector) -> None:
-        for a, y in zip(x, found, strict=True):
-            exact = f(arb(a))
+    def are_near(self, values: list[arb], found: Vector) -> None:
+        """Numbers are within some units in the last place of the values of functions."""
+        for exact, y in zip(values, found, strict=True):
             mantissa, exponent = abs(exact).lower().man_exp()
             place = int(exponent) + int(mantissa).bit_length() - self.fmt.p  # of the last bit of its value
             is_near = exact == y or bool(mantissa > 0 and abs(exact - y) <= arb(OFF) * arb(2) ** place)

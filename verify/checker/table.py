@@ -186,6 +186,15 @@ WRONG_EVALUATION: Table = WRONG_STRING | {
     "counterexample.evaluation": _trusted("text", "evaluation", "which runs the prover found to be wrong"),
     "counterexample.is_first": Field("flag", "equals right_to + 1 = length, by inductive._route"),
 }
+OF_DECAYS = "by kept_runs.decide"
+WRONG_DECAYS: Table = WRONG_EVALUATION | {
+    "right_to": WRONG_RUN["right_to"],
+    "counterexample.evaluation": Field("text", OF_DECAYS),
+    "counterexample.is_first": Field("flag", "by computed_decays.wrong_after"),
+    "run?": Field("object", OF_DECAYS),
+    "run.kept": Field("list", "a witness, by kept_runs.decaying_run"),
+    "run.kept[]": Field("number", "a witness, by kept_runs.decaying_run"),
+}
 
 ONE_WRONG_EVALUATION = ONE_STRING | {path: WRONG_EVALUATION[path] for path in ("right_to", "counterexample.evaluation")}
 HALF, OF_STEP = "half of the margin", "that torch.export traced the step"
@@ -272,7 +281,8 @@ FOR_EVER: Table = INDUCTIVE | {
     "invariant.shapes[][][]": Field("number", RING),
 }
 CLOSED: Table = INDUCTIVE | {
-    "invariant?": _trusted("anything", "invariant", "how the prover came to it; nothing rests on it")
+    f"{name}?": _trusted("anything", name, "how the prover came to it; nothing rests on it")
+    for name in ("invariant", "boxes")
 }
 TURN = "a witness, tried by linear.exact"
 LEAPS: Table = {
@@ -759,6 +769,8 @@ TABLES: dict[str, Table] = {
     "line, wrong in an evaluation": WRONG_EVALUATION,
     "strings, wrong in an evaluation": ONE_WRONG_EVALUATION,
     **{f"{kind}, by its step": BY_STEP for kind in ("line", "words", "strings")},
+    "line, wrong in a run of decays": WRONG_DECAYS,
+    "line, wrong in a run of decays, no number": WRONG_DECAYS | {"margin": NULL},
     "line, for ever": FOR_EVER,
     "line, for ever by boxes": BOXES,
     "line, fractions": TURNS,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
 
@@ -38,11 +38,15 @@ LOOKS = 16  # turns that are judged between two looks at the clock
 
 @dataclass(frozen=True)
 class WrongAnswer:
-    """After how many tokens, a bound on the margin, and the class if known; neither if a logit is not finite."""
+    """After how many tokens, a bound on the margin, and the class if known; neither if a logit is not finite.
+
+    `kept` is what the run keeps of each state.
+    """
 
     at: int
     by: float | None = None
     predicted: int | None = None
+    kept: tuple[float, ...] = ()
 
 
 def is_closed(net: Network) -> bool:
@@ -157,4 +161,5 @@ def refuted(
     """A wrong answer of the run that keeps 1 + share u times what exp says, near which it is about the first."""
     with ctx.workprec(BITS):
         kept = kept_off(net, line.token, fmt, share)
-        return None if kept is None else first_found(Decays(net, line, kept, fmt), line, length, until)
+        found = None if kept is None else first_found(Decays(net, line, kept, fmt), line, length, until)
+        return None if found is None else replace(found, kept=tuple(kept or ()))

@@ -53,7 +53,7 @@ class Logged(Generic[X]):
     @property
     def is_vain(self) -> bool:
         """Whether the numbers of all steps are too many, or of a network whose runs nobody reads."""
-        is_read = self._net.kind in KINDS and self._net.activation != "none"
+        is_read = self._net.kind in KINDS or self._net.W is None  # a run with neurons is not
         return not is_read or self._numbers * self._steps > MOST_NUMBERS * len(self.rows)
 
     def step(self, state: Sequence[X], token: int) -> list[X]:
@@ -82,8 +82,8 @@ class Logged(Generic[X]):
     def linear(self, W: Array, x: Part[X] | Array, b: Array, terms: Array) -> Pending[X]:
         return Pending(self._on.linear(W, x if isinstance(x, np.ndarray) else self.plain(x), b, terms))
 
-    def known(self, x: BallVector) -> Factor[X]:
-        return Factor(self._on.known(x))
+    def known(self, x: BallVector) -> Factor[X] | X:
+        return Factor(self._on.known(x)) if self._net.kind in KINDS else self.noted(self._on.known(x))
 
     def whole(self, x: Part[X], y: Part[X]) -> Pending[X]:
         assert isinstance(x, Pending) and isinstance(y, Pending), "sums, which linear gives"

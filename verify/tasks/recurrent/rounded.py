@@ -154,7 +154,8 @@ def _in_closed_form(
         found = decays.refuted(run, line, length, at.stored, share, until)
         if found is not None:
             return replace(known, wrong_at=found.at, wrong_by=found.by, predicted=found.predicted, reason=None,
-                           argument=ARGUMENT_CLOSED, evaluation=said + EXACTLY_KEPT, facts=None)  # fmt: skip
+                           argument=ARGUMENT_CLOSED, evaluation=said + EXACTLY_KEPT,
+                           facts={"run": {"kept": [*found.kept]}})  # fmt: skip
     return known
 
 
