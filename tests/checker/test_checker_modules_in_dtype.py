@@ -375,7 +375,7 @@ CASES = {
     "a result is kept, and then rounded": (
         RoundedResults,
         "off",
-        "+ size * arb(2) ** (3 - 2 * self.fmt.p - 2)",
+        "+ size * self.kept",
         "",
         lambda: holds(kernels().read(computed(1.0625 + TWO**-11)), 1.0),
     ),
@@ -445,7 +445,7 @@ CASES = {
     "the format of sums rounds": (
         RoundedResults,
         "left",
-        "(1 + self.v) ** int(float(n)) * ",
+        "(1 + self.v) ** n * ",
         "",
         lambda: holds(kernels().plus(computed(1.0), computed(0.0625)), 1.0),
     ),
@@ -459,14 +459,14 @@ CASES = {
     "products underflow": (
         RoundedResults,
         "left",
-        "(2 * n * self.inner.tiny + 2 * stored * self.fmt.tiny + more)",
+        "(least + more)",
         "more",
         lambda: holds(kernels().times(rounded_graphs.TIMES, computed(TWO**-100), computed(TWO**-100)), 0.0),
     ),
     "sums overflow": (
         RoundedResults,
         "left",
-        "if most + found <= self.fmt.largest",
+        "if most + found <= top",
         "if True",
         lambda: is_no_number(kernels().matrices(row(1.0, 1.0, -1.0), column(LARGE, LARGE, LARGE))),
     ),
