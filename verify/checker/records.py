@@ -336,10 +336,11 @@ class ModuleInput(TypedDict):
     predicted: int | list[int]
 
 
-class SavedPositions(FormatSaid):
-    """Which positions are judged, null for all."""
+class SavedPositions(FormatSaid, total=False):
+    """Which positions are judged, null for all; of addition modulo P, which P."""
 
     positions: list[int] | None
+    P: int
 
 
 class SavedTrace(TypedDict):
@@ -349,18 +350,31 @@ class SavedTrace(TypedDict):
     sha256: list[str]
 
 
-class ModuleCertificate(TypedDict):
-    """A verdict on a module."""
+class TokensVerdict(TypedDict):
+    """A verdict on inputs of tokens that are followed one by one."""
 
     parameters: SavedPositions
     reading: str
-    program: object
-    graph: SavedTrace
     margin: float | None
     tightest: ModuleInput | None
     counterexample: ModuleInput
     counts: dict[str, str]
     wrong_inputs: list[list[int]]
+
+
+class ModuleCertificate(TokensVerdict):
+    """A verdict on a module."""
+
+    program: object
+    graph: SavedTrace
+
+
+class LayoutPairsCertificate(TokensVerdict):
+    """A verdict on addition modulo P by a decoder of the grokking layout."""
+
+    frequencies: list[int]
+    frequency_shares: dict[str, object]
+    margin_per_difference: list[float | None]
 
 
 class WrongLine(TypedDict):
