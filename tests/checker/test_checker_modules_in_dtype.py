@@ -15,7 +15,7 @@ from test_checker_modules import MODELS, at, leaves, other_values, replaced
 
 from tests.planted import planted
 from verify.arithmetic.readings import reading_of
-from verify.checker import moved, rounded_graphs, rounded_module
+from verify.checker import module_contract, moved, rounded_graphs, rounded_module
 from verify.checker.arrays import FLOAT, WHOLE, Array
 from verify.checker.formats import format_of
 from verify.checker.graphs import BYTES, TracedGraph
@@ -70,7 +70,7 @@ def test_what_the_prover_says_holds(name, reading):
 
 def statement(name, precision, accumulate):
     weights, text = saved(name, ("float32",))
-    fmt = rounded_module.OF_FACTORS if precision == "tf32" else format_of(precision)
+    fmt = module_contract.OF_FACTORS if precision == "tf32" else format_of(precision)
     found = json.loads(text)["program"]
     return (
         found,
@@ -141,9 +141,9 @@ def forged(draw, weights, said):
         )
         accumulate = draw.choice([None, "float32"]) if p in ("bfloat16", "float16") else None
         words = (
-            {"wider sums": rounded_module.ASSUMED["wider sums"]}
+            {"wider sums": module_contract.ASSUMED["wider sums"]}
             if accumulate
-            else {"plain": rounded_module.ASSUMED["plain"]}
+            else {"plain": module_contract.ASSUMED["plain"]}
         )
         assumed = [*rounded_module.module.TRACED, *next(iter(words.values()))]
         kept = {name: x for name, x in c["parameters"].items() if name != "accumulate"}
@@ -339,7 +339,7 @@ def attended(q, *values, keys, scale=None, precision="float16"):
 
 def factors(*numbers):
     """Stored numbers, in tf32."""
-    return RoundedKernels(rounded_module.OF_FACTORS, format_of("float32"), False, False).stored(one(*numbers))
+    return RoundedKernels(module_contract.OF_FACTORS, format_of("float32"), False, False).stored(one(*numbers))
 
 
 TWO, LARGE = 2.0, 2.0**127
@@ -375,7 +375,7 @@ CASES = {
     "a result is kept, and then rounded": (
         RoundedResults,
         "off",
-        "+ size * arb(2) ** (3 - 2 * self.fmt.p - 2)",
+        "+ size * self.kept",
         "",
         lambda: holds(kernels().read(computed(1.0625 + TWO**-11)), 1.0),
     ),
@@ -445,7 +445,7 @@ CASES = {
     "the format of sums rounds": (
         RoundedResults,
         "left",
-        "(1 + self.v) ** int(float(n)) * ",
+        "(1 + self.v) ** n * ",
         "",
         lambda: holds(kernels().plus(computed(1.0), computed(0.0625)), 1.0),
     ),
@@ -459,14 +459,14 @@ CASES = {
     "products underflow": (
         RoundedResults,
         "left",
-        "(2 * n * self.inner.tiny + 2 * stored * self.fmt.tiny + more)",
+        "(least + more)",
         "more",
         lambda: holds(kernels().times(rounded_graphs.TIMES, computed(TWO**-100), computed(TWO**-100)), 0.0),
     ),
     "sums overflow": (
         RoundedResults,
         "left",
-        "if most + found <= self.fmt.largest",
+        "if most + found <= top",
         "if True",
         lambda: is_no_number(kernels().matrices(row(1.0, 1.0, -1.0), column(LARGE, LARGE, LARGE))),
     ),

@@ -1,11 +1,13 @@
 """Provers with a fault in their own search: the proof is saved as it is, an oracle calls it false, the checker too."""
 
 import json
+from functools import partial
 from unittest import mock
 
 import pytest
 from models import certificates
 from models.certificates import HISTOGRAMS, in_bits, in_dtype
+from models.grokked import certified, hats
 from models.random_models import random_model
 from models.selection import first
 from oracles import graph_in_dtype
@@ -18,6 +20,7 @@ from test_splits import only_split, saved
 
 from constructions import checkpoint
 from tests.planted import planted
+from verify.arithmetic.readings import reading_of
 from verify.engine import margins
 from verify.engine.guard import Guard
 from verify.frame import decide
@@ -106,16 +109,27 @@ def test_a_false_search_that_splits_is_refused(name, monkeypatch):
     assert outcome(weights, json.dumps(faulty))[0] == 1
 
 
-@pytest.mark.deep
-def test_a_false_proof_of_a_module_in_a_dtype_is_refused():
+OF_MODULES = {  # what is saved, and its oracle
+    "grokked": (lambda: certified(hats(3, push=2.0), 3), falsehood),
+    "grokked in float32": (lambda: certified(hats(3, push=2.0), 3, reading_of("float32")), falsehood),
+    "a module in float32": (
+        lambda: of_module(*adder(2, 0), ("float32",)),
+        partial(graph_in_dtype.falsehood, evaluations=2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", first(1, OF_MODULES))
+def test_a_false_proof_of_a_module_is_refused(name):
+    save, lie = OF_MODULES[name]
     right = "own_low - rival_high, own_high - rival_low"
     with (
         planted(margins, "margins", right, f"(x.abs() for x in ({right}))"),
         mock.patch.multiple(decide, **NO_RUNS),
         mock.patch.object(Guard, "check", lambda *_: None),
     ):
-        weights, text = of_module(*adder(2, 0), ("float32",))
-    assert json.loads(text)["verdict"] == "PROVED" and graph_in_dtype.falsehood(weights, text, 2)
+        weights, text = save()
+    assert json.loads(text)["verdict"] == "PROVED" and lie(weights, text)
     assert outcome(weights, text)[0] == 1
 
 

@@ -27,6 +27,7 @@ from verify.checker import (
     count01,
     fields,
     gated,
+    grokking,
     heads,
     held,
     inductive,
@@ -116,12 +117,14 @@ FAULTS = [
     (boxes, "_bound", "reduce(arb.min, values)", "reduce(arb.max, values)"),
     (columns.DigitColumn, "prove", "require(found >= margin", "require(found > 0"),
     (addition, "_refute", "require(not is_beaten", "require(True"),
+    (grokking, "check_differences", "return said[(tokens[0] - tokens[1]) % P]", "return said[0]"),
+    (grokking, "check", "check_spectrum(c, tensors, P)", "pass"),
 ]
 
 
 OF_FAULTS = ["ssm", "held, wrong", "held, wrong", "ssm", "decay, wrong", "bos, wrong", "thermometer", "pair"]
 OF_FAULTS += ["parity, wrong", "parity, undecided", "staircase", "clock, wrong", "count01", "count01, from 1, wrong"]
-OF_FAULTS += ["count01, heads", "addition", "addition, wrong"]
+OF_FAULTS += ["count01, heads", "addition", "addition, wrong", "grokked", "grokked"]
 
 
 @pytest.mark.parametrize("number", first(1, range(len(FAULTS))))
@@ -138,7 +141,7 @@ def test_a_checker_that_forgets_something_is_found(number):
 
 # ---- the table
 
-WALKERS = (circuits, captured_cells, constant_bits, fields, heads, inductive, any_order)
+WALKERS = (circuits, captured_cells, constant_bits, fields, grokking, heads, inductive, any_order)
 
 
 def walked(weights, text):
@@ -185,8 +188,8 @@ def field_of(c, path, kind):
     for end in range(len(path), 0, -1):
         name = "".join("[]" if isinstance(key, int) else f".{key}" for key in path[:end]).removeprefix(".")
         field = found.get(name) or found.get(f"{name}?")
-        if field is not None and "elsewhere" in field.types and end < len(path) and not field.name:
-            within = at(c, path[:end])
+        within = at(c, path[:end]) if field is not None and "elsewhere" in field.types and end < len(path) else {}
+        if "kind" in within:
             return field_of(within, path[end:], f"heads, {within['kind']}")
         if field is not None:
             return field

@@ -18,6 +18,7 @@ KINDS = {
     records.PromptsCertificate: ["count01, "],
     records.StringsCertificate: ["contextual, ", "placed, "],
     records.ModuleCertificate: ["module, "],
+    records.LayoutPairsCertificate: ["grokking, "],
     records.CountingCertificate: ["transformer, "],
     records.ChainCertificate: ["circuit", "language"],
     records.LineCertificate: ["line", "words", "strings"],

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from models import steps
 from models.crafted import crafted
+from models.grokked import certified, hats
 from models.random_models import random_model
 
 from constructions import checkpoint, count01, inductive_waves, inventory_counting, relation_counting
@@ -401,6 +402,12 @@ WRONG_IN_DTYPES = {
 }
 
 
+GROKKED = {  # what the weights are made with, and the reading
+    "grokked": ({}, "real"),
+    "grokked, wrong": ({"push": 2.0, "heads": 2, "spare": 1}, "real"),
+    "grokked, float32": ({"dtype": torch.float32}, "float32"),
+    "grokked, wrong, float32": ({"push": 2.0, "layers": 2}, "float32"),
+}
 IN_BITS = {  # how many bits, and whose model is read in them
     "dot, 4 bits": (4, "dot"),
     "lin+sftm, 6 bits": (6, "lin+sftm"),
@@ -461,7 +468,7 @@ STEPS = {  # whose step was traced
     "blocks": lambda: steps.blocks("mamba", steps.MODULAR, 1, 2, "float32"),
 }
 REALS = [*PARITIES, *MODULARS, *ADDITIONS, *COUNTS, *REGIONS, *PLACED, *TRANSFORMERS]
-ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES, *WRONG_IN_DTYPES, *IN_BITS, *CIRCUITS, *STEPS]
+ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES, *WRONG_IN_DTYPES, *IN_BITS, *GROKKED, *CIRCUITS, *STEPS]
 NAMES = [name for name in ALL if name != "two dimensions"]  # which takes a second to check
 
 
@@ -538,6 +545,9 @@ def honest(name):
         return in_dtype(*(IN_DTYPES | WRONG_IN_DTYPES)[name])
     if name in IN_BITS:
         return in_bits(*IN_BITS[name])
+    if name in GROKKED:
+        options, reading = GROKKED[name]
+        return certified(hats(3, **options), 3, Real() if reading == "real" else reading_of(reading))
     build, law = HEADS[name]
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()):
         count01.save(build(), f"{place}/model.safetensors")

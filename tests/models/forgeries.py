@@ -231,6 +231,8 @@ def forged(draw, names=NAMES):
                 {"margin_per_count": [c["margin"]] * len(c["margin_per_count"])} if c.get("margin_per_count") else {}
             )
             c.update({"tightest": None, "margin_exact": None} if "tree" in c else {})
+            if "margin_per_difference" in c:
+                c.update(tightest=None, margin_per_difference=[None] * len(c["margin_per_difference"]))
     elif which < 0.55:
         changed_anywhere(c, draw)
     elif which < 0.6:

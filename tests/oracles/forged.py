@@ -118,7 +118,7 @@ def in_dtype(tensors, c):
         unit = Fraction(2) ** (max(math.frexp(x)[1] - 1, least) - p + 1)
         return float(round(Fraction(x) / unit) * unit)
 
-    is_wrong = c["verdict"] == "REFUTED"
+    c, is_wrong = c | {"stored": tensors}, c["verdict"] == "REFUTED"
     is_close = p > 20 and c["parameters"]["precision"] != "tf32"
     of_wrong = {"off": 2.0 ** (12 - p) if is_close else 1e300, "right_lengths": {}, "error_share": None}
     halves = of_wrong if is_wrong else {"margin": c["margin"] and half(c["margin"]), "right_lengths": {}}
@@ -858,6 +858,9 @@ def parity(tensors, about, c):
 
 
 def modular(tensors, about, c):
+    if "embed.W_E" in tensors:
+        grokked(tensors, c)
+        return
     P, p = len(tensors["b_out"][2]), c["parameters"]
     heads, d, d_h = tensors["layers.0.W_Q"][1]
     d_v, neurons = tensors["layers.0.W_V"][1][2], len(tensors["layers.0.b_1"][2])
@@ -903,6 +906,94 @@ def modular(tensors, about, c):
     else:
         say(c["tightest"]["margin"] == c["margin"] and tuple(c["tightest"]["input"]) in gaps, "tightest")
     verdict(c, gaps.items(), case and tuple(case["input"]), str(P * P))
+
+
+def grokked(tensors, c):
+    """Addition modulo P by a decoder of the grokking layout; margins by a - b and shares are of the stored numbers."""
+    P, p, off = c["parameters"]["P"], c["parameters"], c.get("off", 0.0)
+    exact, rows = (grokked_logits(x, P) for x in (c.get("stored", tensors), tensors))
+    numbers = sum(len(x[2]) for x in tensors.values())
+    said = {"lengths": [3], "positions": [-1], "classes": P, "stored_numbers": numbers}
+    say(said.items() <= p.items(), "sizes")
+    for (a, b), row in exact.items():
+        least = c["margin_per_difference"][(a - b) % P]
+        say(least is None or not margin_of(row, (a + b) % P) < least, "margin_per_difference")
+    say(len(c["margin_per_difference"]) == P, "differences")
+    grokked_shares(plain(c.get("stored", tensors)["embed.W_E"], *tensors["embed.W_E"][1]), P, c)
+    gaps = {(a, b): margin_of(row, (a + b) % P) for (a, b), row in rows.items()}
+    right, wrong, undecided = (int(c["counts"][name]) for name in ("right", "wrong", "undecided"))
+    say(right + wrong + undecided == P * P, "counts")
+    may_be_wrong = {pair for pair, gap in gaps.items() if not gap > off}
+    say(right <= sum(not gap <= -off for gap in gaps.values()) and wrong <= len(may_be_wrong), "how many")
+    say({*map(tuple, c["wrong_inputs"])} <= may_be_wrong, "wrong_inputs")
+    if c["tightest"] is not None:
+        margin, gap = c["tightest"]["margin"], gaps[tuple(c["tightest"]["input"])]
+        say(gap > -off and not (margin is not None and gap < margin - off), "tightest")
+    if c["verdict"] == "PROVED":
+        say((wrong, undecided, c["wrong_inputs"]) == (0, 0, []), "a wrong one")
+        verdict(c, gaps.items(), None, str(P * P))
+        return
+    (a, b), named, margin = c["counterexample"]["input"], c["counterexample"]["predicted"], c["margin"]
+    say(c["inputs_covered"] == "1" and c["counterexample"]["expected"] == (a + b) % P != named, "expected")
+    say(not gaps[a, b] > off and (margin is None or margin <= 0 and not gaps[a, b] > margin + off), "its margin")
+    row = rows[a, b]
+    say(not any(y - row[named] > off + 2.0**-19 * (abs(y) + abs(row[named])) for y in row), "predicted")
+
+
+def grokked_logits(tensors, P):
+    """The logits below P at "=" of a b =, by pair."""
+    (d, _), (n, _), (H, h, _) = (tensors[x][1] for x in ("embed.W_E", "pos_embed.W_pos", "blocks.0.attn.W_Q"))
+    E, X = plain(tensors["embed.W_E"], d, P + 1), plain(tensors["pos_embed.W_pos"], n, d)
+    U = [row[:P] for row in plain(tensors["unembed.W_U"], d, tensors["unembed.W_U"][1][1])]
+    names = {"embed.W_E", "pos_embed.W_pos", "unembed.W_U"}
+    depth = sum(name.endswith("b_in") for name in tensors)
+    found = {}
+    for a, b in product(range(P), repeat=2):
+        x = [[ball(E[i][t] + X[place][i]) for i in range(d)] for place, t in enumerate((a, b, P))]
+        for layer in (f"blocks.{i}." for i in range(depth)):
+            m = len(tensors[f"{layer}mlp.b_in"][2])
+            shapes = dict.fromkeys(("attn.W_Q", "attn.W_K", "attn.W_V"), [H, h, d]) | {"attn.W_O": [d, H * h]}
+            shapes |= {"mlp.W_in": [m, d], "mlp.b_in": [m], "mlp.W_out": [d, m], "mlp.b_out": [d]}
+            names |= {f"{layer}{name}" for name in shapes}
+            W = {name: plain(tensors[f"{layer}{name}"], *shape) for name, shape in shapes.items()}
+            q, k, v = ([[times(balls(A), y) for y in x] for A in W[f"attn.{name}"]] for name in ("W_Q", "W_K", "W_V"))
+            stream = []
+            for i in range(3):
+                mixed = []
+                for head in range(H):
+                    scores = [dot(q[head][i], k[head][j]) / arb(math.sqrt(h)) for j in range(i + 1)]
+                    powers = [(s - scores[0]).exp() for s in scores]
+                    total = sum(powers, arb(0))
+                    shares = [power / total for power in powers]
+                    mixed += [dot(shares, column) for column in zip(*v[head][: i + 1], strict=True)]
+                y = added(x[i], times(balls(W["attn.W_O"]), mixed))
+                z = [u.max(arb(0)) for u in added(times(balls(W["mlp.W_in"]), y), map(ball, W["mlp.b_in"]))]
+                stream.append(added(y, times(balls(W["mlp.W_out"]), z), map(ball, W["mlp.b_out"])))
+            x = stream
+        found[a, b] = times([*zip(*balls(U), strict=True)], x[2])
+    say({*tensors} == names, "tensors")
+    return found
+
+
+def balls(rows):
+    return [[*map(ball, row)] for row in rows]
+
+
+def grokked_shares(E, P, c):
+    """The frequencies named have these shares of the variance, in order, and are the fewest with nine tenths of it."""
+    energy = {}
+    for k in range(1, P // 2 + 1):
+        angles = [2 * arb.pi() * k * x / P for x in range(P)]
+        sums = [dot([f(y) for y in angles], [*map(ball, row[:P])]) for row in E for f in (arb.cos, arb.sin)]
+        energy[k] = sum((x * x for x in sums), arb(0)) * (1 if 2 * k == P else 2)
+    total, named, near = sum(energy.values(), arb(0)), c["frequencies"], 2.0**-29
+    share = {k: x / total if total > 0 else arb(0) for k, x in energy.items()}
+    say([*c["frequency_shares"]] == [*map(str, named)] and len({*named}) == len(named), "frequencies")
+    say(not any(abs(share[k] - c["frequency_shares"][str(k)]) > near for k in named), "shares")
+    own = [share[k] for k in named]
+    say(not any(y > x + near for x, y in zip(own, own[1:], strict=False)), "the order of frequencies")
+    say(not any(x > (own[-1] if own else 0) + near for k, x in share.items() if k not in named), "a larger share")
+    say(not sum(own[:-1], arb(0)) > 0.9 + near and not (total > 0 and sum(own, arb(0)) < 0.9 - near), "nine tenths")
 
 
 def count01(tensors, about, c):

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from flint import arb, arb_mat
 
@@ -29,16 +30,16 @@ class BinaryFormat:
         """The format in one evaluation, which may keep stored numbers below the normal ones."""
         return replace(self, keeps_subnormals=True)
 
-    @property
+    @cached_property
     def u(self) -> arb:
         return arb(2) ** -self.p
 
-    @property
+    @cached_property
     def tiny(self) -> arb:
         """The smallest normal number, below which results may be flushed to zero."""
         return arb(2) ** self.least
 
-    @property
+    @cached_property
     def largest(self) -> arb:
         return arb(2) ** (self.most + 1) * (1 - self.u)
 

@@ -109,7 +109,7 @@ def _stored(node: Node, tensors: Tensors, i: int) -> tuple[str, list[int], bytes
     return found
 
 
-def _numbers(dtype: str, shape: list[int], raw: bytes) -> Array:
+def stored_numbers(dtype: str, shape: list[int], raw: bytes) -> Array:
     """Stored numbers as they are; -inf and infinity, too, but no NaN."""
     if dtype == "BF16":
         raw = b"".join(b"\0\0" + raw[i : i + 2] for i in range(0, len(raw), 2))
@@ -222,7 +222,7 @@ class Follower:
         if node["op"] == "tokens":
             return Array(WHOLE, (1, self.graph.length), tokens)
         if node["op"] == "stored":
-            return _numbers(*self.graph.stored[i])
+            return stored_numbers(*self.graph.stored[i])
         args, kwargs = called_with(node, values)
         if node["op"] == "getitem":
             several, place = args

@@ -5,10 +5,12 @@ from functools import cached_property
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
+from verify.checker import grokking
 from verify.checker.adder import Adder, M, N, how, in_dtype, least_gap, neurons, plus, read_adder, rounded
 from verify.checker.any_order import HALF, opened, still_due
 from verify.checker.forwards import Head
-from verify.checker.reading import NOT_CHECKABLE, Refusal, read_tiles, require
+from verify.checker.layout_program import is_of_layout
+from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import PairsCertificate
 from verify.checker.replay import replay_of
 from verify.checker.reruns import check_answers
@@ -25,9 +27,9 @@ RIGHT = "right means: the class (a + b) mod P has strictly the largest logit"
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
+    if is_of_layout(weights):
+        return grokking.check(weights, certificate)
     c = certificate_of("modular", weights, certificate, PairsCertificate)
-    is_grokking = any(name.endswith("embed.W_E") for name in read_tiles(weights, {"BOOL": 1})[0])
-    require(not is_grokking, "a checkpoint of the grokking layout is not checked", NOT_CHECKABLE)
     (verdict, fmt, trusted), model = opened("modular", c), read_adder(weights)
     P = model.b_out.ncols()
     sizes = (model.E.nrows(), model.positions.nrows(), len(model.layers))

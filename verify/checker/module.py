@@ -9,7 +9,7 @@ from verify.checker import cells
 from verify.checker.graphs import BYTES
 from verify.checker.questions import MOST_INPUTS, Answered, Statement, Tokens
 from verify.checker.reading import NOT_CHECKABLE, as_text, read_tiles, require, whole
-from verify.checker.records import ModuleCertificate, ModuleInput
+from verify.checker.records import ModuleCertificate, ModuleInput, TokensVerdict
 from verify.checker.statement import certificate_of, compare, header
 from verify.checker.table import walk
 
@@ -73,6 +73,12 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     require("program" in c, "program: is missing; the certificate was not saved by verify module", NOT_CHECKABLE)
     trusted, statement = walk(c, f"module, {verdict.lower()}"), Statement(c["program"], tensors)
     check_parameters(c, statement, TRACED)
+    judge(c, verdict, statement)
+    return verdict, [*trusted, f"that {statement.words} is right"]
+
+
+def judge(c: TokensVerdict, verdict: str, statement: Statement) -> None:
+    """Decides every input, and what the certificate says of them. Raises: Refusal."""
     named = [x["input"] for x in (c["tightest"], c["counterexample"]) if x is not None]
     margin = c["margin"] or 0.0 if verdict == "PROVED" else 0.0
     listed = c["wrong_inputs"] if statement.size > MOST_INPUTS else []
@@ -86,10 +92,9 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         check_counts(c, statement, tally)
         check_wrong(c["counterexample"], c["margin"], tally.seen[tuple(c["counterexample"]["input"])])
     _check_tightest(c, tally)
-    return verdict, [*trusted, f"that {statement.words} is right"]
 
 
-def check_proved(c: ModuleCertificate, statement: Statement) -> None:
+def check_proved(c: TokensVerdict, statement: Statement) -> None:
     """What a certificate says of a proof."""
     require(c["margin"] is None or c["margin"] > 0, "margin: is not above zero")
     compare(c, {"inputs_covered": str(statement.size), "wrong_inputs": []})
@@ -114,7 +119,7 @@ def check_parameters(c: ModuleCertificate, statement: Statement, assumptions: li
     compare(c, {"assumptions": assumptions})
 
 
-def check_counts(c: ModuleCertificate, statement: Statement, tally: AnswersSeen, left: Collection[Tokens] = ()) -> None:
+def check_counts(c: TokensVerdict, statement: Statement, tally: AnswersSeen, left: Collection[Tokens] = ()) -> None:
     """No more right and wrong ones than there are, all of them where none is open; the wrong ones that are listed.
 
     Those that are `left` open here may be either.
@@ -147,7 +152,7 @@ def check_wrong(said: ModuleInput, margin: float | None, found: Answered) -> Non
     require(is_bound, f"margin: the counterexample has another than {margin}")
 
 
-def _check_tightest(c: ModuleCertificate, tally: AnswersSeen) -> None:
+def _check_tightest(c: TokensVerdict, tally: AnswersSeen) -> None:
     """The input named as the tightest has at least its margin."""
     if c["tightest"] is not None:
         margin, found = c["tightest"]["margin"], tally.seen[tuple(c["tightest"]["input"])]

@@ -339,10 +339,11 @@ class ModuleInput(TypedDict):
     predicted: int | list[int]
 
 
-class SavedPositions(FormatSaid):
-    """Which positions are judged, null for all."""
+class SavedPositions(FormatSaid, total=False):
+    """Which positions are judged, null for all; of addition modulo P, which P."""
 
     positions: list[int] | None
+    P: int
 
 
 class SavedTrace(TypedDict):
@@ -352,13 +353,11 @@ class SavedTrace(TypedDict):
     sha256: list[str]
 
 
-class ModuleCertificate(TypedDict):
-    """A verdict on a module."""
+class TokensVerdict(TypedDict):
+    """A verdict on inputs of tokens that are followed one by one."""
 
     parameters: SavedPositions
     reading: str
-    program: object
-    graph: SavedTrace
     margin: float | None
     tightest: ModuleInput | None
     counterexample: ModuleInput
@@ -380,6 +379,21 @@ class CellCertificate(TypedDict, total=False):
     graph: SavedTrace
     counterexample: WrongInput
     right_to: int
+
+
+class ModuleCertificate(TokensVerdict):
+    """A verdict on a module."""
+
+    program: object
+    graph: SavedTrace
+
+
+class LayoutPairsCertificate(TokensVerdict):
+    """A verdict on addition modulo P by a decoder of the grokking layout."""
+
+    frequencies: list[int]
+    frequency_shares: dict[str, object]
+    margin_per_difference: list[float | None]
 
 
 class WrongLine(TypedDict):

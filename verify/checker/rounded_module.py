@@ -3,49 +3,17 @@
 from flint import arb, ctx
 
 from verify.checker import captured_cells, module
-from verify.checker.any_order import READING, reading_of
-from verify.checker.formats import BinaryFormat, format_of
+from verify.checker.formats import BinaryFormat
 from verify.checker.graphs import BYTES, Follower, TracedGraph
 from verify.checker.module import AnswersSeen
+from verify.checker.module_contract import MOST_OF_FEW_BITS, is_rounded, stated
 from verify.checker.questions import MOST_INPUTS, Answered, InputsPart, Statement, Tokens
-from verify.checker.reading import FAILS, NOT_CHECKABLE, Tensors, as_text, read_tiles, require
-from verify.checker.records import ModuleCertificate
+from verify.checker.reading import FAILS, NOT_CHECKABLE, Tensors, read_tiles, require
+from verify.checker.records import ModuleCertificate, TokensVerdict
 from verify.checker.rounded_graphs import RoundedFollower
 from verify.checker.rounded_norms import RoundedKernels
-from verify.checker.statement import certificate_of
+from verify.checker.statement import certificate_of, compare
 from verify.checker.table import IN_DTYPE, walk
-
-ONCE = "each result rounded once"
-OF_FACTORS = BinaryFormat(11, -126, 127, 11)  # in tf32: any result may be a factor, or kept with float32's 2p + 2 bits
-MOST_OF_FEW_BITS = 16  # of formats whose sums in a wider one make LayerNorm one operation
-FUNCTIONS = "exp, log, log1p, expm1, erf, tanh, sigmoid, sin, cos, roots within 8 u of their value; GELU, SiLU of |x|"
-LARGEST_SO_FAR = (
-    "softmax subtracts the largest score so far and may rescale by later ones; exp within 8 u of its sums' format"
-)
-MEAN_OF_SQUARES = "the mean of squares (one pass, two passes, Welford)"
-ASSUMED = {
-    "plain": [
-        "each operation is rounded to nearest, or kept with 2p + 2 bits; sums in any order, products fused or not",
-        FUNCTIONS,
-        f"LayerNorm's variance within gamma_(4d+16) of {MEAN_OF_SQUARES}",
-        LARGEST_SO_FAR,
-    ],
-    "wider sums": [
-        "an operation reads each result rounded to nearest, or kept with 2p + 2 bits; sums in float32, in any order",
-        "LayerNorm is one operation in float32, its variance within gamma_(4d+16) of it; softmax is one, or several",
-        LARGEST_SO_FAR,
-        FUNCTIONS,
-    ],
-    ONCE: [
-        "each operation on tensors is computed in float32, sums in any order, and its result rounded once, to nearest",
-        "softmax and LayerNorm are one operation each; "
-        "attention's scores and weights are rounded once or kept in float32",
-        "RMSNorm, GroupNorm, log-softmax, powers and variances are several operations, each rounded or kept wider",
-        "exp, log, erf, tanh, sigmoid, sin, cos and roots within 8 u of float32 of their value, before that rounding",
-        "stored numbers are rounded to the dtype, Python's numbers to float32 or kept",
-        f"LayerNorm's variance within gamma_(4d+16) of float32 of {MEAN_OF_SQUARES}",
-    ],
-}
 
 
 class RoundedStatement(Statement):
@@ -54,6 +22,7 @@ class RoundedStatement(Statement):
     def __init__(self, found: object, tensors: Tensors, fmt: BinaryFormat, inner: BinaryFormat) -> None:
         super().__init__(found, tensors)
         self.fmt, self.inner, self.are_kept = fmt, inner, False
+        self.most_kept = MOST_INPUTS  # inputs whose errors are kept
         self.follow, self.answer = self.rounded, self.answered
 
     @property
@@ -88,22 +57,20 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     said: object = c.get("parameters")
     if isinstance(said, dict) and "state" in said:
         return captured_cells.check(weights, certificate)
-    if as_text(c.get("reading")) not in map(as_text, (READING, ONCE)):
+    if not is_rounded(c):
         return module.check(weights, certificate)
-    verdict, fmt = reading_of({**c, "reading": READING})
-    accumulate = c["parameters"].get("accumulate")
-    assert fmt is not None
-    fmt = OF_FACTORS if fmt.factors else fmt
-    inner = format_of(accumulate) or fmt
+    verdict, formats, assumed = stated(c)
     tensors, _ = read_tiles(weights, BYTES)
     require("program" in c, "program: is missing; the certificate was not saved by verify module", NOT_CHECKABLE)
     trusted = walk(c, f"module, {verdict.lower()}{IN_DTYPE}")
-    statement = RoundedStatement(c["program"], tensors, fmt, inner)
-    is_once, has_few = c["reading"] == ONCE, accumulate is not None and fmt.p <= MOST_OF_FEW_BITS and not fmt.factors
-    require(not is_once or has_few and accumulate == "float32", "parameters: such sums are not rounded once")
-    require(not has_few or accumulate == "float32", "parameters: sums in another format than float32", NOT_CHECKABLE)
-    assumed = ASSUMED[ONCE if is_once else "wider sums" if has_few else "plain"]
-    module.check_parameters(c, statement, [*module.TRACED, *assumed])
+    statement = RoundedStatement(c["program"], tensors, *formats)
+    module.check_parameters(c, statement, assumed)
+    trusted = [*dict.fromkeys([*trusted, *judge(c, verdict, statement)])]
+    return verdict, [*trusted, f"that {statement.words} is right"]
+
+
+def judge(c: TokensVerdict, verdict: str, statement: RoundedStatement) -> list[str]:
+    """Decides every input, and what the certificate says of them; what is taken on trust. Raises: Refusal."""
     require(statement.size <= MOST_INPUTS, f"more than {MOST_INPUTS} inputs in a dtype", NOT_CHECKABLE)
     named = [x["input"] for x in (c["tightest"], c["counterexample"]) if x is not None]
     margin = c["margin"] or 0.0 if verdict == "PROVED" else 0.0
@@ -112,12 +79,17 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         require(not tally.wrong, "program: an input is wrong in every order")
         what = f"roundings are bounded by more than half of the margin of {[*map(list, left[:1])]}"
         require(not left, what, NOT_CHECKABLE)
-    seen = [tuple(tokens) in tally.seen for tokens in named]
     is_open = any(tuple(tokens) in left for tokens in named)
-    require(all(seen), "an input is none of those that are covered", NOT_CHECKABLE if is_open else FAILS)
+    require(
+        {*map(tuple, named)} <= {*tally.seen},
+        "an input is none of those that are covered",
+        NOT_CHECKABLE if is_open else FAILS,
+    )
+    trusted = list[str]()
     if verdict == "PROVED":
         module.check_proved(c, statement)
     else:
+        compare(c, {"inputs_covered": "1"})
         module.check_counts(c, statement, tally, left)
         trusted += [f"whether {len(left)} inputs that roundings leave open are right"] * bool(left)
         found = tally.seen[tuple(c["counterexample"]["input"])]
@@ -130,8 +102,8 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         has_half = _has(tally.seen[tuple(c["tightest"]["input"])], c["tightest"]["margin"] or 0.0)
         require(has_half is not False, "tightest: has not its margin")
         require(has_half or verdict == "REFUTED", "tightest: half of its margin is not shown", NOT_CHECKABLE)
-        trusted += ["tightest"] * (has_half is None and "tightest" not in trusted)
-    return verdict, [*trusted, f"that {statement.words} is right"]
+        trusted += ["tightest"] * (has_half is None)
+    return trusted
 
 
 def _has(found: Answered, margin: float) -> bool | None:
@@ -162,7 +134,7 @@ def _decide(
                     are_right += 1
                 if is_proof and (wrong or left and statement.are_kept):
                     break
-        if not left or wrong and is_proof:
+        if not left or wrong and is_proof or len(left) > statement.most_kept:
             break
         wanted = {*left}
     return AnswersSeen(are_right, len(wrong), wrong, seen), [*left.values()]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import cache, reduce
 
 from flint import arb
 
@@ -51,6 +51,7 @@ class RoundedResults:
     def __init__(self, fmt: BinaryFormat, inner: BinaryFormat, are_kept: bool) -> None:
         self.fmt, self.inner, self.errors = fmt, inner, Errors(are_kept)
         self.u, self.v = _once(fmt), _once(inner)
+        self.kept = arb(2) ** (3 - 2 * fmt.p - 2)  # of a number that is kept with 2p + 2 bits, some times over
 
     def stored(self, x: Array) -> MovedArray:
         """Stored numbers, rounded once, in tf32 perhaps again; what is subnormal then may be flushed."""
@@ -91,7 +92,7 @@ class RoundedResults:
             return NO_NUMBER
         bits, e = size.upper().man_exp()
         half = arb(2) ** (int(bits).bit_length() + int(e) - 1 - self.fmt.p)
-        off = half + size * arb(2) ** (3 - 2 * self.fmt.p - 2) + self.fmt.tiny
+        off = half + size * self.kept + self.fmt.tiny
         return off.upper() if size + off <= self.fmt.largest else NO_NUMBER
 
     def read(self, x: object) -> MovedArray:
@@ -102,13 +103,19 @@ class RoundedResults:
 
     def left(self, x: MovedArray, size: Array, roundings: object, stored: int = 0, lost: object = 0) -> MovedArray:
         """What terms that add up to `size` leave: off by so many roundings in a sum, and so many that are stored."""
+        top = self.fmt.largest
+
+        @cache
+        def share_and_least(n: int) -> tuple[arb, arb]:
+            share = (1 + self.v) ** n * (1 + self.u) ** stored - 1
+            return share, 2 * n * self.inner.tiny + 2 * stored * self.fmt.tiny
 
         def off(middle: arb, most: arb, more: arb, n: arb) -> arb:
             if middle == MINUS_INFINITY or most == 0 and more.is_finite():
                 return ZERO
-            share = (1 + self.v) ** int(float(n)) * (1 + self.u) ** stored - 1
-            found = share * most + (2 * n * self.inner.tiny + 2 * stored * self.fmt.tiny + more) * (1 + share)
-            return found.upper() if most + found <= self.fmt.largest else NO_NUMBER
+            share, least = share_and_least(int(float(n)))
+            found = share * most + (least + more) * (1 + share)
+            return found.upper() if most + found <= top else NO_NUMBER
 
         return self.errors.widened(x, each(off, x.mid, size, lost, roundings))
 

@@ -635,6 +635,26 @@ MODULE_WRONG: Table = MODULE | {
     "counterexample.module_answers?": _trusted("whole | list", "module_answers", "what torch answers there"),
     "counterexample.module_answers[]": _trusted("whole", "module_answers", "what torch answers there"),
 }
+LAYOUT = "what the prover traced; the operations of the layout are followed, not these"
+OF_DIFFERENCES = Field("list", "bounds, shown by grokking.check_differences")
+
+
+def _grokking(kind: Table) -> Table:
+    """The same of addition modulo P by a decoder of the grokking layout, without its operations."""
+    kept = {path: x for path, x in kind.items() if not path.startswith(("program", "graph"))}
+    return kept | {
+        "task": Field("text", "equals modular"),
+        "parameters.P": Field("whole", "the statement that is decided, by grokking.check"),
+        "parameters.stored_numbers": Field("whole", "equals how many the layout has"),
+        "graph": _trusted("anything", "graph", LAYOUT),
+        "margin_per_difference": OF_DIFFERENCES,
+        "margin_per_difference[]": OF_DIFFERENCES._replace(types="number | null"),
+        "frequencies": Field("list", "by grokking.check_spectrum"),
+        "frequencies[]": Field("whole", "by grokking.check_spectrum"),
+        "frequency_shares": Field("elsewhere", "to nine digits, by grokking.check_spectrum"),
+    }
+
+
 STRING, LENGTHS = "run by contextual.check", "up to which lengths all strings are right, and from which some are wrong"
 CONTEXTUAL: Table = _real("contextual", **dict.fromkeys(["length", "regions", "prompts"], "whole"), dtype="text") | {
     "task": Field("text", "equals contextual counting"),
@@ -798,6 +818,8 @@ TABLES: dict[str, Table] = {
     "modular, refuted": MODULAR_WRONG,
     "module, proved": MODULE_PROVED,
     "module, refuted": MODULE_WRONG,
+    "grokking, proved": _grokking(MODULE_PROVED),
+    "grokking, refuted": _grokking(MODULE_WRONG),
     "transformer, proved": COUNTING,
     "transformer, refuted": COUNTING_WRONG,
     "parity, proved": PARITY_PROVED,
@@ -1023,7 +1045,11 @@ MODULE_IN_DTYPE: Table = {
     "margin": _trusted("number | null", "half of the margin", IN_EVERY_ORDER),
     "tightest.margin": _trusted("number | null", "half of the margin", IN_EVERY_ORDER),
 }
-TABLES |= {f"{kind}{IN_DTYPE}": TABLES[kind] | MODULE_IN_DTYPE for kind in ("module, proved", "module, refuted")}
+TABLES |= {
+    f"{kind}, {verdict}{IN_DTYPE}": TABLES[f"{kind}, {verdict}"] | MODULE_IN_DTYPE
+    for kind in ("module", "grokking")
+    for verdict in ("proved", "refuted")
+}
 
 
 class AtPath(NamedTuple):
