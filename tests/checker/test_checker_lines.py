@@ -81,6 +81,8 @@ PARTS = (
     "languages",
     "netlists",
     "steady",
+    "corners",
+    "creeping",
 )
 GRAPHS = ("arrays", "moves", "operations", "graphs")
 ROUNDED = ("rounded_module", "rounded_graphs", "rounded_norms", "rounded_results", "moved")

@@ -8,6 +8,7 @@ from verify.checker import (
     computed_gates,
     computed_strings,
     counting,
+    creeping,
     followers,
     gated,
     gated_lines,
@@ -146,7 +147,7 @@ def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tupl
         require(is_shown, "turns that change the state steadily and are not saved are not checked", NOT_CHECKABLE)
         return "line" + wrong + ", fractions", linear.exact
     require(model in recurrent.GATES, f"parameters: no recurrent model, but {model!r}", NOT_CHECKABLE)
-    return "line" + (wrong or for_ever), recurrent.decide
+    return "line" + (wrong or for_ever * ("invariant" in c)), creeping.decide
 
 
 def _in_format(c: LineCertificate, is_of_strings: bool, wrong: str) -> tuple[str, Decide]:
