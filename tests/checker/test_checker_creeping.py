@@ -29,8 +29,12 @@ KEPT = [329, 234, 1, 380, 111, 206, 290]  # PROVED: the same kinds, and tanh tha
 
 @pytest.fixture(autouse=True)
 def one_try():
-    """What does not creep from 256 tokens on is not tried from later on, which takes long and says the same."""
-    with mock.patch.multiple(creeping, ENTRIES=(256,), PERIODS_OF_TURN=(1,)):
+    """What does not creep from 256 tokens on is not tried from later on, or step by step: it takes long, and says the
+    same."""
+    with (
+        mock.patch.multiple(creeping, ENTRIES=(256,), PERIODS_OF_TURN=(1,)),
+        mock.patch.object(recurrent, "MOST_STEPS", 20_000),
+    ):
         yield
 
 
@@ -60,7 +64,7 @@ def said(seed):
 def test_a_first_wrong_length_holds_and_no_other_does(seed):
     weights, c = said(seed)
     n, k = c["counterexample"]["length"], c["parameters"].get("modulus", 1)
-    assert n > creeping.MOST_STEPS and outcome(weights, c) == "REFUTED"
+    assert n > creeping.LONG and outcome(weights, c) == "REFUTED"
     for m in (n - k, n - 1, n + 1, n + k):
         forged = at(c, m)
         assert outcome(weights, forged) in (FAILS, NOT_CHECKABLE), m
@@ -111,6 +115,17 @@ def least_margin(case):
 
     early = [slow_units.margin_after(cell, n, due, turn) for n in range(1, 12)]
     return min(early + [slow_units.margin_after(cell, 10**30 + n, due, turn) for n in range(turn)])
+
+
+@pytest.mark.deep
+def test_what_creeps_at_a_rate_that_changes_is_run():
+    weights, c = said(2182)
+    n, most = c["counterexample"]["length"], 20_000
+    assert n > most and crafted(2182).oracle() == n
+    assert outcome(weights, c) == NOT_CHECKABLE
+    with mock.patch.object(recurrent, "MOST_STEPS", n):
+        assert outcome(weights, c) == "REFUTED"
+        assert FAILS == outcome(weights, at(c, n - 2)) == outcome(weights, at(c, n - 1))
 
 
 # ---- moderate lengths, which are run
@@ -191,7 +206,8 @@ def stated(model, weights, n, margin, is_wrong):
 def creeps_early():
     """All lengths beyond 100 tokens are taken many turns at once, and what rests may change by more."""
     with (
-        mock.patch.multiple(creeping, MOST_STEPS=0, ENTRIES=(60, 90), REST=2.0**-120),
+        mock.patch.multiple(creeping, LONG=0, ENTRIES=(60, 90), REST=2.0**-120),
+        mock.patch.object(recurrent, "MOST_STEPS", 100),
         mock.patch.multiple(corners, REST=2.0**-120, STILL=2.0**-110, MOVING=2.0**-60),
     ):
         yield

@@ -17,7 +17,6 @@ from verify.checker.corners import REST, Box, Due, around, box_of, identity, is_
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import (
-    MOST_STEPS,
     PERIODS,
     StoredNetwork,
     Vector,
@@ -33,10 +32,10 @@ from verify.checker.recurrent import (
 )
 
 BITS = 1024
+LONG = 20_000  # tokens, beyond which turns are tried before steps
 NARROW = 2.0**-700  # the state where turns begin
 ENTRIES, PERIODS_OF_TURN = (256, 1024, 4096), (1, 2, 3, 4)  # tokens until turns begin, and how long one is
-MOST_NUMBERS = 32  # of a state
-MOST_PIECES = 500  # of all turns
+MOST_NUMBERS, MOST_PIECES = 32, 500  # of a state, and of all turns
 NEWTON, SETTLED = 60, 2.0**-500
 
 IsTold = Callable[[Vector], bool]
@@ -56,15 +55,18 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
         for_ever(net, c, due)
     else:
         require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
-        margin = positive_margin(c)
-        _by_turns(partial(_kept, net, due, margin), net, due, margin, period)
+        _by_turns(partial(_kept, net, due, positive_margin(c)), net, due, positive_margin(c), period)
 
 
 def _followed(period: int, net: StoredNetwork, n: int, due: Due, least: arb, is_told: IsTold | None = None) -> Vector:
-    """The same as `follow`, also beyond as many steps as are followed one by one."""
-    if n <= MOST_STEPS:
-        return follow(net, n, due, least, is_told)
-    return _by_turns(partial(_reached, net, due, least, n, is_told), net, due, least, period)
+    """The same as `follow`, but many turns at once where there are many that creep."""
+    if n > LONG:
+        try:
+            return _by_turns(partial(_reached, net, due, least, n, is_told), net, due, least, period)
+        except Refusal as error:
+            if error.exit_code != NOT_CHECKABLE:
+                raise
+    return follow(net, n, due, least, is_told)
 
 
 def _by_turns(

@@ -20,7 +20,7 @@ PARTS = {"rnn": 1, "gru": 1, "lstm": 2}
 PERIODS = ("modular", "first-homogeneous")
 BITS = (256, 1024, 4096, 16384)
 RING_BITS = 128
-MOST_STEPS = 20_000
+MOST_STEPS = 200_000
 MOST_WORK = 40_000_000  # steps times hidden units squared
 MOST_STATE = 256
 
