@@ -93,6 +93,8 @@ PARTS = (
     "captured",
     "captured_cells",
     "cell_tasks",
+    "corners",
+    "creeping",
 )
 GRAPHS = ("arrays", "moves", "operations", "graphs")
 ROUNDED = ("rounded_module", "rounded_graphs", "rounded_norms", "rounded_results", "moved")

@@ -153,6 +153,12 @@ def trained_strings(name="rnn_K3_C1_seed1", types=3, C=1):
     return Selective(load(file), Task.of("selective", types=types, max_count=C), None)
 
 
+def slow(seed):
+    """A crafted LSTM that tells the first token from later ones, and has a unit that creeps."""
+    case = crafted(seed)
+    return Homogeneous(case.model, case.task, None)
+
+
 RECURRENT = {
     "sets": lambda: (trained_strings(), "real"),
     "ellipsoids": lambda: (trained_strings("rnn_K2_C2_seed3", 2, 2), "real"),
@@ -163,6 +169,8 @@ RECURRENT = {
     "words, wrong in a run": lambda: (added(0.5 - 2.0**-9), "bfloat16"),
     "swing": lambda: (modular(swinging(1.0, 0.5), 2), "bfloat16"),
     "swing, wrong": lambda: (modular(swinging(1 - 2.0**-7, 16.0), 2), "bfloat16"),
+    "creeps": lambda: (slow(290), "real"),
+    "creeps, wrong": lambda: (slow(309), "real"),
     "swing, always wrong": lambda: (modular(swinging(1.0, 32.0), 2), "bfloat16"),
     "one string, wrong": lambda: (counted(weak_thermometer()), "real"),
     "ssm": lambda: (modular(counters.cyclotomic(m=3), 3), "real"),

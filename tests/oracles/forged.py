@@ -38,6 +38,7 @@ WORDED = ("succession", "shifted", "helper", "helper-shifted")
 LINE, STRING = 40, 5  # how long the inputs are that are run
 FURTHER = 1000  # tokens of a state space
 MOST_KEPT = 20_000  # tokens of a run that keeps all
+LONGEST = 40_000  # of a line that is run to its end
 
 
 class Lie(Exception):
@@ -325,12 +326,17 @@ class Network:
                 h = [turn.cos() * h[0] - turn.sin() * h[1], turn.sin() * h[0] + turn.cos() * h[1]]
                 h = [x + y for x, y in zip(h, centre, strict=True)]
                 continue
+            if self.kind == "lstm" and not self.is_affine() and n <= LONGEST:
+                for _ in range(n):
+                    h = self.step(h, token)
+                continue
             say(self.kind in ("lstm", "mamba", "rwkv"), "cannot be run")
             first = slice(self.units, None) if self.kind == "lstm" else slice(None)
             zero, one = self.step(self.start(), token), self.step([arb(1)] * len(h), token)
             f = [y - x for x, y in zip(zero[first], one[first], strict=True)]
-            c = [k**n * (x - a / (1 - k)) + a / (1 - k) for k, x, a in zip(f, h[first], zero[first], strict=True)]
-            h = [arb(0)] * self.units + c if self.kind == "lstm" else c
+            rows = zip(f, h[first], zero[first], strict=True)
+            c = [k ** (n - 1) * (x - a / (1 - k)) + a / (1 - k) for k, x, a in rows]
+            h = self.step([arb(0)] * self.units + c if self.kind == "lstm" else c, token)
         return h
 
 
@@ -385,10 +391,12 @@ def inductive(tensors, about, c):
                 h = net.step(h, 0)
                 gap = margin_of(net.logits(h, 0), (t - 1) % m) if m else arb(1)
                 say(not gap < margin and not gap <= 0, f"{what}: {t} tokens")
-        if net.kind == "s4" and n > LINE:
-            for t in {*range(max(LINE, n - 9), n + 1)}:
+        is_creeping = net.kind == "lstm" and net.is_affine() and not is_strings
+        if (net.kind == "s4" or is_creeping) and n > LINE:
+            far = {2**k for k in range(6, 60) if 2**k <= n} if is_creeping else set()
+            for t in sorted({*range(max(LINE, n - 9), n + 1)} | far):
                 logits = net.logits(net.after([(0, t)]), 0)
-                gap = margin_of(logits, (t - 1) % m)
+                gap = margin_of(logits, (t - 1) % m if m else 0)
                 say(not gap < margin and not gap <= 0, f"{what}: {t} tokens")
 
     def of_runs(runs):

@@ -10,6 +10,7 @@ from verify.checker import (
     computed_gates,
     computed_strings,
     counting,
+    creeping,
     followers,
     gated,
     gated_lines,
@@ -162,7 +163,7 @@ def _certified(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> 
         require(is_shown, "turns that change the state steadily and are not saved are not checked", NOT_CHECKABLE)
         return "line" + wrong + ", fractions", turning.decide if model in linear.KINDS else linear.exact
     require(model in recurrent.GATES, f"parameters: no recurrent model, but {model!r}", NOT_CHECKABLE)
-    return "line" + (wrong or for_ever), recurrent.decide
+    return "line" + (wrong or for_ever * ("invariant" in c)), creeping.decide
 
 
 def _blocks_in_format(task: str, verdict: str, has_step: bool) -> tuple[str, Decide]:

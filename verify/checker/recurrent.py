@@ -7,6 +7,7 @@ saved ellipsoids, and one step is then shown to lead from each of them into the 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 from flint import arb, arb_mat, ctx, fmpq
 
@@ -19,7 +20,7 @@ PARTS = {"rnn": 1, "gru": 1, "lstm": 2}
 PERIODS = ("modular", "first-homogeneous")
 BITS = (256, 1024, 4096, 16384)
 RING_BITS = 128
-MOST_STEPS = 20_000
+MOST_STEPS = 200_000
 MOST_WORK = 40_000_000  # steps times hidden units squared
 MOST_STATE = 256
 
@@ -101,18 +102,6 @@ def on_box(value: Vector, slope: Slopes, centre: Vector, sizes: Vector) -> DualN
     return DualNumbers(
         value, slope, centre, lambda v: sum((abs(x) * r for x, r in zip(v, sizes, strict=True)), arb(0)).upper()
     )
-
-
-def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
-    """Checks the verdict about an orbit."""
-    net = network(weights, said)
-    due = due_of(len(net.b), said)
-    if c["verdict"] == "REFUTED":
-        refuted(net, c, due)
-    elif c["length"] == "all":
-        for_ever(net, c, due)
-    else:
-        finite(net, c, due)
 
 
 def network(data: bytes, said: LineParameters) -> StoredNetwork:
@@ -226,7 +215,8 @@ def _times(x: DualNumbers, y: DualNumbers) -> DualNumbers:
 
 
 def _sigmoid(x: DualNumbers) -> DualNumbers:
-    return _map(x, logistic, lambda v, y: y * (1 - y))
+    """Its derivative y (1 - y) is 1/4 - (y - 1/2)^2."""
+    return _map(x, logistic, lambda v, y: (arb(1) / 4 - (y - arb(1) / 2) ** 2).max(arb(0)))
 
 
 def logistic(x: arb) -> arb:
@@ -241,7 +231,7 @@ def logistic(x: arb) -> arb:
 
 def _tanh(x: DualNumbers) -> DualNumbers:
     """Increasing; tanh(v) = 2 sigmoid(2 v) - 1."""
-    return _map(x, lambda v: 2 * logistic(2 * v) - 1, lambda v, y: 1 - y * y)
+    return _map(x, lambda v: 2 * logistic(2 * v) - 1, lambda v, y: (1 - y * y).max(arb(0)))
 
 
 def _relu(x: DualNumbers) -> DualNumbers:
@@ -314,8 +304,9 @@ def follow(
     due: Callable[[int], int | None],
     margin: arb,
     is_told: Callable[[Vector], bool] | None = None,
+    narrow: float = 2.0**-30,
 ) -> Vector:
-    """The state after so many tokens; the right class wins by `margin` after each.
+    """The state after so many tokens, in balls of radii up to `narrow`; the right class wins by `margin` after each.
 
     With `is_told`, not after the last one, whose state is then known so well that this says yes.
     """
@@ -327,7 +318,7 @@ def follow(
             state, reason = point([arb(0)] * net.size), ""
             for t in range(1, steps + 1):
                 state = step(net, state)
-                if max(v.rad() for v in state.value) > 2.0**-30:
+                if max(v.rad() for v in state.value) > narrow:
                     reason = f"the state after {t} tokens is not known well enough with {bits} bits"
                     break
                 if is_told is not None and t == steps:
@@ -347,6 +338,20 @@ def follow(
     raise Refusal(reason, NOT_CHECKABLE)
 
 
+class Follow(Protocol):
+    """`follow`, or what says the same in another way."""
+
+    def __call__(
+        self,
+        net: StoredNetwork,
+        steps: int,
+        due: Callable[[int], int | None],
+        margin: arb,
+        is_told: Callable[[Vector], bool] | None = None,
+        /,
+    ) -> Vector: ...
+
+
 def positive_margin(c: LineCertificate) -> arb:
     margin = c["margin"]
     require(type(margin) is float and margin > 0, f"margin: {margin!r} must be a number above zero")
@@ -354,14 +359,14 @@ def positive_margin(c: LineCertificate) -> arb:
     return arb(margin)
 
 
-def finite(net: StoredNetwork, c: LineCertificate, due: Callable[[int], int | None]) -> None:
+def finite(net: StoredNetwork, c: LineCertificate, due: Callable[[int], int | None], reach: Follow) -> None:
     length = c["length"]
     assert length != "all"
     require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
-    follow(net, length, due, positive_margin(c))
+    reach(net, length, due, positive_margin(c))
 
 
-def refuted(net: StoredNetwork, c: LineCertificate, due: Callable[[int], int | None]) -> None:
+def refuted(net: StoredNetwork, c: LineCertificate, due: Callable[[int], int | None], reach: Follow) -> None:
     """Right before, and wrong at the counterexample's length; a tie is wrong."""
     case, margin = c["counterexample"], c["margin"]
     n = case["length"]
@@ -390,7 +395,7 @@ def refuted(net: StoredNetwork, c: LineCertificate, due: Callable[[int], int | N
         worst = gaps_of(state)[place]
         return bool(worst <= arb(margin)) or bool(worst > arb(margin))
 
-    state = follow(net, n, due, arb(2.0**-1000), is_told)
+    state = reach(net, n, due, arb(2.0**-1000), is_told)
     with ctx.workprec(BITS[-1]):
         found = gaps_of(state)
     worst = found[place]
@@ -427,7 +432,7 @@ def for_ever(net: StoredNetwork, c: LineCertificate, due: Callable[[int], int | 
     margin, period = positive_margin(c), c["parameters"].get("modulus", 1)
     require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
     require(c["parameters"]["task"] in PERIODS, "parameters: the task does not go on for ever")
-    require("invariant" in c, "invariant: no ring is saved, and what creeps is not followed here", NOT_CHECKABLE)
+    require("invariant" in c, "invariant: no ring is saved, and its turns are not followed at once", NOT_CHECKABLE)
     ring = c["invariant"]
     names = {"entry", "place", "rate", "margin", "centres", "exponents", "shapes"}
     require({*ring} == names, f"invariant: its fields must be {', '.join(sorted(names))}")
