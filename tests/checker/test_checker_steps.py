@@ -107,16 +107,16 @@ def test_another_step_is_not_that_of_the_blocks_in_the_file():
 # ---- drawn evaluations
 
 
-def outside(weights, c, precision, string, seeds):
+def outside(weights, c, precision, string, seeds, are_kept=False):
     """Which drawn evaluations leave the numbers that the checker follows along a string."""
     fmt, left = format_of(precision), []
     graph, numbers = of_program(weights, c["program"], captured_cells.OWN)
     with ctx.workprec(128):
-        step = CapturedStep(graph, numbers, 128, fmt)
+        step = CapturedStep(graph, numbers, 128, fmt, are_kept=are_kept)
         known, state = [], step.start(c["program"]["start"])
         for token in string:
             gaps, state = step.after(state, token)
-            known.append((step.whole.hull.balls[0], gaps))
+            known.append((step.followed.found.hull.balls[0], gaps))
     for seed in seeds:
         cell = step_runs.Cell(weights, {**c, "parameters": {"precision": precision}})
         at_first = torch.tensor(c["program"]["start"], dtype=torch.float64)
@@ -143,7 +143,43 @@ def test_evaluations_lie_within_what_is_followed(name, precision, runs):
     weights, text = CELL(name)
     c = json.loads(text)
     tokens = c["program"]["tokens"]
-    assert not outside(weights, c, precision, [tokens[i % len(tokens)] for i in range(4)], range(runs))
+    string = [tokens[i % len(tokens)] for i in range(4)]
+    assert not any(outside(weights, c, precision, string, range(runs), are_kept) for are_kept in (False, True))
+
+
+def test_errors_that_are_left_out_move_each_number(monkeypatch):
+    """A state carries on few errors: what the others move it by is in its hull, and with a fault it is not."""
+    weights, text = CELL("cell, two parts, wrong")
+    graph, numbers = of_program(weights, json.loads(text)["program"], captured_cells.OWN)
+    monkeypatch.setattr(captured, "MOST_ERRORS", 2)
+
+    def reaches():
+        with ctx.workprec(128):
+            step = CapturedStep(graph, numbers, 128, format_of("p12"), are_kept=True)
+            state = step.after(step.start([0.5, 0.25, 0.125, 1.0, 1.0, 1.0]), 1)[1]
+            return [*zip(step.whole.reach.balls[0][:numbers], state.reach.balls[0], strict=True)]
+
+    assert all(after * (1 + 2.0**-40) >= before for before, after in reaches())
+    with planted(CapturedStep, "_with_fewer", "return self.at", "return fewer or self.at"):
+        assert not all(after * (1 + 2.0**-40) >= before for before, after in reaches())
+
+
+def test_what_no_token_decides_is_rounded_anew_after_each():
+    """Errors of a function of the weights are others at each token."""
+    weights, text = steps.blocks("mamba", steps.MODULAR, 1, 2, "float32")
+    graph, numbers = of_program(weights, json.loads(text)["program"])
+
+    def shared():
+        with ctx.workprec(128):
+            step = CapturedStep(graph, numbers, 128, format_of("float32"), are_kept=True)
+            step.after(step.start([0.0] * numbers), 0)
+            first = step.whole.moved.keys()
+            step.after(step.start([0.0] * numbers), 0)
+            return first & step.whole.moved.keys()
+
+    assert not shared()
+    with planted(CapturedStep, "after", "self.followed.fixed.clear()", "pass"):
+        assert shared()
 
 
 # ---- one evaluation

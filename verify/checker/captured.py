@@ -11,7 +11,8 @@ from verify.checker import whole_blocks
 from verify.checker.arrays import FLOAT, Array, Open, each
 from verify.checker.formats import BinaryFormat
 from verify.checker.graphs import BYTES, Follower, TracedGraph, base_of, read_graph
-from verify.checker.moved import MovedArray
+from verify.checker.moved import MovedArray, around
+from verify.checker.operations import total
 from verify.checker.reading import NOT_CHECKABLE, Refusal, read_tiles, require
 from verify.checker.records import Node
 from verify.checker.rounded_graphs import RoundedFollower
@@ -22,6 +23,7 @@ from verify.checker.rounded_results import check_widths
 State = Array | MovedArray
 PRODUCTS, AFTER_A_BIAS = ("mm", "bmm", "matmul", "mv", "dot", "linear"), ("addmm", "baddbmm")
 HIDDEN = ("scaled_dot_product_attention", "conv")  # with matrix products within
+MOST_ERRORS = 200  # that a state carries on
 NEAR = arb(2) ** -40  # how wide differences of logits may be, as a share of them, that are compared with others
 
 
@@ -36,19 +38,26 @@ def of_program(weights: bytes, program: object, more: Sequence[str] = ()) -> tup
 class CapturedStep:
     """A step whose state has so many numbers: they are the first ones of the output, and logits are the others.
 
-    In a format it is any evaluation, or `as_run` the one that keeps every result exactly and rounds factors of matrix
-    products to nearest.
+    In a format it is any evaluation, in boxes or with errors that `are_kept` by themselves, or `as_run` the one that
+    keeps every result exactly and rounds factors of matrix products to nearest.
     """
 
     def __init__(
-        self, graph: TracedGraph, numbers: int, bits: int, fmt: BinaryFormat | None = None, *, as_run: bool = False
+        self,
+        graph: TracedGraph,
+        numbers: int,
+        bits: int,
+        fmt: BinaryFormat | None = None,
+        *,
+        as_run: bool = False,
+        are_kept: bool = False,
     ) -> None:
         self.graph, self.run_in, fmt = graph, fmt if as_run else None, None if as_run else fmt
         shape = graph.nodes[graph.output]["shape"] or []
         is_row = len(shape) == 2 and shape[0] == 1 and 0 < numbers <= shape[1] - 2
         require(graph.length == 1 and is_row, "program: a step gives a state and logits")
         self.numbers, self.classes = numbers, shape[1] - numbers
-        self.kernels = None if fmt is None else RoundedKernels(fmt, fmt, False, False)
+        self.kernels = None if fmt is None else RoundedKernels(fmt, fmt, are_kept, False)
         self.followed = Follower(graph, bits) if fmt is None else RoundedFollower(graph, bits, self.at)
         self.state, self.whole = self.start([0.0] * numbers), self.start([])
         if self.run_in is not None:
@@ -105,12 +114,40 @@ class CapturedStep:
     def after(self, state: State, token: int) -> tuple[Callable[[int], Gaps], State]:
         """Between which numbers differences of logits are after one more token, and the state there."""
         self.state = state
+        if isinstance(self.followed, RoundedFollower):
+            self.followed.fixed.clear()  # what no token decides may round otherwise after another token
         try:
             balls = self.followed.output([[token]]).balls[0][self.numbers :]
         except Open:
             raise Refusal("a comparison in the step is open", NOT_CHECKABLE) from None
         later = _cut(self.whole, (1, self.numbers), 0, self.numbers)
-        return lambda k: differences([*balls], range(self.classes), k), later
+        read = self.followed.found if isinstance(self.followed, RoundedFollower) else None
+        if read is None or not read.moved:
+            return lambda k: differences([*balls], range(self.classes), k), later
+        logits = _cut(read, (self.classes,), self.numbers, self.numbers + self.classes)
+        return lambda k: self._gaps(logits, k), self._with_fewer(later)
+
+    def _gaps(self, logits: State, k: int) -> Gaps:
+        """Between which numbers (logit k) - (each other) is, which errors move together."""
+        assert isinstance(logits, MovedArray)
+        middle = logits.mid.balls[0]
+        found = dict[int, arb]()
+        for j in range(self.classes):
+            off = total([abs(row[k] - row[j]) for row in logits.moved.values()])
+            found[j] = around(middle[k] - middle[j], off)
+        return {j: (gap.lower(), gap.upper()) for j, gap in found.items() if j != k}
+
+    def _with_fewer(self, state: State) -> State:
+        """The same state with the MOST_ERRORS largest errors, and what all others may move it by for each number."""
+        assert isinstance(state, MovedArray)
+        sizes = {i: float(total([*map(abs, row)]).mid()) for i, row in state.moved.items()}
+        kept = {*sorted(sizes, key=lambda i: -sizes[i])[:MOST_ERRORS]}
+        rest = [state.moved[i] for i in state.moved if i not in kept]
+        if not rest:
+            return state
+        off = [total([abs(row[j]) for row in rest]).upper() for j in range(self.numbers)]
+        fewer = MovedArray(state.mid, {i: state.moved[i] for i in kept}, state.is_stored)
+        return self.at.errors.widened(fewer, Array(FLOAT, state.mid.shape, [off]))
 
     def follower(self, state: State | None = None) -> TokenFollower:
         """What is known after one token, two tokens, and so on, from a state, or the state 0."""
@@ -126,8 +163,8 @@ class CapturedStep:
 def _cut(x: State, shape: tuple[int, ...], first: int, end: int) -> State:
     """Some numbers of a row."""
     if isinstance(x, MovedArray):
-        require(not x.moved, "errors that are kept apart")
-        return MovedArray(Array(FLOAT, shape, [row[first:end] for row in x.mid.balls]), {}, x.is_stored)
+        moved = {i: row[first:end] for i, row in x.moved.items()}
+        return MovedArray(Array(FLOAT, shape, [row[first:end] for row in x.mid.balls]), moved, x.is_stored)
     return Array(FLOAT, shape, [row[first:end] for row in x.balls])
 
 

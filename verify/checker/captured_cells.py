@@ -99,20 +99,18 @@ class FollowedCell:
         require(length * K.bit_length() < MOST_STEPS, "length: more strings than are followed", NOT_CHECKABLE)
         return str(length if K == 1 else (K ** (length + 1) - K) // (K - 1))
 
-    def follower(self, bits: int, *, as_run: bool = False) -> TokenFollower:
-        step = CapturedStep(self.graph, self.numbers, bits, self.fmt, as_run=as_run)
-        return step.follower(step.start(self.start))
-
     def shown(self, decide: Callable[[TokenFollower], None], *, as_run: bool = False) -> None:
-        """Decides in balls of more and more bits; boxes of a format gain nothing by them."""
-        widths = BITS if self.fmt is None or as_run else BITS[:1]
-        for bits in widths:
+        """Decides in balls of more and more bits; in a format in boxes, and with errors that are kept."""
+        is_exact = self.fmt is None or as_run
+        ways = [(bits, False) for bits in BITS] if is_exact else [(BITS[0], False), (BITS[0], True)]
+        for bits, are_kept in ways:
             try:
                 with ctx.workprec(bits):
-                    decide(self.follower(bits, as_run=as_run))
+                    step = CapturedStep(self.graph, self.numbers, bits, self.fmt, as_run=as_run, are_kept=are_kept)
+                    decide(step.follower(step.start(self.start)))
                 return
             except Refusal as refusal:
-                if refusal.exit_code != NOT_CHECKABLE or bits == widths[-1]:
+                if refusal.exit_code != NOT_CHECKABLE or (bits, are_kept) == ways[-1]:
                     raise
 
     def all_right(self, length: int, margin: arb) -> None:

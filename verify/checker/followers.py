@@ -53,9 +53,15 @@ def _every_evaluation(
     exact = captured.CapturedStep(graph, numbers, BITS[0])
 
     def way(decide: Callable[[TokenFollower], None]) -> None:
-        step = captured.CapturedStep(graph, numbers, BITS[0], fmt)
-        with ctx.workprec(BITS[0]):
-            decide(captured.beside(step.follower(), exact.follower(), whole_blocks.by_balls(stack)))
+        for are_kept in (False, True):
+            step = captured.CapturedStep(graph, numbers, BITS[0], fmt, are_kept=are_kept)
+            try:
+                with ctx.workprec(BITS[0]):
+                    decide(captured.beside(step.follower(), exact.follower(), whole_blocks.by_balls(stack)))
+                return
+            except Refusal as refusal:
+                if refusal.exit_code != NOT_CHECKABLE or are_kept:
+                    raise
 
     return way
 
