@@ -6,6 +6,7 @@ from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from models.selection import first
@@ -163,6 +164,36 @@ def test_numbers_that_underflow_are_not_told_apart():
     assert (H - 1) * Fraction(0.2) * 8 < 47  # times 2^-1074: so class 1 loses, and 0.2 * 8 is rounded to 2 there
     found = certify(Selective(model, Task.of("selective", types=2, max_count=1), 1))
     assert found.verdict is not Verdict.PROVED
+
+
+def first_lengths(seeds=range(12)):
+    """The first wrong lengths of trained networks that are moved, by all strings in torch, and of the string found."""
+    for seed in seeds:
+        name, K, C = (("lstm_K2_C2_seed14", 2, 2), ("rnn_K2_C2_seed3", 2, 2), ("rnn_K3_C1_seed1", 3, 1))[seed % 3]
+        model, rng = load(DATA / f"{name}.safetensors").double(), torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for p in model.parameters():
+                p += 0.1 * (1 + seed % 4) * torch.randn(p.shape, generator=rng, dtype=p.dtype)
+        trained = sets.Trained(Network.of(model), Task.of("selective", types=K, max_count=C), None)
+        found = sets.wrong_string(trained, 7, ENDLESS.deadline())
+        if found is not None:
+            due = trained.task.answers(found)[-1]
+            assert due is not None and int(model(torch.tensor([found]))[0, -1].argmax()) != due
+        yield first_wrong(model, K, C, 7), None if found is None else len(found)
+
+
+def test_the_shortest_wrong_string_is_found_where_all_are_run():
+    lengths = [*first_lengths()]
+    assert all(due == found for due, found in lengths) and len({due for due, _ in lengths}) > 3
+    with planted(sets, "wrong_string", "kept = np.flatnonzero", "kept = 0 * np.flatnonzero"):
+        assert any(due != found for due, found in first_lengths())
+
+
+def test_a_beam_keeps_some_of_all_counts():
+    worst, case = np.arange(1000.0) % 7, np.arange(1000) % 400
+    kept = sets._spread(worst, case, 10**6)
+    assert {*case[kept].tolist()} == {*range(400)} and len(kept) == 800
+    assert len(sets._spread(worst, case, 50)) == 50 and (worst[sets._spread(worst, case, 50)] == 0).all()
 
 
 def test_no_search_takes_the_time_of_those_after_it(monkeypatch):

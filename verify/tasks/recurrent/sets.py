@@ -8,7 +8,7 @@ close, all strings up to a length are followed, each in a box of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +18,6 @@ from flint import arb, ctx
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.exact_reals import float_above
-from verify.arithmetic.margins import margins_of
 from verify.arithmetic.slack import ENLARGE_LONG, Array
 from verify.counting.lengths import Counts
 from verify.counting.tasks import Task, Tokens
@@ -36,7 +35,9 @@ MOST_SAVED = 100_000  # numbers of a certificate's boxes
 ROUNDS = 80
 WIDER = 2.0**-6  # of a box's width, by which it grows while none is closed
 LEAST_WIDER = 2.0**-40
-BEAM, LONGEST_TRIED = 400, 64
+BEAM, LONGEST_TRIED = 400, 160
+LENGTHS_AT_A_TIME = 3  # between two looks at the clock
+MOST_NUMBERS = 1 << 19  # of the states of all strings of one length, which are followed in floats
 
 Key = tuple[tuple[int, ...], tuple[int, ...]]  # the counts of all types, and the last tokens
 Ends = tuple[Array, Array]
@@ -278,41 +279,86 @@ def _answer(net: Network, string: Tokens, right: int) -> bool | None:
 
 
 def wrong_string(trained: Trained, most: int | None, until: Deadline) -> tuple[int, ...] | None:
-    """A string whose last answer is wrong in floats, by a beam of those with the least margins; the shortest it meets.
+    """The shortest string whose last answer is wrong in floats, of those that are run: all while they are few, then a
+    beam of those with the least margins, which spreads over all counts.
 
     Nothing is proved here: `gap` shows whether the string is wrong.
     """
-    beam: list[tuple[float, tuple[int, ...], tuple[int, ...]]] = [(0.0, (), (0,) * trained.K)]
-    states = np.zeros((1, trained.net.size))
-    for _ in range(LONGEST_TRIED if most is None else min(most, LONGEST_TRIED)):
-        if until.is_up() or not beam:
+    cases, case, states, worst = _Cases(trained), np.zeros(1, dtype=int), np.zeros((1, trained.net.size)), np.zeros(1)
+    before = list[tuple[np.ndarray, np.ndarray]]()  # each level's last tokens, and the rows of the strings before them
+    for n in range(LONGEST_TRIED if most is None else min(most, LONGEST_TRIED)):
+        if n % LENGTHS_AT_A_TIME == 0 and until.is_up() or not len(case):
             return None
-        grown, after = list[tuple[float, tuple[int, ...], tuple[int, ...]]](), []
-        for x in range(trained.K):
-            after.append(float_step(trained.net, states, x))
-            logits = after[-1][:, trained.net.read] @ trained.net.V.T + trained.net.b
-            for (worst, string, counts), row in zip(beam, logits, strict=True):
-                now = trained.counted(counts, x)
-                right = trained.due(now, x)
-                gap = np.inf if right is None else float(margins_of(row, right))
-                if gap < 0:
-                    return (*string, x)
-                grown.append((min(gap, worst + 0.1 * abs(worst)) if worst else gap, (*string, x), now))
-        order = sorted((i for i in range(len(grown)) if not trained.is_over(grown[i][2])), key=lambda i: grown[i][0])
-        kept = list(_spread(order, grown))
-        beam, states = [grown[i] for i in kept], np.concatenate(after)[kept]
+        tokens, rows = np.divmod(np.arange(trained.K * len(case)), len(case))
+        states = np.concatenate([float_step(trained.net, states, x) for x in range(trained.K)])
+        case, right = cases.after(case[rows], tokens)
+        gaps = _margins(states[:, trained.net.read] @ trained.net.V.T + trained.net.b, right)
+        worst = np.where(worst[rows] == 0, gaps, np.minimum(gaps, worst[rows] + 0.1 * np.abs(worst[rows])))
+        before.append((tokens, rows))
+        if (gaps < 0).any():
+            return _read_back(before, int(np.nanargmin(gaps)))
+        kept = np.flatnonzero(cases.goes_on(case))
+        if len(kept) > (fit := max(BEAM, MOST_NUMBERS // trained.net.size)):
+            kept = kept[_spread(worst[kept], case[kept], fit)]
+        case, states, worst, before[-1] = case[kept], states[kept], worst[kept], (tokens[kept], rows[kept])
     return None
 
 
-def _spread(order: list[int], grown: list[tuple[float, tuple[int, ...], tuple[int, ...]]]) -> Iterator[int]:
-    """The first ones of every counts, so that no counts are forgotten, BEAM at most."""
-    each = max(2, BEAM // max(1, len({grown[i][2] for i in order})))
-    taken: dict[tuple[int, ...], int] = {}
-    for i in order:
-        counts = grown[i][2]
-        taken[counts] = taken.get(counts, 0) + 1
-        if taken[counts] <= each:
-            yield i
+class _Cases:
+    """Counts of all types, numbered as they are met."""
+
+    def __init__(self, trained: Trained) -> None:
+        self._trained, self._counts = trained, [(0,) * trained.K]
+        self._number = {self._counts[0]: 0}
+        self._after = dict[tuple[int, int], tuple[int, int]]()
+
+    def after(self, case: np.ndarray, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The cases after one more token each, and the right classes, -1 where none is judged."""
+        pairs, which = np.unique(case * self._trained.K + tokens, return_inverse=True)
+        found = np.array([self._one(*divmod(pair, self._trained.K)) for pair in pairs.tolist()])
+        return found[which, 0], found[which, 1]
+
+    def _one(self, case: int, token: int) -> tuple[int, int]:
+        if (case, token) not in self._after:
+            counts = self._trained.counted(self._counts[case], token)
+            right = self._trained.due(counts, token)
+            if counts not in self._number:
+                self._number[counts] = len(self._counts)
+                self._counts.append(counts)
+            self._after[case, token] = self._number[counts], -1 if right is None else right
+        return self._after[case, token]
+
+    def goes_on(self, case: np.ndarray) -> np.ndarray:
+        """Where some later answer is judged."""
+        found, which = np.unique(case, return_inverse=True)
+        result: np.ndarray = np.array([not self._trained.is_over(self._counts[i]) for i in found.tolist()])[which]
+        return result
+
+
+def _margins(logits: Array, right: np.ndarray) -> Array:
+    """(right logit) - (largest other) of each row, infinite where no class is right."""
+    rows, judged = np.arange(len(right)), right >= 0
+    own, others = logits[rows, right], logits.copy()
+    others[rows, right] = -np.inf
+    return np.where(judged, own - others.max(1), np.inf)
+
+
+def _spread(worst: Array, case: np.ndarray, most: int) -> np.ndarray:
+    """The first ones of every case, so that none is forgotten: BEAM, or two of each, and so many at most."""
+    each = max(2, BEAM // len(np.unique(case)))
+    order = np.lexsort((worst, case))
+    place = np.arange(len(order)) - np.searchsorted(case[order], case[order])
+    first = order[place < each]
+    return first[np.argsort(worst[first], kind="stable")[:most]]
+
+
+def _read_back(before: list[tuple[np.ndarray, np.ndarray]], row: int) -> tuple[int, ...]:
+    """The string that ends in a row of the last level."""
+    string = list[int]()
+    for tokens, rows in reversed(before):
+        string.append(int(tokens[row]))
+        row = int(rows[row])
+    return tuple(reversed(string))
 
 
 def gap(net: Network, string: tuple[int, ...], right: int) -> tuple[float, int]:
