@@ -428,3 +428,37 @@ def test_a_part_that_is_wrong_is_found(number):
         if owner is corners and hasattr(creeping, name):
             stack.enter_context(mock.patch.object(creeping, name, getattr(corners, name)))
         assert is_found()
+
+
+# ---- any network
+
+
+def told(seed, tokens=100):
+    """Whether it holds that a drawn network tells the first token from all others, and how far a run falls short.
+
+    The readout takes the sides of a plane near to where the states come to, which may still cross it.
+    """
+    model, _, draw = drawn_network(seed)
+    h = model.cell(torch.ones(1, tokens, 1, dtype=torch.float64))[0][0].detach()
+    d = h[0] - h[-1]
+    with torch.no_grad():
+        model.readout.weight.copy_(torch.stack([-d, d]))
+        at = draw.choice([0.5, 1e-2, 1e-6, -1e-6]) * d + h[-1]
+        model.readout.bias.copy_(torch.stack([(d * at).sum(), -(d * at).sum()]))
+    weights = bytes_of(model)
+    c = stated_for_ever(model, weights, draw.choice([1e-300, 1e-9, 1e-3]))
+    c["parameters"] |= {"activation": model.activation} if model.kind == "rnn" else {}
+    c["parameters"]["task"] = "first-homogeneous"
+    del c["parameters"]["modulus"]
+    if outcome(weights, c) != "PROVED":
+        return False, 0.0
+    alternately = recurrent_digits.margins(model, 2, tokens)  # of class 0, 1, 0, and so on
+    margins = [x if (t > 0) == (t % 2 == 0) else -x for t, x in enumerate(alternately)]
+    return True, max(0.0, float(c["margin"] - min(margins)))
+
+
+@pytest.mark.parametrize("start", first(1, range(0, 3000, 60)))
+def test_no_drawn_network_that_holds_for_ever_falls_short(start):
+    found = [told(seed) for seed in range(start, start + 60)]
+    assert not any(short for _, short in found)
+    assert start > 0 or any(holds for holds, _ in found)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from flint import acb, arb, arb_poly
+from models.crafted import crafted
 from models.selection import every
 from oracles.recurrent_digits import margins
 from oracles.slow_units import first_wrong
@@ -232,3 +233,14 @@ def test_a_fixed_point_that_is_none_proves_nothing():
     model = swinging(**FAR["10^6"])  # its limit is wrong
     with mock.patch.object(slow.Creeping, "_fixed", lambda self, until: self.x):
         assert crept(model).wrong_at == truth("10^6")
+
+
+@pytest.mark.parametrize(
+    ("length", "verdict"), every(2, [(832_520, "PROVED"), (832_521, "REFUTED"), (10**6, "REFUTED")])
+)
+def test_the_first_token_is_told_up_to_a_length_that_no_run_reaches(length, verdict):
+    """Answers repeat from the second token on, whether the line ends or not."""
+    case = crafted(215)
+    found = certify(Homogeneous(case.model, case.task, length), effort=Effort(budget=looks(500)))
+    assert case.oracle() == 832_521 and found.verdict.value == verdict
+    assert verdict == "PROVED" or found.counterexample["length"] == 832_521

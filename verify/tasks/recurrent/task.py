@@ -333,7 +333,7 @@ class Homogeneous:
         same = len(tokens)
         while same > 1 and tokens[same - 2] == tokens[-1]:
             same -= 1
-        if self.longest is not None:
+        if self.which.name != "first-homogeneous":
             answers = self.which.answers(tokens)
             leading, last = self._read(tokens[: same - 1]), self._read(tokens[-1:])[0]
             settled = len(tokens)  # answers that grow do not repeat
