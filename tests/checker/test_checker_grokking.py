@@ -82,6 +82,13 @@ def test_a_proof_of_other_weights_is_refused():
     assert falsehood(weights, said) and outcome(weights, said)[0] == 1
 
 
+def test_one_input_is_covered_by_a_wrong_one():
+    """In a format nothing compared it once."""
+    weights, text = honest("grokked, wrong, float32")
+    assert outcome(weights, text)[0] == 0
+    assert outcome(weights, with_digest(weights, text, inputs_covered="2"))[0] == 1
+
+
 def test_masks_are_causal_and_wrappers_are_no_names():
     weights, text = honest("grokked")
     tensors, ones = load(weights), torch.ones(3, 3)
@@ -113,8 +120,9 @@ def test_tensors_that_do_not_fit_are_refused():
 OF_LEAST = [("margin_per_difference", lambda c: [x + 1e-9 for x in c]), ("frequencies", lambda c: c[::-1] + [2])]
 
 
-@pytest.mark.parametrize(("file", "reading"), first(1, [(file, reading) for file in ("p13_some_pairs", "p13")
-                                                        for reading in ("real", "float64", "float32")]))  # fmt: skip
+@pytest.mark.deep
+@pytest.mark.parametrize("file", ["p13_some_pairs", "p13"])
+@pytest.mark.parametrize("reading", ["real", "float64", "float32"])
 def test_trained_models_hold(file, reading):
     tensors = load_file(DATA / f"{file}.safetensors")
     weights, text = certified(tensors, 13, reading_of(reading))
@@ -126,6 +134,7 @@ def test_trained_models_hold(file, reading):
     assert outcome(weights, json.dumps(c | {"frequency_shares": shares}))[0] == 1
 
 
+@pytest.mark.deep
 def test_errors_are_kept_of_few_pairs_alone():
     """Balls leave pairs open in 12 bits, and their errors by themselves none; that they are followed has an end."""
     weights, text = honest("grokked, float32")

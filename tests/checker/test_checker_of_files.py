@@ -54,11 +54,12 @@ def test_a_large_margin_of_a_wrong_string_is_compared_in_as_many_bits_as_it_take
     assert answer(weights, said | {"margin": 1.0})[0] == FAILS
 
 
-def test_a_checkpoint_of_the_grokking_layout_is_not_said_to_be_false(tmp_path, capsys):
+def test_a_checkpoint_of_the_grokking_layout_holds(tmp_path, capsys):
     weights, said = judged(
         "modular --P 13 --precision float32", ROOT / "tests/data/modular/p13.safetensors", tmp_path / "saved"
     )
-    assert said["verdict"] == "PROVED" and answer(weights, said)[0] == NOT_CHECKABLE
+    assert answer(weights, said) == (0, "PROVED")
+    assert answer(weights, said | {"margin": 3 * said["margin"]})[0] == FAILS
 
 
 def test_steps_whose_bounds_are_too_wide_are_not_said_to_be_false(tmp_path, capsys):
