@@ -36,21 +36,20 @@ class CountRoundings:
             self.share = self._of_positions()
             self.largest = largest(exact(W["A"]).size) * (1 + self.share)
         else:
-            self._of_pairs(root)
+            self.weights = [[self._weight(t, s) for s in range(len(model.V))] for t in range(model.T)]
+            self.off, self.most = self._of_pairs(root)
             self.largest = largest(arb_mat(fmpz_mat(self.most))) / (model.D[0] or 1)
         self.slot, self.rest, top = self._read_by_neurons()
         self.kept = self._read_by_logits(top)
 
-    def _of_pairs(self, root: arb) -> None:
-        """Weights of each token for each other one."""
-        model = self.model
-        q, k = (self._read_by(name) for name in ("W_Q", "W_K"))
+    def _of_pairs(self, root: arb) -> tuple[list[list[int]], list[list[int]]]:
+        """Of each token for each other one, how far off its weight is, and how large it is at most."""
+        model, (q, k) = self.model, (self._read_by(name) for name in ("W_Q", "W_K"))
         scores = self.on.scores(chosen(q, range(model.T)), k, root)
         errors = self._shares(scores) if model.is_softmax else self._of_weights(scores)
-        self.off = [[_above(x) for x in row] for row in errors]
-        self.weights = [[self._weight(t, s) for s in range(len(model.V))] for t in range(model.T)]
-        self.most = [[max(abs(a), abs(b)) + e for (a, b), e in zip(*rows, strict=True)]
-                     for rows in zip(self.weights, self.off, strict=True)]  # fmt: skip
+        off = [[_above(x) for x in row] for row in errors]
+        return off, [[max(abs(a), abs(b)) + e for (a, b), e in zip(*rows, strict=True)]
+                     for rows in zip(self.weights, off, strict=True)]  # fmt: skip
 
     def _of_positions(self) -> arb:
         """Weights of positions: by which share of itself one is off at most, as it is read.
