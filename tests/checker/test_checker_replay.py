@@ -20,13 +20,16 @@ from oracles.rounded import LeftToRight, nearest
 from test_checker_real import outcome
 
 from constructions import checkpoint
+from constructions.adder.transformer import to_bytes
+from constructions.addition import one_head
 from tests.planted import planted
 from verify.arithmetic.evaluation import ORDERS, Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
-from verify.checker import replay, reruns, rounded_operations
-from verify.checker.formats import BinaryFormat, format_of
+from verify.checker import adder, replay, reruns, rounded_operations
+from verify.checker.formats import NAMED, BinaryFormat, format_of
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, read_weights
 from verify.checker.replay import PLAIN, Replay
+from verify.checker.roundoff import Roundoff
 from verify.frame import decide
 from verify.tasks.addition import rounded as rounded_adder
 from verify.tasks.count01 import runs
@@ -316,3 +319,13 @@ def small_and_wrong():
         module.b_2 += torch.arange(len(module.b_2)) * 2.0**-20
     weights = checkpoint.as_bytes(module, claim=None, construction=None)
     return weights, certify(module, fmt=FORMATS["float16"]).about(weights).to_json()
+
+
+def test_a_run_with_a_weight_that_overflows_is_not_called_false():
+    """It is wrong for that, which no run in finite numbers shows; a proof about it is false."""
+    file = to_bytes(one_head(n=6, B=10), {"task": "addition"})
+    float16 = BinaryFormat(*NAMED["float16"])
+    for fmt, code in ((float16.of_one_run, NOT_CHECKABLE), (float16, FAILS)):
+        with pytest.raises(Refusal, match="a weight of 1000000.0 overflows") as refusal:
+            adder.rounded(adder.read_adder(file), Roundoff(fmt))
+        assert refusal.value.exit_code == code

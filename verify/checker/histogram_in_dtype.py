@@ -67,14 +67,13 @@ def _show_half(
     refusal: Refusal,
 ) -> list[str]:
     """Slot by slot, else by parts of the inputs, where no tree says which. Returns what is left on trust."""
-    if "A" not in W:  # weights by position are not followed slot by slot
-        try:
-            with ctx.workprec(BITS + 64):
-                root = arb(w.repeated["parameters"]["d"]).sqrt()
-                _decide(rounded_model(fmt, w, W, [m / 2 for m in margins], root), tree)
-            return [HALF]
-        except Refusal as other:
-            refusal = other
+    try:
+        with ctx.workprec(BITS + 64):
+            root = arb(w.repeated["parameters"]["d"]).sqrt()
+            _decide(rounded_model(fmt, w, W, [m / 2 for m in margins], root), tree)
+        return [HALF]
+    except Refusal as other:
+        refusal = other
     if refusal.exit_code != NOT_CHECKABLE or fmt.factors is not None or tree is not None:
         raise refusal
     return shown_by_parts(fmt, inner, w, W, margins)

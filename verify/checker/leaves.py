@@ -46,6 +46,8 @@ class LeafForm:
         rest, (lost, always) = u[t] + bias, model.costs(t, u, n)
         if model.is_softmax:  # D is the sum of the weights
             u = [x + rest for x in u]
+        if model.is_linear:
+            u, lost = [x - y for x, y in zip(u, lost, strict=True)], [0] * len(u)
         self.base = rest * model.D[rest < 0] + sum(u[s] * weight[u[s] < 0] - lost[s] for weight, s in at.fixed) - always
         self.at = at
         if not model.is_linear:  # each token has a weight of its own

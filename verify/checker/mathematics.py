@@ -28,7 +28,8 @@ class RoundedForms(Protocol):
         """Of (logit of right - the other), by what is left of each neuron and of D."""
 
     def costs(self, t: int, u: Sequence[int], n: Mapping[int, int]) -> tuple[list[int], int]:
-        """Of a form of token t, so many times each pre-activation: by the token in a slot, and in any case."""
+        """Of a form of token t, so many times each pre-activation: by the token in a slot, of lin for each unit of
+        its weight, and in any case."""
 
 
 class Model:
@@ -168,6 +169,8 @@ class Model:
         rest, gains = u[t] + bias, list[int]()
         if self.is_softmax:  # D is the sum of the weights
             u = [x + rest for x in u]
+        if self.is_linear:  # what is taken off is a share of the weights, which then are not below 0
+            u, lost = [x - y for x, y in zip(u, lost, strict=True)], [0] * len(u)
         base = rest * self.D[rest < 0] + sum(u[s] * weight[u[s] < 0] - lost[s] for weight, s in fixed) - always
         is_read = any(u)  # D without softmax is the same for all slots
         for slots, weights in groups:

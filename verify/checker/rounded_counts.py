@@ -1,7 +1,7 @@
 """What roundings do to a histogram model's linear forms, slot by slot: costs beside each weight (docs/checker.md).
 
 Errors are sums over the slots as the numbers are. So they are taken off the terms of the forms over which real
-arithmetic minimises, and each input has its own. Attention only: a row of lin has its weights by position.
+arithmetic minimises, and each input has its own. A row of lin has its weights by position: costs are a share of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,15 +32,43 @@ class CountRoundings:
         self.on, self.fmt, self.W, self.factors, self.model = on, on.fmt, W, factors, model
         self.few = arb(2) ** -(self.fmt.factors or 0) * bool(self.fmt.factors)  # what reading does to a number
         self.slots = model.L + len(model.V) - model.T
-        q, k = (self._read_by(name) for name in ("W_Q", "W_K"))
-        scores = on.scores(chosen(q, range(model.T)), k, root)
-        errors = self._shares(scores) if model.is_softmax else self._of_weights(scores)
-        self.off = [[_above(x) for x in row] for row in errors]
-        self.weights = [[self._weight(t, s) for s in range(len(model.V))] for t in range(model.T)]
-        self.most = [[max(abs(a), abs(b)) + e for (a, b), e in zip(*rows, strict=True)]
-                     for rows in zip(self.weights, self.off, strict=True)]  # fmt: skip
+        if model.is_linear:
+            self.share = self._of_positions()
+            self.largest = largest(exact(W["A"]).size) * (1 + self.share)
+        else:
+            self.weights = [[self._weight(t, s) for s in range(len(model.V))] for t in range(model.T)]
+            self.off, self.most = self._of_pairs(root)
+            self.largest = largest(arb_mat(fmpz_mat(self.most))) / (model.D[0] or 1)
         self.slot, self.rest, top = self._read_by_neurons()
         self.kept = self._read_by_logits(top)
+
+    def _of_pairs(self, root: arb) -> tuple[list[list[int]], list[list[int]]]:
+        """Of each token for each other one, how far off its weight is, and how large it is at most."""
+        model, (q, k) = self.model, (self._read_by(name) for name in ("W_Q", "W_K"))
+        scores = self.on.scores(chosen(q, range(model.T)), k, root)
+        errors = self._shares(scores) if model.is_softmax else self._of_weights(scores)
+        off = [[_above(x) for x in row] for row in errors]
+        return off, [[max(abs(a), abs(b)) + e for (a, b), e in zip(*rows, strict=True)]
+                     for rows in zip(self.weights, off, strict=True)]  # fmt: skip
+
+    def _of_positions(self) -> arb:
+        """Weights of positions: by which share of itself one is off at most, as it is read.
+
+        They are the same for all inputs, and so is what rounding makes of them.
+        """
+        A, found = self.W["A"], [arb(0)]
+        if not self.model.is_softmax:
+            require(all(x >= 0 for x in A.entries()), "weights below 0 are not followed", NOT_CHECKABLE)
+            of_factor = zip(self.factors["A"].error.entries(), A.entries(), strict=True)
+            return largest(arb_mat([[e / x if x != 0 else arb(0) for e, x in of_factor]]))
+        g = self.fmt.growth(self.slots + 1)
+        for row, tilts in zip(A.tolist(), self.on.tilts(exact(A)), strict=True):
+            a, powers = largest(arb_mat([tilts])), [arb(x - max(row)).exp() for x in row]
+            require(bool(a < 0.5) and bool(g < 0.5), TOO_FAR, NOT_CHECKABLE)
+            off = (1 + 2 * a / (1 - a)) * (1 + g / (1 - g)) * (1 + self.fmt.growth(3)) - 1
+            for p in [power / sum(powers, arb(0)) for power in powers]:
+                found += [abs(y - p) / p for y in self._ends(p, p * off)]
+        return largest(arb_mat([found]))
 
     def _read_by(self, name: str) -> Reach:
         """Queries or keys, as the products with each other read them: between the ends of what each may be, rounded."""
@@ -112,7 +140,7 @@ class CountRoundings:
         sizes = largest(E * weights.size)
         b_1 = [abs(arb(b)) for b in self.W["b_1"].entries()]
         of_bias = [b * fmt.growth(d + 3) + (2 * d + 8) * fmt.tiny * grown for b in b_1]
-        weight = arb(2 * SPARE) if model.is_softmax else largest(arb_mat(fmpz_mat(self.most))) / model.D[0]
+        weight = arb(2 * SPARE) if model.is_softmax else self.largest
         top = 1 + weight * N
         size = (top * (V + sizes) + largest(arb_mat([b_1]))) * 4 * grown
         require(fmt.holds(size), "a sum may overflow in the format", NOT_CHECKABLE)
@@ -142,11 +170,15 @@ class CountRoundings:
     def costs(self, t: int, u: Sequence[int], n: Mapping[int, int]) -> tuple[list[int], int]:
         """What a form with coefficients n, and so u of each token, may be less: by token in a slot, and in any case."""
         rest = sum(abs(x) * self.rest[t][i] for i, x in n.items())
-        found = []
-        for s, (off, most, weight) in enumerate(zip(self.off[t], self.most[t], self.weights[t], strict=True)):
-            lost = off * abs(u[s]) + most * sum(abs(x) * self.slot[s][i] for i, x in n.items())
-            found.append(lost + weight[1] * rest * self.model.is_softmax)
-        return found, 0 if self.model.is_softmax else rest * self.model.D[1]
+        always, found = 0 if self.model.is_softmax else rest * self.model.D[1], list[int]()
+        rest *= self.model.is_softmax
+        summed = [sum(abs(x) * slot[i] for i, x in n.items()) for slot in self.slot]
+        if self.model.is_linear:  # of a slot's weight, whatever it is
+            lost = [self.share * abs(x) + (1 + self.share) * y for x, y in zip(u, summed, strict=True)]
+            return [_above(x) + rest for x in lost], always
+        for x, y, off, most, weight in zip(u, summed, self.off[t], self.most[t], self.weights[t], strict=True):
+            found.append(off * abs(x) + most * y + weight[1] * rest)
+        return found, always
 
 
 def _above(x: arb) -> int:
@@ -160,7 +192,8 @@ def rounded_model(fmt: BinaryFormat, w: Weights, W: Numbers, margins: Sequence[f
     """A model that attends, whose forms are those of what is computed."""
     on, T = Roundoff(fmt), W["E"].nrows()
     x = fmpq_mat(W["E"].tolist() + (W["e_BOS"].tolist() if "e_BOS" in W else []))
-    read = {name: on.centred(M) for name, M in (W | {"x": x}).items() if name in FACTORS}
+    names = FACTORS if w.repeated["parameters"].get("model", "").endswith("+sftm") else (*FACTORS, "A")
+    read = {name: on.centred(M) for name, M in (W | {"x": x}).items() if name in names}
     rows = {name: [[int(y.p) / int(y.q) for y in row] for row in M.tolist()] for name, (M, _) in read.items()}
     of_tokens = {"E": rows["x"][:T]} | ({"e_BOS": rows["x"][T:]} if "e_BOS" in W else {})
     model = Model(w._replace(matrices=w.matrices | rows | of_tokens), margins, FINEST)
