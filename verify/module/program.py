@@ -6,7 +6,6 @@ import base64
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -90,13 +89,10 @@ def of_step(step: StepGraph, weights: nn.Module) -> dict[str, object]:
     Its state has so many `numbers`, which a node `state` reads from a place on; the output is the next state, and then
     the logits.
     """
-    path = next(name for name, part in step.whole.named_modules() if part is weights)
-    stored = {f"{path}.{name}": value for name, value in weights.state_dict().items()}
-    found = as_json(step.graph, stored, {name: where.start for name, (where, _) in step.parts.items()})
-    for node in found["nodes"]:
-        if "name" in node:
-            node["name"] = node["name"].removeprefix(f"{path}.")
-    return {"step": found, "numbers": step.size}
+    path = next(name for name, part in step.whole.named_modules() if part is weights) + "."
+    stored = {f"{path}{name}": value for name, value in weights.state_dict().items()}
+    state = {name: where.start for name, (where, _) in step.parts.items()}
+    return {"step": as_json(step.graph, stored, state, path), "numbers": step.size}
 
 
 def of_cell(problem: RecurrentProblem, certificate: Certificate) -> dict[str, object]:
@@ -126,13 +122,20 @@ def of_cell(problem: RecurrentProblem, certificate: Certificate) -> dict[str, ob
     return {**of_step(problem.graph, problem.module), **own, "answers": answers} if steps else {}
 
 
-def as_json(graph: Graph, stored: Mapping[str, Tensor], state: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """The operations of a graph in order, and which of them is its output; where in a `state` some inputs begin."""
+def as_json(
+    graph: Graph, stored: Mapping[str, Tensor], state: Mapping[str, int] | None = None, path: str = ""
+) -> dict[str, object]:
+    """The operations of a graph in order, and which of them is its output.
+
+    Where in a `state` some inputs begin is said of them; `path` is left out of the names of stored tensors.
+    """
     output = _said(graph).index(graph.program.output_node().all_input_nodes[-1])
-    return {"length": graph.length, "output": output, "nodes": [*_nodes(graph, stored, state or {})]}
+    return {"length": graph.length, "output": output, "nodes": [*_nodes(graph, stored, state or {}, path)]}
 
 
-def _nodes(graph: Graph, stored: Mapping[str, Tensor], state: Mapping[str, int]) -> Iterator[dict[str, object]]:
+def _nodes(
+    graph: Graph, stored: Mapping[str, Tensor], state: Mapping[str, int], path: str
+) -> Iterator[dict[str, object]]:
     number: dict[torch.fx.Node, int] = {}
     for i, node in enumerate(_said(graph)):
         number[node] = i
@@ -141,7 +144,8 @@ def _nodes(graph: Graph, stored: Mapping[str, Tensor], state: Mapping[str, int])
         if isinstance(value, Tensor):
             said = {"shape": list(value.shape), "dtype": _named(value.dtype)}  # type: ignore[dict-item]
         if node.op == "placeholder":
-            at = {"op": "state", "at": state[node.name]} if node.name in state else _placeholder(graph, node, stored)
+            is_state = node.name in state
+            at = {"op": "state", "at": state[node.name]} if is_state else _placeholder(graph, node, stored, path)
             yield {**at, **said}
             continue
         name = "getitem" if node.target is operator.getitem else str(node.target)
@@ -156,13 +160,13 @@ def _said(graph: Graph) -> list[torch.fx.Node]:
     return [node for node in nodes if node.op != "placeholder" or isinstance(node.meta.get("val"), Tensor)]
 
 
-def _placeholder(graph: Graph, node: torch.fx.Node, stored: Mapping[str, Tensor]) -> dict[str, object]:
+def _placeholder(graph: Graph, node: torch.fx.Node, stored: Mapping[str, Tensor], path: str) -> dict[str, object]:
     value = graph.stored.get(node.name)
     if value is None:
         return {"op": "tokens"}
     own = stored.get(graph.names[node.name])
     if own is not None and own.dtype == value.dtype and own.shape == value.shape:
-        return {"op": "stored", "name": graph.names[node.name]}
+        return {"op": "stored", "name": graph.names[node.name].removeprefix(path)}
     raw = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() if value.numel() else b""
     return {"op": "stored", "data": base64.b64encode(raw).decode()}
 
