@@ -305,3 +305,20 @@ def test_what_one_bound_on_all_roundings_leaves_open_is_shown_by_boxes(number):
         ComputedPrompts, "proves", "with ctx.workprec(PRECISION):", "return False\n    with ctx.workprec(PRECISION):"
     ):
         assert outcome(weights, json.dumps(proof))[0] == NOT_CHECKABLE
+
+
+@pytest.mark.parametrize(("kept", "code"), [("float32", 0), (None, 1), ("bfloat16", 1), ("p23", 1), ("words", 1)])
+def test_a_wrong_input_may_keep_what_is_inside_products_in_a_wider_format(kept, code):
+    """As torch's kernels of 16 bits do; every operation rounded, this prompt is right, and too few bits are none that
+    are kept."""
+    weights, wrong = wrong_in_16_bits()
+    run = wrong["counterexample"]["run_as"]
+    assert wrong["verdict"] == "REFUTED" and run["kept"] == "float32"
+    changed = {name: x for name, x in run.items() if name != "kept"} | ({"kept": kept} if kept else {})
+    forged = wrong | {"counterexample": wrong["counterexample"] | {"run_as": changed}}
+    assert outcome(weights, json.dumps(forged))[0] == code
+
+
+@cache
+def wrong_in_16_bits():
+    return proved(count01.documents(10, dtype="float16"), "float16", (4, 3))
