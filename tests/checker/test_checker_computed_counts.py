@@ -151,6 +151,14 @@ def powers(x, fmt):
     return ways(value - 2 * place, fmt) | ways(value + 2 * place, fmt) | ways(value, fmt)
 
 
+def test_a_share_by_a_reciprocal_is_another_number_than_the_contract_has():
+    """3/4 of 11 in bfloat16, as docs/precision.md has it: two roundings leave the quotient's ends."""
+    on, (e, total) = EveryOrder(SMALL["bfloat16"]), ((fmpq(x), fmpq(x)) for x in (fmpq(3, 4), 11))
+    one = (fmpq(1), fmpq(1))
+    quotient, product_of_two = on.factor(on.over(e, total)), on.factor(on.times(e, on.over(one, total)))
+    assert quotient == (fmpq(35, 512),) * 2 and product_of_two[0] == fmpq(139, 2048)
+
+
 @pytest.mark.parametrize("seeds", first(1, [range(5), range(5, 400)]), ids=str)
 def test_no_order_of_a_sum_is_outside(seeds):
     with ctx.workprec(BITS + 64):

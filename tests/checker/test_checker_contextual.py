@@ -15,7 +15,9 @@ from test_checker_real import outcome
 from constructions.contextual.transformer import as_bytes
 from constructions.contextual_counting import build
 from tests.planted import planted
+from verify.arithmetic.formats import FORMATS
 from verify.checker import contextual
+from verify.checker.reading import NOT_CHECKABLE
 from verify.frame import decide
 from verify.tasks.contextual import cells, readout
 from verify.tasks.contextual.verdict import certify, domain_of
@@ -125,3 +127,14 @@ def test_few_strings_are_run_one_by_one():
         forged = [json.dumps(json.loads(text) | {"margin": margin}) for margin in margins]
         holds = [outcome(weights, x)[0] == 0 for x in forged]
     assert holds == [falsehood(weights, x) is None for x in forged] and {*holds} == {True, False}
+
+
+@pytest.mark.parametrize("fmt", [None, "float32"])
+@pytest.mark.parametrize(("N", "code"), [(4, 0), (12, NOT_CHECKABLE)])
+def test_what_cells_do_not_show_of_many_strings_is_not_called_false(N, code, fmt):
+    """A true margin that no cell shows: few strings are run one by one, and many are not checkable."""
+    module = build(N, 1, dtype=torch.float32)
+    more = {} if fmt is None else {"fmt": FORMATS[fmt]}
+    proof, weights = certify(module, domain_of(module, N), **more), as_bytes(module)
+    with mock.patch.object(contextual.Causal, "proves", lambda *_: False):
+        assert outcome(weights, proof.about(weights).to_json())[0] == code

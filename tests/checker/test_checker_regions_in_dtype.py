@@ -251,4 +251,4 @@ def test_what_only_roundings_make_right_is_not_called_false():
     file = as_bytes(module)
     said = json.loads(certify(module, domain_of(module, 1), fmt=FORMATS["bfloat16"]).about(file).to_json())
     said |= {"verdict": "PROVED", "margin": 1.0, "reason": None, "inputs_covered": "3"}
-    assert outcome(file, json.dumps(said)) == (NOT_CHECKABLE, contextual.NOT_SHOWN)
+    assert outcome(file, json.dumps(said)) == (NOT_CHECKABLE, computed_regions.NOT_SHOWN)

@@ -1,7 +1,7 @@
 """Sums of quotients of forms in three counts, shown to be above zero on a box: each is extreme at a box's corners."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import product
 from typing import NamedTuple
@@ -30,24 +30,37 @@ class Box(NamedTuple):
 def all_positive(quotients: Sequence[Quotient], constant: fmpq, box: Box, is_more: bool) -> bool:
     """Whether constant + sum of quotients is above zero on all triples with n1 > n0, or on all others.
 
-    They are (smaller count, difference, n2) in a box that is cut until a bound decides; single ones by digits. False
-    also where digits do not tell.
+    Single ones are decided by digits. False also where digits do not tell.
+    """
+    with_balls = {bits: [([ball(x, bits) for x in N], [ball(x, bits) for x in D]) for N, D in quotients]
+                  for bits in BITS}  # fmt: skip
+
+    def shown(low: Row, high: Row) -> bool:
+        bits = BITS if low == high else BITS[:1]
+        return any(bool(_bound(with_balls[k], constant, low, high, is_more, k) > 0) for k in bits)
+
+    return all_shown(box, is_more, shown)
+
+
+def all_shown(box: Box, is_more: bool, shown: Callable[[Row, Row], bool]) -> bool:
+    """Whether all triples with n1 > n0, or all others, are in boxes that are shown.
+
+    They are (smaller count, difference, n2) in a box that is cut until a bound decides, down to single ones.
     """
     lo, hi, m, M, total = box
     least, done = (1 if is_more else 0), 0
-    if hi - lo < least or m > M:
-        return True
-    with_balls = {bits: [([ball(x, bits) for x in N], [ball(x, bits) for x in D]) for N, D in quotients]
-                  for bits in BITS}  # fmt: skip
     boxes: list[tuple[Row, Row]] = [((lo, least, m), (hi - least, hi - lo, M))]
     while boxes:
-        low, high = boxes.pop()
+        low, (k, difference, n2) = boxes.pop()
+        spare = 2 * (hi - lo) + M if total is None else total - 2 * low[0] - low[1] - low[2]
+        high = (
+            min(k, hi - low[1], low[0] + spare // 2),
+            min(difference, hi - low[0], low[1] + spare),
+            min(n2, low[2] + spare),
+        )
         done += 1
         require(done <= MOST_BOXES, f"more than {MOST_BOXES} boxes are not decided again", NOT_CHECKABLE)
-        if low[0] + low[1] > hi or total is not None and 2 * low[0] + low[1] + low[2] > total:
-            continue
-        bits = BITS if low == high else BITS[:1]
-        if any(_bound(with_balls[k], constant, low, high, is_more, k) > 0 for k in bits):
+        if any(x > y for x, y in zip(low, high, strict=True)) or shown(low, high):
             continue
         if low == high:
             return False
@@ -83,3 +96,23 @@ def _halves(low: Row, high: Row) -> Iterator[tuple[Row, Row]]:
     middle = min(max(middle, low[axis]), high[axis] - 1)
     yield low, tuple(middle if i == axis else x for i, x in enumerate(high))
     yield tuple(middle + 1 if i == axis else x for i, x in enumerate(low)), high
+
+
+def ends(
+    is_more: bool, domain: tuple[int, int | None, int, int | None, int | None]
+) -> Iterator[tuple[int, int, int, int]]:
+    """The vertices (1, n0, n1, n2) of one side, and the rays (0, ...) along which it goes on: linear forms that are not
+    negative there are not negative on it."""
+    lo, hi, m, M, _ = domain
+    step = int(is_more)
+    if hi is not None and hi - lo < step:
+        return
+    first = (lo, lo + 1) if is_more else (lo, lo)
+    found = [first] if hi is None else [first, (lo, hi) if is_more else (hi, lo), (hi - step, hi)]
+    for n0, n1 in found:
+        for n2 in (m,) if M is None else (m, M):
+            yield 1, n0, n1, n2
+    if hi is None:
+        yield from ((0, 1, 1, 0), (0, 0, 1, 0) if is_more else (0, 1, 0, 0))
+    if M is None:
+        yield 0, 0, 0, 1

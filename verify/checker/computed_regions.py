@@ -194,13 +194,15 @@ class CausalMeans:
 def show_by_steps(is_shown: bool, strings: Strings, gaps: Gaps, margin: fmpq, computed: Computed | None) -> None:
     """What cells do not show, strings one by one may in real arithmetic, which says nothing of a dtype's orders.
 
-    There the string that real arithmetic has nearest is `computed` in one order, which may have less than is said.
+    Of many strings the shortest ones may be below the margin, which is false then, and else not checkable. In a dtype
+    the string that real arithmetic has nearest is `computed` in one order, which may have less than is said.
     """
     if is_shown:
         return
+    if computed is None:
+        require(one_by_one(strings.shortest_ones, gaps, margin), NOT_SHOWN)
     require(strings.are_few, NOT_SHOWN, NOT_CHECKABLE)
     if computed is None:
-        require(one_by_one(strings, gaps, margin), NOT_SHOWN)
         return
     nearest = min(strings.every(), key=lambda text: min(float(x) for row in gaps(text, DIGITS[0]) for x in row))
     has_less = any(x < 2 * margin for row in computed(nearest) for x in row)

@@ -6,7 +6,7 @@ from functools import partial
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
 from verify.checker.any_order import HALF, contract, opened, still_due
-from verify.checker.computed_regions import NOT_SHOWN, CausalMeans, Computed, ComputedRegions, one_by_one, show_by_steps
+from verify.checker.computed_regions import CausalMeans, Computed, ComputedRegions, show_by_steps
 from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import of_regions
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, Refusal, as_text, require
@@ -99,7 +99,7 @@ def _must_show(
         half = fmpq(*margin.as_integer_ratio()) / 2
         show_by_steps(model.proves(strings, half, fmt), strings, model.gaps, half, computed)
         return True
-    require(model.proves(strings, due) or strings.are_few and one_by_one(strings, model.gaps, due), NOT_SHOWN)
+    show_by_steps(model.proves(strings, due), strings, model.gaps, due, None)
     return False
 
 

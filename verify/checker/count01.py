@@ -1,14 +1,15 @@
 """Certificates about Count01: forms in three counts at vertices and rays, or quotients on boxes (docs/checker.md)."""
 
-from collections.abc import Iterator
+from functools import partial
 
 from flint import fmpq
 
-from verify.checker import count01_in_bits, normed_prompts
+from verify.checker import count01_in_bits, count01_in_dtype, normed_prompts
 from verify.checker.any_order import contract, due_beside, opened
-from verify.checker.boxes import Box, all_positive
+from verify.checker.boxes import Box, all_positive, ends
 from verify.checker.constant_bits import bits_of, opened_in_bits
 from verify.checker.exponentials import Sum, scaled, sign_of
+from verify.checker.formats import format_of
 from verify.checker.prompts import (
     EQUALS,
     TOKENS,
@@ -44,8 +45,9 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     require("norm" not in numbers or s is None, "layer norm is not run in constant bits", NOT_CHECKABLE)
     p, domain = c["parameters"], _domain(c["parameters"])
     lasts = (EQUALS,) if p.get("semantic_only") else (EQUALS, FOUR, FIVE)
-    if fmt and verdict == "REFUTED":
-        numbers, off = rounded_once(numbers, Roundoff(fmt.of_one_run)), dict[int, float]()
+    if fmt and (verdict == "REFUTED" or "norm" not in numbers):
+        on = Roundoff(fmt.of_one_run if verdict == "REFUTED" else fmt)
+        numbers, off = rounded_once(numbers, on), dict.fromkeys(lasts, 0.0)
     else:
         numbers, off = in_dtype(numbers, sizes["skip"], fmt, _longest(domain), lasts)
     model = PromptModel(numbers, sizes["skip"])
@@ -82,7 +84,12 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
             refute(model, cell, prompts, c)
     else:
         compare(c, {"inputs_covered": "infinite" if prompts is None else str(prompts)})
-        _prove(model, cells, domain, c, off)
+        in_real = partial(_prove, model, cells, domain, c)
+        if fmt is None:
+            in_real(off)
+        else:
+            formats = fmt, format_of(p.get("accumulate")) or fmt
+            trusted += count01_in_dtype.prove(formats, numbers, sizes["skip"], cells, domain, c["margin"], in_real)
     return verdict, trusted
 
 
@@ -148,7 +155,7 @@ def _prove(
             N, D = model.form(cell, rival)
             one: list[Sum] = [{fmpq(0): fmpq(1)}, {}, {}, {}]
             form = [less(n, d, claimed) for n, d in zip(N, one if margin is None else D, strict=True)]
-            is_shown = all(sign_of(scaled(form, row)) >= 0 for row in _ends(cell.is_more, domain))
+            is_shown = all(sign_of(scaled(form, row)) >= 0 for row in ends(cell.is_more, domain))
         else:
             require(domain_size(domain) is not None and margin is not None, "region: must be bounded", NOT_CHECKABLE)
             tops = [total if top is None else top for top in (hi, M)]
@@ -157,21 +164,3 @@ def _prove(
             is_shown = all_positive(quotients, model.constant(cell, rival) - claimed, box, cell.is_more)
         what = f"after {TOKENS[cell.last]}, n1 {'>' if cell.is_more else '<='} n0, class {rival}"
         require(is_shown, f"margin: is not shown {what}", code)
-
-
-def _ends(is_more: bool, domain: Domain) -> Iterator[tuple[int, int, int, int]]:
-    """The vertices (1, n0, n1, n2) of one side, and the rays (0, ...) along which it goes on: linear forms that are not
-    negative there are not negative on it."""
-    lo, hi, m, M, _ = domain
-    step = int(is_more)
-    if hi is not None and hi - lo < step:
-        return
-    first = (lo, lo + 1) if is_more else (lo, lo)
-    ends = [first] if hi is None else [first, (lo, hi) if is_more else (hi, lo), (hi - step, hi)]
-    for n0, n1 in ends:
-        for n2 in (m,) if M is None else (m, M):
-            yield 1, n0, n1, n2
-    if hi is None:
-        yield from ((0, 1, 1, 0), (0, 0, 1, 0) if is_more else (0, 1, 0, 0))
-    if M is None:
-        yield 0, 0, 0, 1

@@ -136,6 +136,14 @@ def format_of(name: object) -> BinaryFormat | None:
     return BinaryFormat(p, -126, 127) if 2 <= p <= 53 else None
 
 
+def inner_format(fmt: BinaryFormat, accumulate: object, kept: object) -> BinaryFormat:
+    """Inside matrix products and softmax of one run: that of sums, or one of 2p + 2 bits in which results are kept."""
+    inner, wider = format_of(accumulate), format_of(kept)
+    is_kept = wider is not None and wider.p >= 2 * fmt.p + 2 and wider.least <= fmt.least and wider.most >= fmt.most
+    require(kept is None or is_kept and inner is None, "run_as: results are not kept with 2p + 2 bits")
+    return wider or inner or fmt
+
+
 def in_words(name: str) -> str:
     """How assumptions name a format."""
     return f"{name[1:]}-bit significand" if re.fullmatch("p[0-9]+", name) else name

@@ -3,7 +3,7 @@
 Where no field of a record has to be there, its kinds differ in which are. Before the walk they are only compared.
 """
 
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 
 class WrongInput(TypedDict, total=False):
@@ -159,6 +159,7 @@ class RunAs(TypedDict):
     reciprocal: bool
     directions: list[list[str]]
     ways: list[list[str | bool]]  # an order, and two flags
+    kept: NotRequired[str]  # the format inside matrix products and softmax, wider than that of the reading
 
 
 class RunInput(TypedDict, total=False):

@@ -59,6 +59,12 @@ class Strings(NamedTuple):
         """Whether they are run one by one where cells do not show the margin."""
         return self.N <= SHORT and self.number() <= FEW
 
+    @property
+    def shortest_ones(self) -> "Strings":
+        """These, or the shortest of them, as long as they are few."""
+        lengths = (self._replace(N=n) for n in range(min(self.N, SHORT), 0, -1))
+        return next((few for few in lengths if few.are_few), self._replace(N=0))
+
     def has(self, text: str) -> bool:
         is_counted = self.zeros is None or text.count("0") == self.zeros
         is_long = self.shortest <= len(text) <= self.N and self.fewest <= text.count("[") <= self.R

@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 
-from verify.checker.formats import BinaryFormat, format_of
+from verify.checker.formats import BinaryFormat, inner_format
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import FormatSaid, RunAs, RunInput
 from verify.checker.rounded_operations import RoundedOperations
@@ -195,8 +195,8 @@ def positive(x: Row) -> list[float]:
 
 def replay_of(case: RunInput, parameters: FormatSaid, fmt: BinaryFormat) -> Replay:
     """The evaluation that a certificate names, sums from left to right where it names none. Raises: Refusal."""
-    said, inner = case.get("run_as", PLAIN), format_of(parameters.get("accumulate"))
-    return Replay(fmt, inner or fmt, said)
+    said = case.get("run_as", PLAIN)
+    return Replay(fmt, inner_format(fmt, parameters.get("accumulate"), said.get("kept")), said)
 
 
 def check_margin(said: float | None, found: float | None, has_exp: bool) -> None:

@@ -860,6 +860,7 @@ EVALUATION: Table = {
     "counterexample.run_as": Field("object", RUN),
     "counterexample.run_as.order": Field("text", RUN),
     "counterexample.run_as.seed": Field("integer", RUN),
+    "counterexample.run_as.kept?": Field("text", RUN),
     **{f"counterexample.run_as.{name}": Field("flag", RUN) for name in ("fused", "flush", "reciprocal")},
     **{f"counterexample.run_as.{name}": Field("list", RUN) for name in ("directions", "ways")},
     **{f"counterexample.run_as.{name}[]": Field("list", RUN) for name in ("directions", "ways")},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -9,8 +10,8 @@ import numpy as np
 
 from constructions.count01_arrays import TOKENS, logits_at_counts
 from constructions.model_arrays import LARGEST, ModelArrays, module_of, name_of
-from verify.arithmetic.evaluation import Evaluation
-from verify.arithmetic.formats import Format
+from verify.arithmetic.evaluation import ORDERS, Evaluation
+from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.rounding import add
 from verify.arithmetic.slack import Array
@@ -221,19 +222,34 @@ def find_failure(
 def in_a_named_order(
     model: Count01Model, found: dict[str, object], fmt: Format, accumulate: Format | None
 ) -> dict[str, object]:
-    """A failure as an evaluation that can be named computes it, where one is wrong, too; else as it was found."""
+    """A failure as an evaluation that can be named computes it, where one is wrong, too; else as it was found.
+
+    Inside matrix products and the softmax results may be kept in a wider format, as torch's kernels of 16 bits do.
+    """
     import torch
 
     if not isinstance(found["tokens"], list):
         return found
     tokens, expected = [TOKENS.index(token) for token in found["tokens"]], TOKENS.index(str(found["expected"]))
-    for order in SIMULATED:
-        at = Evaluation(fmt, accumulate, order)
+    for inner, order in itertools.product((accumulate, *kept_in(fmt, accumulate)), ORDERS):
+        at = Evaluation(fmt, inner, order)
         row = rounded_logits(model, torch.tensor([tokens]), at)[0].tolist()
         if fails(row, expected):
             again = failed(model, tokens, expected, row)
-            return {**again, "replayed": f"simulated, {order}", "run_as": at.named()}
+            kept = {} if inner is accumulate or inner is None else {"kept": inner.name}
+            inside = "".join(f", kept in {name} inside" for name in kept.values())
+            return {**again, "replayed": f"simulated, {order}{inside}", "run_as": at.named() | kept}
     return found
+
+
+def kept_in(fmt: Format, accumulate: Format | None) -> tuple[Format, ...]:
+    """The format that keeps results with 2p + 2 bits, beyond that of sums, where the contract has none of its own.
+
+    >>> [x.name for x in kept_in(FORMATS["float16"], None)]
+    ['float32']
+    """
+    is_plain = accumulate is None and fmt.name != "tf32"
+    return tuple(x for x in (FORMATS["float32"],) if is_plain and x.p >= 2 * fmt.p + 2)
 
 
 def near_ties(length: int, cell: SideCell) -> list[Triple]:
