@@ -193,7 +193,7 @@ def trials(grid: GridSize, seeds: int) -> list[AdditionTrial]:
 
 
 def drawing(results: Sequence[Result]) -> Figure:
-    from verify.figures.experiments import dots
+    from verify.experiments.figures import dots
 
     return dots(results, by=("digits", "base"), law=PAIRS)
 

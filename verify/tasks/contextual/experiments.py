@@ -222,7 +222,7 @@ def trials(grid: GridSize, seeds: int) -> list[PositionTrial]:
 
 
 def drawing(results: Sequence[Result]) -> Figure:
-    from verify.figures.experiments import accuracies
+    from verify.experiments.figures import accuracies
 
     return accuracies(results, by="positions", laws=("region 1", "region 2", SHORTER, FEWER))
 

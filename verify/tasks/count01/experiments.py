@@ -29,13 +29,13 @@ def by_rate(grid: GridSize, seeds: int) -> list[NoisyMajorityTrial]:
 
 
 def drawing(by: tuple[str, ...], law: str, results: Sequence[Result]) -> Figure:
-    from verify.figures.experiments import dots
+    from verify.experiments.figures import dots
 
     return dots(results, by=by, law=law)
 
 
 def sizes(results: Sequence[Result]) -> Figure:
-    from verify.figures.experiments import heat_maps
+    from verify.experiments.figures import heat_maps
 
     return heat_maps(results, panel="attention reads", x="d", y="heads", law=D_STRINGS.law)
 

@@ -116,6 +116,6 @@ def described(results: Sequence[Result]) -> list[str]:
 
 def drawing(results: Sequence[Result]) -> Figure:
     """One panel for each model: sampled validation accuracy by step, dashed halvings, exact shares as marks."""
-    from verify.figures.experiments import courses
+    from verify.experiments.figures import courses
 
     return courses([(f"seed {found.settings['seed']}", found.shown) for found in results])

@@ -24,7 +24,7 @@ SAMPLING = f"{SAMPLES} sequences of App. D, as A takes them (Sec. 3); positions 
 
 def drawing(results: Sequence[Result]) -> Figure:
     """One panel for each model, its exact shares over d and p: the mean of the seeds, and below it the best one."""
-    from verify.figures.experiments import heat_maps
+    from verify.experiments.figures import heat_maps
 
     seeds = len({found.settings["seed"] for found in results})
     best = [] if seeds == 1 else [replace(found, settings=named(found, f"best of {seeds}")) for found in bests(results)]

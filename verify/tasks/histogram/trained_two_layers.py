@@ -177,7 +177,7 @@ def of_layers(results: Sequence[Result], seed: Setting, layers: int) -> dict[tup
 
 def drawing(results: Sequence[Result]) -> Figure:
     """The exact shares of each model by its size, of one layer above and of two below."""
-    from verify.figures.experiments import heat_maps
+    from verify.experiments.figures import heat_maps
 
     words, sized = {1: "one layer", 2: "two layers"}, []
     for of in results:

@@ -273,7 +273,7 @@ def trials_of_selective(grid: GridSize, seeds: int) -> list[DecoderTrial]:
 
 
 def grids(law: str, results: Sequence[Result], *, panel: str, y: str) -> Figure:
-    from verify.figures.experiments import heat_maps
+    from verify.experiments.figures import heat_maps
 
     return heat_maps(results, panel=panel, x="positions", y=y, law=law)
 
@@ -285,7 +285,7 @@ def grids_of_drawn(results: Sequence[Result]) -> Figure:
 
 
 def points(results: Sequence[Result], *, laws: Sequence[str]) -> Figure:
-    from verify.figures.experiments import accuracies
+    from verify.experiments.figures import accuracies
 
     return accuracies(results, by="positions", laws=laws)
 

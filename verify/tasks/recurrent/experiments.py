@@ -111,7 +111,7 @@ def trials(grid: GridSize, seeds: int) -> list[CounterTrial]:
 
 
 def drawing(results: Sequence[Result]) -> Figure:
-    from verify.figures.experiments import dots
+    from verify.experiments.figures import dots
 
     return dots(results, by=("network", "units", "loss below"), law=None)
 

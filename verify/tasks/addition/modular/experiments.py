@@ -143,7 +143,7 @@ def trials(grid: GridSize, seeds: int) -> list[ModularTrial]:
 
 
 def drawing(results: Sequence[Result]) -> Figure:
-    from verify.figures.experiments import dots
+    from verify.experiments.figures import dots
 
     return dots(results, by=("P", "trained on %"), law=PAIRS)
 
