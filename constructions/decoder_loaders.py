@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from inspect import signature
 
 import torch
@@ -77,11 +78,17 @@ class Names:
             del self.left[name]
             self.taken.append(name)
 
-    def finish(self, model: Decoder, parts: Mapping[str, Tensor]) -> Decoder:
-        """The model with these tensors; unknown names are refused, unused ones kept in `model.unused`."""
+    def finish(self, shaped: Callable[..., Decoder], parts: Mapping[str, Tensor]) -> Decoder:
+        """The model with these tensors, which say its sizes; `shaped` says the rest. Unknown names are refused, unused
+        ones kept in `model.unused`.
+        """
         if self.left:
             names = ", ".join(sorted(self.left)[:5])
             raise BadInput(f"weights: {names}: not part of a {self.layout} checkpoint that this loader knows")
+        (vocabulary, d), (_, classes) = parts["W_E"].shape, parts["W_U"].shape
+        model = shaped(
+            vocabulary=vocabulary, d=d, classes=classes, positions=len(parts["W_pos"]), dtype=parts["W_E"].dtype
+        )
         own = model.state_dict()
         assert set(own) == set(parts), set(own) ^ set(parts)
         with torch.no_grad():
@@ -142,7 +149,7 @@ def from_progress_measures(weights: Mapping[str, Tensor], *, activation: str = "
     """
     names = Names(weights, "progress-measures")
     W_E = names.take("embed.W_E", None, None)
-    d, vocabulary = W_E.shape
+    d = len(W_E)
     W_pos = names.take("pos_embed.W_pos", None, d)
     W_U = names.take("unembed.W_U", d, None)
     parts = {"W_E": W_E.T, "W_pos": W_pos, "W_U": W_U}
@@ -161,21 +168,17 @@ def from_progress_measures(weights: Mapping[str, Tensor], *, activation: str = "
         parts[f"{ours}mlp.W_out"] = names.take(f"{theirs}mlp.W_out", d, d_mlp).T
         parts[f"{ours}mlp.b_out"] = names.take(f"{theirs}mlp.b_out", d)
     names.masks(r"blocks\.\d+\.attn\.mask")
-    model = Decoder(
-        vocabulary=vocabulary,
-        d=d,
+    shaped = partial(
+        Decoder,
         n_heads=n_heads or 1,
         n_layers=n_layers,
         d_mlp=d_mlp,
         d_head=d_head,
-        classes=W_U.shape[1],
-        positions=len(W_pos),
         activation=activation,
         layernorm=False,
         attention_bias=False,
-        dtype=W_E.dtype,
     )
-    return names.finish(model, parts)
+    return names.finish(shaped, parts)
 
 
 def to_progress_measures(model: Decoder) -> dict[str, Tensor]:
@@ -226,7 +229,7 @@ def from_transformer_lens(
     if has_mlp and activation is None:
         raise BadInput("activation=None: a TransformerLens file does not name it; say 'relu', 'gelu' or 'gelu_tanh'")
     W_E = names.take("embed.W_E", None, None)
-    vocabulary, d = W_E.shape
+    d = W_E.shape[1]
     W_pos = names.take("pos_embed.W_pos", None, d)
     W_U = names.take("unembed.W_U", d, None)
     parts = {"W_E": W_E, "W_pos": W_pos, "W_U": W_U}
@@ -252,22 +255,18 @@ def from_transformer_lens(
     parts |= norm_parts(names, normalization, "ln_final", "norm", d, W_E)
     names.masks(r"blocks\.\d+\.attn\.mask")
     names.ignore(r"blocks\.\d+\.attn\.IGNORE")
-    model = Decoder(
-        vocabulary=vocabulary,
-        d=d,
+    shaped = partial(
+        Decoder,
         n_heads=n_heads or 1,
         n_layers=n_layers,
         d_mlp=d_mlp or 0,
         d_head=d_head,
-        classes=W_U.shape[1],
-        positions=len(W_pos),
         activation=activation or "relu",
         layernorm=normalization != "none",
         eps=eps,
         unembedding_bias=True,
-        dtype=W_E.dtype,
     )
-    return names.finish(model, parts)
+    return names.finish(shaped, parts)
 
 
 def norm_parts(names: Names, kind: str, theirs: str, ours: str, d: int, like: Tensor) -> dict[str, Tensor]:
@@ -301,7 +300,7 @@ def from_hf_gpt2(weights: Mapping[str, Tensor], *, n_heads: int, activation: str
 
 def _gpt2(names: Names, n_heads: int, activation: str, *, is_out_in: bool) -> Decoder:
     W_E = names.take("wte.weight", None, None)
-    vocabulary, d = W_E.shape
+    d = W_E.shape[1]
     if n_heads < 1 or d % n_heads:
         raise BadInput(f"n_heads={n_heads}: must divide d={d}; the file does not say how many heads there are")
     W_pos = names.take("wpe.weight", None, d)
@@ -335,18 +334,14 @@ def _gpt2(names: Names, n_heads: int, activation: str, *, is_out_in: bool) -> De
         parts[f"{ours}mlp.W_out"] = matrix(f"{theirs}mlp.c_proj.weight", d_mlp, d)
         parts[f"{ours}mlp.b_out"] = names.take_or_zero(f"{theirs}mlp.c_proj.bias", d, W_E)
     norm("ln_f", "norm")
-    model = Decoder(
-        vocabulary=vocabulary,
-        d=d,
+    shaped = partial(
+        Decoder,
         n_heads=n_heads,
         n_layers=n_layers,
         d_mlp=d_mlp,
-        classes=W_U.shape[0],
-        positions=len(W_pos),
         activation=activation,
-        dtype=W_E.dtype,
     )
-    return names.finish(model, parts)
+    return names.finish(shaped, parts)
 
 
 LOADERS: dict[str, Callable[..., Decoder]] = {

@@ -180,7 +180,6 @@ FAULTS = [
     (Orders, "judge", "lane), shares[1]", "lane), 0 * shares[1]"),
     (Orders, "judge", "weights[rows[0]] * f", "0 * f"),
     (Orders, "judge", "* f[rows[1]]", "* f[0]"),
-    (Orders, "judge", "weights[rows[0]]", "weights[0]"),
     (Narrow, "in_parts", "readout * is_on[:, None]", "readout"),
     (Table, "in_order", "self.values[:-1][order]", "self.values[:-1][order // 2]"),
     (CellForms, "combined", "parts @ self.start", "np.zeros(len(parts))"),
@@ -199,6 +198,40 @@ def test_a_planted_fault_is_found(fault, monkeypatch):
     with planted(*fault):
         least = NONE if fault[2] == "+ is_open" else 0.0
         assert any(broken(seed, kind, left_out, least)[0] for seed, kind in product(SEEDS, KINDS))
+
+
+def misweighed(monkeypatch):
+    """Of how many batches of prefixes near a tie the shares are not those of each prefix times its weight.
+
+    Prefixes of one batch have the same weight in models that can be enumerated, so that theirs are drawn here.
+    """
+    judge, rng, found = Orders.judge, np.random.default_rng(5), []
+
+    def weighed(self, narrow, at, differences, near, weights, f):
+        def share(of, within=True):
+            return judge(self, narrow, at, differences, near & within, of, f)
+
+        if near.any(1).sum() > 1:
+            drawn, rows = rng.uniform(1, 9, len(at)), np.eye(len(at), dtype=bool)[:, :, None]
+            alone = sum(w * share(np.ones(len(at)), row) for w, row in zip(drawn, rows, strict=True))
+            found.append(not np.allclose(share(drawn), alone))
+        return judge(self, narrow, at, differences, near, weights, f)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Orders, "judge", weighed)
+        patch.setattr(loops, "is_compiled", lambda: False)
+        patch.setattr(nearly_equal, "A_LOOK", 1 << 22)
+        patch.setattr(prefixes, "IN_CACHE", 3)
+        prefixes.with_leaf.cache_clear()
+        assert not broken(0, "lin", radius=WIDE)[0]
+    assert len(found) > 2
+    return sum(found)
+
+
+def test_the_orders_of_each_prefix_have_its_weight(monkeypatch):
+    assert misweighed(monkeypatch) == 0
+    with planted(Orders, "judge", "weights[rows[0]]", "weights[0]"):
+        assert misweighed(monkeypatch) > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
