@@ -173,6 +173,8 @@ def _of_computed_decays(c: LineCertificate, wrong: str) -> tuple[str, Decide]:
 
 
 def _in_a_kept_run(c: LineCertificate) -> tuple[str, Decide]:
+    is_named = kept_runs.is_named(c["counterexample"]["evaluation"])
+    require(is_named, "runs of such cells are not repeated", NOT_CHECKABLE)
     return "line, wrong in a run of decays" + ", no number" * (c["margin"] is None), kept_runs.decide
 
 

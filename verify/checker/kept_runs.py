@@ -53,6 +53,11 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
             is_right(ComputedStates(net, fmt), due, said, n - 1, arb(0))
 
 
+def is_named(evaluation: str) -> bool:
+    """Whether it is one that is looked at here."""
+    return evaluation == EVERY or evaluation.endswith(KEPT) or TURNED.fullmatch(evaluation) is not None
+
+
 class KeptRun(NamedTuple):
     """The run of which the readout reads these numbers after t tokens, before they are rounded as its factors."""
 
