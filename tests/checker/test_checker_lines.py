@@ -68,6 +68,7 @@ PARTS = (
     "computed_gates",
     "computed_decays",
     "kept_runs",
+    "computed_turns",
     "gated_runs",
     "computed_strings",
     "worded",

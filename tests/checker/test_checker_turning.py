@@ -138,8 +138,8 @@ FAULTS = [
     (turning, "_moved", "arb(0).union(sizes), first if step == 0 else arb(0, 4)", "arb(0), first"),
     (turning, "_moved", 'size < 1), "an eigenvalue may be 1 or more"', 'True), ""'),
     (turning, "_eigenvalues", "acb(x.real) if _is_alone(x, i, found) else x", "acb(x.real)"),
-    (TurningStates, "_gap", "w.real - abs(w)", "w.real + abs(w)"),
-    (TurningStates, "_gap", "gap = self.b[right] - self.b[j]", "gap = arb(0)"),
+    (turning, "_sum", "w.real - abs(w)", "w.real + abs(w)"),
+    (TurningStates, "_gap", "self.b[right] - self.b[j]", "arb(0)"),
     (TurningStates, "__init__", "x / (1 - rate)", "x / (1 + rate)"),
     (turning, "_angle", "+ arb.pi() if", "if"),
 ]

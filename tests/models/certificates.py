@@ -193,6 +193,7 @@ RECURRENT = {
     "rotation, turned, wrong, bfloat16": lambda: (of_crafted(355), "bfloat16"),
     "rwkv, wrong in a run, bfloat16": lambda: (of_crafted(425), "bfloat16"),
     "ssm, wrong in a run, bfloat16": lambda: (of_crafted(297), "bfloat16"),
+    "rotation, always wrong, float64": lambda: (of_crafted(450), "float64"),
     "mamba, for ever, float64": lambda: (of_crafted(198), "float64"),
     "rwkv, p18": lambda: (modular(gated.decays(kind="rwkv", m=3, s=2, N=4), 3, 4), "p18"),
     "rwkv, held, p18": lambda: (counted(gated.counters(kind="rwkv", types=2, max_count=2), 2, 100), "p18"),

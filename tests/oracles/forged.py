@@ -444,6 +444,9 @@ def inductive(tensors, about, c):
         if "numbers" in c.get("run", {}):
             wrong_in_format(net, c, n, right, wrong)
             return
+        if c["counterexample"].get("evaluation") == "every run that the reading allows" and net.kind == "s4":
+            wrong_by_angle(net, tensors, c, n, due, wrong)
+            return
         if "run" in c or "cosine" in c["counterexample"].get("evaluation", ""):
             wrong_where_kept(tensors, c, n, due, wrong)
             return
@@ -563,6 +566,24 @@ def wrong_where_kept(tensors, c, n, due, wrong):
         say(wrong is None and not all(map(math.isfinite, logits)), "its margin")
     else:
         say(right - max(others) <= margin + 2.0**-40 and (wrong is None or logits[wrong] == max(logits)), "its margin")
+
+
+def wrong_by_angle(net, tensors, c, n, due, wrong):
+    """A rotation in more than 20 bits is off by less than 64 n units in the last place, and wrong by more."""
+    p, _ = format_of(c["parameters"]["precision"])
+    say(p > 20 and n * 2.0**-p < 2.0**-12, "cannot be told")
+    right, first = due((0,) * n), c["counterexample"]["is_first"]
+    say(first == (c["right_to"] == n - 1) and c["right_to"] < n, "is_first")
+    far = 64 * n * arb(2) ** -p
+    logits = net.logits(net.after([(0, n)]), 0)
+    say(all(float(x) == closest(float(x), p, -1022) for x in tensors["cell.omega"][2]), "rounded weights")
+    size = 1 + max(abs(x) for x in logits)
+    best = max((x for j, x in enumerate(logits) if j != right), key=float)
+    say(logits[right] - best < far * size and logits[right] - best < arb(c["margin"]) + far * size, "its margin")
+    say(wrong is None or wrong != right and logits[wrong] + far * size > best, "predicted")
+    for t in range(max(1, n - 9), n) if first else ():
+        own = net.logits(net.after([(0, t)]), 0)
+        say(not margin_of(own, due((0,) * t)) < -far * size, "is_first")
 
 
 def faded_reads(rows, c, p, n):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from flint import arb, ctx
 
-from verify.checker import computed_gates
+from verify.checker import followers
 from verify.checker.closed_lines import is_proved, is_right
 from verify.checker.computed_gates import StoredCell, gaps_of, gates
 from verify.checker.formats import BinaryFormat, named
@@ -23,12 +23,13 @@ from verify.checker.rounded import ComputedBalls
 from verify.checker.rounded_lines import Gaps, is_wrong
 
 BITS = 400
+EVERY = "every run that the reading allows"
 
 
 def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks a line: token by token, or else in closed form."""
     try:
-        computed_gates.decide(weights, c, said)
+        followers.line_of_gates(weights, c, said)
     except Refusal as refusal:
         if refusal.exit_code != NOT_CHECKABLE:
             raise

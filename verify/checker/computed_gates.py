@@ -8,17 +8,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from flint import acb, arb, ctx
+from flint import acb, arb
 
-from verify.checker import formats
 from verify.checker.formats import BinaryFormat
 from verify.checker.gated import is_of_decays, of_file
 from verify.checker.linear import of_rotation
 from verify.checker.reading import NOT_CHECKABLE, require
-from verify.checker.records import LineCertificate, LineParameters
-from verify.checker.recurrent import Vector, due_of
-from verify.checker.rounded import BITS, ComputedBalls, Rounding
-from verify.checker.rounded_lines import ComputedLine, Gaps, TokenFollower
+from verify.checker.records import LineParameters
+from verify.checker.recurrent import Vector
+from verify.checker.rounded import ComputedBalls, Rounding
+from verify.checker.rounded_lines import Gaps, TokenFollower
 
 FORMULA = 19  # below it torch's softplus is log(1 + e^x), and beyond 20 it is x
 
@@ -39,14 +38,6 @@ class StoredCell(NamedTuple):
         rows = of_file(weights, said) if is_of_decays(weights, said) else of_rotation(weights, said)
         rows = {name: fmt.of_weights(table) for name, table in rows.items()}
         return cls(said["model"], rows, rows.pop("readout.weight"), rows.pop("readout.bias")[0])
-
-
-def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
-    """Checks a proof of a line up to a length, or the first length at which every order is wrong."""
-    fmt = formats.named(said)
-    with ctx.workprec(BITS):
-        net = StoredCell.of(weights, said, fmt)
-        ComputedLine(due_of(len(net.b), said), (turning if "omega" in net.rows else fading)(net, fmt)).decide(c, said)
 
 
 def gates(net: StoredCell, fmt: BinaryFormat) -> Gates:
@@ -210,19 +201,29 @@ def gaps_of(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: Computed
 
 def turning(net: StoredCell, fmt: BinaryFormat) -> TokenFollower:
     """The same of a rotation, whose state is m - m e^(i omega t); a turn keeps the length of an error."""
-    omega, (one, zero), on = net.rows["omega"][0][0], (arb(1), arb(0)), Rounding(fmt)
-    c, s = (on.function(_stored([omega]), f, lambda y: zero) for f in (arb.cos, arb.sin))
-    (C, S), (f, g) = (v.sizes()[0] for v in (c, s)), (v.error[0] for v in (c, s))
+    omega, (one, zero), own_of = net.rows["omega"][0][0], (arb(1), arb(0)), turn_errors(net, fmt)
     read, h, middle = ComputedBalls([one, one], [zero, zero]), [_stored([0.0, 0.0])], 1 / (1 - acb(0, omega).exp())
 
     def follow(token: int) -> tuple[Callable[[int], Gaps], TokenFollower]:
-        (a, b), t = h[-1].sizes(), len(h)
-        # one rounding more, as each product may read another form of a state
-        x, y = rounding(fmt, C * a + S * b + 1, 3, 1), rounding(fmt, S * a + C * b, 2, 1)
-        own = [f * a + g * b + x, g * a + f * b + y]
+        own, t = own_of(h[-1].sizes()), len(h)
         turned = h[-1].error[0] + (own[0] ** 2 + own[1] ** 2).sqrt()
         away, z = turned + 3 * fmt.tiny, middle * (1 - acb(0, arb(omega) * t).exp())
         h.append(ComputedBalls([z.real, z.imag], [away.upper()] * 2))
         return partial(logit_gaps, net, fmt, read, h[-1]), follow
 
     return follow
+
+
+def turn_errors(net: StoredCell, fmt: BinaryFormat) -> Callable[[Vector], Vector]:
+    """How far a computed turn is from the exact one, from a state of at most these sizes."""
+    on, omega = Rounding(fmt), _stored([net.rows["omega"][0][0]])
+    c, s = (on.function(omega, f, lambda y: arb(0)) for f in (arb.cos, arb.sin))
+    (C, S), (f, g) = (v.sizes()[0] for v in (c, s)), (v.error[0] for v in (c, s))
+
+    def own(sizes: Vector) -> Vector:
+        a, b = sizes
+        # one rounding more, as each product may read another form of a state
+        x, y = rounding(fmt, C * a + S * b + 1, 3, 1), rounding(fmt, S * a + C * b, 2, 1)
+        return [f * a + g * b + x, g * a + f * b + y]
+
+    return own

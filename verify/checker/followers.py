@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from flint import arb, arb_mat, ctx
 
-from verify.checker import captured, computed_gates, formats, gated, linear, whole_blocks
+from verify.checker import captured, computed_gates, formats, gated, linear, rounded, whole_blocks
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import BITS, GATES, StoredNetwork, Vector, due_of, network, point, step
@@ -106,3 +106,12 @@ def by_balls(net: StoredNetwork, state: Vector | None = None) -> TokenFollower:
         return lambda k: differences(logits, net.rows, k), by_balls(net, there)
 
     return follow
+
+
+def line_of_gates(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
+    """Checks a line of gated decays or a rotation in a format, token by token."""
+    fmt = formats.named(said)
+    with ctx.workprec(rounded.BITS):
+        net = computed_gates.StoredCell.of(weights, said, fmt)
+        follow = computed_gates.turning if "omega" in net.rows else computed_gates.fading
+        ComputedLine(due_of(len(net.b), said), follow(net, fmt)).decide(c, said)

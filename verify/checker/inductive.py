@@ -7,8 +7,8 @@ from verify.checker import (
     captured_cells,
     closed_sets,
     computed_decays,
-    computed_gates,
     computed_strings,
+    computed_turns,
     counting,
     creeping,
     followers,
@@ -141,7 +141,9 @@ def _certified(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> 
         if wrong:
             require(c["margin"] is not None, "answers that are no numbers are not checked", NOT_CHECKABLE)
             if "evaluation" not in c["counterexample"]:
-                return "line, wrong", rounded_lines.decide
+                return "line, wrong", computed_turns.decide if model in linear.KINDS else rounded_lines.decide
+            if model in linear.KINDS and "run" not in c:
+                return "line, wrong in a run of decays", computed_turns.decide
             require("run" in c, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
             return "line, wrong in a run", rounded_runs.decide
         if not for_ever:
@@ -204,17 +206,22 @@ def _of_computed_decays(c: LineCertificate, wrong: str) -> tuple[str, Decide]:
 
 
 def _in_a_kept_run(c: LineCertificate) -> tuple[str, Decide]:
+    is_named = kept_runs.is_named(c["counterexample"]["evaluation"])
+    require(is_named, "runs of such cells are not repeated", NOT_CHECKABLE)
     return "line, wrong in a run of decays" + ", no number" * (c["margin"] is None), kept_runs.decide
 
 
 def _in_format(c: LineCertificate, is_of_strings: bool, wrong: str) -> tuple[str, Decide]:
     """The kind of a certificate about gated decays or a rotation that is followed as computed, and what decides it."""
-    is_run = wrong and "evaluation" in c["counterexample"]
+    is_run = bool(wrong) and "evaluation" in c["counterexample"]
     require(not (is_run and is_of_strings), "runs of such cells are not repeated", NOT_CHECKABLE)
-    if is_run:
+    if is_run and c["counterexample"]["evaluation"] != computed_decays.EVERY:
         return _in_a_kept_run(c)
+    if wrong and not is_of_strings:
+        require(c["margin"] is not None, "answers that are no numbers in any order are not checked", NOT_CHECKABLE)
+        return "line, wrong" + " in a run of decays" * is_run, computed_turns.decide
     require(is_of_strings == ("sets_found" in c), "proofs without sets of states are not checked", NOT_CHECKABLE)
     require(not (wrong and is_of_strings), "wrong strings of such cells are not run", NOT_CHECKABLE)
     if is_of_strings:
         return "strings, between two numbers", computed_strings.decide
-    return "line" + wrong, computed_gates.decide
+    return "line" + wrong, followers.line_of_gates

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from flint import acb, arb, ctx
 
 from verify.checker.closed_lines import is_right
-from verify.checker.computed_decays import BITS, ComputedStates, Growth, in_closed_form, wrong_after
+from verify.checker.computed_decays import BITS, EVERY, ComputedStates, Growth, in_closed_form, wrong_after
 from verify.checker.computed_gates import StoredCell, gates
 from verify.checker.formats import BinaryFormat, named
 from verify.checker.reading import NOT_CHECKABLE, require
@@ -20,7 +20,6 @@ from verify.checker.recurrent import due_of
 from verify.checker.rounded_lines import Gaps, is_wrong
 
 OFF = 2  # units in the last place of exp, cos and sin
-EVERY = "every run that the reading allows"
 KEPT = "every result kept exactly, and factors of matrix products rounded"
 SHARES = {  # of u, by which what is kept is high in a run
     "what a token keeps as float64 has it, ": arb(0),
@@ -38,6 +37,7 @@ TURNED = re.compile(
 def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks a length that is wrong in the run that is named; and all shorter ones, in every order, if it is first."""
     if c["counterexample"]["evaluation"] == EVERY:
+        require("run" not in c, "run: is that of no evaluation")
         in_closed_form(weights, c, said)
         return
     with ctx.workprec(BITS):
@@ -51,6 +51,11 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
         if c["counterexample"]["is_first"]:
             require("omega" not in net.rows, "that a rotation is right before is not checked", NOT_CHECKABLE)
             is_right(ComputedStates(net, fmt), due, said, n - 1, arb(0))
+
+
+def is_named(evaluation: str) -> bool:
+    """Whether it is one that is looked at here."""
+    return evaluation == EVERY or evaluation.endswith(KEPT) or TURNED.fullmatch(evaluation) is not None
 
 
 class KeptRun(NamedTuple):
@@ -95,6 +100,7 @@ def _run_of(net: StoredCell, fmt: BinaryFormat, c: LineCertificate) -> KeptRun:
     if "omega" in net.rows:
         found = TURNED.fullmatch(said)
         require(found is not None, "runs of such cells are not repeated", NOT_CHECKABLE)
+        require("run" not in c, "run: is that of another evaluation")
         assert found is not None
         return turning_run(net, fmt, float(found[1]), float(found[2]))
     share = next((x for name, x in SHARES.items() if said == name + KEPT), None)

@@ -186,7 +186,7 @@ WRONG_EVALUATION: Table = WRONG_STRING | {
     "counterexample.evaluation": _trusted("text", "evaluation", "which runs the prover found to be wrong"),
     "counterexample.is_first": Field("flag", "equals right_to + 1 = length, by inductive._route"),
 }
-OF_DECAYS = "by kept_runs.decide"
+OF_DECAYS = "by kept_runs.decide or computed_turns.decide"
 WRONG_DECAYS: Table = WRONG_EVALUATION | {
     "right_to": WRONG_RUN["right_to"],
     "counterexample.evaluation": Field("text", OF_DECAYS),

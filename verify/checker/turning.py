@@ -13,7 +13,6 @@ from verify.checker.linear import exact, stepped
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import due_of
-from verify.checker.steady import FractionSteps
 
 BITS, MOST_UNITS = 600, 24
 
@@ -33,34 +32,43 @@ def in_closed_form(weights: bytes, c: LineCertificate, said: LineParameters) -> 
     with ctx.workprec(BITS):
         net = stepped(weights, said)
         rows = [(*row, *b) for row, b in zip(net.V.tolist(), net.b.tolist(), strict=True)]
-        closed_lines.decide_line(TurningStates(net), rows, due_of(net.V.nrows(), said), c, said)
+        A, B, V = (acb_mat(x.tolist()) for x in (net.A, net.B, net.V))
+        states = TurningStates(A, B, V, [arb(x) for x in net.b.entries()])
+        closed_lines.decide_line(states, rows, due_of(net.V.nrows(), said), c, said)
 
 
 class TurningStates:
-    """The parts of the states along eigenvectors, and what the logits are between two lengths."""
+    """The parts of the states along eigenvectors X, and what V h + b is between two lengths."""
 
-    def __init__(self, net: FractionSteps) -> None:
-        n = net.A.nrows()
-        require(n <= MOST_UNITS, f"{n} units are too many for a closed form", NOT_CHECKABLE)
-        self.rates, X = _eigenvalues(acb_mat(net.A.tolist()))
-        parts = X.solve(acb_mat(net.B.tolist())).entries()
+    def __init__(self, A: acb_mat, B: acb_mat, V: acb_mat, b: list[arb]) -> None:
+        require(A.nrows() <= MOST_UNITS, f"{A.nrows()} units are too many for a closed form", NOT_CHECKABLE)
+        self.rates, self.X = _eigenvalues(A)
+        parts = self.X.solve(B).entries()
         places = [x / (1 - rate) for x, rate in zip(parts, self.rates, strict=True)]
         require(all(x.is_finite() for x in places), "an eigenvalue may be 1", NOT_CHECKABLE)
         self.turns = 1 + any(x.imag == 0 and not x.real > 0 for x in self.rates)
-        shown = acb_mat(net.V.tolist()) * X
+        shown = V * self.X
         self.W = [[shown[j, i] * place for i, place in enumerate(places)] for j in range(shown.nrows())]
-        self.b = [arb(x) for x in net.b.entries()]
+        self.b = b
 
     def gaps(self, low: int, high: int | None, k: int, right: int) -> dict[int, arb]:
         moved = [_moved(rate, low, high, k) for rate in self.rates]
         return {j: self._gap(moved, right, j) for j in range(len(self.b)) if j != right}
 
     def _gap(self, moved: list[tuple[arb, arb]], right: int, j: int) -> arb:
-        gap = self.b[right] - self.b[j]
-        for (size, angle), x, y in zip(moved, self.W[right], self.W[j], strict=True):
-            w = x - y
-            gap += w.real - abs(w) * size * (_angle(w) + angle).cos()
-        return gap
+        along = [x - y for x, y in zip(self.W[right], self.W[j], strict=True)]
+        return _sum(moved, along, self.b[right] - self.b[j])
+
+    def values(self, low: int, high: int, k: int) -> list[arb]:
+        """V h + b itself, number by number."""
+        moved = [_moved(rate, low, high, k) for rate in self.rates]
+        return [_sum(moved, along, b) for along, b in zip(self.W, self.b, strict=True)]
+
+
+def _sum(moved: list[tuple[arb, arb]], along: list[acb], b: arb) -> arb:
+    for (size, angle), w in zip(moved, along, strict=True):
+        b += w.real - abs(w) * size * (_angle(w) + angle).cos()
+    return b
 
 
 def _eigenvalues(A: acb_mat) -> tuple[list[acb], acb_mat]:
