@@ -24,7 +24,12 @@ def still_due(margin: float, off: float, is_stepwise: bool = False) -> float:
     Raises: Refusal where this leaves less than half of the margin: then nothing is decided.
     """
     require(2 * off <= margin, f"roundings are bounded by {off:.3g}, more than half of the margin", NOT_CHECKABLE)
-    return max(off, margin / 2 if is_stepwise else margin - off)
+    return max(off, half_of(margin) if is_stepwise else margin - off)
+
+
+def half_of(margin: float) -> float:
+    """Half of a margin, rounded up: what is above 0 has a half that is, and the least number is its own."""
+    return max(margin / 2, margin - margin / 2)
 
 
 def due_beside(margin: float, off: float) -> tuple[float, int]:
