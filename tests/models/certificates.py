@@ -5,10 +5,12 @@ import io
 import json
 import tempfile
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
+from models.certificates_of_kinds import MADE
+from models.certificates_of_modules import MODULES, of_module
 from models.random_models import random_model
 
 from constructions import checkpoint, count01, inductive_waves, inventory_counting, relation_counting
@@ -294,6 +296,8 @@ PLACED = {
 }
 TRANSFORMERS = {
     "transformer": lambda: (started(task="shifted", M=3), Task.of("shifted", vocabulary=3), None),
+    "transformer, bare": lambda: (started(task="shifted", M=3, layernorm=False), Task.of("shifted", vocabulary=3),
+                                  None),
     "transformer, placed": lambda: (spe(task="modular", N=4, m=2, positions=4), Task.of("modular", modulus=2), None),
     "transformer, drawn, wrong": lambda: (drawn(5), Task.of("first-homogeneous"), None),
     "transformer, strings": lambda: (counting_types(K=2, C=2, m=2), Task.of("selective-modular", modulus=2, types=2,
@@ -324,6 +328,8 @@ CIRCUITS = {  # a circuit or a language, how many bits there are, and the readin
     "language, wrong, real": (lambda: unroll(from_regex("a|c", "abc"), 1), 3, "real"),
     "language, wrong, float32": (lambda: unroll(from_regex("0*1", "01"), 2), 3, "float32"),
     "language, real": (lambda: unroll(from_regex("0|1", "01"), 1), 2, "real"),
+    "language, bfloat16": (lambda: unroll(from_regex("(01)*", "01"), 2), 3, "bfloat16"),
+    "language, float16": (lambda: unroll(from_regex("0|1", "01"), 1), 2, "float16"),
 }  # fmt: skip
 IN_DTYPES = {  # a format, and whose model is read in it
     "dot, float32": ("float32", "dot"),
@@ -429,8 +435,33 @@ def real(name):
     return Count01.of(module, labels, domain, named=named), count01.as_bytes(module)
 
 
+FLOAT16 = torch.float16
+TRANSFORMERS["transformer, half"] = lambda: (
+    changed(started(task="shifted", M=3, dtype="float16"), "W_U", (4, 0), 2.0**-20),
+    Task.of("shifted", vocabulary=3),
+    None,
+)
+REGIONS["regions, half"] = lambda: (build(3, 1, dtype=FLOAT16), {})
+REGIONS["regions, half, wrong"] = lambda: (changed(build(3, 1, dtype=FLOAT16), "b_out", 1, 0.5), {})
+PLACED["places, half"] = lambda: (placed(3, 1, "ape", dtype=FLOAT16), 3, 1)
+PLACED["places, rotated, half"] = lambda: (placed(3, 1, "rope", has_mlp=True, dtype=FLOAT16), 3, 1)
+IN_16_BITS = {  # a format, and whose model is read in it
+    "regions, float16": ("float16", "regions, half"),
+    "places, float16": ("float16", "places, half"),
+    "places, rotated, float16": ("float16", "places, rotated, half"),
+    "transformer, bfloat16": ("bfloat16", "transformer, bare"),
+    "transformer, float16": ("float16", "transformer, half"),
+    "regions, wrong, float16": ("float16", "regions, half, wrong"),
+    "clock, wrong, bfloat16": ("bfloat16", "clock, wrong"),
+    "bos, wrong, bfloat16": ("bfloat16", "bos, wrong"),
+}
+IN_DTYPES |= {name: of for name, of in IN_16_BITS.items() if "wrong" not in name}
+WRONG_IN_DTYPES |= {name: of for name, of in IN_16_BITS.items() if "wrong" in name}
+OTHERS = MADE | {name: partial(of_module, name) for name in MODULES}  # in modules of their own
+
+
 REALS = [*PARITIES, *MODULARS, *ADDITIONS, *COUNTS, *REGIONS, *PLACED, *TRANSFORMERS]
-ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES, *WRONG_IN_DTYPES, *IN_BITS, *CIRCUITS]
+ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES, *WRONG_IN_DTYPES, *IN_BITS, *CIRCUITS, *OTHERS]
 NAMES = [name for name in ALL if name != "two dimensions"]  # which takes a second to check
 
 
@@ -479,6 +510,8 @@ def in_bits(s, name):
 @cache
 def honest(name):
     """The weights' bytes, and the certificate as text."""
+    if name in OTHERS:
+        return OTHERS[name]()
     if name in HISTOGRAMS:
         module = HISTOGRAMS[name]()
         weights = checkpoint.as_bytes(module, claim=None, construction=None)
