@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from flint import ctx, fmpq
+from models.certificates import honest
 from models.random_models import BUILDERS, random_model
 from models.selection import first
 from oracles.any_order import UNIT, Adversary
@@ -31,6 +32,7 @@ from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.readings import reading_of
 from verify.checker import computed_counts, forwards, kinds
+from verify.checker.any_order import half_of
 from verify.checker.computed_counts import ComputedCounts, InputPart
 from verify.checker.computed_orders import EveryOrder
 from verify.checker.formats import NAMED, BinaryFormat
@@ -402,6 +404,20 @@ def barely_on(ahead):
         module.W_2[0] = torch.tensor([64 - 2**-2, 64 + 2**-1])
         module.b_2[:] = torch.tensor([1 + ahead, 1.0])
     return module
+
+
+def test_a_tie_does_not_hold_by_half_of_the_least_number():
+    """Half of 2^-1074 is no float: rounded down to 0 it is what a tie has."""
+    margins = (5e-324, 1.5e-323, 2.0)
+    assert [*map(half_of, margins)] == [5e-324, 1e-323, 1.0]
+    module = sawtooth(T=3, L=4)
+    with torch.no_grad():
+        module.b_1[1] += 0.25
+    weights, said = parity_bytes(module), json.loads(honest("parity, float32")[1])
+    forged = json.dumps(said | {"margin": 5e-324, "weights_sha256": sha(weights)})
+    assert falsehood(weights, forged) and outcome(weights, forged)[0] == NOT_CHECKABLE
+    with mock.patch.object(computed_counts, "half_of", lambda margin: margin / 2):
+        assert outcome(weights, forged)[0] == 0
 
 
 def test_a_tie_between_two_values_of_a_neuron_is_not_missed():

@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 import safetensors.torch
 import torch
+from models.certificates_of_modules import Largest
 from models.one_layer import Encoder, Plain
 from models.saved_modules import as_proof, fitting, of_other_weights, outcome, saved
 from models.selection import every, first
@@ -63,18 +64,6 @@ class Last(nn.Module):
 
     def forward(self, t):
         return torch.where(t.unsqueeze(-1) < 0, 0.5, self.table(t).cumsum(1) - self.table(t).cumsum(1).detach() / 2)
-
-
-class Largest(nn.Module):
-    """The largest token, by the largest of one-hot vectors weighed by their token; float16 and whole numbers."""
-
-    def __init__(self, n):
-        super().__init__()
-        self.table = nn.Parameter(torch.eye(n).half())
-        self.register_buffer("weight", torch.arange(1, n + 1))
-
-    def forward(self, t):
-        return (self.table[t] * self.weight).amax(1)
 
 
 def drawn(module, seed):

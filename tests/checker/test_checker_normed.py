@@ -12,6 +12,7 @@ import mpmath
 import pytest
 import torch
 from flint import fmpq, fmpq_mat
+from models.certificates_of_kinds import changed_norm as changed
 from models.selection import first
 from oracles.rounded import LeftToRight, fraction
 from test_checker_real import outcome
@@ -35,7 +36,6 @@ from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import Count01
 
 DIGITS, NOISE = 3, 2
-PARAMETERS = ("E", "W_Q", "W_K", "W_V", "W_O", "W_out", "b_out", "norm_weight", "norm_bias")
 
 
 def saved(model, reading=None):
@@ -58,17 +58,6 @@ def gaps(model):
             due = 7 if last else 5 if n1 > n0 else 6
             logits = model.next_logits(torch.tensor([*string, *([last] if last else [])])).tolist()
             yield (n0, n1, n2), last or 4, due, logits[due] - max(x for j, x in enumerate(logits) if j != due)
-
-
-def changed(seed, dtype=torch.float64):
-    """The built model with one number moved, and often its gain, bias and epsilon."""
-    draw, model = random.Random(seed), count01.normed(dtype=dtype)
-    with torch.no_grad():
-        for name in draw.sample(PARAMETERS, draw.randint(1, 2)):
-            W = getattr(model, name).view(-1)
-            W[draw.randrange(len(W))] += draw.choice([-1, 1]) * 2.0 ** -draw.randint(1, 9)
-        model.norm_eps.fill_(draw.choice([1e-5, 0.0, 0.5]))
-    return model
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(6), range(6, 150)]), ids=str)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from command import run
+from models.certificates_of_kinds import almost_equal, only_split
 from models.random_models import random_model, trained_like
 from models.selection import first
 from oracles.forged import falsehood
@@ -29,30 +30,9 @@ DATA = Path(__file__).parents[1] / "data"
 RIGHT, WRONG, OPEN, EACH, PLACES, FIRST = range(6)
 
 
-def only_split(patch):
-    """Whatever the sizes are, regions are split rather than all multisets decided one by one."""
-
-    def searched(plan, queue, deadline):
-        queue.deadline = deadline
-        return queue.run()
-
-    patch.setattr(by_cost, "MOST_NUMBERS", -1)
-    patch.setattr(by_cost.Plan, "search", searched)
-    patch.setattr(branch_and_bound, "AT_ONCE", 1)
-
-
 @pytest.fixture
 def searches(monkeypatch):
     only_split(monkeypatch)
-
-
-def almost_equal(module, seed):
-    """A model of lin whose mixing weights are almost one, so that its rows are merged."""
-    if module.is_linear:
-        with torch.no_grad():
-            noise = torch.rand(module.A.shape, generator=torch.Generator().manual_seed(seed), dtype=module.A.dtype)
-            module.A.copy_(module.A.mean() + 0.03 * noise)
-    return module
 
 
 def cancelling(apart=0.003, left=0.01):

@@ -1,4 +1,4 @@
-"""Saved proofs of parity models in a format as theorems: what is accepted, and what is refused."""
+"""Saved proofs of parity models in a format as theorems: what is accepted, and what is refused, of dot models too."""
 
 import dataclasses
 import json
@@ -18,9 +18,14 @@ from verify.kernel.stored import read_saved, read_weights
 from verify.kernel.theorem import check_inputs
 from verify.tasks.parity.task import Parity
 
+MODELS = {
+    "parity": ("parity", "--T", "3", "--L", "4"),
+    "dot": ("histogram", "--model", "dot", "--T", "4", "--L", "3", "--d", "4"),
+}
 
-def save(capsys, folder, *options):
-    assert run(capsys, "parity", "--T", "3", "--L", "4", *options, "--save", str(folder))[0] == 0
+
+def save(capsys, folder, *options, model="parity"):
+    assert run(capsys, *MODELS[model], *options, "--save", str(folder))[0] == 0
     return folder
 
 
@@ -50,21 +55,19 @@ def test_a_format_that_no_file_has_is_refused(options, tmp_path, capsys):
     assert code == 2 and out == "" and "speaks of runs in" in err and err.count("\n") == 1
 
 
+OTHER_FORMATS = [{"precision": "tf32"}, {"precision": None}, {"precision": ["float32"]}, {"accumulate": "bfloat16"},
+                 {"accumulate": "float16"}, {"accumulate": None}]  # fmt: skip
+OTHER_SIZES = [({"rounding": "once"}, {"dtype": "float32"}, {"T": 4}),
+               ({"rounding": "once"}, {"dtype": "float64"}, {"model": "parity"}, {"d": 5})]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "fields, says",
-    [
-        ({"precision": "tf32"}, "speaks of runs in"),
-        ({"precision": None}, "speaks of runs in"),
-        ({"precision": ["float32"]}, "speaks of runs in"),
-        ({"accumulate": "bfloat16"}, "speaks of runs in"),
-        ({"accumulate": "float16"}, "speaks of runs in"),
-        ({"accumulate": None}, "speaks of runs in"),
-        ({"rounding": "once"}, "parameters"),
-        ({"dtype": "float32"}, "parameters"),
-        ({"T": 4}, "parameters"),
-    ],
+    ("model", "fields", "says"),
+    [(model, fields, "speaks of runs in") for model in MODELS for fields in OTHER_FORMATS]
+    + [(model, x, "parameters") for model, fields in zip(MODELS, OTHER_SIZES, strict=True) for x in fields],
 )
-def test_other_formats_than_the_runs_are_refused(saved, capsys, fields, says):
+def test_other_formats_than_the_runs_are_refused(model, fields, says, tmp_path, capsys):
+    saved = save(capsys, tmp_path / "proof", "--precision", "float32", model=model)
     about = json.loads((saved / "certificate.json").read_text())
     about["parameters"] |= fields
     (saved / "certificate.json").write_text(json.dumps(about))

@@ -6,11 +6,13 @@ import json
 import math
 import tempfile
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
 from models import steps
+from models.certificates_of_kinds import MADE
+from models.certificates_of_modules import MODULES, of_module
 from models.crafted import crafted
 from models.grokked import certified, hats
 from models.random_models import random_model
@@ -329,6 +331,8 @@ PLACED = {
 }
 TRANSFORMERS = {
     "transformer": lambda: (started(task="shifted", M=3), Task.of("shifted", vocabulary=3), None),
+    "transformer, bare": lambda: (started(task="shifted", M=3, layernorm=False), Task.of("shifted", vocabulary=3),
+                                  None),
     "transformer, placed": lambda: (spe(task="modular", N=4, m=2, positions=4), Task.of("modular", modulus=2), None),
     "transformer, drawn, wrong": lambda: (drawn(5), Task.of("first-homogeneous"), None),
     "transformer, strings": lambda: (counting_types(K=2, C=2, m=2), Task.of("selective-modular", modulus=2, types=2,
@@ -359,6 +363,8 @@ CIRCUITS = {  # a circuit or a language, how many bits there are, and the readin
     "language, wrong, real": (lambda: unroll(from_regex("a|c", "abc"), 1), 3, "real"),
     "language, wrong, float32": (lambda: unroll(from_regex("0*1", "01"), 2), 3, "float32"),
     "language, real": (lambda: unroll(from_regex("0|1", "01"), 1), 2, "real"),
+    "language, bfloat16": (lambda: unroll(from_regex("(01)*", "01"), 2), 3, "bfloat16"),
+    "language, float16": (lambda: unroll(from_regex("0|1", "01"), 1), 2, "float16"),
 }  # fmt: skip
 IN_DTYPES = {  # a format, and whose model is read in it
     "dot, float32": ("float32", "dot"),
@@ -471,13 +477,58 @@ def real(name):
 
 
 STEPS = {  # whose step was traced
+    "cell, real": lambda: steps.cell("cell"),
     "cell": lambda: steps.cell("cell, float32"),
+    "cell, wrong, real": lambda: steps.cell("cell, wrong"),
     "cell, wrong": lambda: steps.cell("cell, wrong, bfloat16"),
+    "layers, strings": lambda: steps.stack("gru", steps.SELECTIVE, 0, 2, "real"),
     "layers, wrong": lambda: steps.stack("gru", steps.MODULAR, 0, 3, "real"),
-    "blocks": lambda: steps.blocks("mamba", steps.MODULAR, 1, 2, "float32"),
+    "layers, float32": lambda: steps.stack("rnn", steps.MODULAR, 0, 1, "float32"),
+    "layers, wrong, float32": lambda: steps.stack("lstm", steps.MODULAR, 0, 1, "float32"),
+    "whole blocks by their step": lambda: steps.blocks("mamba", steps.MODULAR, 1, 2, "float32"),
+    "whole blocks by their step, strings": lambda: steps.blocks("mamba", steps.SELECTIVE, 0, 2, "float32"),
+    "whole blocks by their step, strings, wrong": lambda: steps.blocks("s4", steps.SELECTIVE, 1, 2, "float32"),
+    "whole blocks by their step, words": lambda: steps.words("rwkv", 2, 1, "float32"),
 }
+FLOAT16 = torch.float16
+TRANSFORMERS["transformer, half"] = lambda: (
+    changed(started(task="shifted", M=3, dtype="float16"), "W_U", (4, 0), 2.0**-20),
+    Task.of("shifted", vocabulary=3),
+    None,
+)
+REGIONS["regions, half"] = lambda: (build(3, 1, dtype=FLOAT16), {})
+REGIONS["regions, half, wrong"] = lambda: (changed(build(3, 1, dtype=FLOAT16), "b_out", 1, 0.5), {})
+PLACED["places, half"] = lambda: (placed(3, 1, "ape", dtype=FLOAT16), 3, 1)
+PLACED["places, rotated, half"] = lambda: (placed(3, 1, "rope", has_mlp=True, dtype=FLOAT16), 3, 1)
+IN_16_BITS = {  # a format, and whose model is read in it
+    "regions, float16": ("float16", "regions, half"),
+    "places, float16": ("float16", "places, half"),
+    "places, rotated, float16": ("float16", "places, rotated, half"),
+    "transformer, bfloat16": ("bfloat16", "transformer, bare"),
+    "transformer, float16": ("float16", "transformer, half"),
+    "regions, wrong, float16": ("float16", "regions, half, wrong"),
+    "clock, wrong, bfloat16": ("bfloat16", "clock, wrong"),
+    "bos, wrong, bfloat16": ("bfloat16", "bos, wrong"),
+}
+IN_DTYPES |= {name: of for name, of in IN_16_BITS.items() if "wrong" not in name}
+WRONG_IN_DTYPES |= {name: of for name, of in IN_16_BITS.items() if "wrong" in name}
+OTHERS = MADE | {name: partial(of_module, name) for name in MODULES}  # in modules of their own
+
+
 REALS = [*PARITIES, *MODULARS, *ADDITIONS, *COUNTS, *REGIONS, *PLACED, *TRANSFORMERS]
-ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS, *IN_DTYPES, *WRONG_IN_DTYPES, *IN_BITS, *GROKKED, *CIRCUITS, *STEPS]
+ALL = [
+    *HISTOGRAMS,
+    *RECURRENT,
+    *REALS,
+    *HEADS,
+    *IN_DTYPES,
+    *WRONG_IN_DTYPES,
+    *IN_BITS,
+    *GROKKED,
+    *CIRCUITS,
+    *STEPS,
+    *OTHERS,
+]
 NAMES = [name for name in ALL if name != "two dimensions"]  # which takes a second to check
 
 
@@ -526,6 +577,8 @@ def in_bits(s, name):
 @cache
 def honest(name):
     """The weights' bytes, and the certificate as text."""
+    if name in OTHERS:
+        return OTHERS[name]()
     if name in HISTOGRAMS:
         module = HISTOGRAMS[name]()
         weights = checkpoint.as_bytes(module, claim=None, construction=None)

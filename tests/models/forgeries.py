@@ -9,10 +9,28 @@ import struct
 import zlib
 
 from models.certificates import NAMES, honest
+from models.saved_modules import as_proof
 
 VALUES = [None, True, False, 0, 1, -1, 2, 7, 0.0, -0.0, 0.5, -1.5, 5e-324, 1e308, 2**53 + 1, 10**40, -(10**40)]
 VALUES += ["", "all", "1", "-1", "+1", "1_000", " 1", "\u0663", "1e3", "infinite", [], [0], [0.0, 1.0], {}, {"a": 1}]
 WORDS = {"F64": "d", "F32": "f"}
+SELDOM = {  # they take a hundred times as long as others, to check or to enumerate
+    "blocks of types, float32",
+    "bos+sftm, float16 in float32",
+    "count01, heads",
+    "count01, heads, float32",
+    "module, a block, float64",
+    "module, cells, a block",
+    "module, cells, gated, wrong",
+    "module, float32, wrong",
+    "sets",
+    "splits",
+    "strings, lstm, float64",
+    "strings, trained, float32",
+    "swing",
+    "transformer, float16",
+}
+SHARE_LEFT_OUT = 0.85  # of their draws
 LITERALS = ["NaN", "Infinity", "-Infinity", "-0", "1e999", "1E3", "01", "+1", "0x1", "1_0", "9" * 5000]
 
 
@@ -101,6 +119,8 @@ def with_more(c, draw):
 def another_statement(c, draw):
     """Lengths, sizes, readings and counterexamples as a liar would make them: all that must agree does."""
     p, case = c.get("parameters", {}), c.get("counterexample")
+    if c["task"] == "module" and draw.random() < 0.5:
+        return c.update(as_proof(c, draw.choice([5e-324, 1e-9, abs(c["margin"] or 1) * draw.choice([0.5, 1.001, 2])])))
     which = draw.randrange(7)
     if which == 0 and "length" in c:
         n = draw.choice([1, 2, 5, 8, 10, 30, 101, 10**6, 10**30, "all"])
@@ -158,10 +178,28 @@ def another_statement(c, draw):
         found.update(separable=other["separable"], certificate=other["certificate"])
     else:
         changed_anywhere(c, draw)
+    return None
+
+
+def another_graph(c, draw):
+    """One node of a captured graph is another one; the list of operations is often made to fit."""
+    nodes = draw.choice(c["program"]["graphs"])["nodes"]
+    node, other = draw.choices(nodes, k=2)
+    key = draw.choice(["op", "op", "shape", "dtype", "args", "kwargs", "name"])
+    if key in node and key in other and draw.random() < 0.7:
+        node[key] = other[key]
+    else:
+        changed_anywhere(node, draw)
+    if draw.random() < 0.7:
+        names = [str(x.get("op")) for graph in c["program"]["graphs"] for x in graph["nodes"]]
+        names = sorted(name for name in names if name not in ("stored", "tokens", "getitem"))
+        c["graph"]["operations"] = {name: names.count(name) for name in names}
 
 
 def another_tree(c, draw):
     """Numbers of the search, packed again."""
+    if c["task"] == "module":
+        return another_graph(c, draw)
     if not (c.get("tree") or {}).get("data"):
         return another_statement(c, draw)
     tree = json.loads(zlib.decompress(base64.b64decode(c["tree"]["data"])))
@@ -220,6 +258,8 @@ def other_weights(weights, draw):
 def forged(draw, names=NAMES):
     """(name, weights, certificate) of one forgery."""
     name = draw.choice(names)
+    if name in SELDOM and draw.random() < SHARE_LEFT_OUT:
+        name = draw.choice(names)
     weights, text = honest(name)
     c, which = json.loads(text), draw.random()
     if which < 0.3:

@@ -61,7 +61,7 @@ CELLS = {  # a module, its first state, what is right, the vocabulary, the lengt
         lambda: Mixed(1), lambda: (torch.zeros(1, 3), torch.ones(1, 3)), ODD, 2, 4, "float32",
     ),
 }  # fmt: skip
-MODULAR = Task.of("modular", modulus=3)
+MODULAR, WORDS = Task.of("modular", modulus=3), Task.of("helper", vocabulary=3)
 SELECTIVE = Task.of("selective", types=2, max_count=1)
 DUE = {"modular": [0, 1], "selective": [1]}
 EFFORT = Effort(Budget.counting(200))
@@ -109,6 +109,12 @@ def right_at_first(model, due):
         for value in model.head.parameters():
             value.copy_(value[order].clone())
     return model
+
+
+def words(kind, seed, length, precision):
+    """A stack of whole blocks that reads number words."""
+    model = drawn(kind, seed, types=WORDS.vocabulary, classes=WORDS.classes, layers=1)
+    return of_network(Homogeneous(model, WORDS, length), bytes_of(model), precision)
 
 
 def blocks(kind, task, seed, length, precision, layers=1):

@@ -5,6 +5,7 @@ It reads both files by itself and shares nothing with the prover or the checker.
 """
 
 import hashlib
+import itertools
 import json
 import math
 import random
@@ -12,13 +13,19 @@ import re
 import struct
 from fractions import Fraction
 from itertools import islice, product
+from types import SimpleNamespace
 
+import numpy as np
 from flint import arb, ctx
-from oracles import constant_bits, step_runs
+from oracles import constant_bits, forged_blocks, graph_in_dtype, graph_runs, number_words, step_runs
+from oracles.any_order import Adversary
 from oracles.circuit import NaiveTransformer, gate_value
 from oracles.circuit_real import next_tokens
+from oracles.number_words import WORDED
 
+from tests.oracles.forged_runs import NearRun
 from tests.oracles.loose_gates import LooseGates
+from tests.oracles.loose_steps import LooseSteps
 from verify.arithmetic.formats import Format
 
 BITS = 400
@@ -34,26 +41,44 @@ FORMATS = {
 ULPS = Fraction(1, 2**50)  # of what floats stand for
 PLACED = ("contextual counting with positions", "contextual counting, bidirectional")
 REGIONS = ("contextual counting", *PLACED)
-WORDED = ("succession", "shifted", "helper", "helper-shifted")
 LINE, STRING = 40, 5  # how long the inputs are that are run
 FURTHER = 1000  # tokens of a state space
 MOST_KEPT = 20_000  # tokens of a run that keeps all
 LONGEST = 40_000  # of a line that is run to its end
+EVALUATIONS = 2  # of a module in a format
 
 
 class Lie(Exception):
     """What is false."""
 
 
+class Unknown(Exception):
+    """What is beyond what is run here."""
+
+
 def falsehood(weights, certificate):
-    """What is false about a certificate, None where nothing was found."""
+    """What is false about a certificate, None where nothing was found; more bits tell 2^-1074 beside 1."""
+    found = None
+    for bits in (BITS, 6 * BITS):
+        found = _falsehood(weights, certificate, bits)
+        if found is None:
+            return None
+    return found
+
+
+def _falsehood(weights, certificate, bits):
     try:
-        with ctx.workprec(BITS):
+        with ctx.workprec(bits):
             c = json.loads(certificate)
             if isinstance(c.get("program"), dict) and "step" in c["program"]:
                 return step_runs.falsehood(weights, certificate)
-            tensors, about = read(weights)
             say(c["weights_sha256"] == hashlib.sha256(weights).hexdigest(), "the digest")
+            if c["task"] == "module":
+                return of_module(weights, certificate)
+            tensors, about = read(weights)
+            if c["task"] == "inductive" and c["parameters"]["model"].endswith(" blocks"):
+                whole_blocks(weights, tensors, about, c)
+                return None
             of_task = {"histogram": histogram, "inductive": inductive, "heads": heads}
             of_task |= {"parity": parity, "modular": modular, "count01": count01, "addition": addition}
             of_task |= {name: contextual for name in REGIONS}
@@ -67,6 +92,8 @@ def falsehood(weights, certificate):
                 of_task[c["task"]](tensors, about, c)
     except Lie as lie:
         return str(lie)
+    except Unknown:
+        return None
     except OverflowError as error:  # a number that is drawn is beyond the largest
         return str(error)
     return None
@@ -75,6 +102,19 @@ def falsehood(weights, certificate):
 def say(holds, what):
     if not holds:
         raise Lie(what)
+
+
+def of_module(weights, certificate):
+    """What torch, or evaluations in a format, show to be false of a program; what torch does not run is none."""
+    if "precision" not in json.loads(certificate)["parameters"]:
+        found = graph_runs.falsehood(weights, certificate)
+        return None if found is None or found.startswith(graph_runs.NO_PROGRAM) else found
+    try:
+        return graph_in_dtype.falsehood(weights, certificate, EVALUATIONS)
+    except graph_runs.Lie as lie:
+        return str(lie)
+    except (RuntimeError, IndexError, TypeError, KeyError, ValueError, AttributeError):
+        return None
 
 
 def read(data):
@@ -130,6 +170,7 @@ def in_dtype(tensors, c):
         halves["parameters"] = c["parameters"] | {"slope": nearest(tensors["slope"][2][0])}
     if is_wrong:
         return {name: (dtype, shape, [*map(nearest, x)]) for name, (dtype, shape, x) in tensors.items()}, c | halves
+    halves |= {"slack": 2.0 ** (5 - p)} if p < 12 else {}  # real factors are not rounded as those of a format are
     halves |= {"margin_scaled": c["margin_scaled"] / 2} if "margin_scaled" in c else {}
     halves |= {"margin_per_count": [*map(half, c["margin_per_count"])]} if c["task"] == "histogram" else {}
     where = {"modular": [0, 0], "addition": None}
@@ -200,12 +241,14 @@ def histogram(tensors, about, c):
         for position in range(L):
             k = tokens.count(tokens[position])
             logits = histogram_logits(W, model, tokens, position, about["d"])
-            gaps = [logits[k - first] - x for i, x in enumerate(logits) if i != k - first]
+            gaps = [logits[k - first] - x + c.get("slack", 0.0) for i, x in enumerate(logits) if i != k - first]
             wrong += not all(g > 0 for g in gaps)
             if gaps:
                 gap = min(gaps, key=lambda g: float(g.mid()))
                 least[k] = min(least.get(k, gap), gap, key=lambda g: float(g.mid()))
     share = c["error_share"]
+    if c["verdict"] == "PROVED" and "slack" in c:
+        in_16_bits(W, about, c)
     if c["verdict"] == "PROVED":
         say(not wrong, f"{wrong} pairs are wrong")
         for k, gap in least.items():
@@ -218,7 +261,7 @@ def histogram(tensors, about, c):
             k = case["tokens"].count(case["tokens"][case["position"]])
             logits = histogram_logits(W, model, case["tokens"], case["position"], about["d"])
             gap = margin_of(logits, k - first)
-            near = abs(gap - arb(case["margin"])) < arb(2) ** -40 * (1 + abs(gap))
+            near = abs(gap - arb(case["margin"])) < c.get("slack", 0.0) + arb(2) ** -40 * (1 + abs(gap))
             is_bound = case["margin"] == c["margin"] and not gap < arb(case["margin"])
             say(case["expected"] == k and (near or is_bound), "tightest")
     elif (c.get("tree") or {}).get("data"):
@@ -226,6 +269,30 @@ def histogram(tensors, about, c):
         low, high = (Fraction(x) for x in share)
         say(low * (1 - ULPS) <= exact <= high * (1 + ULPS), "share")
         say(c["wrong_pairs"] in (None, str(wrong)), "wrong pairs")
+
+
+def in_16_bits(W, about, c):
+    """An adversary's evaluations have half of the margins that are said."""
+    said, numbers = c["parameters"], {name: np.array([[float(x) for x in row] for row in rows]) if isinstance(
+        rows[0], list) else np.array([*map(float, rows)]) for name, rows in W.items()}  # fmt: skip
+    stored = dict.fromkeys(("e_BOS", "A", "W_Q", "W_K")) | numbers
+    stored |= {"T": about["T"], "d": about["d"], "p": about["p"], "is_softmax": about["model"].endswith("+sftm")}
+    fmt, inner = (named(said[name]) if said.get(name) else None for name in ("precision", "accumulate"))
+    adversary = Adversary(SimpleNamespace(**stored), fmt, inner if inner != fmt else None)
+    for tokens in product(range(about["T"]), repeat=about["L"]):
+        keys = [*tokens, *[about["T"]] * ("e_BOS" in W)]
+        for position, t in enumerate(tokens):
+            k = tokens.count(t)
+            for rival in {*range(len(W["b_2"]))} - {k - about["first_count"]}:
+                found = adversary.margin(t, keys, position, k - about["first_count"], rival)
+                least = Fraction(c["margin_per_count"][k - 1])
+                say(found >= least, f"{tokens} at {position} has {float(found)} in an evaluation")
+
+
+def named(precision):
+    p, lowest = format_of(precision)
+    most = 2.0 ** (1 - lowest) * (2 - 2.0 ** (1 - p))
+    return Format(precision, p, lowest, most)
 
 
 def histogram_logits(W, model, tokens, position, d):
@@ -261,24 +328,29 @@ class Network:
         say(said.get("activation") == (about["activation"] if kind == "rnn" else None), "activation")
         self.kind, self.relu = kind, about.get("activation") == "relu"
         self.V, self.b = matrix(tensors["readout.weight"]), vector(tensors["readout.bias"])
-        vectors = ("cell.B", "cell.omega") if kind in ("ssm", "decay", "s4") else ("cell.A",) if kind == "mamba" else ()
+        vectors = {"ssm": ("B",), "decay": ("B",), "s4": ("omega", "a", "c"), "mamba": ("A",)}.get(kind, ())
         self.W = {
-            name.rpartition(".")[2]: vector(x) if name in vectors or "bias" in name else matrix(x)
+            name.rpartition(".")[2]: vector(x)
+            if name in [f"cell.{y}" for y in vectors] or "bias" in name
+            else matrix(x)
             for name, x in tensors.items()
-            if "cell" in name
+            if "cell" in name or "layer" in name
         }
-        self.units = {"s4": lambda: len(self.W["omega"]), "ssm": lambda: len(self.W["B"])}.get(
-            kind.replace("decay", "ssm"), lambda: len(self.V[0])
-        )()
+        self.turns = "omega" in self.W
+        sized = next((self.W[x] for x in ("omega", "a", "A") if x in self.W), self.W.get("w", self.V)[0])
+        self.units = len(sized)
         say(said["units"] == self.units and len(self.V) == len(self.b), "units")
+        say(said.get("neurons") == (len(self.W["W"]) if "W" in self.W else None), "neurons")
 
     def start(self):
-        return [arb(0)] * self.units * (1 + (self.kind in ("lstm", "s4")))
+        return [arb(0)] * self.units * (1 + (self.kind == "lstm" or self.turns))
 
     def step(self, h, token):
         W, kind = self.W, self.kind
         if kind in ("ssm", "decay"):
             return added(times(W["A"], h), W["B"])
+        if kind == "s4" and not self.turns:
+            return [f * x + u for f, x, u in zip(W["a"], h, W["u"][token], strict=True)]
         if kind == "s4":
             c, s = W["omega"][0].cos(), W["omega"][0].sin()
             return [c * h[0] - s * h[1] + 1, s * h[0] + c * h[1]]
@@ -293,6 +365,10 @@ class Network:
         x = [row[token] for row in W["weight_ih_l0"]]
         a, u = added(x, W["bias_ih_l0"]), added(times(W["weight_hh_l0"], h[:n]), W["bias_hh_l0"])
         z = added(a, u)
+        if kind == "gru":
+            r, keep = ([1 / (1 + (-v).exp()) for v in z[k * n : k * n + n]] for k in (0, 1))
+            new = [(x + f * y).tanh() for x, f, y in zip(a[2 * n :], r, u[2 * n :], strict=True)]
+            return [(1 - f) * x + f * y for f, x, y in zip(keep, new, h, strict=True)]
         if kind == "lstm":
             i, f, o = ([1 / (1 + (-v).exp()) for v in z[k * n : k * n + n]] for k in (0, 1, 3))
             g = [v.tanh() for v in z[2 * n : 3 * n]]
@@ -301,15 +377,20 @@ class Network:
         return [v.max(arb(0)) if self.relu else v.tanh() for v in z]
 
     def logits(self, h, token):
-        seen = h[: 2 if self.kind == "s4" else self.units]
+        seen = h[: 2 if self.turns else self.units]
         if self.kind in ("mamba", "rwkv"):
             seen = [x * y for x, y in zip(self.W["C" if self.kind == "mamba" else "r"][token], h, strict=True)]
+        if "c" in self.W:
+            seen = [x * y for x, y in zip(self.W["c"], h, strict=True)]
+        if "U" in self.W:
+            seen = [x.max(arb(0)) for x in added(times(self.W["W"], seen), self.W["U"][token])]
         return added(times(self.V, seen), self.b)
 
     def is_affine(self):
         """Whether each unit's state is affine in the one before, whatever others are."""
         sees = (x != 0 for row in self.W.get("weight_hh_l0", []) for x in row)
-        return self.kind in ("rwkv", "mamba") or self.kind == "lstm" and not any(sees)
+        is_gated = self.kind in ("rwkv", "mamba") or self.kind == "s4" and not self.turns
+        return is_gated or self.kind == "lstm" and not any(sees)
 
     def after(self, runs):
         """The last state of runs (token, times), by affine powers where no unit sees another."""
@@ -319,7 +400,7 @@ class Network:
                 for _ in range(n):
                     h = self.step(h, token)
                 continue
-            if self.kind == "s4":
+            if self.turns:
                 turn, c = self.W["omega"][0] * n, self.W["omega"][0]
                 centre = [(1 - c.cos()) / (2 - 2 * c.cos()), c.sin() / (2 - 2 * c.cos())]
                 h = [x - y for x, y in zip(h, centre, strict=True)]
@@ -330,7 +411,8 @@ class Network:
                 for _ in range(n):
                     h = self.step(h, token)
                 continue
-            say(self.kind in ("lstm", "mamba", "rwkv"), "cannot be run")
+            if not self.is_affine():
+                raise Unknown
             first = slice(self.units, None) if self.kind == "lstm" else slice(None)
             zero, one = self.step(self.start(), token), self.step([arb(1)] * len(h), token)
             f = [y - x for x, y in zip(zero[first], one[first], strict=True)]
@@ -348,7 +430,7 @@ def inductive(tensors, about, c):
     say(said["length"] == length, "length")
     net, task = Network(tensors, about, c), said["task"]
     if task in WORDED:
-        worded(net, c)
+        worded(net, tensors, c)
         return
     K, C, m = said.get("types"), said.get("max_count"), said.get("modulus")
     classes = m or (said["vocabulary"] + 1 if task == "vanilla" else 2 if task == "first-homogeneous" else C + 1)
@@ -392,7 +474,7 @@ def inductive(tensors, about, c):
                 gap = margin_of(net.logits(h, 0), (t - 1) % m) if m else arb(1)
                 say(not gap < margin and not gap <= 0, f"{what}: {t} tokens")
         is_creeping = net.kind == "lstm" and net.is_affine() and not is_strings
-        if (net.kind == "s4" or is_creeping) and n > LINE:
+        if (net.turns or is_creeping) and n > LINE:
             far = {2**k for k in range(6, 60) if 2**k <= n} if is_creeping else set()
             for t in sorted({*range(max(LINE, n - 9), n + 1)} | far):
                 logits = net.logits(net.after([(0, t)]), 0)
@@ -439,7 +521,10 @@ def inductive(tensors, about, c):
     first = 1 if m else 0
     say(case["expected"] == right + first, "expected")
     wrong = None if case["predicted"] is None else case["predicted"] - first
-    if c["reading"] == "dtype, any order" and net.kind != "rnn":
+    if c["reading"] == "dtype, any order" and "run" in c and not net.relu:
+        near_run(tensors, c, [0] * n, right, wrong)
+        return
+    if c["reading"] == "dtype, any order" and not net.relu:
         say(K is None, "strings")
         if "numbers" in c.get("run", {}):
             wrong_in_format(net, c, n, right, wrong)
@@ -467,16 +552,49 @@ def inductive(tensors, about, c):
         right_up_to(n - 1, arb(0), "is_first")
 
 
-def worded(net, c):
+def whole_blocks(weights, tensors, about, c):
+    """The line of one token, and the counterexample, in sums over all tokens with a hundred digits."""
+    said, n = c["parameters"], 1 + max(int(name.split(".")[1]) for name in tensors if name.startswith("blocks."))
+    vocabulary, classes = tensors["embedding.weight"][1][0], len(tensors["head.bias"][2])
+    own = {"model": f"{about['model']} blocks", "layers": n, "units": tensors["embedding.weight"][1][1]}
+    own |= {"dtype": DTYPES[tensors["head.bias"][0]], "length": c["length"]}
+    say(own.items() <= said.items(), "sizes")
+    M, C, m = said.get("vocabulary"), said.get("max_count"), said.get("modulus")
+    is_worded, K = said["task"] in WORDED, said.get("types", 1)
+    say(said["task"] in ("modular", "helper", "selective", "selective-modular"), "a task that is run")
+    say(vocabulary >= (M + 3 if is_worded else K) and classes >= (m or (M if is_worded else C) + 1), "the vocabulary")
+
+    def due(string):
+        if is_worded:
+            return string[0] + len(string) - 1
+        count = list(string).count(string[-1])
+        return None if C is not None and count > C else (count - 1) % m if m else count
+
+    def is_input(string):
+        if is_worded:  # the helper counts from 0 the tokens of one word
+            is_line = string[0] == 0 and len({*string[1:]}) < 2 and {*string[1:]} <= {M + 1, M + 2}
+            return is_line and len(string) <= min(M, c["length"]) + 1
+        return all(0 <= t < K for t in string) and (c["length"] == "all" or len(string) <= c["length"])
+
+    case = c["counterexample"]
+    if case is None:
+        say(
+            c["verdict"] == "PROVED" and c["inputs_covered"] == str(K ** c["length"] if K > 1 else c["length"]),
+            "inputs",
+        )
+        forged_blocks.right(weights, c, due, say, [0] if not is_worded else [0, M + 1])
+        return
+    say(c["verdict"] == "REFUTED" and c["inputs_covered"] == "1" and is_input(case["input"]), "no input")
+    say(case["length"] == len(case["input"]) - is_worded and case.get("start", 0) == 0, "its length")
+    forged_blocks.wrong(weights, c, due, say)
+
+
+def worded(net, tensors, c):
     """Every line of a task with number words, run; a wrong one in a format as its run says."""
     said, case, rounded_by = c["parameters"], c["counterexample"], Fraction(0 if c["reading"] == "real" else 1, 16)
     task, M, length = said["task"], said["vocabulary"], said["length"]
     say(type(length) is int and 1 <= length <= M - (task == "shifted") and len(net.b) > M, "length or classes")
-    lines = [((M + 1,) * length, range(1, length + 1))] + [(tuple(range(1, min(length, M - 1) + 1)), range(2, M + 1))]
-    if task != "succession":
-        starts = {"shifted": range(1, M + 1), "helper": [0], "helper-shifted": range(M + 1)}[task]
-        fillers = [M + 1] if task == "shifted" else [M + 1, M + 2]
-        lines = [((k, *(a,) * min(length, M - k)), range(k, M + 1)) for k in starts for a in fillers[: 1 + (k < M)]]
+    lines = number_words.lines(task, M, length)
     n = len(case["input"]) if case else 10**9
     for tokens, right in lines:
         h = net.start()
@@ -494,6 +612,9 @@ def worded(net, c):
     say(n > 0 and found and c["inputs_covered"] == "1", "an input of the task")
     say(case["expected"] == found[0] and case["length"] == n - (task != "succession"), "expected")
     say(task == "succession" or case["start"] == case["input"][0], "start")
+    if "run" in c and not net.relu:
+        near_run(tensors, c, case["input"], found[0], case["predicted"])
+        return
     if "run" in c:
         wrong_in_format(net, c, n, found[0], case["predicted"], case["input"])
         return
@@ -503,21 +624,29 @@ def worded(net, c):
     say(named is None or named != found[0] and not any(x > logits[named] for x in logits), "predicted")
 
 
+def rows_of(tensors):
+    """The rows of each tensor; of a vector one."""
+    return {name: [x[2][i : i + x[1][-1]] for i in range(0, len(x[2]), x[1][-1])] for name, x in tensors.items()}
+
+
 def drawn_runs(tensors, c):
     """Evaluations of gated decays, rotations and state spaces in a format."""
-    p, lowest = format_of(c["parameters"]["precision"])
-    fmt = Format("drawn", p, lowest, 2.0 ** (1 - lowest) * (2 - 2.0 ** (1 - p)))
-    rows = {name: [x[2][i : i + x[1][-1]] for i in range(0, len(x[2]), x[1][-1])] for name, x in tensors.items()}
+    fmt = named(c["parameters"]["precision"])
+    said, rows = c["parameters"], rows_of(tensors)
     for seed in range(3):
-        yield LooseGates(rows, c["parameters"]["model"], fmt, random.Random(seed))
+        if said["model"] in ("rnn", "lstm", "gru"):
+            yield LooseSteps(rows, said["model"], said.get("activation"), fmt, random.Random(seed))
+        else:
+            yield LooseGates(rows, said["model"], fmt, random.Random(seed))
 
 
 def loosely(tensors, c, due, K):
     """Every short input, and drawn longer ones, has the margin in some evaluations."""
     length = 10**9 if c["length"] == "all" else c["length"]
-    for run in drawn_runs(tensors, c):
-        lines = [(0,) * min(length, LINE)] if K == 1 else [*product(range(K), repeat=min(length, 3))]
-        lines += [tuple(run.draw.choices(range(K), k=min(length, 20))) for _ in range(4 * (K > 1))]
+    is_slow = c["parameters"]["model"] in ("lstm", "gru")
+    for run in itertools.islice(drawn_runs(tensors, c), 1 if is_slow else 3):
+        lines = [(0,) * min(length, LINE)] if K == 1 else [*product(range(K), repeat=min(length, 3 - is_slow))]
+        lines += [tuple(run.draw.choices(range(K), k=min(length, 4 if is_slow else 20))) for _ in range(4 * (K > 1))]
         for tokens in lines:
             h = run.start()
             for t, token in enumerate(tokens, 1):
@@ -624,6 +753,16 @@ def turned_reads(rows, c, p, n):
 def closest(x, p, least):
     unit = Fraction(2) ** (max(math.frexp(x)[1] - 1, least) - p + 1)
     return float(round(Fraction(x) / unit) * unit)
+
+
+def near_run(tensors, c, tokens, right, wrong):
+    """A run whose functions are no steps: each number is near what those before it give, the answer is wrong."""
+    p, lowest = format_of(c["parameters"]["precision"])
+    on = NearRun(rows_of(tensors), c["parameters"]["model"], p, lowest, say)
+    logits = on.follow(c["run"], tokens)
+    margin = logits[right] - max(x for j, x in enumerate(logits) if j != right)
+    say(wrong is None or logits[wrong] == max(logits), "predicted")  # the right one, where it ties
+    say(margin == Fraction(c["margin"]) <= 0, "its margin")
 
 
 def wrong_in_format(net, c, n, right, wrong, tokens=None):
@@ -841,7 +980,8 @@ def verdict(c, gaps, expected, size):
     say(name in ("PROVED", "REFUTED"), "verdict")
     if name == "PROVED":
         say(c["inputs_covered"] == size, "inputs")
-        for item, gap in gaps:
+        for item, exact in gaps:
+            gap = exact + c.get("slack", 0.0)
             say(not gap <= 0 and not (c["margin"] is not None and gap < arb(c["margin"])), f"{item} has {gap}")
         say(c["margin"] is None or c["margin"] > 0, "a margin that is not above zero")
         return
@@ -852,7 +992,18 @@ def verdict(c, gaps, expected, size):
 
 
 def ball(x):
-    return arb(x.numerator) / x.denominator
+    return x if isinstance(x, arb) else arb(x.numerator) / x.denominator
+
+
+def layer_normed(rows, tensors, d):
+    """(x - mean) / sqrt(variance + eps) times the gain, and the bias."""
+    gain, bias = (vector(tensors[f"norm_{name}"]) for name in ("weight", "bias"))
+    eps, found = arb(tensors["norm_eps"][2][0]), []
+    for row in rows:
+        centred = [ball(x) - sum(map(ball, row), arb(0)) / d for x in row]
+        root = (sum((x * x for x in centred), arb(0)) / d + eps).sqrt()
+        found.append([x / root * a + b for x, a, b in zip(centred, gain, bias, strict=True)])
+    return found
 
 
 def parity(tensors, about, c):
@@ -1035,10 +1186,13 @@ def count01(tensors, about, c):
     parts = [plain(tensors[name], heads, d, d_h) for name in ("W_Q", "W_K", "W_V")]
     parts.append(plain(tensors["W_O"], heads, d_h, d))
     b_out, names = plain(tensors["b_out"], n_classes), ("BOS", "0", "1", "2", "=", "4", "5", "EOS")
-    of_heads, sums = [], {}
+    of_heads, sums, seen, read_by = [], {}, E, W_out
+    if "norm_weight" in tensors:
+        seen, read_by = layer_normed(E, tensors, d), [[ball(x) for x in row] for row in W_out]
+        parts = [[[[ball(x) for x in row] for row in head] for head in part] for part in parts]
     for Q, K, V, O in zip(*parts, strict=True):
-        scores = mul(mul(E, Q), [*zip(*mul(E, K), strict=True)])
-        of_heads.append((scores, [[ball(x) for x in row] for row in mul(mul(mul(E, V), O), W_out)]))
+        scores = mul(mul(seen, Q), [*zip(*mul(seen, K), strict=True)])
+        of_heads.append((scores, [[ball(x) for x in row] for row in mul(mul(mul(seen, V), O), read_by)]))
     own_logits = [[ball(x) for x in row] for row in mul(E, W_out)]
     say(p["labels"] in ("majority-ones", "thesis"), "labels")
 
@@ -1213,7 +1367,7 @@ def transformer(tensors, about, c):
         return None if C and n > C else (n - 1) % m if m else n
 
     def gap(x, shift):
-        return least_gap(decoded(W, about, x, shift)[-1], due(x))
+        return least_gap(decoded(W, about, x, shift)[-1], due(x)) + c.get("slack", 0.0)
 
     shifts = range(1 if room is None else room)
     if c["verdict"] == "REFUTED":
@@ -1362,7 +1516,7 @@ def contextual(tensors, about, c):
         found = [region.count("1") for region in re.findall(r"\[(.*?)\]", text)]
         return (found + [0] * prompts)[:prompts]
 
-    gaps, least = {}, arb(c["margin"] or 0)
+    gaps, least = {}, arb(c["margin"] or 0) - c.get("slack", 0.0)
     for n in range(min(N, 5) + 1):
         for text in map("".join, product("01[]", repeat=n)):
             if is_in(text):

@@ -96,8 +96,12 @@ class LooseSteps:
     def each(self, f, *vectors):
         return [self.stored(f(*(self.read(v) for v in row))) for row in zip(*vectors, strict=True)]
 
-    def step(self, state):
-        H, W, x = self.hidden, self.W, [Fraction(1)] + [Fraction(0)] * (len(self.W["cell.weight_ih_l0"][0]) - 1)
+    def start(self):
+        return [Fraction(0)] * self.hidden * (1 + (self.kind == "lstm"))
+
+    def step(self, state, token=0):
+        H, W = self.hidden, self.W
+        x = [Fraction(int(t == token)) for t in range(len(W["cell.weight_ih_l0"][0]))]
         parts = [
             (W["cell.weight_ih_l0"], x, W["cell.bias_ih_l0"][0]),
             (W["cell.weight_hh_l0"], state[:H], W["cell.bias_hh_l0"][0]),
@@ -125,7 +129,7 @@ class LooseSteps:
             return self.each(add, self.each(times, rest, n), self.each(times, z, state))
         return self.each(add, n, self.each(times, z, self.each(lambda a, b: a - b, state, n)))
 
-    def logits(self, state):
+    def logits(self, state, token=0):
         part = (self.W["readout.weight"], state[: self.hidden], self.W["readout.bias"][0])
         return self.linear(range(len(part[0])), [part])
 

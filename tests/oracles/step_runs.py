@@ -12,7 +12,7 @@ import json
 
 import safetensors.torch
 import torch
-from oracles import graph_in_dtype, graph_runs
+from oracles import graph_in_dtype, graph_runs, number_words
 from oracles.graph_runs import NO_PROGRAM, TOLERANCE, Lie, say
 
 MOST, EVALUATIONS = 300, 6  # strings, and evaluations of each
@@ -41,10 +41,17 @@ class Cell:
         self.tensors, self.program, self.said = safetensors.torch.load(weights), c["program"], c["parameters"]
         self.task, self.precision = self.said.get("task"), self.said.get("precision")
         is_one = self.task in ("modular", "vanilla", "first-homogeneous")
+        self.lines = None
+        if self.task in number_words.WORDED:
+            self.lines = number_words.lines(self.task, self.said["vocabulary"], c["length"])
+            self.tokens = []
+            return
         self.tokens = self.program.get("tokens") or [*range(1 if is_one else self.said["types"])]
 
     def due(self, string):
         """The right class, None where none is judged."""
+        if self.lines is not None:
+            return next(right[len(string) - 1] for tokens, right in self.lines if tokens[: len(string)] == string)
         if self.task is None:
             place = 0
             for token in string:
@@ -86,20 +93,25 @@ class Cell:
         return {"op": "stored", "data": data, "shape": node["shape"], "dtype": "float64"}
 
 
-def strings(tokens, length):
-    """All strings of one token to so many, as many as are run."""
+def strings(cell, length):
+    """All strings of one token to so many, or all beginnings of a task's lines, as many as are run."""
+    if cell.lines is not None:
+        return [tokens[:t] for tokens, _ in cell.lines for t in range(1, len(tokens) + 1)]
+    tokens = cell.tokens
     every = (s for n in range(1, length + 1) for s in itertools.product(tokens, repeat=n))
     return [*itertools.islice(every, MOST)]
 
 
 def proved(c, cell, seeds, slack):
     K, length = len(cell.tokens), c["length"]
-    total = length if K == 1 else (K ** (length + 1) - K) // (K - 1)
-    if c["parameters"].get("model", "").endswith(" blocks"):
+    total = length if K < 2 else (K ** (length + 1) - K) // (K - 1)
+    if cell.lines is not None:
+        total = len(strings(cell, length))
+    elif c["parameters"].get("model", "").endswith(" blocks"):
         total = length if K == 1 else K**length
     say(c["inputs_covered"] == str(total), "how many strings there are")
     half = (c["margin"] or 0) / (1 if cell.precision is None else 2)
-    for string in strings(cell.tokens, length):
+    for string in strings(cell, length):
         least = min(cell.margin(string, seed) for seed in seeds)
         say(not (least < half - slack or least <= -slack), f"{string} has the margin {least}, not {half}")
 
@@ -110,5 +122,5 @@ def refuted(c, cell, seeds, slack):
     say(case["expected"] == cell.due(string) + (first if "modulus" in cell.said else 0), "what is expected")
     say(min(cell.margin(string, seed) for seed in seeds) <= (c["margin"] if cell.precision is None else 0) + slack
         or cell.precision is not None, f"{string} is right")  # fmt: skip
-    for shorter in strings(cell.tokens, len(string) - 1) if case.get("is_first") else ():
+    for shorter in strings(cell, len(string) - 1) if case.get("is_first") else ():
         say(min(cell.margin(shorter, seed) for seed in seeds) > -slack, f"{shorter} is wrong, too")

@@ -5,7 +5,7 @@ from functools import reduce
 from flint import arb, ctx, fmpq
 
 from verify.checker.adder import Adder, InSteps, answer_of, how, in_dtype, least_gap, read_adder, rounded
-from verify.checker.any_order import HALF, opened, still_due
+from verify.checker.any_order import HALF, half_of, opened, still_due
 from verify.checker.carries import prove_two_layers
 from verify.checker.columns import BITS, DigitColumn
 from verify.checker.formats import BinaryFormat
@@ -52,7 +52,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         except Refusal as refusal:
             if fmt is None or refusal.exit_code != NOT_CHECKABLE:
                 raise
-            steps, least, left = InSteps(model, fmt, is_wider), margin / 2, [*trusted, HALF]
+            steps, least, left = InSteps(model, fmt, is_wider), half_of(margin), [*trusted, HALF]
         for i in range(n + 1):
             DigitColumn(steps, n, B, i).prove(fmpq(*least.as_integer_ratio()) * fmpq(2) ** BITS)
     return verdict, left

@@ -1,6 +1,7 @@
 """What a certificate in the reading "dtype, any order" says: format, contract, what is due of its margin."""
 
 from collections.abc import Mapping, Sequence
+from math import inf, nextafter
 
 from verify.checker.formats import TF32, BinaryFormat, format_of, in_words
 from verify.checker.reading import FAILS, NOT_CHECKABLE, as_text, require
@@ -24,7 +25,12 @@ def still_due(margin: float, off: float, is_stepwise: bool = False) -> float:
     Raises: Refusal where this leaves less than half of the margin: then nothing is decided.
     """
     require(2 * off <= margin, f"roundings are bounded by {off:.3g}, more than half of the margin", NOT_CHECKABLE)
-    return max(off, margin / 2 if is_stepwise else margin - off)
+    return max(off, half_of(margin) if is_stepwise else margin - off)
+
+
+def half_of(margin: float) -> float:
+    """Half of a margin, rounded up: what is above 0 has a half that is, and the least number is its own."""
+    return max(margin / 2, margin - margin / 2)
 
 
 def due_beside(margin: float, off: float) -> tuple[float, int]:
@@ -34,7 +40,7 @@ def due_beside(margin: float, off: float) -> tuple[float, int]:
     """
     if 2 * off <= margin:
         return still_due(margin, off), FAILS
-    return margin / 2 + off, NOT_CHECKABLE
+    return nextafter(half_of(margin) + off, inf), NOT_CHECKABLE
 
 
 def opened(task: str, c: Mapping[str, object]) -> tuple[str, BinaryFormat | None, list[str]]:

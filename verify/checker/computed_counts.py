@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from flint import arb, ctx, fmpq
 
-from verify.checker.any_order import HALF
+from verify.checker.any_order import HALF, half_of
 from verify.checker.computed_orders import Ends, EveryOrder, exact
 from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import Numbers
@@ -183,7 +183,7 @@ def shown_by_parts(
     is_followed = fmt.factors is None and (inner == fmt or inner.p >= 2 * fmt.p + 2)
     require(is_followed, "sums in this format are not followed", NOT_CHECKABLE)
     with ctx.workprec(BITS + 64):
-        found = ComputedCounts(fmt, w, W).shown([m / 2 for m in margins])
+        found = ComputedCounts(fmt, w, W).shown([half_of(m) for m in margins])
         return [HALF] * any(x < exact(arb(m)) for x, m in zip(found, margins, strict=True))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from flint import arb, ctx
 
 from verify.checker import replay
-from verify.checker.any_order import HALF, contract, opened, still_due
+from verify.checker.any_order import HALF, contract, half_of, opened, still_due
 from verify.checker.computed_counts import shown_by_parts
 from verify.checker.formats import BinaryFormat, format_of
 from verify.checker.forwards import Numbers, off_counts, rounded_once
@@ -70,7 +70,7 @@ def _show_half(
     try:
         with ctx.workprec(BITS + 64):
             root = arb(w.repeated["parameters"]["d"]).sqrt()
-            _decide(rounded_model(fmt, w, W, [m / 2 for m in margins], root), tree)
+            _decide(rounded_model(fmt, w, W, [half_of(m) for m in margins], root), tree)
         return [HALF]
     except Refusal as other:
         refusal = other

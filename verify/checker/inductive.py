@@ -29,6 +29,7 @@ from verify.checker import (
     whole_blocks,
     worded,
 )
+from verify.checker.any_order import half_of
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, recorded, require
 from verify.checker.records import CellCertificate, LineCertificate, LineParameters
 from verify.checker.statement import certificate_of, verdict_of
@@ -189,7 +190,7 @@ def _blocks_in_format(task: str, verdict: str, has_step: bool) -> tuple[str, Dec
 def _by_half(c: LineCertificate) -> LineCertificate:
     """The same with half of the margin, where that is a number."""
     margin = c["margin"]
-    return recorded({**c, "margin": margin / 2 if type(margin) is float else margin}, LineCertificate)
+    return recorded({**c, "margin": half_of(margin) if type(margin) is float else margin}, LineCertificate)
 
 
 def _of_computed_decays(c: LineCertificate, wrong: str) -> tuple[str, Decide]:
