@@ -16,7 +16,7 @@ from verify.frame import registry
 
 BESIDE = {"heads": "count01", "bidirectional": "contextual", "language": "circuit", "kernel": "histogram"}
 SHARED = "shared"
-JUDGE = ("verify", "verify.module", "verify.frame.kept", "verify.pytest_plugin")
+JUDGE = ("verify", "verify.module", "verify.frame.kept", "verify.python.pytest_plugin")
 INTRODUCTION = """# Reference
 
 From the docstrings, by task: what is [public](../versions.md), and the functions that build, bound or decide a
@@ -81,7 +81,7 @@ def by_task() -> dict[str, dict[str, list[str]]]:
             for place in places(f"{claim.builder}, {claim.bound}, {claim.verifier}"):
                 module, name = place.split(":")
                 what = place if room == "verify." else module
-                if not module.startswith(room) or what in seen or module in (*JUDGE, "verify.strategies"):
+                if not module.startswith(room) or what in seen or module in (*JUDGE, "verify.python.strategies"):
                     continue
                 seen.add(what)
                 names = found[BESIDE.get(task, task)].setdefault(module, [])

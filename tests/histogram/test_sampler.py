@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from constructions.errors import BadInput
 from constructions.partition_sampler import sample
-from verify.strategies import histogram_sequences
+from verify.python.strategies import histogram_sequences
 
 
 @given(st.integers(1, 6), st.integers(1, 9), st.data())

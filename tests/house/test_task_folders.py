@@ -15,7 +15,7 @@ from tests.some import some
 from tests.tools.house import files, imports, module_of, nodes, tree
 from verify.claims import CLAIMS
 from verify.frame import registry
-from verify.public import certify
+from verify.python.public import certify
 
 ROOT = Path(__file__).parents[2]
 HOME = "verify.tasks"

@@ -9,7 +9,7 @@ from oracles.inductive import right
 
 from constructions.errors import BadInput
 from verify.counting.tasks import TASKS, Task
-from verify.strategies import counting_inputs
+from verify.python.strategies import counting_inputs
 
 
 @pytest.mark.parametrize("name", ["selective", "selective-modular", "first-heterogeneous"])

@@ -14,11 +14,11 @@ from constructions.recurrent import counters
 from constructions.relation_counting import bos
 from tests.models.judged import MODELS, WAYS
 from tests.models.whole_blocks import SIZES, drawn
-from verify import public
 from verify.counting.tasks import Task
 from verify.export.networks import histogram_network
 from verify.frame.decide import certify
 from verify.module import tokens
+from verify.python import public
 from verify.tasks.addition.task import DigitAddition
 from verify.tasks.contextual.stream import StoredContextual
 from verify.tasks.count01.heads.dissect import HeadsQuestion, dissect

@@ -91,7 +91,7 @@ def test_the_fixture_in_another_projects_tests(pytester):
         """
     )
     is_installed = any(entry.name == "weightproof" for entry in entry_points(group="pytest11"))
-    arguments = (*(() if is_installed else ("-p", "verify.pytest_plugin")), "--junitxml=junit.xml")
+    arguments = (*(() if is_installed else ("-p", "verify.python.pytest_plugin")), "--junitxml=junit.xml")
     first = pytester.runpytest_inprocess(*arguments)
     first.assert_outcomes(passed=1, failed=1)
     first.stdout.fnmatch_lines(["*REFUTED histogram: input *, expected *, predicted *", "replay: verify histogram *"])

@@ -72,7 +72,7 @@ def instances(T: int, L: int) -> Iterator[Instance]:
 
 def counting(model: str, T: int, L: int) -> Iterator[Instance]:
     """Is the count at a position ever wrong where it is k? Unsat as built, sat when spoilt at k."""
-    from verify.public import certify
+    from verify.python.public import certify
 
     right = BUILDERS[model](T=T, L=L, d=WIDTH)
     proof, network = certify(right), histogram_network(right)

@@ -85,7 +85,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{BEHRENS}, App. D (step 4 sets K = k; K = k - 1 is meant)",
         "constructions.partition_sampler:sample",
         "-",
-        "verify.strategies:histogram_sequences",
+        "verify.python.strategies:histogram_sequences",
         "verify histogram --model dot --T 32 --L 10 --method sampled",
         Kind.SAMPLED,
         refutes=("verify histogram --model bos --T 4 --L 3 --as-printed --method sampled",),

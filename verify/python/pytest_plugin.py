@@ -46,8 +46,8 @@ def assert_proved(request: pytest.FixtureRequest) -> Iterator[object]:
     Options are those of verify.certify. A certificate for the same weights, options and version is read back instead
     of computed. Verdict, reading and margin become properties of the test in JUnit's XML.
     """
-    from verify.public import assert_proved as asserted
-    from verify.public import certify
+    from verify.python.public import assert_proved as asserted
+    from verify.python.public import certify
 
     config = request.config
     folder = config.getoption("--weightproof-keep")

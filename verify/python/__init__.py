@@ -1,0 +1,1 @@
+"""What Python programs use: verdicts by calls, the fixture of pytest, the strategies of Hypothesis."""
