@@ -518,7 +518,7 @@ def test_what_torch_traces_with_is_loaded_before_a_budget_begins(capsys, tmp_pat
     def loading():
         now[0] += 1000
 
-    monkeypatch.setattr("verify.engine.capture.load_tracer", loading)
+    monkeypatch.setattr("verify.frame.tracing.load_tracer", loading)
     monkeypatch.setattr("verify.module.load_tracer", loading)
     assert run(capsys, "module", str(file), "--length", "5", "--budget", "5")[0] == 0
     with monkeypatch.context() as late:

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from io import StringIO
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -151,12 +151,6 @@ def capture(module: nn.Module, length: int, *, is_real: bool = True, arguments: 
             assert isinstance(value, Tensor), spec
             stored[name], names[name] = as_stored(value.detach()), spec.target
     return Graph(program.graph, stored, names, length)
-
-
-@cache
-def load_tracer() -> None:
-    """Imports what torch traces with, a second or more, by a trace of nothing: no search's budget is to count that."""
-    _export(nn.Identity(), 1, {})
 
 
 def _export(module: nn.Module, length: int, arguments: Named) -> ExportedProgram:

@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from verify.arithmetic.readings import reading_of
-from verify.engine.capture import load_tracer
 from verify.frame.certificate import CERTIFIED, Certificate, Verdict
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, decide
+from verify.frame.tracing import load_tracer
 from verify.module.automaton import (
     Automaton,
     compose,

@@ -53,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
         check_of_parts(args, helpers)
         from constructions.written_files import made_folder
         from verify.arithmetic.readings import reading_of
-        from verify.engine.capture import load_tracer
         from verify.frame.decide import decide
+        from verify.frame.tracing import load_tracer
         from verify.module.problem import ModuleProblem
         from verify.module.program import of_cell, program
         from verify.module.recurrence import Recurrence

@@ -74,7 +74,7 @@ def loaded(asked: Asked, is_stacked: bool) -> Judged:
     from constructions.recurrent import gated as gated_modules
     from constructions.recurrent import model as cells
     from constructions.recurrent import residual, stacked
-    from verify.engine.capture import load_tracer
+    from verify.frame.tracing import load_tracer
     from verify.tasks.recurrent.selective import Selective
     from verify.tasks.recurrent.task import Homogeneous
 
@@ -108,7 +108,7 @@ def as_a_cell(model: StackedModel, task: Task, length: int | None, has_counts: b
     Raises: NotKnown for a task whose inputs are not all strings over its tokens, BadInput for other sizes.
     """
     from constructions.recurrent.stacked import EPS
-    from verify.engine.capture import load_tracer
+    from verify.frame.tracing import load_tracer
     from verify.module.recurrence import Recurrence
     from verify.module.recurrent import RecurrentProblem
     from verify.tasks.recurrent.automata import expected
