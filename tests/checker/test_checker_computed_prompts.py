@@ -21,8 +21,8 @@ from tests.planted import planted
 from verify.arithmetic.formats import Format
 from verify.arithmetic.readings import reading_of
 from verify.checker.boxes import Box
-from verify.checker.computed_prompts import ONE, PRECISION, ComputedPrompts, Weighed
-from verify.checker.depths import Depths, Off
+from verify.checker.computed_prompts import ONE, PRECISION, ComputedPrompts, WeighedTokens
+from verify.checker.depths import Departure, Depths
 from verify.checker.formats import BinaryFormat
 from verify.checker.prompts import SHAPES, PromptRegion
 from verify.checker.reading import NOT_CHECKABLE, Refusal
@@ -46,7 +46,7 @@ def of_products(seed):
     w = [y if draw.random() < 0.6 else Fraction(2) ** draw.randint(-4, 2) for y in w][: len(x)]
     x, added = x[: len(w)], draw.choice([Fraction(0), draw.choice(numbers)])
     with ctx.workprec(PRECISION):
-        given = [Off(abs(arb(whole(y))), arb(0)) for y in x]
+        given = [Departure(abs(arb(whole(y))), arb(0)) for y in x]
         real = sum(map(Fraction.__mul__, x, w)) + added
         found = Depths(SAME, SAME).total(given, [*map(whole, w)], whole(added), abs(arb(whole(real))))
         error, size = (exact(fmpq(*map(int, (y.man_exp()[0], 1)))) * Fraction(2) ** int(y.man_exp()[1])
@@ -124,7 +124,7 @@ def least_means(seed):
         for chosen in product(*weights.values()):
             terms = [(k * chosen[t], values[t]) for k, (*_, tokens) in zip(n, parts, strict=True) for t in tokens]
             found.append(Fraction(sum(w * v for w, v in terms), sum(w for w, _ in terms)))
-    return min(found), Weighed(parts, weights, 0).least(values)
+    return min(found), WeighedTokens(parts, weights, 0).least(values)
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(8), range(8, 400)]), ids=str)
@@ -134,7 +134,7 @@ def test_the_least_mean_of_a_box_is_that_of_an_end(seeds):
 
 @pytest.mark.parametrize(("right", "wrong"), [("values[t] < a", "values[t] > a"), ("< 0 else low", "> 0 else low")])
 def test_a_fault_in_the_least_mean_is_seen(right, wrong):
-    with planted(Weighed, "least", right, wrong):
+    with planted(WeighedTokens, "least", right, wrong):
         assert not all(least - 1 <= found <= least for least, found in map(least_means, range(40)))
 
 

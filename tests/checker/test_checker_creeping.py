@@ -321,7 +321,7 @@ def outside(seed, points=12):
         low = [draw.gauss(0, 1) for _ in range(n)]
         high = [x + draw.choice([0.0, 2.0**-60, 0.1, 2.0]) for x in low]
         with ctx.workprec(256):
-            image, _ = corners.image(net, corners.Box([arb(x) for x in low], [arb(x) for x in high]))
+            image, _ = corners.image(net, corners.CornerBox([arb(x) for x in low], [arb(x) for x in high]))
         with mp.workdps(60):
             stored, _, _ = recurrent_digits.stored_numbers(model)
             ends = [[mpf(float(x)) for x in side] for side in image]
@@ -348,7 +348,7 @@ def test_the_ends_of_an_image_are_attained():
         model.cell.weight_hh_l0.fill_(0.5)
     net = recurrent.network(bytes_of(model), stated(model, b"", 1, 1.0, False)["parameters"])
     with ctx.workprec(400):
-        box, slope = corners.image(net, corners.Box([arb(-1)], [arb(3)]))
+        box, slope = corners.image(net, corners.CornerBox([arb(-1)], [arb(3)]))
         for end, x in zip((box.low[0], box.high[0]), (-1, 3), strict=True):
             assert abs(end - (arb(x) / 2).tanh()) < 2.0**-380
         assert slope[0, 0] > 0

@@ -356,7 +356,7 @@ def test_every_door_is_listed():
     # these ask of what the doors judge
     others = {
         "frame/judged.py",
-        "kept.py",
+        "frame/kept.py",
         "tasks/histogram/figures.py",
         "tasks/histogram/handed_on.py",
         "module/problem.py",

@@ -12,7 +12,7 @@ from flint import arb, ctx, fmpq, fmpq_mat
 
 from verify.checker.boxes import Box, Row, all_shown
 from verify.checker.computed_orders import exact
-from verify.checker.depths import Depths, Off, is_power
+from verify.checker.depths import Departure, Depths, is_power
 from verify.checker.formats import ULPS, BinaryFormat
 from verify.checker.prompts import EQUALS, PromptRegion
 from verify.checker.reading import NOT_CHECKABLE, require
@@ -25,7 +25,7 @@ Ends = tuple[int, int]
 Part = tuple[int, int, tuple[int, ...]]  # from how many to how many times these tokens are there, each of them
 
 
-class Weighed(NamedTuple):
+class WeighedTokens(NamedTuple):
     """The tokens of a box and the ends of their exponentials, where one token has the largest score."""
 
     parts: Sequence[Part]
@@ -117,7 +117,7 @@ class ComputedPrompts:
         lines = [[floor((a - b) * ONE) for a, b in zip(head[i], head[j], strict=True)] for head in self.forms]
         return self.constants[i] - self.constants[j], lines
 
-    def _weighed(self, low: Row, high: Row, is_more: bool) -> list[list[Weighed]]:
+    def _weighed(self, low: Row, high: Row, is_more: bool) -> list[list[WeighedTokens]]:
         """Of each head the tokens of a box, one of which has the largest score."""
         fixed = [(1, 1, (t,)) for t in {0, EQUALS, self.last}]
         digits = [(1, 2), (2 if is_more else 1,), (3,)]
@@ -128,7 +128,7 @@ class ComputedPrompts:
             least = reduce(arb.max, (scores[t].lower() for t in sure))
             tops = [t for t in there if scores[t].upper() >= least]
             found.append(
-                [Weighed(parts, {t: self._power(scores[t] - scores[top]) for t in there}, top) for top in tops]
+                [WeighedTokens(parts, {t: self._power(scores[t] - scores[top]) for t in there}, top) for top in tops]
             )
         return found
 
@@ -142,17 +142,17 @@ class ComputedPrompts:
         found = on.result(low if low > 2 * tiny else arb(0), high)
         return max(0, floor(exact(found.lower()) * ONE)), ceiling(found)  # a ball may be wider than its ends
 
-    def _mean(self, values: Sequence[arb], found: Sequence[Weighed]) -> Off:
+    def _mean(self, values: Sequence[arb], found: Sequence[WeighedTokens]) -> Departure:
         """One coordinate of what a head reads: it stands for the mean of its middle values by computed exponentials."""
         offs = [self._weighing(values, x) for x in found]
-        return Off(*(reduce(arb.max, column) for column in zip(*offs, strict=True)))
+        return Departure(*(reduce(arb.max, column) for column in zip(*offs, strict=True)))
 
-    def _weighing(self, values: Sequence[arb], x: Weighed) -> Off:
+    def _weighing(self, values: Sequence[arb], x: WeighedTokens) -> Departure:
         """The total, a quotient or a reciprocal and its product, products with values, and their sum."""
         fmt, sums, u, most = self.fmt, self.sums, self.inner.u, x.numbers(True)
         size = {t: values[t].abs_upper() for t in most if values[t] != 0}
         if not size:
-            return Off(arb(0), arb(0))
+            return Departure(arb(0), arb(0))
         n, largest = sum(most[t] for t in size), max(y * x.weights[t][1] for t, y in size.items())
         mean = arb(-x.least([-ceiling(size.get(t, arb(0))) for t in range(8)])) / ONE
         share = (1 + u) ** 2 * (1 + sums.stored) * (1 + sums.as_factor) / (1 - self._of_total(x)) - 1
@@ -165,9 +165,9 @@ class ComputedPrompts:
         has_one_sign = not lost and len({values[t] > 0 for t in size}) == 1
         error = error + fmt.tiny * (sum(lost, arb(0)) + (0 if has_one_sign else n)) * (1 + self.inner.growth(n + 2))
         require(fmt.holds(n * (mean + error)), "a mean may overflow in the format", NOT_CHECKABLE)
-        return Off((mean + error).upper(), error.upper())
+        return Departure((mean + error).upper(), error.upper())
 
-    def _of_total(self, x: Weighed) -> arb:
+    def _of_total(self, x: WeighedTokens) -> arb:
         """By which share of itself the sum of exponentials is off, each read rounded or kept; ones add up exactly."""
         n, ends, u = sum(x.numbers(True).values()), x.weights.values(), self.inner.u
         require(

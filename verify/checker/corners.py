@@ -20,7 +20,7 @@ STILL, MOVING = 2.0**-300, 2.0**-200  # how much wider boxes are than numbers at
 Due = Callable[[int], int | None]
 
 
-class Box(NamedTuple):
+class CornerBox(NamedTuple):
     """The least and the greatest of each number of the state, exactly."""
 
     low: Vector
@@ -30,13 +30,13 @@ class Box(NamedTuple):
     def hull(self) -> Vector:
         return [a.union(b) for a, b in zip(self.low, self.high, strict=True)]
 
-    def holds(self, other: "Box") -> bool:
+    def holds(self, other: "CornerBox") -> bool:
         ends = zip(self.low, other.low, other.high, self.high, strict=True)
         return all(a <= b and c <= d for a, b, c, d in ends)
 
 
-def box_of(x: Vector) -> Box:
-    return Box([y.lower() for y in x], [y.upper() for y in x])
+def box_of(x: Vector) -> CornerBox:
+    return CornerBox([y.lower() for y in x], [y.upper() for y in x])
 
 
 def identity(n: int) -> arb_mat:
@@ -51,7 +51,7 @@ def slopes(net: StoredNetwork, x: Vector) -> arb_mat:
     return arb_mat(rows)
 
 
-def image(net: StoredNetwork, box: Box) -> tuple[Box, arb_mat]:
+def image(net: StoredNetwork, box: CornerBox) -> tuple[CornerBox, arb_mat]:
     """A box that holds all states one step after those of a box, and the derivatives on it."""
     hull, low, high = box.hull, Vector(), Vector()
     slope = slopes(net, hull)
@@ -62,19 +62,19 @@ def image(net: StoredNetwork, box: Box) -> tuple[Box, arb_mat]:
         low.append(step(net, point(least)).value[i].lower())
         high.append(step(net, point(greatest)).value[i].upper())
     require(all(y.is_finite() for y in low + high), "a number of the state has no bound", NOT_CHECKABLE)
-    return Box(low, high), slope
+    return CornerBox(low, high), slope
 
 
-def turned(net: StoredNetwork, box: Box, k: int) -> tuple[list[Box], arb_mat]:
+def turned(net: StoredNetwork, box: CornerBox, k: int) -> tuple[list[CornerBox], arb_mat]:
     """The boxes after 1..k steps, and the derivatives of all of them together."""
-    boxes, slope = list[Box](), identity(net.size)
+    boxes, slope = list[CornerBox](), identity(net.size)
     for _ in range(k):
         box, own = image(net, box)
         boxes, slope = [*boxes, box], own * slope
     return boxes, slope
 
 
-def win(net: StoredNetwork, boxes: list[Box], t: int, due: Due, least: arb) -> None:
+def win(net: StoredNetwork, boxes: list[CornerBox], t: int, due: Due, least: arb) -> None:
     """The right class wins by `least` on the first of the boxes, after t tokens, and on each a token later."""
     for later, box in enumerate(boxes):
         right = due(t + later)
@@ -86,7 +86,7 @@ def win(net: StoredNetwork, boxes: list[Box], t: int, due: Due, least: arb) -> N
                 raise Refusal(what, FAILS if is_wrong else NOT_CHECKABLE)
 
 
-def gaps(net: StoredNetwork, box: Box, right: int) -> dict[int, tuple[arb, arb]]:
+def gaps(net: StoredNetwork, box: CornerBox, right: int) -> dict[int, tuple[arb, arb]]:
     """The least and the greatest of (right logit) - (each other) on a box."""
     read, found = slice(net.read, net.read + net.hidden), {}
     for j in range(len(net.b)):
@@ -100,7 +100,7 @@ def gaps(net: StoredNetwork, box: Box, right: int) -> dict[int, tuple[arb, arb]]
     return found
 
 
-def around(net: StoredNetwork, x: Vector, y: Vector) -> Box:
+def around(net: StoredNetwork, x: Vector, y: Vector) -> CornerBox:
     """A box that holds x and y, and is a little wider; numbers that no step reads may be nearly anything."""
     slope, low, high = slopes(net, x), Vector(), Vector()
     for j, (a, b) in enumerate(zip(x, y, strict=True)):
@@ -109,7 +109,7 @@ def around(net: StoredNetwork, x: Vector, y: Vector) -> Box:
             room = 2 + 2 * abs(a) + 2 * abs(b)
         low.append((min(a.lower(), b.lower()) - room).lower())
         high.append((max(a.upper(), b.upper()) + room).upper())
-    return Box(low, high)
+    return CornerBox(low, high)
 
 
 def is_read(slope: arb_mat, j: int) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from flint import arb, arb_mat, ctx
 
-from verify.checker.corners import REST, Box, Due, around, box_of, identity, is_read, slopes, turned, win
+from verify.checker.corners import REST, CornerBox, Due, around, box_of, identity, is_read, slopes, turned, win
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import (
@@ -136,16 +136,16 @@ class Creep(NamedTuple):
     """The state x where turns begin, a box of all turns, and each number's factor and change that creeps."""
 
     x: Vector
-    box: Box
+    box: CornerBox
     numbers: dict[int, tuple[arb, arb]]
 
-    def between(self, first: int, last: int) -> Box:
+    def between(self, first: int, last: int) -> CornerBox:
         """A box of the states after so many turns."""
         low, high = list(self.box.low), list(self.box.high)
         for c, (factor, change) in self.numbers.items():
             ends = [self.x[c] + _changed(factor, change, q) for q in (first, last)]
             low[c], high[c] = min(y.lower() for y in ends), max(y.upper() for y in ends)
-        return Box(low, high)
+        return CornerBox(low, high)
 
 
 def _changed(factor: arb, change: arb, q: int) -> arb:

@@ -16,7 +16,7 @@ from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, require
 
 
-class Off(NamedTuple):
+class Departure(NamedTuple):
     """A number that is at most `size` as it is computed, and within `error` of what it stands for."""
 
     size: arb
@@ -40,7 +40,7 @@ class Depths:
             return arb(0)
         return self._step(n) * size * arb(n - 1).min(n - (size / largest - 1) / 2)
 
-    def total(self, x: Sequence[Off], column: Sequence[fmpq], added: fmpq, most: arb | None = None) -> Off:
+    def total(self, x: Sequence[Departure], column: Sequence[fmpq], added: fmpq, most: arb | None = None) -> Departure:
         """A sum of products and one more term, which may come after it is stored; it stands for `most` in size."""
         error, sizes, lost, u, tiny = arb(0), list[arb](), 0, self.inner.u, self.fmt.tiny
         for (size, off), w in zip(x, column, strict=True):
@@ -66,7 +66,7 @@ class Depths:
             error += ((1 + u * (n > 1)) * (1 + self.stored) - 1) * last
         error = (error + lost * tiny * (1 + self.inner.growth(n)) * (1 + self.stored)).upper()
         require(self.fmt.holds(size + error), "a sum may overflow in the format", NOT_CHECKABLE)
-        return Off((size + error).upper(), error)
+        return Departure((size + error).upper(), error)
 
     def _step(self, n: int) -> arb:
         return self.inner.u * (1 + self.inner.growth(n - 2))
