@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.some import some
-from tests.tools.house import circles, imports, nodes
+from tests.tools.house import arrows, circles, imports, nodes, room_of
 from verify.claims import CLAIMS
 
 ROOT = Path(__file__).parents[2]
@@ -52,3 +52,14 @@ def test_no_files_import_each_other():
     assert graph.number_of_edges() > 1000 and circles(graph) == []
     graph.add_edge("verify.arithmetic.formats", "verify.arithmetic.rounding")
     assert circles(graph) == [["verify.arithmetic.formats", "verify.arithmetic.rounding"]]
+
+
+def test_few_rooms_know_each_other():
+    """A task is one room, with all that lies below it; so is a folder of verify/, and each other package."""
+    graph = imports()
+    assert room_of("verify.tasks.count01.heads.command") == "verify.tasks.count01"
+    assert room_of("verify.engine.rules.linear") == "verify.engine" and room_of("bounds.parity") == "bounds"
+    before = arrows(graph, room_of)
+    assert len(before) <= 115 and ("verify.reduction", "verify.frame") not in before
+    graph.add_edge("verify.reduction.leaf", "verify.frame.clock")
+    assert arrows(graph, room_of) - before == {("verify.reduction", "verify.frame")}
