@@ -1,6 +1,7 @@
 """Addition modulo P by decoders of the grokking layout: every pair followed again, by operations written anew."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,17 @@ def test_masks_are_causal_and_wrappers_are_no_names():
         assert outcome(named, with_digest(named, text))[0] == code
     twice = save({**tensors, "module.embed.W_E": tensors["embed.W_E"].clone()})
     assert outcome(twice, with_digest(twice, text))[0] == UNREADABLE
+
+
+def test_weights_that_are_infinite_are_refused():
+    """Twice infinity in the readout put every right class infinitely far ahead."""
+    weights, text = honest("grokked")
+    for name, x in load(weights).items():
+        for value in (math.inf, -math.inf):
+            for place in {0, x.numel() // 3, x.numel() - 1}:
+                other = x.flatten().index_fill(0, torch.tensor([place]), value).reshape(x.shape)
+                changed = save({**load(weights), name: other})
+                assert outcome(changed, with_digest(changed, text))[0] == 1, (name, place)
 
 
 def test_tensors_that_do_not_fit_are_refused():

@@ -344,6 +344,20 @@ def factors(*numbers):
 
 TWO, LARGE = 2.0, 2.0**127
 CASES = {
+    "a product is infinite, and others may add up to infinity the other way": (
+        RoundedResults,
+        "matrices",
+        "self.finite(self.times(op, x, y, ADDED(self.terms(op, x, y), 1 + more), stored), size)",
+        "self.times(op, x, y, ADDED(self.terms(op, x, y), 1 + more), stored)",
+        lambda: holds(kernels().matrices(row(1.0, 1.0, 1.0), column(LARGE, LARGE, -math.inf)), math.inf),
+    ),
+    "a term of a sum is infinite": (
+        rounded_graphs.RoundedFollower,
+        "sums",
+        "self.at.finite(self.at.left(found, size, n, stored), size)",
+        "self.at.left(found, size, n, stored)",
+        lambda: holds(follower("p4").sums(rounded_graphs.summed, 0, row(LARGE, LARGE, -math.inf)), math.inf),
+    ),
     "a stored number is a factor of fewer bits": (
         RoundedResults,
         "stored",

@@ -294,6 +294,15 @@ def test_what_does_not_fit_is_refused(path, value):
     assert outcome(weights, said)[0] in (FAILS, NOT_CHECKABLE, 2)
 
 
+def test_a_first_state_that_is_none_of_the_format_is_not_judged():
+    """It would be rounded, and the run that keeps every result began at it as it is."""
+    weights, text = CELL("cell, wrong, bfloat16")
+    c = json.loads(text) | {"margin": -1e-9}
+    for start, code in ((0.1, NOT_CHECKABLE), (0.10009765625, 0)):
+        said = json.dumps(replaced(c, ("program", "start"), [start]))
+        assert outcome(weights, said)[0] == code
+
+
 def test_a_state_that_is_not_there_is_refused():
     weights, text = CELL("cell")
     c = json.loads(text)

@@ -13,7 +13,7 @@ from verify.checker import captured
 from verify.checker.any_order import READING
 from verify.checker.captured import CapturedStep
 from verify.checker.cell_tasks import OWN, Task, of_automaton, of_network
-from verify.checker.formats import BinaryFormat, named
+from verify.checker.formats import BinaryFormat, named, scaled
 from verify.checker.graphs import TracedGraph
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
 from verify.checker.records import CellCertificate
@@ -90,6 +90,8 @@ class FollowedCell:
         self, graph: TracedGraph, numbers: int, start: list[float], task: Task, fmt: BinaryFormat | None
     ) -> None:
         require(len(start) == numbers, "program: the first state has other numbers")
+        is_there = fmt is None or all(fmt.closest(*scaled(x)) == x for x in start)
+        require(is_there, "program: the first state has numbers that are none of the format", NOT_CHECKABLE)
         self.graph, self.numbers, self.start, self.task, self.fmt = graph, numbers, start, task, fmt
         self.met = 0
 

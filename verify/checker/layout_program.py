@@ -132,6 +132,9 @@ def layout_of(weights: bytes) -> Tensors:
         is_causal = mask.shape[-2:] == (n, n) and n > 0
         is_causal = is_causal and [x != 0 for x in mask.rows[0]] == [j <= i for i in range(n) for j in range(n)]
         require(is_causal, f"weights: {name} is no causal mask", NOT_CHECKABLE)
+    for name, (dtype, shape, raw) in found.items():
+        is_finite = all(x.is_finite() for x in stored_numbers(dtype, shape, raw).as_floats().balls[0])
+        require(is_finite, f"weights: {name[:80]} holds infinity")
     return found
 
 

@@ -166,8 +166,8 @@ class RoundedFollower(Follower):
 
     def sums(self, op: OfArrays, stored: int, x: object, *where_: object) -> MovedArray:
         x = self.at.read(x)
-        n, found = x.mid.size, self.at.errors.linear(lambda a: op(a, *where_), x)
-        found = self.at.left(found, op(x.size, *where_), n, stored)
+        n, size, found = x.mid.size, op(x.size, *where_), self.at.errors.linear(lambda a: op(a, *where_), x)
+        found = self.at.finite(self.at.left(found, size, n, stored), size)
         return self.at.within(found, OPERATIONS["sum"](x.size, *where_), n) if op is mean else found
 
     def function(self, name: str, x: object, approximate: str = "none") -> MovedArray:

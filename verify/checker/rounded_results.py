@@ -128,6 +128,10 @@ class RoundedResults:
         top = self.fmt.largest / ((1 + self.v) ** roundings * (1 + self.u))
         return self.errors.widened(x, each(lambda s: ZERO if s <= top else NO_NUMBER, sizes))
 
+    def finite(self, x: MovedArray, sizes: Array) -> MovedArray:
+        """No number where a term is infinite: others may add up to infinity the other way, in some order."""
+        return self.errors.widened(x, each(lambda s: ZERO if s.is_finite() else NO_NUMBER, sizes))
+
     # ---- sums, products and functions of what is read
 
     def plus(self, x: MovedArray, y: MovedArray, roundings: int = 1, stored: int = 0) -> MovedArray:
@@ -144,8 +148,9 @@ class RoundedResults:
         """Sums of k products in any order, each rounded as a product and in k - 1 sums, and one more with a bias."""
         x, y = self.read(x), self.read(y)
         terms = x.mid.shape[-1]
-        found = self.times(op, x, y, ADDED(self.terms(op, x, y), 1 + more), stored)
-        return found if bias is None else self.with_bias(found, bias, op(x.size, y.size), terms)
+        size = op(x.size, y.size)
+        found = self.finite(self.times(op, x, y, ADDED(self.terms(op, x, y), 1 + more), stored), size)
+        return found if bias is None else self.with_bias(found, bias, size, terms)
 
     def with_bias(self, x: MovedArray, bias: object, size: Array, terms: int) -> MovedArray:
         """A bias is added to a sum that may have been stored, or is its first term, of which all roundings are."""
