@@ -80,6 +80,22 @@ def at(c, n):
     return new | {"right_to": n - 1}
 
 
+def test_margins_are_above_zero_however_small():
+    """With a readout of 2^-1000 the same length is the first wrong one, step by step and in turns."""
+    far, near = crafted(FAR[0]), crafted(FAR[0]).model
+    _, c = said(FAR[0])
+    with torch.no_grad():
+        near.cell.bias_ih_l0.view(3, 2)[1, 1] = 1.0
+        for model in (far.model, near):
+            model.readout.weight.mul_(2.0**-1000)
+            model.readout.bias.mul_(2.0**-1000)
+    n = next(t for t, x in enumerate(recurrent_digits.margins(near, 2, 100), 1) if x <= 0)
+    for model, m in ((near, n), (far.model, c["counterexample"]["length"])):
+        weights = bytes_of(model)
+        found = [outcome(weights, stated(model, weights, t, 0.0, True)) for t in (m - 2, m, m + 2)]
+        assert found == [FAILS, "REFUTED", FAILS], m
+
+
 @pytest.mark.parametrize("seed", first(1, FAR))
 def test_lines_are_right_up_to_that_length_and_no_further(seed):
     weights, c = said(seed)
@@ -394,8 +410,11 @@ def test_what_sees_another_number_that_creeps_is_not_summed_alone():
 def misses(model, turns=20):
     """Whether the state after so many turns of two steps is not where it is said to be."""
     net = recurrent.network(bytes_of(model), stated(model, b"", 1, 1.0, False)["parameters"])
-    x, there = (recurrent.follow(net, t, lambda t: 0, arb(-(2.0**60)), narrow=2.0**-200) for t in (60, 60 + 2 * turns))
     with creeps_early(), ctx.workprec(1024), contextlib.suppress(Refusal):
+        states = [[arb(0)] * net.size]
+        for _ in range(60 + 2 * turns):
+            states.append(recurrent.step(net, recurrent.point(states[-1])).value)
+        x, there = states[60], states[-1]
         low, high = creeping._creep(net, x, 2, turns).between(turns, turns)
         return any(y < a or y > b for a, y, b in zip(low, there, high, strict=True))
     return False

@@ -149,3 +149,18 @@ FAULTS = [
 def test_a_fault_in_the_checker_is_seen(fault):
     with planted(*fault):
         assert any(sweep([seed])[1] for seed in SEEN)
+
+
+def test_eigenvectors_that_balls_do_not_tell_apart_are_no_lie():
+    """A shift of 12 units with 1e-156 in its corner: right for ever, and not shown."""
+    d = 12
+    A = [[0.5 if i == j else float(j == i + 1) for j in range(d)] for i in range(d)]
+    A[-1][0] = 1e-156
+    numbers = (A, [0.0] * (d - 1) + [1.0], [[1.0] * d, [0.0] * d], [-1.25, 0.0])
+    weights = bytes_of(LinearModel("ssm", *(torch.tensor(x, dtype=torch.float64) for x in numbers)))
+    said = {"task": "first-homogeneous", "model": "ssm", "units": d, "layers": 1, "dtype": "float64"}
+    with pytest.raises(Refusal) as refused:
+        turning.in_closed_form(
+            weights, {"verdict": "PROVED", "length": 10**6, "inputs_covered": "1000000", "margin": 0.125}, said
+        )
+    assert refused.value.exit_code == NOT_CHECKABLE

@@ -75,13 +75,15 @@ def turned(net: StoredNetwork, box: CornerBox, k: int) -> tuple[list[CornerBox],
 
 
 def win(net: StoredNetwork, boxes: list[CornerBox], t: int, due: Due, least: arb) -> None:
-    """The right class wins by `least` on the first of the boxes, after t tokens, and on each a token later."""
+    """The right class wins by `least`, and by more than 0, on the first of the boxes, after t tokens, and on each a
+    token later.
+    """
     for later, box in enumerate(boxes):
         right = due(t + later)
         require(right is not None, f"length {t + later}: has no right class")
         for j, (low, high) in gaps(net, box, right or 0).items():
-            if not low >= least:
-                is_wrong = bool(high < least)
+            if not (low >= least and low > 0):
+                is_wrong = bool(high < least) or bool(high <= 0)
                 what = f"length {t + later}: the right class is not shown to win over {j} by {float(least)}"
                 raise Refusal(what, FAILS if is_wrong else NOT_CHECKABLE)
 

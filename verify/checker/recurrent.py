@@ -306,7 +306,8 @@ def follow(
     is_told: Callable[[Vector], bool] | None = None,
     narrow: float = 2.0**-30,
 ) -> Vector:
-    """The state after so many tokens, in balls of radii up to `narrow`; the right class wins by `margin` after each.
+    """The state after so many tokens, in balls of radii up to `narrow`; the right class wins by `margin`, and by more
+    than 0, after each.
 
     With `is_told`, not after the last one, whose state is then known so well that this says yes.
     """
@@ -328,9 +329,9 @@ def follow(
                     right = due(t)
                     require(right is not None, f"length {t}: has no right class")
                     found = margins(net, state.value[net.read : net.read + net.hidden], right or 0)
-                    if any(y < margin for y in found):
+                    if any(y < margin or y <= 0 for y in found):
                         raise Refusal(f"length {t}: the right class does not win by {margin}")
-                    if not all(y >= margin for y in found):
+                    if not all(y >= margin and y > 0 for y in found):
                         reason = f"length {t}: the margin is not known well enough with {bits} bits"
                         break
             if not reason:
@@ -395,7 +396,7 @@ def refuted(net: StoredNetwork, c: LineCertificate, due: Callable[[int], int | N
         worst = gaps_of(state)[place]
         return bool(worst <= arb(margin)) or bool(worst > arb(margin))
 
-    state = reach(net, n, due, arb(2.0**-1000), is_told)
+    state = reach(net, n, due, arb(0), is_told)
     with ctx.workprec(BITS[-1]):
         found = gaps_of(state)
     worst = found[place]

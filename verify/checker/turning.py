@@ -43,7 +43,7 @@ class TurningStates:
     def __init__(self, A: acb_mat, B: acb_mat, V: acb_mat, b: list[arb]) -> None:
         require(A.nrows() <= MOST_UNITS, f"{A.nrows()} units are too many for a closed form", NOT_CHECKABLE)
         self.rates, self.X = _eigenvalues(A)
-        parts = self.X.solve(B).entries()
+        parts = _solved(self.X, B)
         places = [x / (1 - rate) for x, rate in zip(parts, self.rates, strict=True)]
         require(all(x.is_finite() for x in places), "an eigenvalue may be 1", NOT_CHECKABLE)
         self.turns = 1 + any(x.imag == 0 and not x.real > 0 for x in self.rates)
@@ -63,6 +63,14 @@ class TurningStates:
         """V h + b itself, number by number."""
         moved = [_moved(rate, low, high, k) for rate in self.rates]
         return [_sum(moved, along, b) for along, b in zip(self.W, self.b, strict=True)]
+
+
+def _solved(X: acb_mat, B: acb_mat) -> list[acb]:
+    """X^-1 B. Raises: Refusal where balls do not show that X has an inverse."""
+    try:
+        return X.solve(B).entries()
+    except ZeroDivisionError:
+        raise Refusal("the eigenvectors of the matrix are not told apart", NOT_CHECKABLE) from None
 
 
 def _sum(moved: list[tuple[arb, arb]], along: list[acb], b: arb) -> arb:
