@@ -12,6 +12,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from flint import arb
 from models.selection import first
 from oracles.gated_strings import by_hand, numbers, random_model, strings
 
@@ -23,6 +24,7 @@ from tests.planted import planted
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import reading_of
+from verify.arithmetic.rounding import rounded
 from verify.counting.tasks import Task
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, certify
@@ -178,6 +180,17 @@ def test_tables_in_a_format_hold_what_torch_computes(kind, device):
         for balls, table in zip(found, model.to(device).float().cell.tables(), strict=True):
             for ball, x in zip([y for row in balls for y in row], table.flatten().tolist(), strict=True):
                 assert not np.isfinite(x) or ball.contains(x) or not ball.is_finite(), (kind, seed, x, ball)
+
+
+def test_tables_hold_functions_that_are_off_and_then_rounded():
+    """What is kept of a function within 2 units in the last place may be rounded where it is read, half a unit more."""
+    fmt = FORMATS["bfloat16"]
+    on = tables.RoundedTables(RoundedArithmetic.of(fmt))
+    for x in np.arange(-3.0, 3.0, 2.0**-5):  # numbers of the format
+        for value, ball in ((np.exp(x), on.exp(arb(x))), (np.log1p(np.exp(x)), on.softplus(arb(x)))):
+            unit = 2.0 ** (np.frexp(value)[1] - fmt.p)
+            stored = rounded(value + np.array([-1.99, 1.99]) * unit, fmt)
+            assert all(ball.contains(y) for y in stored.tolist()), (x, value, stored)
 
 
 def test_what_a_format_adds_is_counted():

@@ -78,7 +78,9 @@ class ExactTables:
 
 @dataclass(frozen=True)
 class RoundedTables:
-    """Tables that a format computes: exp and softplus within 2 units in the last place, all else rounded."""
+    """Tables that a format computes: exp and softplus within 2 units in the last place, which then are rounded as all
+    else is.
+    """
 
     at: RoundedArithmetic
 
@@ -90,12 +92,16 @@ class RoundedTables:
         return self._off(x, float(self.at.growth(2)))
 
     def exp(self, x: arb) -> arb:
-        return self._off(x.exp(), ULPS * self.at.stored.u)
+        return self._function(x.exp())
 
     def softplus(self, x: arb) -> arb:
         """Beyond 20 torch takes x itself, which may be off by more than units in the last place."""
-        near = self._off(x.exp().log1p(), ULPS * self.at.stored.u)
+        near = self._function(x.exp().log1p())
         return near if x < LINEAR else near.union(x)
+
+    def _function(self, x: arb) -> arb:
+        u = self.at.stored.u
+        return self._off(x, (ULPS + 1) * u * (1 + ULPS * u))
 
     def _off(self, x: arb, relative: float) -> arb:
         """Zero stays zero; beyond the largest number nothing is known."""
