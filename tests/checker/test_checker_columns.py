@@ -12,6 +12,7 @@ from test_checker_rounded_pairs import BITS, Evaluation, InOrder, near, of
 from tests.planted import planted
 from verify.checker import carried_digits, columns, digit_prompts
 from verify.checker.adder import Adder, AdderLayer, InSteps, rounded
+from verify.checker.carries import Mean
 from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, Refusal
 from verify.checker.roundoff import Reach, Roundoff
@@ -216,3 +217,19 @@ def test_a_sum_in_a_wider_format_may_round_a_product_twice():
     model, W = stagnating("logits"), matrix([[w]])
     assert moved > 2.0**-p * x * w / (1 + 2.0**-p)  # more than one rounding does
     assert InSteps(model, of("bfloat16"), True).off([arb(x)], W, [arb(0)])[0] >= moved
+
+
+FAR = 10**300  # e^FAR and e^-FAR have exponents that balls do not hold
+
+
+@pytest.mark.parametrize("score", [arb(FAR), arb(0).union(FAR), arb(-FAR)], ids=["heavy", "any", "light"])
+def test_a_key_whose_weight_has_no_number_is_left_out_of_no_mean(score):
+    """Keys of 1 beside one of 0, which weighs as little as the lightest of them: the mean is above 9/10."""
+    with ctx.workprec(columns.BITS + 64):
+        empty = Mean((arb(0), arb(0)), [(arb(0), arb(0))])
+        one = empty.plus(score.min(arb(0)).lower(), arb(0), [arb(0)])
+        several = one
+        for _ in range(10):
+            several = several.plus(score, arb(0), [arb(1)])
+        for ((low, high),) in (several.values, one.hull(several).values, several.hull(one).values):
+            assert not high <= 0.9 and not low > 0.91

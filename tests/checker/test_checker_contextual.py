@@ -12,7 +12,7 @@ from oracles.contextual import random_model, valid_strings
 from oracles.forged import falsehood
 from test_checker_real import outcome
 
-from constructions.contextual.transformer import as_bytes
+from constructions.contextual.transformer import BOS, ContextualCountingTransformer, as_bytes
 from constructions.contextual_counting import build
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
@@ -138,3 +138,15 @@ def test_what_cells_do_not_show_of_many_strings_is_not_called_false(N, code, fmt
     proof, weights = certify(module, domain_of(module, N), **more), as_bytes(module)
     with mock.patch.object(contextual.Causal, "proves", lambda *_: False):
         assert outcome(weights, proof.about(weights).to_json())[0] == code
+
+
+def test_a_margin_that_is_met_exactly_is_not_called_false():
+    """Three times a third is 1, which no ball of a third shows; 2^-52 more is false."""
+    module = ContextualCountingTransformer(d=1, p=1, R=1, classes=2)
+    with torch.no_grad():
+        module.E[BOS, 0] = module.U_V[0, 0] = 1
+        module.W_out[0, 0] = 3
+    honest, weights = found(module, 2, exactly=True)
+    said = json.loads(honest.about(weights).to_json())
+    for margin, code in ((1 - 2.0**-53, 0), (1.0, NOT_CHECKABLE), (1 + 2.0**-52, 1)):
+        assert outcome(weights, json.dumps(said | {"margin": margin}))[0] == code

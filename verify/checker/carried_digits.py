@@ -87,4 +87,5 @@ def hull(found: Sequence[Balls]) -> Balls:
 
 
 def least_of(found: Sequence[arb]) -> arb:
-    return min(x.lower() for x in found)
+    """Below all of them, and no number where one of them is none."""
+    return reduce(arb.min, found).lower()

@@ -26,7 +26,7 @@ class Mean(NamedTuple):
         A share p of the mean moves to its values, which is monotone in all that is not known.
         """
         (low, high), least, most = self.weight, score.lower().exp() / (1 + a), score.upper().exp() * (1 + a)
-        of_key = least.lower(), most.upper()
+        of_key = arb(0).max(least.lower()), most.upper()
         shares = of_key[0] / (high + of_key[0]), of_key[1] / (low + of_key[1])
         moved = []
         for (a, b), value in zip(self.values, values, strict=True):

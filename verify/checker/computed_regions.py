@@ -199,9 +199,8 @@ def show_by_steps(is_shown: bool, strings: Strings, gaps: Gaps, margin: fmpq, co
     """
     if is_shown:
         return
-    if computed is None:
-        require(one_by_one(strings.shortest_ones, gaps, margin), NOT_SHOWN)
-    require(strings.are_few, NOT_SHOWN, NOT_CHECKABLE)
+    is_known = one_by_one(strings.shortest_ones, gaps, margin) if computed is None else True
+    require(is_known and strings.are_few, NOT_SHOWN, NOT_CHECKABLE)
     if computed is None:
         return
     nearest = min(strings.every(), key=lambda text: min(float(x) for row in gaps(text, DIGITS[0]) for x in row))
@@ -210,5 +209,8 @@ def show_by_steps(is_shown: bool, strings: Strings, gaps: Gaps, margin: fmpq, co
 
 
 def one_by_one(strings: Strings, gaps: Gaps, margin: fmpq) -> bool:
-    """Whether each string by itself is answered by the margin."""
-    return all(x >= margin for text in strings.every() for row in gaps(text, DIGITS[0]) for x in row)
+    """Whether each string by itself is answered by the margin. Raises: Refusal where one has less."""
+    found = (x for text in strings.every() for row in gaps(text, DIGITS[0]) for x in row)
+    unshown = [x for x in found if not x >= margin]  # a ball may hold the margin, and then says nothing
+    require(not any(x < margin for x in unshown), NOT_SHOWN)
+    return not unshown
