@@ -34,9 +34,9 @@ from verify.checker import (
     contextual,
     forwards,
     kinds,
+    named_shapes,
     parity,
     prompts,
-    regions,
     roundoff,
 )
 from verify.checker.formats import NAMED, TF32, BinaryFormat
@@ -168,7 +168,7 @@ def prompted(seed, dtype):
 
 def of_strings(seed, dtype):
     module = drawn_again(real("regions, convex")[0].module, seed).to(stored_in(dtype))
-    W, *_ = regions.read_shapes(transformer.as_bytes(module), contextual.CAUSAL, ["bos"])
+    W, *_ = named_shapes.read_shapes(transformer.as_bytes(module), contextual.CAUSAL, ["bos"])
     tokens = torch.randint(4, (64, 7), generator=torch.Generator().manual_seed(seed))
     return module, tokens, forwards.of_regions(roundoff.Roundoff(of(dtype)), W, 8)
 

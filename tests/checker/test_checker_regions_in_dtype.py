@@ -21,11 +21,14 @@ from constructions.contextual_with_positions import build as placed
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
 from verify.checker import computed_regions, contextual, forwards
+from verify.checker.ball_rows import BITS
 from verify.checker.computed_regions import CausalMeans, ComputedRegions
 from verify.checker.formats import BinaryFormat
 from verify.checker.placed import Placed
 from verify.checker.reading import NOT_CHECKABLE, Refusal
-from verify.checker.regions import BITS, Bag, RegionDecoder, Strings
+from verify.checker.region_bags import Bag
+from verify.checker.region_decoder import RegionDecoder
+from verify.checker.region_strings import Strings
 from verify.checker.roundoff import exact
 from verify.tasks.contextual.verdict import certify, domain_of
 

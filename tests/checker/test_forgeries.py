@@ -40,9 +40,10 @@ from verify.checker import (
     parity,
     reading,
     recurrent,
-    selective,
+    stored_selective,
     table,
-)  # fmt: skip
+    thermometers,
+)
 from verify.checker.reading import FAILS, UNREADABLE, Refusal
 
 SLOWLY_MADE = {
@@ -123,7 +124,7 @@ FAULTS = [
     (reading, "tables_of", "len({dtype for dtype, _, _ in tensors.values()}) == 1", "True"),
     (linear, "first_wrong", 'c.get("right_to") == n - 1', "True"),
     (fields, "_replay", "require(is_near", "require(True"),
-    (selective._Thermometer, "_wins", "low >= margin", "True"),
+    (thermometers.Thermometer, "_wins", "low >= margin", "True"),
     (heads, "_certified", "checks[kind, said]()", "True"),
     (parity, "_refute", '"margin_exact": str(exact)', ""),
     (mathematics.Model, "_is_ahead", "min(0, slope[i] * ranges[i][1])", "0"),
@@ -149,7 +150,7 @@ def test_a_checker_that_forgets_something_is_found(number):
     """Each of these was once so, or leaves out one comparison; forgeries are drawn until one holds and is false."""
     owner, name, right, wrong = FAULTS[number]
     with planted(owner, name, right, wrong):
-        users = [module for module in (gated, linear, recurrent, selective) if getattr(module, name, None)]
+        users = [module for module in (gated, linear, recurrent, stored_selective) if getattr(module, name, None)]
         with contextlib.ExitStack() as stack:
             for module in users if owner is reading else []:
                 stack.enter_context(mock.patch.object(module, name, getattr(reading, name)))
@@ -207,8 +208,8 @@ UNENTERED = {
     "one_head.OneHeadCell.terms",
     "one_layer.OneLayerGraph.constant",
     "recurrent._relu.<locals>.slope",
-    "regions.Strings.are_few",
-    "regions.Strings.every",
+    "region_strings.Strings.are_few",
+    "region_strings.Strings.every",
     "rounded.Rounding.add",
     "rounded.Rounding.blend",
     "rounded.Rounding.sigmoid",

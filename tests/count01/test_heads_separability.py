@@ -17,6 +17,7 @@ from constructions.count01 import BOS, EQUALS, ONE, TWO, ZERO, Count01Transforme
 from constructions.count01_heads import counting_pair, interval_pair, uniform_head
 from constructions.errors import BadInput
 from tests.oracles.heads import Oracle, box
+from verify.checker import determinants, joint_heads, lone_heads
 from verify.checker import heads as checker
 from verify.checker.reading import Refusal
 from verify.commands.cli import main
@@ -319,9 +320,11 @@ def test_planted_bos_left_out_is_caught(monkeypatch):
 def test_planted_the_sign_of_a_minor_is_caught(tmp_path, capsys, monkeypatch):
     """Planted: without alternating signs of minors, a combination that excludes nothing is taken for one."""
     weights, certificate = saved(tmp_path, "a4_s1", "box:3:20:20")
-    real = checker._sign_of_determinant
-    monkeypatch.setattr(checker, "_sign_of_determinant", lambda rows: -real(rows) if real(rows) and rows[0] else 0)
-    monkeypatch.setattr(checker, "sign_of", lambda s: 1)
+    real = determinants.sign_of_determinant
+    for module in (lone_heads, joint_heads):
+        monkeypatch.setattr(module, "sign_of_determinant", lambda rows: -real(rows) if real(rows) and rows[0] else 0)
+    for module in (lone_heads, determinants):
+        monkeypatch.setattr(module, "sign_of", lambda s: 1)
     assert not accepted(weights, certificate)
 
 

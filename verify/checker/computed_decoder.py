@@ -8,11 +8,11 @@ from functools import cache, reduce
 
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
+from verify.checker.ball_rows import mean
 from verify.checker.decoder import Decoder, Tensors, activated, affine, placed
 from verify.checker.formats import BinaryFormat, as_factors
 from verify.checker.layer_norm import ULPS, LayerNormRoundings
 from verify.checker.reading import NOT_CHECKABLE, require
-from verify.checker.regions import mean
 from verify.checker.roundoff import FLUSHED, Roundoff
 
 

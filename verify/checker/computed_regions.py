@@ -8,11 +8,14 @@ from itertools import product
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
+from verify.checker.ball_rows import BITS, PRECISION, Ends, below
 from verify.checker.exponentials import BITS as DIGITS
 from verify.checker.formats import ULPS, BinaryFormat
 from verify.checker.forwards import Numbers, given, read_by_prompts, seen
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, require
-from verify.checker.regions import BITS, CLOSE, ONE, OPEN, PRECISION, ZERO, Bag, Ends, RegionDecoder, Strings, below
+from verify.checker.region_bags import Bag
+from verify.checker.region_decoder import RegionDecoder
+from verify.checker.region_strings import CLOSE, ONE, OPEN, ZERO, Strings
 from verify.checker.roundoff import Reach, Roundoff, exact
 
 HALF = arb(1) / 2

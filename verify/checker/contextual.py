@@ -6,28 +6,16 @@ from functools import partial
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
 from verify.checker.any_order import HALF, contract, opened, still_due
+from verify.checker.ball_rows import PRECISION, Ends, mean
 from verify.checker.computed_regions import CausalMeans, Computed, ComputedRegions, show_by_steps
 from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import of_regions
+from verify.checker.named_shapes import read_shapes
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, Refusal, as_text, require
 from verify.checker.records import StringsCertificate
-from verify.checker.regions import (
-    BOS,
-    CLOSE,
-    ONE,
-    OPEN,
-    PRECISION,
-    SHAPES,
-    TOKENS,
-    ZERO,
-    Bag,
-    Ends,
-    RegionDecoder,
-    Strings,
-    counts,
-    mean,
-    read_shapes,
-)  # fmt: skip
+from verify.checker.region_bags import Bag
+from verify.checker.region_decoder import SHAPES, RegionDecoder
+from verify.checker.region_strings import BOS, CLOSE, ONE, OPEN, TOKENS, ZERO, Strings, counts
 from verify.checker.replay import replay_of
 from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, claimed_margin, compare

@@ -8,8 +8,9 @@ from typing import TypedDict
 
 from flint import arb, arb_mat, ctx, fmpq
 
+from verify.checker.ball_rows import mean, plus, relu
+from verify.checker.named_shapes import read_shapes
 from verify.checker.reading import UNREADABLE, read_metadata, read_tiles, recorded, require
-from verify.checker.regions import mean, plus, read_shapes, relu
 from verify.checker.waves import tables_of, turns
 
 ATTENTION = {"W_Q": "d inner", "W_K": "d inner", "W_V": "d inner", "W_O": "inner d"}

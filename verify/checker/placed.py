@@ -6,26 +6,17 @@ from functools import cached_property, partial
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
 from verify.checker.any_order import HALF, contract, opened
+from verify.checker.ball_rows import Ends, below, mean
 from verify.checker.computed_regions import ComputedRegions, show_by_steps
 from verify.checker.contextual import CONTRACT, MOST_COORDINATES
 from verify.checker.formats import BinaryFormat
+from verify.checker.named_shapes import read_shapes
 from verify.checker.places import OffAtPlaces, Places, Row
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, require
 from verify.checker.records import StringsCertificate
-from verify.checker.regions import (
-    BOS,
-    ONE,
-    SHAPES,
-    TOKENS,
-    Bag,
-    Ends,
-    RegionDecoder,
-    Strings,
-    below,
-    counts,
-    mean,
-    read_shapes,
-)  # fmt: skip
+from verify.checker.region_bags import Bag
+from verify.checker.region_decoder import SHAPES, RegionDecoder
+from verify.checker.region_strings import BOS, ONE, TOKENS, Strings, counts
 from verify.checker.replay import replay_of
 from verify.checker.roundoff import Roundoff
 from verify.checker.statement import certificate_of, claimed_margin, compare

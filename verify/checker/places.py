@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from flint import arb, arb_mat, fmpq_mat
 
+from verify.checker.ball_rows import below
 from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import of_placed
-from verify.checker.regions import BOS, OPEN, below
+from verify.checker.region_strings import BOS, OPEN
 from verify.checker.roundoff import Reach, Roundoff
 
 Row = tuple[int, int]  # a token and its place

@@ -9,7 +9,7 @@ from verify.checker.exponentials import BITS as DIGITS
 from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import StringsCertificate
-from verify.checker.regions import BOS, TOKENS, Strings, counts
+from verify.checker.region_strings import BOS, TOKENS, Strings, counts
 from verify.checker.replay import Replay, replay_of
 from verify.checker.reruns import of_strings
 from verify.checker.statement import compare
