@@ -129,6 +129,17 @@ def test_tensors_that_do_not_fit_are_refused():
         assert outcome(left, with_digest(left, text))[0] != 0
 
 
+def test_a_large_mean_of_the_embedding_hides_no_shares():
+    """In 53 bits it did: what is true did not hold."""
+    tensors = hats(3)
+    tensors["embed.W_E"] += torch.tensor([0.0] * 4 + [2.0**38])[:, None]  # which the readout does not see
+    for name in ("blocks.0.attn.W_Q", "blocks.0.attn.W_K", "blocks.0.attn.W_V", "blocks.0.mlp.W_in"):
+        tensors[name][..., 4] = 0
+    tensors["unembed.W_U"][4] = 0
+    weights, text = certified(tensors, 3)
+    assert outcome(weights, text) == (0, json.loads(text)["verdict"])
+
+
 OF_LEAST = [("margin_per_difference", lambda c: [x + 1e-9 for x in c]), ("frequencies", lambda c: c[::-1] + [2])]
 
 

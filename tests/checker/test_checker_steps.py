@@ -303,6 +303,17 @@ def test_a_first_state_that_is_none_of_the_format_is_not_judged():
         assert outcome(weights, said)[0] == code
 
 
+def test_a_task_has_some_types_and_not_too_many():
+    """Of none no string is wrong, by any margin; very many once took all memory."""
+    weights, text = steps.stack("gru", steps.SELECTIVE, 0, 3, "real")
+    c = json.loads(text)
+    assert outcome(weights, text) == (0, "PROVED")
+    none = replaced(c, ("parameters", "types"), 0) | {"inputs_covered": "0", "margin": 1e9}
+    assert outcome(weights, json.dumps(none))[0] == FAILS
+    many = replaced(c, ("parameters", "types"), 10**15)
+    assert outcome(weights, json.dumps(many))[0] == NOT_CHECKABLE
+
+
 def test_a_state_that_is_not_there_is_refused():
     weights, text = CELL("cell")
     c = json.loads(text)

@@ -59,6 +59,15 @@ def test_frequencies_are_those_of_a_fourier_transform(capsys):
     assert spectrum(even).found == (3,) and spectrum(np.zeros((5, 2))).found == ()
 
 
+@pytest.mark.parametrize(("size", "shift"), [(2.0**-600, 0), (2.0**600, 0), (1, 1e9 / 3)])
+def test_shares_of_tiny_huge_and_shifted_embeddings(size, shift):
+    """Squares that leave the range, and a mean beside which the waves are small, once gave other shares."""
+    drawn = np.random.default_rng(0).integers(-9, 10, size=(13, 4)).astype(float)
+    shifted = drawn * size + shift
+    due = shifted - shift if shift else drawn
+    assert np.abs(np.subtract(spectrum(shifted).shares, spectrum(due).shares)).max() < 1e-12
+
+
 def test_differences_without_a_pair_have_no_margin():
     assert by_difference(3, [(0, 1)], np.array([0.5])).tolist() == [np.inf, np.inf, 0.5]
 

@@ -11,6 +11,7 @@ from verify.checker.recurrent import due_of
 OWN = ("start", "tokens", "steps", "answers")  # what a user's cell says of itself
 SELECTIVE = ("selective", "selective-modular")
 ONE_TOKEN = ("modular", "vanilla", "first-homogeneous")
+MOST_TYPES = 1000
 Place = tuple[int, ...]
 
 
@@ -50,6 +51,8 @@ def of_network(said: LineParameters, classes: int) -> Task:
         due = due_of(classes, said)
         return Task([0], (0,), lambda place, token: (place[0] + 1,), lambda place: due(place[0]))
     require(said.get("task") in SELECTIVE, f"task {said.get('task')!r} is not checked", NOT_CHECKABLE)
+    require(said["types"] > 0, "types: there are none")
+    require(said["types"] <= MOST_TYPES, f"more than {MOST_TYPES} types are not followed", NOT_CHECKABLE)
     types, right = said["types"], RightClasses(said, said["types"], classes)
 
     def after(place: Place, token: int) -> Place:

@@ -23,6 +23,7 @@ from verify.checker.table import IN_DTYPE, walk
 
 SHARE = 0.9  # of an embedding's variance: the fewest frequencies that have it are named
 NEAR = 2.0**-30  # how far a share in float64 may be off
+BITS_OF_SHARES = 256
 MOST_KEPT = 10**8  # numbers times errors of all inputs whose errors are kept: about a minute
 
 
@@ -49,7 +50,8 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         rounded.most_kept = MOST_KEPT // program.computed**2
         trusted += rounded_module.judge(c, verdict, rounded)
     check_differences(c["margin_per_difference"], exact, least, P)
-    check_spectrum(c, tensors, P)
+    with ctx.workprec(BITS_OF_SHARES):
+        check_spectrum(c, tensors, P)
     return verdict, [*dict.fromkeys(trusted)]
 
 
@@ -113,6 +115,7 @@ def check_spectrum(c: LayoutPairsCertificate, tensors: Tensors, P: int) -> None:
               for k, rows in enumerate(both, 1)]  # fmt: skip
     total, named, shares = sum(energy, arb(0)), c["frequencies"], c["frequency_shares"]
     share = [x / total for x in energy] if total > 0 else energy
+    require(all(x.rad() < NEAR for x in share), "frequency_shares: do not show", NOT_CHECKABLE)
     is_list = len({*named}) == len(named) and all(1 <= k <= P // 2 for k in named)
     require(is_list and [*shares] == [*map(str, named)], "frequencies: are none, or others than those with shares")
     for k in named:

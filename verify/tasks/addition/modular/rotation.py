@@ -43,7 +43,9 @@ def spectrum(embedding: Array) -> Spectrum:
     (3,)
     """
     P = len(embedding)
-    energy = (np.abs(np.fft.rfft(embedding, axis=0)) ** 2).sum(axis=1)[1:]
+    rows = embedding - embedding[0]  # whose size is that of the waves, and whose squares are in range
+    rows = np.ldexp(rows, -np.frexp(np.abs(rows).max())[1])
+    energy = (np.abs(np.fft.rfft(rows, axis=0)) ** 2).sum(axis=1)[1:]
     energy *= np.where(2 * np.arange(1, P // 2 + 1) == P, 1.0, 2.0)  # the last one of an even P has no partner
     total = energy.sum()
     return Spectrum(tuple(float(x) for x in (energy / total if total > 0 else energy)))
