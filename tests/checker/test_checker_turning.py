@@ -4,6 +4,7 @@ import copy
 import json
 import random
 from fractions import Fraction
+from unittest import mock
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from models.selection import every, first
 
 from constructions.recurrent.linear import LinearModel
 from tests.planted import planted
-from verify.checker import turning
+from verify.checker import closed_lines, linear, turning
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
 from verify.checker.turning import TurningStates
 from verify.counting.tasks import Task
@@ -163,4 +164,17 @@ def test_eigenvectors_that_balls_do_not_tell_apart_are_no_lie():
         turning.in_closed_form(
             weights, {"verdict": "PROVED", "length": 10**6, "inputs_covered": "1000000", "margin": 0.125}, said
         )
+    assert refused.value.exit_code == NOT_CHECKABLE
+
+
+@pytest.mark.parametrize("owner", [linear, closed_lines])
+def test_lines_that_take_too_long_are_not_checked(owner):
+    """In fractions and in closed form there is an end to the work."""
+    model = LinearModel("ssm", *(torch.tensor(x).double() for x in ([[0.5]], [1.0], [[1.0], [0.0]], [-1.25, 0.0])))
+    weights, said = bytes_of(model), {"task": "first-homogeneous", "model": "ssm", "units": 1, "layers": 1}
+    c = {"verdict": "PROVED", "length": 50, "inputs_covered": "50", "margin": 0.125}
+    decide = linear.exact if owner is linear else turning.in_closed_form
+    decide(weights, c, said | {"dtype": "float64"})
+    with mock.patch.object(owner, "MOST_WORK", 40), pytest.raises(Refusal) as refused:
+        decide(weights, c, said | {"dtype": "float64"})
     assert refused.value.exit_code == NOT_CHECKABLE

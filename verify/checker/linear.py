@@ -28,6 +28,7 @@ from verify.checker.steady import MOST_TURN, Due, FractionSteps, SteadyTurns, is
 
 KINDS = ("ssm", "decay")
 MOST_STEPS, MOST_BITS = 100_000, 1 << 14
+MOST_WORK = 1 << 34  # bits of all states, times the numbers of one
 ROTATION_BITS = 400
 
 
@@ -88,7 +89,7 @@ class _Walk:
     """The state after t tokens; the right class wins by `least` after each, and by more than 0."""
 
     def __init__(self, net: FractionSteps, due: Due, least: fmpq) -> None:
-        self.net, self.due, self.least, self.h, self.t = net, due, least, net.start(), 0
+        self.net, self.due, self.least, self.h, self.t, self.left = net, due, least, net.start(), 0, MOST_WORK
 
     def run(self, leaps: list[SavedLeap], until: int | None) -> SteadyTurns | None:
         """Goes on until so many tokens, None for ever; the last turns are returned where they go to the end."""
@@ -121,7 +122,9 @@ class _Walk:
         require(to - self.t <= MOST_STEPS, f"{to - self.t} steps are too many to run", NOT_CHECKABLE)
         while self.t < to:
             self.h, self.t = self.net.step(self.h), self.t + 1
-            is_short = all(int(x.q).bit_length() < MOST_BITS for x in self.h.entries())
+            numbers = [(x.p.bit_length(), x.q.bit_length()) for x in self.h.entries()]
+            self.left -= len(numbers) * sum(map(sum, numbers))
+            is_short = all(below < MOST_BITS for _, below in numbers) and self.left >= 0
             require(is_short, f"the fractions after {self.t} tokens are too long", NOT_CHECKABLE)
             gaps = self.net.gaps(self.h, self.due(self.t)).values()
             is_right = all(x >= self.least and x > 0 for x in gaps)
