@@ -144,6 +144,17 @@ def test_what_creeps_at_a_rate_that_changes_is_run():
         assert FAILS == outcome(weights, at(c, n - 2)) == outcome(weights, at(c, n - 1))
 
 
+def test_lines_that_take_too_long_are_not_begun():
+    """17 LSTM units take minutes for 100,000 tokens; and turns take no more than there is."""
+    model = blank("lstm", 17, 2)
+    weights = bytes_of(model)
+    with mock.patch.multiple(recurrent, MOST_STEPS=200_000, step=mock.Mock(side_effect=AssertionError)):
+        assert outcome(weights, stated(model, weights, 100_000, 1e-3, False)) == NOT_CHECKABLE
+    weights, c = said(KEPT[0])
+    with mock.patch.object(creeping, "AT_LEAST", 1 << 20):
+        assert outcome(weights, c) == NOT_CHECKABLE
+
+
 # ---- moderate lengths, which are run
 
 

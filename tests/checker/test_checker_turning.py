@@ -2,8 +2,10 @@
 
 import copy
 import json
+import math
 import random
 from fractions import Fraction
+from unittest import mock
 
 import pytest
 import torch
@@ -13,9 +15,9 @@ from models.rechecked import decided as proved
 from models.rechecked import outcome
 from models.selection import every, first
 
-from constructions.recurrent.linear import LinearModel
+from constructions.recurrent.linear import LinearModel, RotationModel
 from tests.planted import planted
-from verify.checker import turning
+from verify.checker import closed_lines, linear, turning
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
 from verify.checker.turning import TurningStates
 from verify.counting.tasks import Task
@@ -164,3 +166,30 @@ def test_eigenvectors_that_balls_do_not_tell_apart_are_no_lie():
             weights, {"verdict": "PROVED", "length": 10**6, "inputs_covered": "1000000", "margin": 0.125}, said
         )
     assert refused.value.exit_code == NOT_CHECKABLE
+
+
+@pytest.mark.parametrize("owner", [linear, closed_lines])
+def test_lines_that_take_too_long_are_not_checked(owner):
+    """In fractions and in closed form there is an end to the work."""
+    model = LinearModel("ssm", *(torch.tensor(x).double() for x in ([[0.5]], [1.0], [[1.0], [0.0]], [-1.25, 0.0])))
+    weights, said = bytes_of(model), {"task": "first-homogeneous", "model": "ssm", "units": 1, "layers": 1}
+    c = {"verdict": "PROVED", "length": 50, "inputs_covered": "50", "margin": 0.125}
+    decide = linear.exact if owner is linear else turning.in_closed_form
+    decide(weights, c, said | {"dtype": "float64"})
+    with mock.patch.object(owner, "MOST_WORK", 40), pytest.raises(Refusal) as refused:
+        decide(weights, c, said | {"dtype": "float64"})
+    assert refused.value.exit_code == NOT_CHECKABLE
+
+
+def test_a_rotation_that_steps_over_the_arc_that_is_wrong_is_no_lie():
+    """By omega = 9/8, Re h is 1, 1 + cos omega, 1 + cos omega + cos 2 omega: right by 1/16, and not shown."""
+    parts = [sum(math.cos(9 / 8 * k) for k in range(t)) for t in (1, 2, 3)]
+    assert min((19 / 16 - x) * (-1) ** t for t, x in enumerate(parts)) > 1 / 16
+    numbers = ([9 / 8], [[-1.0, 0.0], [0.0, 0.0]], [19 / 16, 0.0])
+    weights = bytes_of(RotationModel(*(torch.tensor(x, dtype=torch.float64) for x in numbers)))
+    said = {"task": "modular", "modulus": 2, "model": "s4", "units": 1, "layers": 1, "dtype": "float64"}
+    c = {"verdict": "PROVED", "length": 3, "inputs_covered": "3"}
+    for margin, code in ((1 / 16, NOT_CHECKABLE), (1 / 4, FAILS)):
+        with pytest.raises(Refusal) as refused:
+            linear.rotation(weights, c | {"margin": margin}, said)
+        assert refused.value.exit_code == code

@@ -15,13 +15,17 @@ from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import PERIODS, positive_margin, predicts
 from verify.checker.steady import is_at_least
 
-MOST_PIECES = 20_000
+MOST_PIECES, MOST_WORK = 20_000, 1 << 25  # of lengths, and their `work`: half a minute
 
 
 class StatesBetween(Protocol):
-    """What is known of a line's logits; k in `gaps` is a multiple of `turns`, or low is high."""
+    """What is known of a line's logits; k in `gaps` is a multiple of `turns`, or low is high.
+
+    `work` is that of `gaps`, in products.
+    """
 
     turns: int
+    work: int
 
     def gaps(self, low: int, high: int | None, k: int, right: int) -> dict[int, arb]:
         """(right logit) - (each other) after low, low + k, .., high tokens, or all of these from low on."""
@@ -69,7 +73,8 @@ class ClosedLine:
     """Where the right class wins by `least`, and by more than 0."""
 
     def __init__(self, states: StatesBetween, due: Callable[[int], int | None], least: arb) -> None:
-        self.states, self.due, self.least, self.left = states, due, least, MOST_PIECES
+        self.states, self.due, self.least = states, due, least
+        self.left = min(MOST_PIECES, MOST_WORK // states.work)
 
     def gaps(self, low: int, high: int | None, k: int) -> dict[int, arb]:
         """(right logit) - (each other) at lengths with one answer."""

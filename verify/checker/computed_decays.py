@@ -87,6 +87,7 @@ class ComputedStates:
     def __init__(self, net: StoredCell, fmt: BinaryFormat) -> None:
         self.net, self.fmt = net, fmt
         keep, add, read = (table[0] for table in gates(net, fmt))
+        self.work = 16 * len(net.b) * len(read.value)
         self.read, self.signs = read, [-1 if a < 0 else 1 for a in add.value]
         self.most, self.least = list[Growth](), list[Growth | None]()
         for f, d, a, g in zip(keep.value, keep.error, add.value, add.error, strict=True):

@@ -93,7 +93,7 @@ class ComputedTurns:
         one = acb_mat([[int(i == j) for j in range(n)] for i in range(n)])
         self.states = TurningStates(A, B, one, [arb(0)] * n)
         self.errors, self.shown, self.period, self.last = errors, shown, period, last
-        self.turns, self.inverse = self.states.turns, self.states.X.inv()
+        self.turns, self.work, self.inverse = self.states.turns, self.states.work, self.states.X.inv()
         near = [2 * x for x in self._moved([arb(0)] * n)]
         self.off = self._moved(near)
         is_near = all(bool(x <= y) for x, y in zip(self.off, near, strict=True))

@@ -31,14 +31,15 @@ from verify.checker.recurrent import (
     step,
 )
 
-BITS = 1024
-LONG = 20_000  # tokens, beyond which turns are tried before steps
+BITS, LONG = 1024, 20_000  # and how many tokens it takes for turns to be tried before steps
 NARROW = 2.0**-700  # the state where turns begin
 ENTRIES, PERIODS_OF_TURN = (256, 1024, 4096), (1, 2, 3, 4)  # tokens until turns begin, and how long one is
-MOST_NUMBERS, MOST_PIECES = 32, 500  # of a state, and of all turns
+MOST_NUMBERS, AT_LEAST = 32, 12  # of a state; and turns of boxes, as long as what each try begins with takes
 NEWTON, SETTLED = 60, 2.0**-500
 
 IsTold = Callable[[Vector], bool]
+Spend = Callable[[int], None]
+Argument = Callable[[Spend, Vector, int, int], Vector]
 
 
 def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
@@ -69,20 +70,19 @@ def _followed(period: int, net: StoredNetwork, n: int, due: Due, least: arb, is_
     return follow(net, n, due, least, is_told)
 
 
-def _by_turns(
-    argument: Callable[[Vector, int, int], Vector], net: StoredNetwork, due: Due, least: arb, period: int
-) -> Vector:
+def _by_turns(argument: Argument, net: StoredNetwork, due: Due, least: arb, period: int) -> Vector:
     """What an argument says of the state after t tokens and turns of k, for the first t and k where it says anything.
 
     Raises: Refusal where an answer is wrong, or nothing is said.
     """
-    why = Refusal("", NOT_CHECKABLE)
+    why, spend = Refusal("", NOT_CHECKABLE), net.spending(2 * net.size * BITS)  # a step from each corner
     for t in ENTRIES:
         x = follow(net, t, due, least, narrow=NARROW)
         for k in (period * n for n in PERIODS_OF_TURN):
             try:
+                spend(AT_LEAST * k)
                 with ctx.workprec(BITS):
-                    return argument(x, t, k)
+                    return argument(spend, x, t, k)
             except Refusal as error:
                 if error.exit_code != NOT_CHECKABLE:
                     raise
@@ -93,7 +93,7 @@ def _by_turns(
 # ---- for ever
 
 
-def _kept(net: StoredNetwork, due: Due, least: arb, x: Vector, t: int, k: int) -> Vector:
+def _kept(net: StoredNetwork, due: Due, least: arb, spend: Spend, x: Vector, t: int, k: int) -> Vector:
     """The limit of turns whose states all lie in a box that a turn leads into itself, and that is right."""
     limit = _limit(net, x, k)
     box = around(net, x, limit)
@@ -186,21 +186,21 @@ def _creep(net: StoredNetwork, x: Vector, k: int, q: int) -> Creep:
 
 
 def _reached(
-    net: StoredNetwork, due: Due, least: arb, n: int, is_told: IsTold | None, x: Vector, t: int, k: int
+    net: StoredNetwork, due: Due, least: arb, n: int, is_told: IsTold | None, spend: Spend, x: Vector, t: int, k: int
 ) -> Vector:
     """The state after n tokens; the right class wins by `least` after each, with `is_told` not after the last one."""
     q = (n - t - 1) // k - 1  # turns at once, and at least k steps beyond them
     require(q > 0, f"turns of {k} tokens are too long", NOT_CHECKABLE)
-    creep, todo, left = _creep(net, x, k, q), [(0, q - 1)], MOST_PIECES
+    creep, todo = _creep(net, x, k, q), [(0, q - 1)]
     last, _ = turned(net, creep.between(q, q), n - t - k * q)
     win(net, last[: None if is_told is None else -1], t + k * q + 1, due, least)
     while todo:
         first, end = todo.pop()
-        left -= 1
+        spend(k)
         try:
             win(net, turned(net, creep.between(first, end), k)[0], t + k * first + 1, due, least)
         except Refusal as error:
-            if error.exit_code != NOT_CHECKABLE or first == end or left <= 0:
+            if error.exit_code != NOT_CHECKABLE or first == end:
                 raise
             todo += [((first + end) // 2 + 1, end), (first, (first + end) // 2)]
     state = last[-1].hull

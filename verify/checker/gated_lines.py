@@ -28,6 +28,7 @@ class FadingStates:
     def __init__(self, cell: GatedCell) -> None:
         self.cell, self.units = cell, list(zip(cell.keep[0], cell.add[0], strict=True))
         self.turns = 1 if all(f >= 0 for f, _ in self.units) else 2
+        self.work = sum(len(W) * len(W[0]) for W in (cell.V, cell.W or [[]])) + 16 * len(self.units)
 
     def after(self, t: int) -> State:
         return [a * t if f == 1 or t == 1 else a * (1 - f**t) / (1 - f) for f, a in self.units]

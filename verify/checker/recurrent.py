@@ -21,7 +21,7 @@ PERIODS = ("modular", "first-homogeneous")
 BITS = (256, 1024, 4096, 16384)
 RING_BITS = 128
 MOST_STEPS = 200_000
-MOST_WORK = 40_000_000  # steps times hidden units squared
+MOST_WORK = 1 << 29  # of steps with 256 bits: half a minute
 MOST_STATE = 256
 
 
@@ -61,6 +61,22 @@ class StoredNetwork:
     @property
     def size(self) -> int:
         return PARTS[self.kind] * self.hidden * len(self.layers)
+
+    @property
+    def work(self) -> int:
+        """Of a step, in products: a gate takes about as long as 128."""
+        return len(self.layers) * GATES[self.kind] * self.hidden * (self.hidden + 128)
+
+    def spending(self, bits: int) -> Callable[[int], None]:
+        """Takes the work of so many steps off what there may be. Raises: Refusal where that is more."""
+        left = MOST_WORK * BITS[0]
+
+        def spend(steps: int) -> None:
+            nonlocal left
+            left -= steps * self.work * bits
+            require(left >= 0, "turns take too long", NOT_CHECKABLE)
+
+        return spend
 
     @property
     def read(self) -> int:
@@ -311,10 +327,10 @@ def follow(
 
     With `is_told`, not after the last one, whose state is then known so well that this says yes.
     """
-    work = steps * net.hidden**2 * len(net.layers)
-    require(steps <= MOST_STEPS and work <= MOST_WORK, f"{steps} steps are too many to follow", NOT_CHECKABLE)
     reason = ""
     for bits in BITS:
+        is_short = steps <= MOST_STEPS and steps * net.work * bits <= MOST_WORK * BITS[0]
+        require(is_short, reason or f"{steps} steps are too many to follow", NOT_CHECKABLE)
         with ctx.workprec(bits):
             state, reason = point([arb(0)] * net.size), ""
             for t in range(1, steps + 1):

@@ -49,7 +49,7 @@ class TurningStates:
         self.turns = 1 + any(x.imag == 0 and not x.real > 0 for x in self.rates)
         shown = V * self.X
         self.W = [[shown[j, i] * place for i, place in enumerate(places)] for j in range(shown.nrows())]
-        self.b = b
+        self.b, self.work = b, 16 * V.nrows() * V.ncols()
 
     def gaps(self, low: int, high: int | None, k: int, right: int) -> dict[int, arb]:
         moved = [_moved(rate, low, high, k) for rate in self.rates]
