@@ -22,7 +22,7 @@ from tests.oracles.loose_gates import LooseGates
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import reading_of
-from verify.checker import computed_gates, formats, linear, rounded
+from verify.checker import computed_decays, computed_gates, computed_turns, formats, linear, rounded
 from verify.checker.computed_strings import ComputedStrings
 from verify.checker.reading import FAILS, NOT_CHECKABLE
 from verify.checker.rounded_runs import ReplayedRun
@@ -69,6 +69,19 @@ def test_a_class_below_the_first_is_not_one_that_is_left_open(name):
     assert changed(name, counterexample=case | {"predicted": None}) == 0
     with planted(linear, "wrong_at", "predicted >= first", "True"):
         assert changed(name, counterexample=case | {"predicted": 0}) == 0
+
+
+@pytest.mark.parametrize("name", ["mamba, wrong, float32", "decay, wrong, float32"])
+def test_shorter_lengths_are_not_right_as_a_later_wrong_one_says(name):
+    """Length 8 is wrong as well as length 5, and not the first: so nothing shows that lengths up to 6 are right."""
+    c = json.loads(honest(name)[1])
+    assert c["counterexample"]["length"] == 5
+    case = c["counterexample"] | {"length": 8, "input": [0] * 8, "expected": 2, "predicted": None, "is_first": False}
+    for right_to in (6, 0):
+        assert changed(name, counterexample=case, right_to=right_to, margin=-0.0) == NOT_CHECKABLE
+    owner = computed_decays if "mamba" in name else computed_turns
+    with planted(owner, "wrong_after", '"evaluation" not in case', "False"):
+        assert changed(name, counterexample=case, right_to=6, margin=-0.0) == 0
 
 
 def of_relu():

@@ -19,7 +19,7 @@ from verify.checker.recurrent import PERIODS, StoredNetwork, due_of, logistic, p
 from verify.checker.rounded import BITS, stored_network
 
 MOST_STEPS, MOST_WORK = 20_000, 2_000_000  # steps, and these times hidden units squared
-STORED = 4  # results that are stored with a product, where sums have a wider format: itself, and in three sums
+STORED = 4  # parts of a sum that may be stored, where sums have a wider format: two products and two biases
 
 Box = list[Ends]
 Rows = list[list[fmpq]]
@@ -146,14 +146,16 @@ class ComputedBoxes:
         parts = [(W, [(self._factor(a), -self._factor(-b)) for a, b in x], b) for W, x, b in parts]
         found = []
         for i in range(len(parts[0][2])):
-            row = [(w, y) for W, x, _ in parts for w, y in zip(W[i], x, strict=True) if w != 0]
+            products = [[(w, y) for w, y in zip(W[i], x, strict=True) if w != 0 and any(y)] for W, x, _ in parts]
+            row = [term for product in products for term in product]
             added = [b[i] for _, _, b in parts if b[i] != 0]
             least, most = ([*(w * y[(w < 0) != up] for w, y in row), *added] for up in (False, True))
             columns = len(row) + len(added) + (STORED if self.wider else 0)
             size = sum((max(abs(a), abs(b)) for a, b in zip(least, most, strict=True)), fmpq(0))
             whole = (arb(size) + self.fmt.of_sum(arb(size), columns, columns)).upper()
             require(self.fmt.holds(whole), "boxes: a partial sum may overflow", NOT_CHECKABLE)
-            found.append((self._least_sum(least), -self._least_sum([-v for v in most])))
+            summed = len(added) + sum(map(bool, products)), len(row)
+            found.append((self._least_sum(least, *summed), -self._least_sum([-v for v in most], *summed)))
         return found
 
     def _factor(self, x: fmpq) -> fmpq:
@@ -164,7 +166,7 @@ class ComputedBoxes:
         require(isfinite(rounded), "boxes: a factor may overflow", NOT_CHECKABLE)
         return exact(arb(rounded))
 
-    def _least_sum(self, terms: list[fmpq]) -> fmpq:
+    def _least_sum(self, terms: list[fmpq], parts: int, products: int) -> fmpq:
         """The least that any order makes of these terms: exact, rounded one by one where they are two, or bounded.
 
         Each of n > 2 terms is rounded as a product, where it is no number of the format, and in at most n - 2 sums
@@ -179,17 +181,17 @@ class ComputedBoxes:
             return total
         if len(terms) <= 2 and not self.wider:
             return self.down(sum(map(self.down, terms), fmpq(0)))
-        return self.down(total - exact(self._off(terms, arb(size)).upper()))
+        return self.down(total - exact(self._off(terms, arb(size), parts, products).upper()))
 
-    def _off(self, terms: list[fmpq], size: arb) -> arb:
-        """How far a sum is off before its last result is rounded."""
+    def _off(self, terms: list[fmpq], size: arb, parts: int, products: int) -> arb:
+        """How far a sum is off before its last result is rounded; of stored ones at most `STORED` are flushed."""
         n, is_hard = len(terms), any(self._factor(v) != v for v in terms)
         if not self.wider:
             growth = self.fmt.growth(n - 2 + is_hard)
             return growth * size + 2 * n * self.fmt.tiny * (1 + growth)
-        growth = self.fmt.growth(max(0, min(n, STORED) - 2 + (is_hard or n > 2)))
+        growth = self.fmt.growth(max(0, min(n, parts) - 2 + (is_hard or min(n - 1, products) > 1)))
         growth += self.wider.growth(n - 1 + is_hard) * (1 + growth)
-        return growth * size + (2 * n + STORED) * self.fmt.tiny * (1 + growth)
+        return growth * size + (2 * n * self.wider.tiny + STORED * self.fmt.tiny) * (1 + growth)
 
 
 def less(x: Box) -> Box:
