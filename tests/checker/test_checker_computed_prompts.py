@@ -39,12 +39,13 @@ FEW, WIDE = BinaryFormat(P, LEAST, 9, factors=3), BinaryFormat(2 * P + 2, -30, 3
 # ---- sums
 
 
-def of_products(seed):
-    """Products and one more term: the ends of what all trees make of them, and the bound on how far they are off."""
+def of_products(seed, by=1):
+    """Products and one more term: the ends of what all trees make of them, and the bound on how far they are off. All
+    but the weights are scaled."""
     draw, numbers = random.Random(seed), [Fraction(m, 16) for m in range(8, 32)]
     x, w = ([draw.choice(numbers) * draw.choice([1, -1]) for _ in range(draw.randint(1, 4))] for _ in range(2))
     w = [y if draw.random() < 0.6 else Fraction(2) ** draw.randint(-4, 2) for y in w][: len(x)]
-    x, added = x[: len(w)], draw.choice([Fraction(0), draw.choice(numbers)])
+    x, added = [y * by for y in x[: len(w)]], draw.choice([Fraction(0), draw.choice(numbers)]) * by
     with ctx.workprec(PRECISION):
         given = [Departure(abs(arb(whole(y))), arb(0)) for y in x]
         real = sum(map(Fraction.__mul__, x, w)) + added
@@ -71,6 +72,33 @@ def reached(terms):
 def test_no_order_of_a_sum_is_further_off(seeds):
     for far, error, largest, size in map(of_products, seeds):
         assert far <= error and largest <= size
+
+
+def below_the_normal_ones(seeds):
+    """How often numbers near the smallest normal one are further off than the bound."""
+    found = [of_products(seed, Fraction(2) ** (LEAST + 1)) for seed in seeds]
+    return sum(far > error or largest > size for far, error, largest, size in found)
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(12), range(12, 1500)]), ids=str)
+def test_what_is_flushed_is_no_further_off(seeds):
+    assert below_the_normal_ones(seeds) == 0
+
+
+def one_product():
+    """What is said of the smallest normal number times 1/2, which may be flushed."""
+    with ctx.workprec(PRECISION):
+        return Depths(SAME, SAME).total([Departure(SAME.tiny, arb(0))], [fmpq(1, 2)], fmpq(0)).error >= SAME.tiny / 2
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("+ lost * tiny *", "+ 0 * tiny *"), ("lost += max(0, n - 1)", "lost += 0"), ("abs(w) < 1 or", "False or")],
+)
+def test_a_fault_in_what_is_flushed_is_seen(right, wrong):
+    assert one_product()
+    with planted(Depths, "total", right, wrong):
+        assert below_the_normal_ones(range(12)) > 0 or not one_product()
 
 
 SUMS = [

@@ -112,18 +112,22 @@ def exponential_error(distance: Array, fmt: Format) -> Array:
     return np.where(distance + 1 > -np.log(fmt.tiny), 1.0, ULPS * fmt.u)
 
 
-def exponential_errors(distance: Fraction, radius: Fraction, offset: Fraction, fmt: Format) -> tuple[float, float]:
+def exponential_errors(
+    distance: Fraction, radius: Fraction, offset: Fraction, at: RoundedArithmetic
+) -> tuple[float, float]:
     """The relative error of the computed exp(distance + r), |r| <= radius, and its absolute error times exp(offset).
 
     Proof. exp(distance + r) is off exp(distance) by a factor in [1/g, g], g = e^radius, hence by at most g - 1
-    relatively; the computed one by 4 u of that, at most 4 u g, or where it is subnormal by at most 2 tiny: two units
-    there, or flushed to zero. In balls of 96 bits, whose upper ends are returned.
+    relatively; the computed one by 4 u of that, at most 4 u g, u that of sums, and where it is then stored in a format
+    of fewer bits by v of that. Where it is subnormal it is off by at most 2 tiny: two units there, or flushed to zero.
+    In balls of 96 bits, whose upper ends are returned.
     """
     with ctx.workprec(96):
         grow = arb(rational(radius)).exp()
-        relative = (grow - 1) + ULPS * arb(fmt.u) * grow
+        v = arb(0) if at.inner is at.stored else arb(at.stored.u)
+        relative = (grow - 1) + ((1 + ULPS * arb(at.inner.u)) * (1 + v) - 1) * grow
         value = arb(rational(distance)).exp()
-        absolute = value * relative + 2 * arb(fmt.tiny)
+        absolute = value * relative + 2 * arb(at.stored.tiny)
         return float_above(absolute / value), float_above(absolute * arb(rational(offset)).exp())
 
 

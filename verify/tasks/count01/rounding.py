@@ -181,9 +181,10 @@ class QueryErrors:
     def weight_errors(self, h: int) -> tuple[Array, Array]:
         """For each kind m as the maximum: relative and absolute errors of each kind's exponential (m, t).
 
-        The absolute ones are in units of the largest possible weight, as the float weights are.
+        The absolute ones are in units of the largest possible weight, as the float weights are. The softmax may be four
+        operations, so that the distance to the maximum and the exponential are stored each.
         """
-        row, fmt = self.scores[h], self.at.inner
+        row, at = self.scores[h], self.at
         size = len(row)
         relative, absolute = np.zeros((size, size)), np.zeros((size, size))
         top = max(s.value for s in row)
@@ -193,11 +194,11 @@ class QueryErrors:
                 radius = row[t].radius + row[m].radius
                 if t == m and (not radius or self.is_one_number(t)):
                     continue  # exp(0) = 1
-                if radius or not is_exact([distance], fmt):
-                    radius += Fraction(fmt.u) * (abs(distance) + radius) + Fraction(fmt.tiny)
+                if radius or not is_exact([distance], at.stored):
+                    radius += Fraction(at.once) * (abs(distance) + radius) + Fraction(at.stored.tiny)
                 if distance == 0 and not radius:
                     continue
-                relative[m, t], absolute[m, t] = exponential_errors(distance, radius, row[m].value - top, fmt)
+                relative[m, t], absolute[m, t] = exponential_errors(distance, radius, row[m].value - top, at)
         return relative, absolute
 
     def is_one_number(self, t: int) -> bool:
@@ -217,9 +218,11 @@ class QueryErrors:
         for m in range(len(row)):
             small = relative[m] <= 2.0**-4
             by_ratio = np.where(possible & small, relative[m], 0).max(axis=1)
-            sizes = np.where(possible & ~small, high * absolute[m], 0).sum(axis=1)
-            by_size = sizes / D_low + np.where(sizes == 0, 0.0, LEAST)
-            worst = np.where(candidate[:, m], np.maximum(worst, by_ratio + by_size), worst)
+            sizes = np.where(possible, high * absolute[m], 0)
+            large = np.where(small, 0, sizes)
+            of_all, of_large = (x.sum(axis=1) / D_low + np.where(x.any(axis=1), LEAST, 0.0) for x in (sizes, large))
+            found = np.minimum(by_ratio + of_large, of_all)
+            worst = np.where(candidate[:, m], np.maximum(worst, found), worst)
         return worst * ENLARGE
 
     def logit_errors(
@@ -239,7 +242,7 @@ class QueryErrors:
             V, radius = self.V[h], self.V_radius[h]
             ratio = self.weight_error(h, low, high, D[:, :, h].min(axis=1))
             ratio = quotient_error(ratio)[:, None]
-            kappa = quotient_error(total_error(at, n, n, 0.0, self.is_uniform[h]))[:, None]
+            kappa = quotient_error(total_error(at, n, n, 0.0, self.is_uniform[h], stored=1))[:, None]
             terms = high @ ((V != 0) | (radius > 0)).astype(float)
             largest = (np.abs(V) + radius).max(axis=0)
             moved = times(ratio, (V.max(axis=0) - V.min(axis=0))) + radius.max(axis=0)
