@@ -14,7 +14,7 @@ from verify.checker import carried_digits, columns, digit_prompts
 from verify.checker.adder import Adder, AdderLayer, InSteps, rounded
 from verify.checker.carries import Mean
 from verify.checker.formats import BinaryFormat
-from verify.checker.reading import NOT_CHECKABLE, Refusal
+from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
 from verify.checker.roundoff import Reach, Roundoff
 
 B, N = 2, 17
@@ -233,3 +233,23 @@ def test_a_key_whose_weight_has_no_number_is_left_out_of_no_mean(score):
             several = several.plus(score, arb(0), [arb(1)])
         for ((low, high),) in (several.values, one.hull(several).values, several.hull(one).values):
             assert not high <= 0.9 and not low > 0.91
+
+
+def far_beyond():
+    """The mean of 2^900 at all places, less 2^900, read by logit 0, and one half besides."""
+    d = 3
+    none, big = fmpq_mat(d, 1), 2.0**900
+    scores = matrix([[0.0], [0.0], [1.0]])
+    head = (scores, scores, matrix([[1], [0], [0]]), matrix([[0, 1, 0]]))
+    layer = AdderLayer([head], none, fmpq_mat(1, 1), fmpq_mat(1, d))
+    positions = matrix([[big, 0, 1 + (at == 2)] for at in range(5)])
+    W_out = matrix([[-1, 0], [1, 0], [0, 0]])
+    return Adder({}, True, fmpq_mat(B + 2, d), positions, [layer], W_out, matrix([[0.5, 0]]))
+
+
+@pytest.mark.parametrize(("model", "margin", "code"), [(far_beyond, 0.25, NOT_CHECKABLE), (tilted, 200, FAILS)])
+def test_what_balls_do_not_tell_is_not_called_false(model, margin, code):
+    claimed = fmpq(*margin.as_integer_ratio()) * fmpq(2) ** columns.BITS
+    with ctx.workprec(columns.BITS + 64), pytest.raises(Refusal) as refused:
+        columns.DigitColumn(InSteps(model(), None), 1, B, 1).prove(claimed)
+    assert refused.value.exit_code == code

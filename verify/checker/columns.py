@@ -11,7 +11,6 @@ from verify.checker.digit_prompts import Prompt, off_terms
 from verify.checker.reading import FAILS, NOT_CHECKABLE, require
 
 BITS = 256
-FINE = 64  # bits by which a bound must miss to be called false
 Cell = tuple[int, int]  # a column's sum of two digits and the carry into it
 Cells = dict[Cell, int]  # a bound, over 2^BITS
 
@@ -19,9 +18,9 @@ Cells = dict[Cell, int]  # a bound, over 2^BITS
 class DigitColumn:
     """The answer's digit of column i (0 the last one, n the leading one), read at the digit before it or at "="."""
 
-    def __init__(self, steps: InSteps, n: int, B: int, i: int) -> None:
+    def __init__(self, steps: InSteps, n: int, B: int, i: int, is_above: bool = False) -> None:
         model = self.model = steps.model
-        self.steps, self.n, self.B, self.i = steps, n, B, i
+        self.steps, self.n, self.B, self.i, self.end = steps, n, B, i, _ceil if is_above else _floor
         self.layer, prompt = model.layers[0], Prompt(model, n, B, 3 * n + 1 - i)
         self.x, self.rows, self.off = prompt.x, prompt.rows, arb_mat(off_terms(steps.fmt, prompt))
         self.is_own = [int(at == prompt.query) for at, _ in self.rows]
@@ -41,8 +40,8 @@ class DigitColumn:
         f: dict[int, dict[int, int]] = {}
         for r, (at, t) in enumerate(self.rows):
             term = sum((shares[r] * values[r] for shares, values in parts), arb(own[r] * self.is_own[r]))
-            f.setdefault(at, {})[t] = _floor(term - off[r])
-        base = _floor(arb(constant)) + f[n][B] + f[2 * n + 1][B + 1]
+            f.setdefault(at, {})[t] = self.end(term - off[r])
+        base = self.end(arb(constant)) + f[n][B] + f[2 * n + 1][B + 1]
         pairs = [
             [min(f[n - 1 - j][d] + f[2 * n - j][s - d] for d in range(max(0, s - B + 1), min(s, B - 1) + 1))
              for s in range(2 * B - 1)] for j in range(n)
@@ -68,10 +67,19 @@ class DigitColumn:
     def prove(self, margin: fmpq) -> None:
         """Every cell's right digit is ahead of all others by the margin, times 2^BITS."""
         for cell in self.least((fmpq(0),) * self.x.ncols(), fmpq(0)):
-            for other, found, is_attained in self.ahead(cell):
+            for other, found, on in self.ahead(cell):
                 what = f"margin: column {self.i}, sum {cell[0]}, carry {cell[1]}: that over {other} does not show"
-                is_refuted = is_attained and found < margin - fmpq(2) ** (BITS - FINE)
-                require(found >= margin, what, FAILS if is_refuted else NOT_CHECKABLE)
+                is_false = found < margin and on is not None and self._at_most(cell, other, on) < margin
+                require(found >= margin, what, FAILS if is_false else NOT_CHECKABLE)
+
+    def _at_most(self, cell: Cell, other: int, on: tuple[int, ...]) -> int:
+        """How far ahead some pair is at most, where these neurons are on for all: terms rounded up."""
+        above, right = DigitColumn(self.steps, self.n, self.B, self.i, is_above=True), sum(cell) % self.B
+        b_out = self.model.b_out.entries()
+        return above.form(tuple(self._difference(right, other).entries()), b_out[right] - b_out[other], on)[cell]
+
+    def _difference(self, right: int, other: int) -> fmpq_mat:
+        return fmpq_mat([[row[right] - row[other]] for row in self.model.W_out.tolist()])
 
     def _form(self, v: tuple[fmpq, ...], constant: fmpq, on: tuple[int, ...] = ()) -> Cells:
         """The least of (stream after neurons) v + constant, where these are on and all others off."""
@@ -91,12 +99,13 @@ class DigitColumn:
             return [arb(0)] * self.x.ncols()
         return [_ball(*self._between(cell, tuple(v.entries()), fmpq(0), on)) for v in _units(self.x.ncols())]
 
-    def ahead(self, cell: Cell) -> Iterator[tuple[int, fmpq, bool]]:
-        """How far a cell's right digit is at least ahead of each other one, and whether some pair attains it."""
+    def ahead(self, cell: Cell) -> Iterator[tuple[int, fmpq, tuple[int, ...] | None]]:
+        """How far a cell's right digit is at least ahead of each other one, and the neurons that are on where some pair
+        attains it."""
         steps, W_out, b_out, right = self.steps, self.model.W_out, self.model.b_out.entries(), sum(cell) % self.B
         read = [self._between(cell, v, b) for v, b in self.into]
         after = NeuronSteps(steps, self.layer, self._stream(cell), [_ball(*ends) for ends in read])
-        off = [-_floor(-x) for x in after.off_z]
+        off = [*map(_ceil, after.off_z)]
         on = tuple(a for a, (low, _) in enumerate(read) if low - off[a] >= 0)
         open_ = [a for a, (low, high) in enumerate(read) if low - off[a] < 0 < high + off[a]]
         left = after.left
@@ -104,22 +113,19 @@ class DigitColumn:
             left = around(self._stream(cell, on), [after.lost(unit, on) for unit in _units(W_out.nrows())])
         off_logits = steps.off(left, W_out, [*map(arb, b_out)])
 
-        def difference(other: int) -> fmpq_mat:
-            return fmpq_mat([[row[right] - row[other]] for row in W_out.tolist()])
-
         def gap(other: int, on: tuple[int, ...]) -> int:
-            lost = after.lost(difference(other), on) + off_logits[right] + off_logits[other]
-            form = self.form(tuple(difference(other).entries()), b_out[right] - b_out[other], on)
+            lost = after.lost(self._difference(right, other), on) + off_logits[right] + off_logits[other]
+            form = self.form(tuple(self._difference(right, other).entries()), b_out[right] - b_out[other], on)
             return form[cell] + _floor(-lost)
 
         for other in {*range(self.B)} - {right}:
-            gains = (self.layer.W_2 * difference(other)).entries()
+            gains = (self.layer.W_2 * self._difference(right, other)).entries()
             harm = sum((min(fmpq(0), gains[a] * (read[a][1] + off[a])) for a in open_), fmpq(0))
             found = gap(other, on) + harm
             if len(open_) == 1:  # 0 and its reading are the two that it may be
                 both = min(gap(other, on), gap(other, tuple(sorted((*on, *open_)))))
                 found = max(found, fmpq(both))
-            yield other, found, not open_ and steps.fmt is None
+            yield other, found, None if open_ or steps.fmt else on
 
 
 def _units(d: int) -> list[fmpq_mat]:
@@ -135,3 +141,8 @@ def _floor(x: arb) -> int:
     found = (x * arb(2) ** BITS).lower().floor().unique_fmpz()
     require(found is not None, "a sum whose digits do not show", NOT_CHECKABLE)
     return int(found)  # type: ignore[arg-type]
+
+
+def _ceil(x: arb) -> int:
+    """A whole number over 2^BITS that is at least x."""
+    return -_floor(-x)
