@@ -14,7 +14,7 @@ from mpmath import mp, mpf
 from oracles.residual_blocks import logits
 
 from tests.planted import planted
-from verify.checker import whole_blocks
+from verify.checker import block_steps, whole_blocks
 from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE
 from verify.counting.tasks import Task
 from verify.frame.decide import Effort
@@ -119,10 +119,10 @@ def test_a_step_is_that_of_the_sums_over_all_tokens(kind):
     ],
 )
 def test_a_fault_in_the_checkers_step_is_seen(kind, function, line, fault, monkeypatch):
-    with planted(whole_blocks, function, line, fault):
-        step = next((x for x, own in whole_blocks.STEPS.items() if own.__name__ == function), None)
+    with planted(block_steps, function, line, fault):
+        step = next((x for x, own in block_steps.STEPS.items() if own.__name__ == function), None)
         if step is not None:
-            monkeypatch.setitem(whole_blocks.STEPS, step, getattr(whole_blocks, function))
+            monkeypatch.setitem(block_steps.STEPS, step, getattr(block_steps, function))
         try:
             assert not agree(drawn(kind, 2, types=3, classes=3), (0, 2, 1, 1))
         except ValueError:  # windows of other lengths

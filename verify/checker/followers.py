@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from flint import arb, arb_mat, ctx
 
-from verify.checker import captured, computed_gates, formats, gated, linear, rounded, whole_blocks
+from verify.checker import block_shapes, captured, computed_gates, formats, gated, linear, rounded, whole_blocks
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import BITS, GATES, StoredNetwork, Vector, due_of, network, point, step
@@ -17,7 +17,7 @@ Way = Callable[[Callable[[TokenFollower], None]], None]  # decides something by 
 def way_of(weights: bytes, c: LineCertificate, said: LineParameters) -> tuple[Way, int, int]:
     """How the network of a certificate is followed, and how many tokens it knows and classes it has."""
     kind, is_real = said["model"], c["reading"] == "real"
-    if kind in whole_blocks.KINDS:
+    if kind in block_shapes.KINDS:
         stack = whole_blocks.of_file(weights, said)
         if not is_real and c["verdict"] == "PROVED":
             return _every_evaluation(weights, c, stack, formats.named(said)), len(stack.tokens), len(stack.b)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from verify.checker import (
+    block_shapes,
     blocks,
     captured_cells,
     closed_sets,
@@ -26,7 +27,6 @@ from verify.checker import (
     rounded_runs,
     selective,
     turning,
-    whole_blocks,
     worded,
 )
 from verify.checker.any_order import half_of
@@ -97,7 +97,7 @@ def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tupl
 def _certified(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tuple[str, Decide]:
     """The kind of a certificate that a proof or a run came to."""
     reading, model, task = c.get("reading"), said.get("model"), said.get("task")
-    if model in whole_blocks.KINDS and reading != "real":
+    if model in block_shapes.KINDS and reading != "real":
         return _blocks_in_format(said["task"], c["verdict"], "program" in c)
     wrong = ", wrong" * (c["verdict"] == "REFUTED")
     if task in SELECTIVE and reading == "real" and c["argument"] == one_string.ARGUMENT:
@@ -109,7 +109,7 @@ def _certified(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> 
         is_run = bool(wrong) and "evaluation" in c["counterexample"]
         require(not is_run or "run" in c, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
         return "words" + wrong + " in a run" * is_run, worded.decide
-    if model in whole_blocks.KINDS:
+    if model in block_shapes.KINDS:
         is_shown = task not in SELECTIVE and (bool(wrong) or c["length"] != "all")
         require(is_shown, "sets of states of whole blocks are not checked", NOT_CHECKABLE)
         return "line" + wrong, followers.line_of_blocks

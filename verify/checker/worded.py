@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from flint import arb, ctx
 
-from verify.checker import rounded_runs, whole_blocks
+from verify.checker import block_shapes, rounded_runs
 from verify.checker.followers import Way, way_of
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.records import LineCertificate, LineParameters
@@ -71,7 +71,7 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
         for other in lines:
             if is_first and ("run" in c or other is not line):
                 _right_to(way, other, min(n - 1, len(other.tokens)), arb(0))
-        if said["model"] in whole_blocks.KINDS and c["reading"] != "real":
+        if said["model"] in block_shapes.KINDS and c["reading"] != "real":
             shorter = c.get("right_to", -1) + (said["task"] in STARTED)
             way(lambda follow: _computed(line, follow).wrong_in_this_run(n, shorter, c["margin"], wrong))
         elif "run" not in c:
