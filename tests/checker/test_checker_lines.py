@@ -116,6 +116,7 @@ PARTS = (
     "cell_tasks",
     "corners",
     "creeping",
+    "computed_creeps",
 )
 GRAPHS = ("arrays", "moves", "operations", "graphs")
 ROUNDED = ("rounded_module", "rounded_graphs", "rounded_norms", "rounded_results", "moved")

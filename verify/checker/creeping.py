@@ -95,7 +95,7 @@ def _by_turns(argument: Argument, net: StoredNetwork, due: Due, least: arb, peri
 
 def _kept(net: StoredNetwork, due: Due, least: arb, spend: Spend, x: Vector, t: int, k: int) -> Vector:
     """The limit of turns whose states all lie in a box that a turn leads into itself, and that is right."""
-    limit = _limit(net, x, k)
+    limit = limit_of_turns(net, x, k)
     box = around(net, x, limit)
     boxes, _ = turned(net, box, k)
     require(box.holds(boxes[-1]), f"turns of {k} tokens after {t} do not lead a box into itself", NOT_CHECKABLE)
@@ -103,7 +103,7 @@ def _kept(net: StoredNetwork, due: Due, least: arb, spend: Spend, x: Vector, t: 
     return limit
 
 
-def _limit(net: StoredNetwork, x: Vector, k: int) -> Vector:
+def limit_of_turns(net: StoredNetwork, x: Vector, k: int) -> Vector:
     """Newton's fixed point of a turn ahead of the state, which is not trusted.
 
     Where Newton's step goes back though turns go on, it goes on instead, twice as far as the last time.
