@@ -105,6 +105,6 @@ def heading(text: str, line: str) -> str:
 def directive(module: str, name: str) -> str:
     thing = getattr(import_module(module), name)
     if ismodule(thing):
-        return f".. automodule:: {module}.{name}\n   :members:"
+        return f".. automodule:: {thing.__name__}\n   :members:"
     kind = "class" if isinstance(thing, type) else "function" if isfunction(thing) else "data"
     return f".. auto{kind}:: {module}.{name}" + "\n   :members:" * (kind == "class")
