@@ -20,7 +20,7 @@ from tests.oracles.rounded import nearest
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
 from verify.checker import computed_creeps, creeping
-from verify.checker.computed_creeps import ComputedTurns
+from verify.checker.computed_creeps import ComputedCreeps
 from verify.checker.corners import CornerBox
 from verify.checker.formats import NAMED, BinaryFormat
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
@@ -153,7 +153,7 @@ def boxed(seed):
     states = [[Fraction(draw.choice(ends)) for ends in zip(low, high, strict=True)] for _ in range(6)]
     with ctx.workprec(computed_creeps.BITS):
         net = stored_in(network(bytes_of(model), said), fmt)
-        turns = ComputedTurns(net, fmt, due_of(2, said), arb(1))
+        turns = ComputedCreeps(net, fmt, due_of(2, said), arb(1))
         box = CornerBox([arb(x) for x in low], [arb(x) for x in high])
         after, logits = turns.step(box), [line.logits(state) for state in states]
         ends = [[Fraction(int(x.p), int(x.q)) for x in pair] for pair in computed_creeps._ends(after)]
@@ -239,5 +239,5 @@ FAULTS = [
 def test_a_part_that_is_wrong_is_found(number):
     name, right, wrong, is_found = FAULTS[number]
     assert not is_found()
-    with planted(ComputedTurns, name, right, wrong):
+    with planted(ComputedCreeps, name, right, wrong):
         assert is_found()

@@ -124,7 +124,7 @@ FAULTS = [
     (reading, "tables_of", "len({dtype for dtype, _, _ in tensors.values()}) == 1", "True"),
     (linear, "first_wrong", 'c.get("right_to") == n - 1', "True"),
     (fields, "_replay", "require(is_near", "require(True"),
-    (thermometers.Thermometer, "_wins", "low >= margin", "True"),
+    (thermometers.StoredThermometer, "_wins", "low >= margin", "True"),
     (heads, "_certified", "checks[kind, said]()", "True"),
     (parity, "_refute", '"margin_exact": str(exact)', ""),
     (mathematics.Model, "_is_ahead", "min(0, slope[i] * ranges[i][1])", "0"),

@@ -32,10 +32,10 @@ def for_ever(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
         net, fmt = stored_network(weights, said)
         require(net.size <= MOST_NUMBERS, f"{net.size} numbers of state are too many for turns", NOT_CHECKABLE)
         due = due_of(len(net.b), said)
-        ComputedTurns(net, fmt, due, positive_margin(c)).go_on(said.get("modulus", 1))
+        ComputedCreeps(net, fmt, due, positive_margin(c)).go_on(said.get("modulus", 1))
 
 
-class ComputedTurns:
+class ComputedCreeps:
     """Boxes that hold every computed state; the right class wins by `least` after each token on the way."""
 
     def __init__(self, net: StoredNetwork, fmt: BinaryFormat, due: Due, least: arb) -> None:

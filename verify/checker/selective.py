@@ -12,7 +12,7 @@ from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import positive_margin
 from verify.checker.stored_selective import StoredSelective, stored
-from verify.checker.thermometers import Thermometer
+from verify.checker.thermometers import StoredThermometer
 
 BITS = 128
 
@@ -35,7 +35,7 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
             rings(net, margin, found, length)
         else:
             require(net.m is None, "no proof is known for this network", NOT_CHECKABLE)
-            Thermometer(net, found).check(margin)
+            StoredThermometer(net, found).check(margin)
 
 
 def _held(net: StoredSelective) -> held.HeldUnits:

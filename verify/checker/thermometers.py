@@ -22,7 +22,7 @@ def _size(terms: list[tuple[float, Interval]]) -> arb:
     return sum((abs(arb(w)) * abs(a).max(abs(b)) for w, (a, b) in terms if w), arb(0)).upper()
 
 
-class Thermometer:
+class StoredThermometer:
     """2KC + 1 tanh units: u_i1..u_iC and v_i1..v_iC of each type, then s.
 
     With count c, u_i1..u_ic are at least `least` and the other u_i at most -least; v_ic is at least `least` where the
