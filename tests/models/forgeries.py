@@ -119,7 +119,7 @@ def with_more(c, draw):
 def another_statement(c, draw):
     """Lengths, sizes, readings and counterexamples as a liar would make them: all that must agree does."""
     p, case = c.get("parameters", {}), c.get("counterexample")
-    if c["task"] == "module" and draw.random() < 0.5:
+    if c["task"] == "module" and "counts" in c and draw.random() < 0.5:
         return c.update(as_proof(c, draw.choice([5e-324, 1e-9, abs(c["margin"] or 1) * draw.choice([0.5, 1.001, 2])])))
     which = draw.randrange(7)
     if which == 0 and "length" in c:
@@ -181,24 +181,32 @@ def another_statement(c, draw):
     return None
 
 
+def graphs_of(c):
+    """The graphs that were traced: of a module, or of one step of a recurrent network."""
+    program = c.get("program")
+    if not isinstance(program, dict):
+        return []
+    return program.get("graphs") or ([program["step"]] if isinstance(program.get("step"), dict) else [])
+
+
 def another_graph(c, draw):
     """One node of a captured graph is another one; the list of operations is often made to fit."""
-    nodes = draw.choice(c["program"]["graphs"])["nodes"]
+    nodes = draw.choice(graphs_of(c))["nodes"]
     node, other = draw.choices(nodes, k=2)
     key = draw.choice(["op", "op", "shape", "dtype", "args", "kwargs", "name"])
     if key in node and key in other and draw.random() < 0.7:
         node[key] = other[key]
     else:
         changed_anywhere(node, draw)
-    if draw.random() < 0.7:
-        names = [str(x.get("op")) for graph in c["program"]["graphs"] for x in graph["nodes"]]
+    if draw.random() < 0.7 and "operations" in c.get("graph", {}):
+        names = [str(x.get("op")) for graph in graphs_of(c) for x in graph["nodes"]]
         names = sorted(name for name in names if name not in ("stored", "tokens", "getitem"))
         c["graph"]["operations"] = {name: names.count(name) for name in names}
 
 
 def another_tree(c, draw):
     """Numbers of the search, packed again."""
-    if c["task"] == "module":
+    if graphs_of(c):
         return another_graph(c, draw)
     if not (c.get("tree") or {}).get("data"):
         return another_statement(c, draw)
