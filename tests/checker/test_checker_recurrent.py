@@ -13,6 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 from flint import arb, arb_mat
+from models import certificates
 from models.certificates import swinging
 from models.rechecked import decided, outcome
 from models.selection import every
@@ -454,3 +455,13 @@ def test_a_line_that_creeps_into_ellipsoids_is_shown_by_them():
     with planted(proof, "_float_entry", "return int(t[is_in.argmax()])", "return 300 + start % 10"):
         weights, c = decided(asked, "real", Effort(budget=looks(20_000)))
     assert c["verdict"] == "PROVED" and c["invariant"]["entry"] < 310 and outcome(weights, c) == FAILS
+
+
+def test_states_that_come_again_are_said_of_proofs_for_all_lengths():
+    """Up to a length nothing would compare them."""
+    weights, text = certificates.honest("relu")
+    c = json.loads(text)
+    short = c | {"length": 9, "inputs_covered": "9", "parameters": c["parameters"] | {"length": 9}}
+    assert outcome(weights, short) == FAILS
+    del short["repeats"]
+    assert outcome(weights, short) == "PROVED"

@@ -54,6 +54,7 @@ def _decide(net: FractionSteps, c: LineCertificate, said: LineParameters, due: D
     walk = _Walk(net, due, _fraction(c["margin"]))
     if length != "all":
         require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
+        require("repeats" not in c, "repeats: is said of proofs for all lengths")
         walk.run(leaps, length)
         return
     require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
