@@ -187,6 +187,7 @@ OF_OPERATIONS = {"operations", "moves", "lines", "arrays"}  # each of which test
 # Functions that no certificate of these kinds enters: a way out where the first one fails, or of what is refused.
 UNENTERED = {
     "carries.gaps",
+    "columns.DigitColumn._at_most",
     "computed_counts.ComputedCounts._of_form",
     "computed_counts.InputPart.halves",
     "computed_orders.EveryOrder._bounded",
@@ -197,7 +198,6 @@ UNENTERED = {
     "leaves.Leaf._is_wrong_exactly",
     "leaves.Leaf.is_one_input",
     "leaves.QueryCell.is_alike",
-    "moved.Errors.relu",
     "moved._gap",
     "moved._share_above",
     "moved_decoder.MovedDecoder._active",
@@ -210,6 +210,7 @@ UNENTERED = {
     "recurrent._relu.<locals>.slope",
     "region_strings.Strings.are_few",
     "region_strings.Strings.every",
+    "region_strings.Strings.shortest_ones",
     "rounded.Rounding.add",
     "rounded.Rounding.blend",
     "rounded.Rounding.sigmoid",
@@ -218,12 +219,9 @@ UNENTERED = {
     "rounded_graphs.RoundedFollower.cast",
     "rounded_graphs.RoundedFollower.leaky_relu",
     "rounded_graphs.RoundedFollower.power",
-    "rounded_graphs.RoundedFollower.sums",
-    "rounded_graphs.RoundedFollower.where",
     "rounded_lines.by_errors",
     "rounded_lines.by_errors.<locals>.follow",
     "rounded_lines.by_errors.<locals>.follow.<locals>.gaps",
-    "rounded_results.RoundedResults.quotient",
     "rounded_results._function",
     "rounded_results._slope_of_gelu",
     "roundoff.Roundoff._rest",
@@ -231,6 +229,13 @@ UNENTERED = {
     "stages.StagesAfterAttention._variance",
     "stages._times",
     "steady.SteadyTurns.after",
+}
+OF_THEIR_OWN = {  # forged in test_checker_computed_turns, _turning and _steps, whose runs are long
+    "captured.CapturedStep._gaps",
+    "captured.CapturedStep._with_fewer",
+    "computed_turns._of_matrix",
+    "computed_turns._of_matrix.<locals>.shown",
+    "linear.for_ever",
 }
 
 
@@ -253,6 +258,8 @@ def functions(node, prefix=""):
 def entered(names):
     """The functions of the checker that re-deciding these certificates enters."""
     met, before = set(), sys.gettrace()
+    for thing in (thing for part in PARTS.values() for thing in vars(part).values() if hasattr(thing, "cache_clear")):
+        thing.cache_clear()  # what is kept would not be entered again
     for name in names:
         files = honest(name)
         sys.settrace(lambda frame, *_: met.add(frame.f_code))
@@ -269,7 +276,7 @@ def test_no_way_to_decide_is_left_out():
     """A new way of the checker is a new function: some certificate enters it, and forgeries of that are drawn."""
     parts = {name: ast.parse(inspect.getsource(part)) for name, part in PARTS.items() if part is not table}
     every_one = {f"{name}.{x}" for name, tree in parts.items() for x in functions(tree)}
-    assert {x for x in every_one - entered(ALL) if x.split(".")[0] not in OF_OPERATIONS} <= UNENTERED
+    assert {x for x in every_one - entered(ALL) if x.split(".")[0] not in OF_OPERATIONS} <= UNENTERED | OF_THEIR_OWN
 
 
 def test_what_decides_a_field_exists():

@@ -111,6 +111,7 @@ NETWORKS = {
     "lstm, wrong in a run": lambda: (ten("lstm_seed6_stop0.25"), "bfloat16"),
     "lstm, wrong, float32": lambda: (of_family(19), "float32"),
     "tanh, wrong, bfloat16": lambda: (of_family(14), "bfloat16"),
+    "creeps, float32": lambda: (of_family(35), "float32"),
     "leaps": lambda: (of_family(365), "real"),
     "leaps of relu": lambda: (of_family(21), "real"),
     "leaps, wrong": lambda: (of_family(23), "real"),

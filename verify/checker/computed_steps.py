@@ -5,6 +5,7 @@ A sum of one large term and small ones is off by few times the small ones, howev
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 from flint import arb, arb_mat
@@ -66,7 +67,7 @@ class ComputedSteps(ComputedSums):
         top = 1 + 2**FORMATS_OF_A_SUM * self._small(leak, n)
         off = (self.growth(n) * (1 + self.fmt.u) + self.fmt.u * (self.inner != self.fmt)).upper()
         off += 2 * (n + 2) * self.fmt.tiny
-        off = min(off, max((top - 1).upper(), leak)) if is_clear else off
+        off = min(off, (top - 1).max(leak).upper()) if is_clear else off
         require(bool(off < HALF), "a softmax is too far off in the format", NOT_CHECKABLE)
         up, f = min((8 * leak).upper(), 4 * n * self.grain), self._divided
         most, lost = ((1 + f) / (1 - off) + up).upper(), min((leak * (1 + f)).upper(), 4 * n * self.fmt.tiny)
@@ -123,7 +124,8 @@ class ComputedSteps(ComputedSums):
         best, share = self.retrieved(scores, self.hull(values))
         if share.is_clear:
             return self.mixed(values[best], share)
-        read, spread = [self.factor(v) for v in values], max(x.upper() for x in scores) - min(x.lower() for x in scores)
+        read = [self.factor(v) for v in values]
+        spread = reduce(arb.max, map(arb.upper, scores)) - reduce(arb.min, map(arb.lower, scores))
         share_off = (1 + ULPS * self.inner.u) * (1 + self.once) * (1 + self._divided) - 1
         require(bool(share_off < HALF / 2), "a softmax is too far off in the format", NOT_CHECKABLE)
         moved = self.once * spread + self.fmt.tiny + 2 * share_off

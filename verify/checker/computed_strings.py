@@ -1,5 +1,7 @@
 """Gated decays on all strings up to a length: real, or every operation rounded in any order (docs/checker.md)."""
 
+from functools import reduce
+
 from flint import arb, arb_mat, ctx
 
 from verify.checker import formats, gated, held
@@ -139,7 +141,7 @@ def _around(table: Table, t: int, is_own: bool) -> tuple[Ends, Vector]:
 
 def _product(x: tuple[arb, arb], y: tuple[arb, arb]) -> tuple[arb, arb]:
     corners = [a * b for a in x for b in y]
-    return min(v.lower() for v in corners), max(v.upper() for v in corners)
+    return reduce(arb.min, map(arb.lower, corners)), reduce(arb.max, map(arb.upper, corners))
 
 
 def _balls(ends: Ends) -> Vector:

@@ -134,4 +134,4 @@ def _is_power(x: arb) -> bool:
 
 
 def largest(column: Sequence[arb]) -> arb:
-    return max(abs(x).upper() for x in column)
+    return reduce(arb.max, map(abs, column)).upper()

@@ -109,8 +109,8 @@ def around(net: StoredNetwork, x: Vector, y: Vector) -> CornerBox:
         room = arb(STILL if abs(a - b) < REST else MOVING)
         if not is_read(slope, j):
             room = 2 + 2 * abs(a) + 2 * abs(b)
-        low.append((min(a.lower(), b.lower()) - room).lower())
-        high.append((max(a.upper(), b.upper()) + room).upper())
+        low.append((a.lower().min(b.lower()) - room).lower())
+        high.append((a.upper().max(b.upper()) + room).upper())
     return CornerBox(low, high)
 
 

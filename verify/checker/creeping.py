@@ -8,7 +8,7 @@ lies between what it is for the least and the greatest of both, and moves one wa
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple
 
 from flint import arb, arb_mat, ctx
@@ -144,7 +144,7 @@ class Creep(NamedTuple):
         low, high = list(self.box.low), list(self.box.high)
         for c, (factor, change) in self.numbers.items():
             ends = [self.x[c] + _changed(factor, change, q) for q in (first, last)]
-            low[c], high[c] = min(y.lower() for y in ends), max(y.upper() for y in ends)
+            low[c], high[c] = reduce(arb.min, map(arb.lower, ends)), reduce(arb.max, map(arb.upper, ends))
         return CornerBox(low, high)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import reduce
 from itertools import groupby
 
 from flint import arb
@@ -59,7 +60,8 @@ class HeldUnits:
         """Every judged answer of every string up to the length has the margin."""
         K = self.K
         for i in range(K):
-            fade = min(self.keep[i][x].lower() for x in range(K) if x != i)  # as exact numbers: as floats all may be 1
+            others = (self.keep[i][x].lower() for x in range(K) if x != i)
+            fade = reduce(arb.min, others)  # as exact numbers: as floats all may be 1
             for n in range(1, min(self.C, length) + 1):
                 before = arb(0)
                 for _ in range(n - 1):
