@@ -154,7 +154,7 @@ class FollowedCell:
         is_first = case.get("is_first", False)
         require(is_first or "is_first" not in case, "is_first: shorter strings may be wrong")
         require("right_to" not in c or 0 <= c["right_to"] < n, "right_to: is no shorter length")
-        require(not is_first or c["right_to"] == n - 1, "is_first: shorter strings may be wrong")
+        require(not is_first or c.get("right_to") == n - 1, "is_first: shorter strings may be wrong")
 
         def at_end(follow: TokenFollower) -> None:
             for token in string:
