@@ -147,11 +147,8 @@ class KeptGates:
         return tuple(self._nearest(y) if used else 0.0 for y, used in zip(h, is_used, strict=True))
 
     def _nearest(self, y: arb) -> float:
-        low, high = (self._closest(end) for end in (y.lower(), y.upper()))
-        require(low == high, "how a factor is rounded does not show", NOT_CHECKABLE)
-        require(abs(low) < 2.0**self.fmt.most, "a factor may overflow", NOT_CHECKABLE)
-        return low
-
-    def _closest(self, end: arb) -> float:
-        mantissa, exponent = (int(x) for x in end.man_exp())
-        return self.fmt.closest(mantissa << max(0, exponent), max(0, -exponent))
+        found = self.fmt.of_ball(y)
+        require(found is not None, "how a factor is rounded does not show", NOT_CHECKABLE)
+        assert found is not None
+        require(abs(found) < 2.0**self.fmt.most, "a factor may overflow", NOT_CHECKABLE)
+        return found
