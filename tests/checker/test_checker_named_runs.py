@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from fractions import Fraction
 from unittest import mock
 
@@ -179,8 +180,8 @@ def read(model, precision, share, n, period):
     fmt = BinaryFormat(*NAMED[precision])
     with ctx.workprec(kept_gates.BITS):
         net = stored_in(network(bytes_of(model), said_of(model, precision)), fmt)
-        found = KeptGates(net, fmt, arb(share)).read_after(n, period)
-    return [Fraction(int(x.p), int(x.q)) for x in found]
+        run = KeptGates(net, fmt, arb(share))
+        return [*map(Fraction, run.rounded(run.read_after(n, period), [True] * net.hidden))]
 
 
 def run_to(model, precision, share, n):
@@ -213,7 +214,7 @@ OF_GATES = [
     (KeptGates, "_after", "S * gates.keep[i] + gates.add[i]", "S + gates.add[i]"),
     (KeptGates, "_after", "power * y +", "y +"),
     (KeptGates, "_gates", "self.high * logistic", "logistic"),
-    (KeptGates, "rounded", "self._nearest(y) if used", "float(y) if used"),
+    (KeptGates, "rounded", "self.fmt.of_ball(y) if used", "float(y) if used"),
     (kept_gates.GateStep, "shown", "o * v.tanh()", "v.tanh()"),
 ]
 
@@ -236,3 +237,30 @@ def test_factors_that_change_on_the_way_are_no_turns():
             read(model, "bfloat16", 0, 1200, 2)
         with planted(KeptGates, "_turned", "!= due:", "is None:"):
             assert read(model, "bfloat16", 0, 1200, 2) != due
+
+
+def growing(n, name):
+    """A GRU whose gate is at 1, so that sigmoids that are high let h grow: said to answer no number after n tokens."""
+    model = crafted.blank("gru", 2, 2)
+    with torch.no_grad():
+        model.cell.bias_ih_l0.copy_(torch.tensor([0.0, 0.0, 40.0, 40.0, 1.0, -1.0]))
+        model.readout.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    weights, (_, c) = bytes_of(model), saved("relu, named, wrong, no number, float64")
+    said = said_of(model, "bfloat16") | {"task": "first-homogeneous", "length": "all"}
+    case = {"input": f"token 0, {n} times", "length": n, "expected": 0, "predicted": None, "evaluation": name}
+    return weights, c | {
+        "weights_sha256": hashlib.sha256(weights).hexdigest(), "parameters": said, "right_to": 0, "margin": None,
+        "counterexample": c["counterexample"] | case,
+    }  # fmt: skip
+
+
+def test_a_state_that_grows_is_no_number_from_where_it_is_beyond_the_largest():
+    low, high = kept_gates.OF_53_BITS
+    rate = 1 + 15 / 8 * 2.0**-8
+    # h = -tanh(1) (rate^n - 1) after n tokens, and infinite from (2 - 2^-8) 2^127 on
+    first = math.ceil(math.log1p((2 - 2.0**-8) * 2.0**127 / math.tanh(1)) / math.log(rate))
+    assert [outcome(*growing(n, high)) for n in (first - 1, first, 2 * first)] == [FAILS, "REFUTED", "REFUTED"]
+    assert outcome(*growing(first, low)) == FAILS
+    weights, c = growing(first, high)
+    assert outcome(weights, c | {"counterexample": c["counterexample"] | {"is_first": True}}) in (FAILS, NOT_CHECKABLE)
+    assert outcome(weights, c | {"counterexample": c["counterexample"] | {"predicted": 1}}) == FAILS

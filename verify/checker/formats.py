@@ -63,6 +63,8 @@ class BinaryFormat:
 
     def of_ball(self, y: arb) -> float | None:
         """What all of a ball is rounded to, None where that does not show."""
+        if not y.is_finite():
+            return None
         ends = [(int(mantissa), int(exponent)) for mantissa, exponent in (y.lower().man_exp(), y.upper().man_exp())]
         low, high = (self.closest(m << max(0, e), max(0, -e)) for m, e in ends)
         return low if low == high else None
