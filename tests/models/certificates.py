@@ -161,6 +161,17 @@ def slow(seed):
     return Homogeneous(case.model, case.task, None)
 
 
+LOOKS = {  # at the clock, of certificates about runs that a name gives
+    "relu, named, wrong, float32": 300,
+    "relu, named, wrong, no number, float64": 100,
+    "relu, even turns, wrong, float64": 60,
+    "gru, named, wrong, float32": 2000,
+    "gru, named askew, wrong, float32": 2000,
+    "lstm, named, wrong, float32": 2000,
+    "ssm, named, wrong, float32": 2000,
+    "s4, named, wrong, bfloat16": 2000,
+    "rwkv, kept, wrong, bfloat16": 1200,
+}
 RECURRENT = {
     "sets": lambda: (trained_strings(), "real"),
     "ellipsoids": lambda: (trained_strings("rnn_K2_C2_seed3", 2, 2), "real"),
@@ -195,6 +206,14 @@ RECURRENT = {
     "rotation, turned, wrong, bfloat16": lambda: (of_crafted(355), "bfloat16"),
     "rwkv, wrong in a run, bfloat16": lambda: (of_crafted(425), "bfloat16"),
     "ssm, wrong in a run, bfloat16": lambda: (of_crafted(297), "bfloat16"),
+    "relu, named, wrong, float32": lambda: (of_crafted(135), "float32"),
+    "relu, named, wrong, no number, float64": lambda: (modular(swinging(4.0, 0.0), 2), "float64"),
+    "relu, even turns, wrong, float64": lambda: (of_crafted(485), "float64"),
+    "gru, named, wrong, float32": lambda: (of_crafted(215), "float32"),
+    "gru, named askew, wrong, float32": lambda: (of_crafted(248), "float32"),
+    "lstm, named, wrong, float32": lambda: (of_crafted(24), "float32"),
+    "ssm, named, wrong, float32": lambda: (of_crafted(240), "float32"),
+    "s4, named, wrong, bfloat16": lambda: (of_crafted(389), "bfloat16"),
     "rotation, always wrong, float64": lambda: (of_crafted(450), "float64"),
     "mamba, for ever, float64": lambda: (of_crafted(198), "float64"),
     "rwkv, p18": lambda: (modular(gated.decays(kind="rwkv", m=3, s=2, N=4), 3, 4), "p18"),
@@ -588,7 +607,7 @@ def honest(name):
         return weights, json.dumps(found)
     if name in RECURRENT:
         problem, precision = RECURRENT[name]()
-        effort = Effort(budget=looks(1200) if "kept" in name else 30)  # which comes last
+        effort = Effort(budget=looks(LOOKS[name]) if name in LOOKS else 30)
         if precision is None:
             found = exhaustive(problem, effort=effort)
         else:

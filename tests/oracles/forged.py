@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import numpy as np
 from flint import arb, ctx
-from oracles import constant_bits, forged_blocks, graph_in_dtype, graph_runs, number_words, step_runs
+from oracles import constant_bits, forged_blocks, forged_named, graph_in_dtype, graph_runs, number_words, step_runs
 from oracles.any_order import Adversary
 from oracles.circuit import NaiveTransformer, gate_value
 from oracles.circuit_real import next_tokens
@@ -26,6 +26,7 @@ from oracles.number_words import WORDED
 from tests.oracles.forged_runs import NearRun
 from tests.oracles.loose_gates import LooseGates
 from tests.oracles.loose_steps import LooseSteps
+from verify.arithmetic.formats import FORMATS as FORMATS_OF
 from verify.arithmetic.formats import Format
 
 BITS = 400
@@ -524,6 +525,14 @@ def inductive(tensors, about, c):
     first = 1 if m else 0
     say(case["expected"] == right + first, "expected")
     wrong = None if case["predicted"] is None else case["predicted"] - first
+    if c["reading"] == "dtype, any order" and forged_named.is_named(c):
+        try:
+            fmt = FORMATS_OF[c["parameters"]["precision"]]
+            answers = {"modular": lambda t: (t - 1) % m, "first-homogeneous": lambda t: int(t == 1)}
+            forged_named.check(rows_of(tensors), c, n, fmt, answers.get(task, lambda t: t), wrong, say)
+        except forged_named.Far:
+            raise Unknown from None
+        return
     if c["reading"] == "dtype, any order" and "run" in c and not net.relu and "cell.weight_ih_l0" in tensors:
         near_run(tensors, c, [0] * n, right, wrong)
         return

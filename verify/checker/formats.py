@@ -61,6 +61,14 @@ class BinaryFormat:
         found = math.ldexp(size, -k) if size.bit_length() - 1 - k <= self.most else math.inf
         return -found if n < 0 else found
 
+    def of_ball(self, y: arb) -> float | None:
+        """What all of a ball is rounded to, None where that does not show."""
+        if not y.is_finite():
+            return None
+        ends = [(int(mantissa), int(exponent)) for mantissa, exponent in (y.lower().man_exp(), y.upper().man_exp())]
+        low, high = (self.closest(m << max(0, e), max(0, -e)) for m, e in ends)
+        return low if low == high else None
+
     def factor(self, x: float) -> float:
         """A number as a matrix product reads it, rounded to nearest, ties to even."""
         if self.factors is None or not math.isfinite(x):

@@ -13,13 +13,16 @@ from verify.checker import (
     computed_turns,
     counting,
     creeping,
+    exact_runs,
     followers,
     gated,
     gated_lines,
     gated_runs,
     graphs_of_states,
+    kept_gates,
     kept_runs,
     linear,
+    named_runs,
     one_string,
     recurrent,
     rounded,
@@ -143,12 +146,11 @@ def _certified(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> 
     for_ever = ", for ever" * (not wrong and c["length"] == "all")
     if reading != "real":
         if wrong:
+            if "evaluation" in c["counterexample"] and "run" not in c:
+                return _in_a_named_run(c, str(model))
             require(c["margin"] is not None, "answers that are no numbers are not checked", NOT_CHECKABLE)
             if "evaluation" not in c["counterexample"]:
                 return "line, wrong", computed_turns.decide if model in linear.KINDS else rounded_lines.decide
-            if model in linear.KINDS and "run" not in c:
-                return "line, wrong in a run of decays", computed_turns.decide
-            require("run" in c, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
             return "line, wrong in a run", rounded_runs.decide
         if not for_ever:
             return "line", rounded_lines.decide
@@ -205,9 +207,28 @@ def _of_computed_decays(c: LineCertificate, wrong: str) -> tuple[str, Decide]:
         if "numbers" in c.get("run", {}):
             require(c["margin"] is not None, "margin: is none, where every number of a run is one")
             return "line, wrong in a run", gated_runs.decide
-        return _in_a_kept_run(c)
+        is_of_rule = c["counterexample"]["evaluation"] in named_runs.RULES
+        return _in_a_named_run(c, str(c["parameters"]["model"])) if is_of_rule else _in_a_kept_run(c)
     require(c["margin"] is not None, "answers that are no numbers in any order are not checked", NOT_CHECKABLE)
     return "line, wrong", computed_decays.decide
+
+
+def _in_a_named_run(c: LineCertificate, model: str) -> tuple[str, Decide]:
+    """The same where nothing is saved of the run that is wrong."""
+    name, is_number = c["counterexample"]["evaluation"], c["margin"] is not None
+    if name in named_runs.RULES:
+        return "line, wrong in a named run" + ", no number" * (not is_number), named_runs.decide
+    if name in kept_gates.OF_53_BITS and not is_number and model in ("gru", "lstm"):
+        return "line, wrong in a named run, no number", kept_gates.decide
+    require(is_number, "answers that are no numbers are not checked", NOT_CHECKABLE)
+    if name == exact_runs.EXACT:
+        return "line, wrong in a run of even turns", exact_runs.in_fractions
+    if name in kept_gates.SHARES and model in ("gru", "lstm"):
+        return "line, wrong in a named run", kept_gates.decide
+    if name == kept_runs.KEPT and model not in ("gru", "lstm"):
+        return "line, wrong in a named run", exact_runs.by_steps
+    require(model in linear.KINDS, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
+    return "line, wrong in a run of decays", computed_turns.decide
 
 
 def _in_a_kept_run(c: LineCertificate) -> tuple[str, Decide]:

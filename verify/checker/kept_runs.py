@@ -66,7 +66,7 @@ class KeptRun(NamedTuple):
     reads: Callable[[int], list[arb]]
 
     def gaps(self, t: int, right: int) -> Gaps:
-        """(right logit) - (each other) after t tokens, whichever way factors are rounded."""
+        """(right logit) - (each other) after t tokens, whichever way a factor is rounded where that does not show."""
         factors = self._factors(t)
         gaps = {j: self._gap(factors, right, j) for j in range(len(self.net.b)) if j != right}
         return {j: (x.lower(), x.upper()) for j, x in gaps.items()}
@@ -79,7 +79,11 @@ class KeptRun(NamedTuple):
     def _factors(self, t: int) -> list[arb]:
         reads, largest = self.reads(t), self.fmt.largest
         require(all(abs(y) <= largest for y in reads), "a factor of the readout may overflow", NOT_CHECKABLE)
-        return [y + arb(0, (abs(y) * self.fmt.u + self.fmt.tiny).upper()) for y in reads]
+        return [self._factor(y) for y in reads]
+
+    def _factor(self, y: arb) -> arb:
+        found = self.fmt.of_ball(y)
+        return y + arb(0, (abs(y) * self.fmt.u + self.fmt.tiny).upper()) if found is None else arb(found)
 
     def is_no_number(self, t: int, right: int) -> bool:
         """Whether factors are infinite, and the answer so is wrong: not all other logits are infinitely small."""

@@ -38,7 +38,7 @@ def exact(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """
     net = stepped(weights, said)
     with ctx.workprec(steady.BITS):
-        _decide(net, c, said, due_of(net.V.nrows(), said), _leaps(c, said))
+        _decide(net, c, said, due_of(net.V.nrows(), said), leaps_of(c, said))
 
 
 def _decide(net: FractionSteps, c: LineCertificate, said: LineParameters, due: Due, leaps: list[SavedLeap]) -> None:
@@ -73,7 +73,7 @@ def _decide(net: FractionSteps, c: LineCertificate, said: LineParameters, due: D
     require(is_same, f"repeats: the states after {first} and {again} tokens differ")
 
 
-def _leaps(c: LineCertificate, said: LineParameters) -> list[SavedLeap]:
+def leaps_of(c: LineCertificate, said: LineParameters) -> list[SavedLeap]:
     """Turns that are taken at once, in their order; their lengths fit the answers."""
     leaps, period = c.get("leaps", []), said.get("modulus", 1)
     for leap in leaps:

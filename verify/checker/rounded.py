@@ -192,12 +192,13 @@ def stored_in(net: StoredNetwork, fmt: BinaryFormat) -> StoredNetwork:
 
 
 def stored_network(
-    weights: bytes, said: LineParameters, *, may_accumulate: bool = False
+    weights: bytes, said: LineParameters, *, may_accumulate: bool = False, is_run: bool = False
 ) -> tuple[StoredNetwork, BinaryFormat]:
-    """The numbers of the file, rounded once to the format that the certificate names."""
+    """The numbers of the file, rounded once to the format that the certificate names, as one run may keep them."""
     fmt, model = formats.named(said, may_accumulate=may_accumulate), said.get("model")
     require(model in GATES or model in linear.KINDS, f"in a format {model!r} is not checked", NOT_CHECKABLE)
-    return stored_in((network if model in GATES else linear.as_layer)(weights, said), fmt), fmt
+    read = network if model in GATES else linear.as_layer
+    return stored_in(read(weights, said), fmt.of_one_run if is_run else fmt), fmt
 
 
 def for_ever(weights: bytes, c: LineCertificate, said: LineParameters) -> None:

@@ -32,9 +32,9 @@ Term = tuple[float, float]  # a product
 def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks a wrong length: one run that the reading allows answers wrongly there."""
     with ctx.workprec(BITS):
-        net, fmt = stored_network(weights, said)
-        due = due_of(len(net.b), said)
         is_first = c["counterexample"]["is_first"]
+        net, fmt = stored_network(weights, said, is_run=not is_first)
+        due = due_of(len(net.b), said)
         n, _, wrong = (first_wrong if is_first else wrong_at)(c, due, said, may_tie=True)
         require(is_first or c["right_to"] < n - 1, "right_to: all shorter lengths are right, and it is not the first")
         replay(net, fmt, c, due(n) or 0, wrong, [0] * n)

@@ -195,6 +195,12 @@ WRONG_DECAYS: Table = WRONG_EVALUATION | {
     "run.kept": Field("list", "a witness, by kept_runs.decaying_run"),
     "run.kept[]": Field("number", "a witness, by kept_runs.decaying_run"),
 }
+AGAIN = "run again by named_runs.decide, exact_runs.by_steps, exact_runs.in_fractions or kept_gates.decide"
+WRONG_NAMED: Table = WRONG_EVALUATION | {
+    "right_to": WRONG_RUN["right_to"],
+    "counterexample.evaluation": Field("text", AGAIN),
+    "counterexample.is_first": Field("flag", AGAIN),
+}
 
 ONE_WRONG_EVALUATION = ONE_STRING | {path: WRONG_EVALUATION[path] for path in ("right_to", "counterexample.evaluation")}
 HALF, OF_STEP = "half of the margin", "that torch.export traced the step"
@@ -789,6 +795,10 @@ TABLES: dict[str, Table] = {
     "line, wrong in an evaluation": WRONG_EVALUATION,
     "strings, wrong in an evaluation": ONE_WRONG_EVALUATION,
     **{f"{kind}, by its step": BY_STEP for kind in ("line", "words", "strings")},
+    "line, wrong in a named run": WRONG_NAMED,
+    "line, wrong in a named run, no number": WRONG_NAMED | {"margin": NULL},
+    "line, wrong in a run of even turns": WRONG_NAMED
+    | {path.replace("leaps?", "leaps"): field for path, field in LEAPS.items()},
     "line, wrong in a run of decays": WRONG_DECAYS,
     "line, wrong in a run of decays, no number": WRONG_DECAYS | {"margin": NULL},
     "line, for ever": FOR_EVER,

@@ -1,0 +1,140 @@
+"""A wrong length in a format by a run that the certificate names: it is run again, token by token (docs/checker.md).
+
+A run is of a layer of ReLUs, a state space, or an S4. Sums and products of float64 numbers are Python's own, so
+rounded to nearest once. Those of float32 numbers are rounded to float32 by storing them there, which rounds the exact
+ones once: float64 has 2 * 24 + 2 bits and more (Figueroa), and has such products, and sums near 0, exactly.
+"""
+
+import math
+from array import array
+from collections.abc import Callable
+from typing import NamedTuple
+
+from flint import ctx
+
+from verify.checker import linear
+from verify.checker.computed_decays import wrong_after
+from verify.checker.computed_gates import StoredCell
+from verify.checker.formats import BinaryFormat, named
+from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.records import LineCertificate, LineParameters
+from verify.checker.recurrent import StoredNetwork, due_of, network
+from verify.checker.rounded import BITS, stored_in
+from verify.checker.rounded_operations import RoundedOperations
+from verify.checker.rounded_runs import FEWEST, Rows, Vector, floats, matrix_of
+
+ROUNDED = "every result rounded once, sums from left to right"
+KEPT = "results kept with 53 bits, factors of matrix products rounded, sums from left to right"
+RULES = (ROUNDED, KEPT)
+CELLS = {53: "d", 24: "f"}  # by the bits of a format, what storing rounds to it
+MOST_TERMS = 1 << 28  # of all sums of a run: a minute
+
+Terms = list[tuple[float, int]]  # weights that are not 0, and of which number of the state
+Row = tuple[Terms, float, float]  # what it reads, its own bias, and what it reads of a token
+
+
+def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
+    """Checks a wrong length: the run that is named answers wrongly there."""
+    with ctx.workprec(BITS):
+        fmt = named(said)
+        run = NamedRun.of(weights, said, fmt, c["counterexample"]["evaluation"])
+        due, (n, margin, wrong) = due_of(len(run.readout), said), wrong_after(c, said, len(run.readout))
+    require(not c["counterexample"]["is_first"], "that a run is right before is not checked", NOT_CHECKABLE)
+    require(n * run.terms <= MOST_TERMS, "the run is too long to be run again", NOT_CHECKABLE)
+    logits, right = run.logits(n), due(n) or 0
+    if any(math.isnan(y) for y in logits):
+        require(c["margin"] is None and wrong == -1, f"margin: a logit at length {n} is no number")
+        return
+    gap = min(0.0 if logits[right] == y else logits[right] - y for j, y in enumerate(logits) if j != right)
+    require(gap <= 0, f"length {n}: the answer is right, by {gap}")
+    is_said = margin == gap if math.isfinite(gap) else c["margin"] is None
+    require(is_said, f"margin: is not {gap}, that of the run")
+    is_best = wrong == -1 or 0 <= wrong < len(logits) and logits[wrong] == max(logits)
+    require(is_best, "counterexample: another class is predicted")
+
+
+class NamedRun(NamedTuple):
+    """h' = f(W h + what a token adds), and logits V (read h) + b, all as one run computes them.
+
+    `cell` rounds what is stored there, `factor` what a matrix product reads; what is kept of a gated cell is no factor.
+    """
+
+    rows: list[Row]
+    is_relu: bool
+    is_gated: bool
+    read: Vector
+    readout: list[Row]
+    cell: "array[float]"
+    factor: Callable[[float], float]
+
+    @classmethod
+    def of(cls, weights: bytes, said: LineParameters, fmt: BinaryFormat, rule: str) -> "NamedRun":
+        """The run of a rule. Raises: Refusal where it is none that is run again."""
+        is_kept = rule == KEPT
+        is_read = rule in RULES and (fmt.p <= FEWEST if is_kept else fmt.p in CELLS)
+        require(is_read, "runs of such a name or format are not run again", NOT_CHECKABLE)
+        cell = array("d" if is_kept else CELLS[fmt.p], [0.0])
+        factor = RoundedOperations(fmt, fmt, False).tensor if is_kept else float
+        if said.get("model") == "s4":
+            net = StoredCell.of(weights, said, fmt.of_one_run)
+            require("layer.W" not in net.rows, "runs with neurons are not run again", NOT_CHECKABLE)
+            keep, add, read = (net.rows[name][0] for name in ("a", "u", "c"))
+            rows = [([(f, i)], a, 0.0) for i, (f, a) in enumerate(zip(keep, add, strict=True))]
+            return cls(rows, False, True, read, rows_of(net.V, net.b), cell, factor)
+        whole = plain_network(weights, said, fmt)
+        layer, V = whole.layers[0], rows_of(matrix_of(whole.V), floats(whole.b))
+        of_token = cls(rows_of(matrix_of(layer.W_x), floats(layer.b_x)), False, False, [], V, cell, factor)
+        given = of_token.sums(of_token.rows, floats(whole.x))
+        rows = rows_of(matrix_of(layer.W_h), floats(layer.b_h), given)
+        return of_token._replace(rows=rows, is_relu=whole.activation == "relu")
+
+    @property
+    def terms(self) -> int:
+        """Of the sums of a step, where they are not 0."""
+        return sum(2 + sum(w != 0 for w, _ in terms) for terms, _, _ in self.rows)
+
+    def logits(self, n: int) -> Vector:
+        """After so many tokens."""
+        h, rows = [0.0] * len(self.rows), [([x for x in terms if x[0]], b, a) for terms, b, a in self.rows]
+        for _ in range(n):
+            h = self.sums(rows, h if self.is_gated else [*map(self.factor, h)])
+            if self.is_relu:
+                h = [y if y > 0 or math.isnan(y) else 0.0 for y in h]
+            if not math.isfinite(sum(h)):
+                rows = self.rows  # a weight 0 times infinity is no number
+        y = [self.rounded(r * x) for r, x in zip(self.read, h, strict=True)] if self.is_gated else h
+        return self.sums(self.readout, [*map(self.factor, y)])
+
+    def rounded(self, x: float) -> float:
+        self.cell[0] = x
+        return self.cell[0]
+
+    def sums(self, rows: list[Row], x: Vector) -> Vector:
+        """From left to right, each result rounded."""
+        cell, found = self.cell, Vector()
+        for terms, b, given in rows:
+            total = 0.0
+            for w, i in terms:
+                cell[0] = w * x[i]
+                cell[0] += total
+                total = cell[0]
+            cell[0] = total + b
+            cell[0] += given
+            found.append(cell[0])
+        return found
+
+
+def plain_network(weights: bytes, said: LineParameters, fmt: BinaryFormat) -> StoredNetwork:
+    """A state space, or one layer of ReLUs, as one run has its numbers. Raises: Refusal for any other."""
+    is_space = said.get("model") in linear.KINDS
+    require(is_space or said.get("model") == "rnn", "runs of such cells are not run again", NOT_CHECKABLE)
+    net = stored_in((linear.as_layer if is_space else network)(weights, said), fmt.of_one_run)
+    is_plain = len(net.layers) == 1 and net.activation in ("relu", "none")
+    require(is_plain, "runs of more layers or of tanh are not run again", NOT_CHECKABLE)
+    return net
+
+
+def rows_of(W: Rows, b: Vector, given: Vector | None = None) -> list[Row]:
+    """The rows of a sum, which reads all numbers."""
+    more = given or [0.0] * len(b)
+    return [([(w, i) for i, w in enumerate(row)], c, a) for row, c, a in zip(W, b, more, strict=True)]
