@@ -13,16 +13,13 @@ from torch import Tensor, nn
 
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import ONE, Key
-from verify.arithmetic.readings import Reading
 from verify.changes.boxes import hidden_of
-from verify.changes.changeable import Changeable, ChangeableReadout, Questions, check_listed
+from verify.changes.changeable import Changeable, ChangeableReadout, Decide, Questions, check_listed
 from verify.engine import exact
 from verify.engine.balls import Arithmetic
 from verify.engine.capture import Graph, capture
 from verify.engine.run import enclose
 from verify.frame import clock
-from verify.frame.certificate import Certificate
-from verify.frame.decide import Effort
 from verify.frame.tracing import load_tracer
 
 EXACT_BITS = 4096  # that hold sums of products of stored numbers exactly, where the module divides by powers of two
@@ -35,7 +32,6 @@ KEEPS_ROWS = {
     )
 }  # what may follow the readout, as long as the last axis stays what it is: each row is still a row of logits
 Node = Any  # torch.fx.Node, whose arguments are of many types
-Decide = Callable[[nn.Module, Reading, Effort], Certificate]
 
 
 def changeable(

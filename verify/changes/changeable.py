@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -18,9 +18,9 @@ from verify.arithmetic.exact_reals import Key
 from verify.arithmetic.readings import Reading
 from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import numbers
-from verify.frame.certificate import Certificate
+from verify.frame.certificate import CERTIFIED, Certificate
 from verify.frame.clock import Budget, Deadline
-from verify.frame.decide import Effort
+from verify.frame.decide import Decidable, Effort, decide
 
 if TYPE_CHECKING:
     from verify.engine.capture import Graph
@@ -29,6 +29,9 @@ ONE_DECISION = 0.2  # of the time that is left
 MOST_NUMBERS = 1 << 25  # hidden numbers and tokens of all questions together: 256 MiB
 AT_ONCE = 1 << 13  # questions that are run at a time
 SCORES = 1 << 19  # of one head's attention to all tokens of them
+
+M = TypeVar("M", bound=nn.Module)
+Decide = Callable[[nn.Module, Reading, Effort], Certificate]
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ class Changeable:
     readout: ChangeableReadout
     length: int
     questions: Callable[[], Questions]
-    decide: Callable[[nn.Module, Reading, Effort], Certificate]
+    decide: Decide
     file: Callable[[nn.Module], bytes]
     enclosed: Callable[[Tensor, int, int], list[arb]]
     terms: Callable[[Tensor, int], list[dict[Key, fmpq]] | None]
@@ -201,6 +204,22 @@ class Changeable:
                 rows = output.reshape(len(some), -1, output.shape[-1])
                 H[start : start + len(some), : output.shape[-1]] = rows[torch.arange(len(some)), some.position]
         return H
+
+
+def of_kind(
+    kind: type[M], problem: Callable[[M, Reading], Decidable], file: Callable[[M], bytes]
+) -> tuple[Decide, Callable[[nn.Module], bytes]]:
+    """The verdict on any module of a kind, as the problem that a task makes of it, and its bytes on disk."""
+
+    def verdict(changed: nn.Module, reading: Reading, effort: Effort) -> Certificate:
+        assert isinstance(changed, kind)
+        return decide(problem(changed, reading), reading, CERTIFIED, effort)
+
+    def written(changed: nn.Module) -> bytes:
+        assert isinstance(changed, kind)
+        return file(changed)
+
+    return verdict, written
 
 
 class TooMany(BadInput):

@@ -7,18 +7,14 @@ from copy import deepcopy
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from constructions.adder import transformer
 from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput
-from verify.arithmetic.readings import Reading
 from verify.changes import captured
-from verify.changes.changeable import Changeable, Questions, Sampling, check_listed
-from verify.frame import decide
-from verify.frame.certificate import CERTIFIED, Certificate
-from verify.frame.decide import Effort
+from verify.changes.changeable import Changeable, Questions, Sampling, check_listed, of_kind
 from verify.tasks.addition.task import DigitAddition
 
 NINES = 0.5  # of the columns of a drawn pair whose digits sum to B - 1, through which a carry runs
@@ -70,15 +66,8 @@ def changeable(module: AdderTransformer) -> Changeable:
         wrong = next((i for i, (x, y) in enumerate(zip(due, said, strict=True)) if x != y), 0)
         return asked(torch.tensor([[a, b]]))[slice(wrong, wrong + 1)]
 
-    def verdict(changed: nn.Module, reading: Reading, effort: Effort) -> Certificate:
-        assert isinstance(changed, AdderTransformer)
-        return decide.decide(DigitAddition(changed, sums), reading, CERTIFIED, effort)
-
-    def file(changed: nn.Module) -> bytes:
-        assert isinstance(changed, AdderTransformer)
-        return transformer.to_bytes(changed)
-
-    found = captured.changeable(deepcopy(module).eval(), sums.length, questions, verdict, file)
+    judged = of_kind(AdderTransformer, lambda changed, _: DigitAddition(changed, sums), transformer.to_bytes)
+    found = captured.changeable(deepcopy(module).eval(), sums.length, questions, *judged)
     return replace(found, sampling=Sampling(drawn, near, of))
 
 

@@ -13,12 +13,8 @@ from torch import Tensor, nn
 
 from constructions.contextual import transformer
 from constructions.contextual.transformer import BOS, CLOSE, OPEN, WEIGHTS, ContextualCountingTransformer
-from verify.arithmetic.readings import Reading
 from verify.changes import captured
-from verify.changes.changeable import Changeable, Questions, Sampling, check_listed
-from verify.frame import decide
-from verify.frame.certificate import CERTIFIED, Certificate
-from verify.frame.decide import Effort
+from verify.changes.changeable import Changeable, Questions, Sampling, check_listed, of_kind
 from verify.tasks.contextual.task import StringDomain, answers, parse
 from verify.tasks.contextual.verdict import ContextualCounting, domain_of
 
@@ -89,13 +85,12 @@ def changeable(
         assert isinstance(string, str) and isinstance(prompt, int)
         return asked([parse(string)])[slice(prompt - 1, prompt)]
 
-    def verdict(changed: nn.Module, reading: Reading, effort: Effort) -> Certificate:
-        return decide.decide(ContextualCounting(plain(changed), domain), reading, CERTIFIED, effort)
-
-    def file(changed: nn.Module) -> bytes:
-        return transformer.as_bytes(plain(changed))
-
-    found = captured.changeable(PaddedContextual(module).eval(), domain.N, questions, verdict, file)
+    judged = of_kind(
+        PaddedContextual,
+        lambda changed, _: ContextualCounting(plain(changed), domain),
+        lambda changed: transformer.as_bytes(plain(changed)),
+    )
+    found = captured.changeable(PaddedContextual(module).eval(), domain.N, questions, *judged)
     return replace(found, sampling=Sampling(drawn, near, of))
 
 

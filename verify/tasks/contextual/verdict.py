@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from constructions.contextual_counting_arrays import CLOSE, ONE, OPEN, ZERO
 from constructions.errors import BadInput
-from constructions.model_arrays import module_of, name_of
+from constructions.model_arrays import name_of
 from verify.arithmetic.contract import STORED
 from verify.arithmetic.formats import Format
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame import decide
 from verify.frame.arguments import check_whole_number
 from verify.frame.certificate import Certificate
-from verify.frame.decide import (
-    Effort,
-    Failure,
-    Finding,
-    Item,
-    OneRun,
-    Ran,
-    Run,
-    check_not_accumulated,
-    first_in_order,
-    is_wrong_in_its_ball,
-    no_reading,
-)
+from verify.frame.decide import Effort, Failure, Finding, Item, OneRun, check_not_accumulated, no_reading
 from verify.frame.unmade import check_judged
 from verify.tasks.contextual import MODEL, dtype, proof
 from verify.tasks.contextual.rounding import CONTRACT
 from verify.tasks.contextual.runs import counterexample, margin_at_most, margins
 from verify.tasks.contextual.stream import StoredContextual
-from verify.tasks.contextual.task import StringDomain, answers
+from verify.tasks.contextual.task import StringDomain
+from verify.tasks.contextual.valid_strings import OnValidStrings
 
 if TYPE_CHECKING:
-    import torch
-
     from verify.tasks.contextual.model import ContextualModel
 
 FORMULA = (
@@ -77,19 +60,10 @@ def domain_of(
 
 
 @dataclass(frozen=True)
-class ContextualCounting:
-    """One model on the strings of a domain: a `Decidable` whose inputs are pairs of a string and a prompt.
+class ContextualCounting(OnValidStrings):
+    """One model without positions on the strings of a domain: a `Decidable`."""
 
-    `named` are further parameters for the certificate.
-    """
-
-    module: ContextualModel
-    domain: StringDomain
-    claim: str | None = None
-    named: dict[str, object] = field(default_factory=dict)
     task = "contextual counting"
-    counts_answers = True
-    runs_for_ever = False
 
     def __post_init__(self) -> None:
         check_judged(self.module, MODEL)
@@ -110,9 +84,6 @@ class ContextualCounting:
         }
         return found | ({"precision": reading.format.name} if isinstance(reading, Rounded) else {})
 
-    def size(self) -> int:
-        return self.domain.strings() * self.module.R
-
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         if isinstance(reading, ConstantBits):
             raise no_reading(reading, self.task, "real, or a dtype")
@@ -122,9 +93,6 @@ class ContextualCounting:
         if isinstance(reading, Real):
             return FORMULA, f"{STORED}; {REGIONS}", RIGHT
         return FORMULA, REGIONS, RIGHT, *CONTRACT.text(reading.format)
-
-    def facts(self) -> dict[str, object]:
-        return {"domain": str(self.domain)}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         if isinstance(reading, Rounded):
@@ -142,44 +110,6 @@ class ContextualCounting:
             raise BadInput(f"length={self.domain.N}: running every string is for lengths up to 10; use the proof")
         for _, strings in itertools.groupby(self.domain.enumerate(), key=len):
             yield [tuple(tokens) for tokens in strings]
-
-    def draw(self, rng: random.Random) -> Item:
-        """A number of regions, a length, places for the delimiters, and digits, each uniform."""
-        zeros = self.domain.zeros or 0
-        M = rng.randint(self.domain.fewest, self.domain.most)
-        length = rng.randint(max(self.domain.shortest, 2 * M + zeros), self.domain.N)
-        places = sorted(rng.sample(range(length), 2 * M))
-        digits = [ZERO] * zeros + [ONE] * (length - 2 * M - zeros)
-        if self.domain.zeros is None:
-            digits = [rng.choice((ZERO, ONE)) for _ in digits]
-        rng.shuffle(digits)
-        delimiters, rest = dict(zip(places, itertools.cycle((OPEN, CLOSE)), strict=False)), iter(digits)
-        return tuple(delimiters[i] if i in delimiters else next(rest) for i in range(length))
-
-    def smaller(self, item: Item) -> Iterator[Item]:
-        """One region's delimiters go, one digit goes, or a 1 outside becomes a 0."""
-        opens = [i for i, token in enumerate(item) if token == OPEN]
-        closes = [i for i, token in enumerate(item) if token == CLOSE]
-        fewer = [item[:i] + item[i + 1 : j] + item[j + 1 :] for i, j in zip(opens, closes, strict=True)]
-        fewer += [item[:i] + item[i + 1 :] for i, token in enumerate(item) if token in (ZERO, ONE)]
-        fewer += [(*item[:i], ZERO, *item[i + 1 :]) for i, token in enumerate(item) if token == ONE]
-        yield from (shorter for shorter in fewer if self.domain.has(list(shorter)))
-
-    def runner(self, reading: Kernel | ConstantBits) -> Run:
-        return lambda batch: Ran.strictly(margins(self.module, batch))
-
-    def first(self, batch: list[Item], is_wrong: np.ndarray) -> tuple[int, Item, int]:
-        return first_in_order(batch, is_wrong)
-
-    @property
-    def dtype(self) -> torch.dtype | str:
-        return self.module.dtype
-
-    def length_of(self, item: Item) -> int:
-        return len(item)
-
-    def is_surely_wrong(self, item: Item, answer: int) -> bool:
-        return is_wrong_in_its_ball(module_of(self.module), item, answers(list(item), self.module.R)[answer], answer)
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
         """Runs the string through the module in its dtype."""

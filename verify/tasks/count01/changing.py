@@ -7,17 +7,13 @@ from copy import deepcopy
 from itertools import product
 
 import torch
-from torch import nn
 
 from constructions import count01
 from constructions.count01 import Count01Transformer
 from constructions.errors import BadInput
 from verify.arithmetic.readings import Reading
 from verify.changes import captured
-from verify.changes.changeable import Changeable, Questions, check_listed
-from verify.frame import decide
-from verify.frame.certificate import CERTIFIED, Certificate
-from verify.frame.decide import Effort
+from verify.changes.changeable import Changeable, Questions, check_listed, of_kind
 from verify.frame.judged import check_whole_number
 from verify.tasks.count01.task import EOS, EQUALS, PromptDomain, answer, kinds, multiplicities
 from verify.tasks.count01.verdict import Count01
@@ -64,12 +60,8 @@ def changeable(
             tokens = torch.tensor([*kinds(last), last])[torch.searchsorted(ends, places, right=True)]
             yield Questions(tokens, ends[:, -1] - 1, torch.tensor(due))
 
-    def verdict(changed: nn.Module, reading: Reading, effort: Effort) -> Certificate:
-        assert isinstance(changed, Count01Transformer)
-        return decide.decide(Count01.of(changed, right, domain, reading=reading), reading, CERTIFIED, effort)
+    def problem(changed: Count01Transformer, reading: Reading) -> Count01:
+        return Count01.of(changed, right, domain, reading=reading)
 
-    def file(changed: nn.Module) -> bytes:
-        assert isinstance(changed, Count01Transformer)
-        return count01.as_bytes(changed)
-
-    return captured.changeable(deepcopy(module).eval(), length, questions, verdict, file)
+    judged = of_kind(Count01Transformer, problem, count01.as_bytes)
+    return captured.changeable(deepcopy(module).eval(), length, questions, *judged)

@@ -16,11 +16,7 @@ from constructions import checkpoint
 from constructions.histogram import HistogramTransformer
 from constructions.partition_sampler import sample
 from verify.arithmetic.exact_reals import Key
-from verify.arithmetic.readings import Reading
-from verify.changes.changeable import Changeable, ChangeableReadout, Questions, Sampling, check_listed
-from verify.frame import decide
-from verify.frame.certificate import CERTIFIED, Certificate
-from verify.frame.decide import Effort
+from verify.changes.changeable import Changeable, ChangeableReadout, Questions, Sampling, check_listed, of_kind
 from verify.tasks.histogram.every_reading import problem
 from verify.tasks.histogram.exact_forward import ExactForward
 from verify.tasks.histogram.runs import all_sequences
@@ -41,14 +37,6 @@ def changeable(module: HistogramTransformer, *, L: int | None = None) -> Changea
     """
     stored = StoredModel.of(module, L)
 
-    def verdict(changed: nn.Module, reading: Reading, effort: Effort) -> Certificate:
-        assert isinstance(changed, HistogramTransformer)
-        return decide.decide(problem(changed, L=stored.L), reading, CERTIFIED, effort)
-
-    def file(changed: nn.Module) -> bytes:
-        assert isinstance(changed, HistogramTransformer)
-        return checkpoint.as_bytes(changed, claim=None, construction=None)
-
     hidden = ExactForward(with_hidden_numbers(stored))
 
     def enclosed(tokens: Tensor, position: int, bits: int) -> list[arb]:
@@ -66,8 +54,13 @@ def changeable(module: HistogramTransformer, *, L: int | None = None) -> Changea
     is_square = math.isqrt(stored.d) ** 2 == stored.d
     loose = {} if stored.is_linear or is_square else {"W_Q": ROOT_OFF_BY}
     readout = ChangeableReadout("W_2", "b_2")
+    judged = of_kind(
+        HistogramTransformer,
+        lambda changed, _: problem(changed, L=stored.L),
+        lambda changed: checkpoint.as_bytes(changed, claim=None, construction=None),
+    )
     return Changeable(
-        module, readout, stored.L, lambda: questions(stored), verdict, file, enclosed, terms, posed, loose,
+        module, readout, stored.L, lambda: questions(stored), *judged, enclosed, terms, posed, loose,
         sampling(stored), 1 if stored.is_linear or is_square else stored.d,
     )  # fmt: skip
 

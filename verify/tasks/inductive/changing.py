@@ -9,7 +9,6 @@ from dataclasses import replace
 from itertools import chain
 
 import torch
-from torch import nn
 
 from constructions import files
 from constructions.decoder import Decoder
@@ -17,13 +16,10 @@ from constructions.decoder_arrays import KEY, DecoderArrays
 from constructions.errors import BadInput
 from constructions.inductive.files import as_bytes
 from constructions.inductive.files import load as load_decoder
-from verify.arithmetic.readings import Reading
 from verify.changes import captured
-from verify.changes.changeable import Changeable, Questions, Sampling, TooMany, check_listed
+from verify.changes.changeable import Changeable, Questions, Sampling, TooMany, check_listed, of_kind
 from verify.counting.tasks import Task
-from verify.frame import clock, decide
-from verify.frame.certificate import CERTIFIED, Certificate
-from verify.frame.decide import Effort
+from verify.frame import clock
 from verify.frame.judged import check_whole_number
 from verify.tasks.inductive import sharp, uniform
 from verify.tasks.inductive.task import Counting
@@ -103,16 +99,12 @@ def changeable(module: Decoder, task: Task, *, length: int | None = None) -> Cha
         place = int((every.position <= position).sum()) - 1
         return every[slice(place, place + 1)]
 
-    def verdict(changed: nn.Module, reading: Reading, effort: Effort) -> Certificate:
-        assert isinstance(changed, Decoder)
-        return decide.decide(Counting(changed, task, length), reading, CERTIFIED, effort)
-
-    def file(changed: nn.Module) -> bytes:
-        assert isinstance(changed, Decoder)
-        return as_bytes(changed, {"task": task.name, **task.parameters()})
-
+    about = {"task": task.name, **task.parameters()}
+    judged = of_kind(
+        Decoder, lambda changed, _: Counting(changed, task, length), lambda changed: as_bytes(changed, about)
+    )
     began = clock.wall()
-    found = captured.changeable(deepcopy(module).eval(), steps, questions, verdict, file)
+    found = captured.changeable(deepcopy(module).eval(), steps, questions, *judged)
     arrays = DecoderArrays.of(module)
     is_traced = not (uniform.applies(arrays) or sharp.applies(arrays))  # else the engine decides what it captures
     takes = clock.wall() - began if is_traced else 0.0

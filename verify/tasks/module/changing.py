@@ -7,12 +7,8 @@ from collections.abc import Iterator
 from torch import nn
 
 from constructions.errors import BadInput
-from verify.arithmetic.readings import Reading
 from verify.changes import captured
-from verify.changes.changeable import Changeable, Questions
-from verify.frame import decide
-from verify.frame.certificate import CERTIFIED, Certificate
-from verify.frame.decide import Effort
+from verify.changes.changeable import Changeable, Questions, of_kind
 from verify.module.problem import ModuleProblem
 from verify.module.task import Task
 from verify.tasks.module.task import as_bytes, problem_parts
@@ -57,7 +53,5 @@ def changeable(module: nn.Module, task: Task) -> Changeable:
                 for i, place in enumerate(places):
                     yield Questions(tokens, right[:, i] * 0 + (place if rows else 0), right[:, i])
 
-    def verdict(changed: nn.Module, reading: Reading, effort: Effort) -> Certificate:
-        return decide.decide(ModuleProblem(changed, task), reading, CERTIFIED, effort)
-
-    return captured.changeable(module, lengths[0], questions, verdict, as_bytes)
+    judged = of_kind(nn.Module, lambda changed, _: ModuleProblem(changed, task), as_bytes)
+    return captured.changeable(module, lengths[0], questions, *judged)

@@ -8,16 +8,11 @@ from itertools import combinations_with_replacement
 from math import comb
 
 import torch
-from torch import nn
 
 from constructions import parity
 from constructions.parity import ParityTransformer
-from verify.arithmetic.readings import Reading
 from verify.changes import captured
-from verify.changes.changeable import Changeable, Questions, check_listed
-from verify.frame import decide
-from verify.frame.certificate import CERTIFIED, Certificate
-from verify.frame.decide import Effort
+from verify.changes.changeable import Changeable, Questions, check_listed, of_kind
 from verify.tasks.parity.task import Parity
 
 
@@ -38,12 +33,5 @@ def changeable(module: ParityTransformer) -> Changeable:
             first = torch.zeros(len(tokens), dtype=torch.long)
             yield Questions(tokens, first, (tokens == own).sum(1) % 2)
 
-    def verdict(changed: nn.Module, reading: Reading, effort: Effort) -> Certificate:
-        assert isinstance(changed, ParityTransformer)
-        return decide.decide(Parity(changed), reading, CERTIFIED, effort)
-
-    def file(changed: nn.Module) -> bytes:
-        assert isinstance(changed, ParityTransformer)
-        return parity.as_bytes(changed)
-
-    return captured.changeable(deepcopy(module).eval(), module.L, questions, verdict, file)
+    judged = of_kind(ParityTransformer, lambda changed, _: Parity(changed), parity.as_bytes)
+    return captured.changeable(deepcopy(module).eval(), module.L, questions, *judged)

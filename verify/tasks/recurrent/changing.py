@@ -7,18 +7,13 @@ from copy import deepcopy
 from dataclasses import replace
 
 import torch
-from torch import nn
 
 from constructions.errors import BadInput
 from constructions.recurrent import model as recurrent
 from constructions.recurrent.model import RecurrentModel
-from verify.arithmetic.readings import Reading
 from verify.changes import captured
-from verify.changes.changeable import Changeable, Questions, Sampling, TooMany
+from verify.changes.changeable import Changeable, Questions, Sampling, TooMany, of_kind
 from verify.counting.tasks import Task
-from verify.frame import decide
-from verify.frame.certificate import CERTIFIED, Certificate
-from verify.frame.decide import Effort
 from verify.frame.judged import check_whole_number
 from verify.tasks.recurrent.task import Homogeneous
 
@@ -53,19 +48,12 @@ def changeable(module: RecurrentModel, *, modulus: int | None = None, length: in
             "recurrent: answers are looked at and not listed, and a radius needs the list. Use verify repair."
         )
 
-    def verdict(changed: nn.Module, reading: Reading, effort: Effort) -> Certificate:
-        assert isinstance(changed, RecurrentModel)
-        return decide.decide(Homogeneous(changed, task, length), reading, CERTIFIED, effort)
-
-    def file(changed: nn.Module) -> bytes:
-        assert isinstance(changed, RecurrentModel)
-        return recurrent.as_bytes(changed)
-
     def of(counterexample: Mapping[str, object]) -> Questions:
         length = counterexample["length"]
         assert isinstance(length, int)
         place = min(length, steps) - 1
         return every[slice(place, place + 1)]
 
-    found = captured.changeable(deepcopy(module).eval(), steps, questions, verdict, file, min(steps, TRACED))
+    judged = of_kind(RecurrentModel, lambda changed, _: Homogeneous(changed, task, length), recurrent.as_bytes)
+    found = captured.changeable(deepcopy(module).eval(), steps, questions, *judged, min(steps, TRACED))
     return replace(found, sampling=Sampling(lambda seed, number: every, lambda questions: questions, of))

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from constructions.errors import BadInput
-from constructions.model_arrays import ModelArrays, name_of
 from verify.arithmetic.any_order import RoundedArithmetic
-from verify.arithmetic.margins import margins_of
-from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.arithmetic.readings import Kernel, Reading, Real, Rounded
 from verify.counting.lengths import Counts
-from verify.counting.tasks import Task
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import (
     Batch,
@@ -26,28 +22,22 @@ from verify.frame.decide import (
     Finding,
     Item,
     OneRun,
-    Ran,
-    Run,
     check_not_accumulated,
     first_in_order,
     is_wrong_in_its_ball,
 )
 from verify.tasks.recurrent import gated, held, shares
 from verify.tasks.recurrent.assumed import assumptions, blocks
-from verify.tasks.recurrent.blocks import BlockProof, Rings, Thermometer
-from verify.tasks.recurrent.judged import check_recurrent
-from verify.tasks.recurrent.kinds import has_cells, is_gated, is_residual, module_of, named
-from verify.tasks.recurrent.looked import DRAWN, one_run, with_drawn
+from verify.tasks.recurrent.blocks import BlockProof, Rings
+from verify.tasks.recurrent.kinds import has_cells, is_gated, is_residual, module_of
+from verify.tasks.recurrent.looked import one_run
 from verify.tasks.recurrent.network import Network
+from verify.tasks.recurrent.problem import RecurrentTask
 
 if TYPE_CHECKING:
-    import torch
-
-    from verify.module.recurrence import StepGraph
     from verify.tasks.recurrent.kinds import AnyModel
     from verify.tasks.recurrent.sets import Trained
 
-ARGUMENT = "block invariants: each token maps the units of each type from one count's box into the next one's"
 ARGUMENT_HELD = "each unit adds at its type's tokens and holds at others: what it is lies between two known numbers"
 ARGUMENT_EXACT = "all states of the units of each type, in exact integers"
 ARGUMENT_SEPARATE = "block invariants: sets of states of the units of each type, that each token maps into each other"
@@ -62,23 +52,15 @@ LONGEST_DRAWN, BATCH, LONGEST_SHOWN = 60, 1024, 10_000
 
 
 @dataclass
-class Selective:
+class Selective(RecurrentTask):
     """An RNN with one-hot tokens on `selective` or `selective-modular`, at a length or at every length (None).
 
     An input is a string of that length; it is right where every judged position is.
     """
 
-    model: AnyModel
-    which: Task
-    length: int | None
-    claim: str | None = None
-    task: str = "inductive"
-    counts_answers: bool = False
-    runs_for_ever: bool = True
-    by_length: bool = False
+    counts_answers = False
 
-    def __post_init__(self) -> None:
-        check_recurrent(self.model)
+    def check_sizes(self) -> None:
         if self.which.has_distinct_start:
             raise BadInput("distinct_start=True: is decided for transformers; leave it out for recurrent networks")
         if self.model.vocabulary != self.which.K or self.model.classes != self.which.classes:
@@ -92,26 +74,6 @@ class Selective:
         """How many types there are."""
         assert self.which.K is not None
         return self.which.K
-
-    def parameters(self, reading: Reading) -> dict[str, object]:
-        return {
-            "task": self.which.name,
-            **self.which.parameters(),
-            "model": named(self.model),
-            "units": self.model.hidden,
-            "layers": self.model.layers,
-            **gated.neurons(self.model),
-            **({"activation": self.model.activation} if self.model.kind == "rnn" else {}),
-            "length": "all" if self.length is None else self.length,
-            "dtype": name_of(self.model.dtype),
-        }
-
-    @cached_property
-    def step(self) -> StepGraph:
-        """The step of whole blocks, captured."""
-        from verify.tasks.recurrent import residual  # loads torch's tracer
-
-        return residual.captured(self.model, self.which)
 
     def size(self) -> int | None:
         return None if self.length is None else self.K**self.length
@@ -128,13 +90,11 @@ class Selective:
         more = for_ever if self.length is None else ()
         return assumptions(reading, self.model, network, run="CPU", more=more, right=RIGHT)
 
-    def facts(self) -> dict[str, object]:
-        return {"length": "all" if self.length is None else self.length}
+    def found(self, reading: Reading, effort: Effort) -> Finding:
+        return self._with_counts(reading, effort) if self.by_length else self._decided(reading, effort)
 
-    def prove(self, reading: Reading, effort: Effort) -> Finding:
-        found = self._with_counts(reading, effort) if self.by_length else self._decided(reading, effort)
-        is_looked_at = isinstance(self.model, ModelArrays) and isinstance(reading, Real)
-        return with_drawn(found, self._drawn()) if is_looked_at else found
+    def due(self, item: Item) -> Sequence[int | None]:
+        return self.which.answers(item)
 
     def _decided(self, reading: Reading, effort: Effort) -> Finding:
         if isinstance(reading, Kernel):
@@ -195,13 +155,7 @@ class Selective:
         argument = known.argument(ARGUMENT_STRINGS)
         right_to: dict[str, object] = {"right_to": known.right_to}
         if known.wrong is not None:
-            right = self.which.answers(known.wrong)[-1]
-            assert right is not None
-            case: dict[str, object] = {
-                "input": list(known.wrong), "length": len(known.wrong), "expected": self.which.said(right),
-                "predicted": None if known.rival is None else self.which.said(known.rival),
-                "evaluation": known.evaluation,
-            }  # fmt: skip
+            case = self.case(known.wrong, known.rival) | {"evaluation": known.evaluation}
             case |= {"is_first": True} if known.is_first else {}
             return Finding.refuted(argument, Failure(case, known.wrong_by), extra=right_to)
         if known.right_to == self.length:
@@ -291,10 +245,7 @@ class Selective:
         if not margin <= 0:
             return None
         right_to, _ = sets.up_to(trained, len(string) - 1, until)
-        case: dict[str, object] = {
-            "input": list(string), "length": len(string), "expected": self.which.said(right),
-            "predicted": self.which.said(predicted),
-        }  # fmt: skip
+        case = self.case(string, predicted)
         if right_to >= len(string) - 1:
             case["is_first"] = True
         return Finding.refuted(ARGUMENT_STRING, Failure(case, margin), extra={"right_to": right_to})
@@ -340,7 +291,7 @@ class Selective:
     def _proof(self, reading: Reading, effort: Effort) -> tuple[str, BlockProof]:
         """The proof that goes with the network's shape; it is of all lengths, whatever length is asked for."""
         if is_gated(self.model):
-            return ARGUMENT, BlockProof(None, "no proof is known for a network of this shape")
+            return ARGUMENT_SEPARATE, BlockProof(None, "no proof is known for a network of this shape")
         net, at, p = Network.of(self.model), None, 53
         if isinstance(reading, Rounded):
             at, p = RoundedArithmetic.of(reading.format), reading.format.p
@@ -351,9 +302,6 @@ class Selective:
         if is_plain and net.activation == "relu":
             length = None if self.which.m is not None else self.length
             return ARGUMENT_EXACT, Rings(net, self.K, self.which.m, p, self.which.C, length).prove()
-        C = self.which.C
-        if is_plain and net.activation == "tanh" and self.which.m is None and C and net.hidden == 2 * self.K * C + 1:
-            return ARGUMENT, Thermometer(net, self.K, C, at).prove()
         from verify.tasks.recurrent import separate
 
         return ARGUMENT_SEPARATE, separate.prove(net, self.which, at, effort.deadline(1 / 3))
@@ -379,56 +327,22 @@ class Selective:
         length = rng.randrange(1, LONGEST_DRAWN) if self.length is None else self.length
         return tuple(rng.randrange(self.K) for _ in range(length))
 
-    def _drawn(self) -> Iterator[tuple[Item, int]]:
-        rng = random.Random(0)
-        for item in (self.draw(rng) for _ in range(DRAWN)):
-            yield item, max((i for i, right in enumerate(self.which.answers(item)) if right is not None))
-
     def smaller(self, item: Item) -> Iterator[Item]:
         if self.length is None:
             for k in range(len(item)):
                 if len(item) > 1:
                     yield item[:k] + item[k + 1 :]
 
-    def runner(self, reading: Kernel | ConstantBits) -> Run:
-        def run(batch: Batch) -> Ran:
-            import torch
-
-            with torch.no_grad():
-                logits = module_of(self.model)(torch.tensor(batch)).double().numpy()
-            answers = [self.which.answers(tuple(item)) for item in batch]
-            is_judged = np.array([[a is not None for a in row] for row in answers])
-            due = np.array([[a or 0 for a in row] for row in answers])
-            return Ran.strictly(np.where(is_judged, margins_of(logits, due), np.inf))
-
-        return run
-
     def first(self, batch: Batch, is_wrong: np.ndarray) -> tuple[int, Item, int]:
         return first_in_order(batch, is_wrong)
-
-    @property
-    def dtype(self) -> torch.dtype | str:
-        return self.model.dtype
-
-    def length_of(self, item: Item) -> int:
-        return len(item)
 
     def is_surely_wrong(self, item: Item, answer: int) -> bool:
         right = self.which.answers(item[: answer + 1])[-1]
         assert right is not None
         return is_wrong_in_its_ball(module_of(self.model), item[: answer + 1], right)
 
-    def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
-        import torch
-
-        tokens = item[: answer + 1]
-        with torch.no_grad():
-            logits = module_of(self.model)(torch.tensor([tokens]))[0, -1].double().numpy()
+    def case(self, tokens: Item, predicted: int | None) -> dict[str, object]:
         right = self.which.answers(tokens)[-1]
         assert right is not None
-        margin = float(margins_of(logits, right))
-        predicted = None if np.isnan(logits).any() else self.which.said(int(logits.argmax()))
-        case = {
-            "input": list(tokens), "length": len(tokens), "expected": self.which.said(right), "predicted": predicted,
-        }  # fmt: skip
-        return Failure(case, margin if np.isfinite(margin) else None)
+        said = None if predicted is None else self.which.said(predicted)
+        return {"input": list(tokens), "length": len(tokens), "expected": self.which.said(right), "predicted": said}

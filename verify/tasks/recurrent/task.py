@@ -12,32 +12,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from constructions.errors import BadInput
-from constructions.model_arrays import ModelArrays, name_of
 from verify.arithmetic.any_order import RoundedArithmetic
-from verify.arithmetic.margins import margins_of
-from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.arithmetic.readings import Kernel, Reading, Real, Rounded
 from verify.counting.lengths import as_json as as_counts
 from verify.counting.lengths import counted
-from verify.counting.tasks import LARGEST, STARTED, Task
+from verify.counting.tasks import LARGEST, STARTED
 from verify.frame.certificate import Verdict
 from verify.frame.clock import Budget, Deadline
-from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
+from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, is_wrong_in_its_ball
 from verify.tasks.recurrent import exact, gated, shares
 from verify.tasks.recurrent.assumed import assumptions, blocks
 from verify.tasks.recurrent.chain import Rules
-from verify.tasks.recurrent.gated import formula, neurons
+from verify.tasks.recurrent.gated import formula
 from verify.tasks.recurrent.invariant import as_json
-from verify.tasks.recurrent.judged import check_recurrent
-from verify.tasks.recurrent.kinds import has_cells, is_gated, is_linear, is_residual, is_rotation, module_of, named
-from verify.tasks.recurrent.looked import DRAWN, logits_at_end, one_run, with_drawn
+from verify.tasks.recurrent.kinds import has_cells, is_gated, is_linear, is_residual, is_rotation, module_of
+from verify.tasks.recurrent.looked import logits_at_end, one_run
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.precise import answers
+from verify.tasks.recurrent.problem import RecurrentTask
 from verify.tasks.recurrent.proof import ARGUMENT_FOR_EVER, OrbitOutcome, OrbitQuestion, finite, for_ever
 
 if TYPE_CHECKING:
-    import torch
-
-    from verify.module.recurrence import StepGraph
     from verify.tasks.recurrent.kinds import AnyModel
 
 ARGUMENT_FINITE = "ellipsoids round the states of every step"
@@ -59,23 +54,15 @@ Decided = Callable[[OrbitQuestion, int | None, Effort], OrbitOutcome]
 
 
 @dataclass
-class Homogeneous:
-    """A network on a homogeneous task up to a length, or at every length (None): a `Decidable`.
+class Homogeneous(RecurrentTask):
+    """A network on a homogeneous task: a `Decidable`.
 
     An input is a line's prefix; one run of the line judges all of them.
     """
 
-    model: AnyModel
-    which: Task
-    length: int | None
-    claim: str | None = None
-    task: str = "inductive"
-    counts_answers: bool = True
-    runs_for_ever: bool = True
-    by_length: bool = False
+    counts_answers = True
 
-    def __post_init__(self) -> None:
-        check_recurrent(self.model)
+    def check_sizes(self) -> None:
         if self.length is not None and not 1 <= self.length <= LARGEST:
             raise BadInput(f"length={self.length}: must be a whole number from 1 to {LARGEST}, or None for all lengths")
         if self.model.classes < self.which.classes:
@@ -92,37 +79,10 @@ class Homogeneous:
             )
 
     @cached_property
-    def longest(self) -> int | None:
-        """The largest n, None for all lengths."""
-        return self.which.longest(self.length)
-
-    @cached_property
-    def step(self) -> StepGraph:
-        """The step of whole blocks, captured."""
-        from verify.tasks.recurrent import residual  # loads torch's tracer
-
-        return residual.captured(self.model, self.which)
-
-    @cached_property
     def lines(self) -> list[tuple[int, ...]]:
         """All tokens of the longest inputs; of infinite ones the first."""
         room = None if self.longest is not None else 1
         return [line.tokens for line in self.which.lines(self.longest, room=room)]
-
-    def parameters(self, reading: Reading) -> dict[str, object]:
-        model = self.model
-        activation = {"activation": model.activation} if model.kind == "rnn" else {}
-        return {
-            "task": self.which.name,
-            **self.which.parameters(),
-            "model": named(model),
-            "units": model.hidden,
-            "layers": model.layers,
-            **neurons(model),
-            **activation,
-            "length": "all" if self.longest is None else self.longest,
-            "dtype": name_of(model.dtype),
-        }
 
     def size(self) -> int | None:
         return None if self.longest is None else sum(len(tokens) for tokens in self.lines)
@@ -145,19 +105,7 @@ class Homogeneous:
             assert isinstance(reading, Kernel) or self.step  # captured before the search
         return assumptions(reading, self.model, network, run="CPU, one token at a time", right=RIGHT)
 
-    def facts(self) -> dict[str, object]:
-        return {"length": "all" if self.longest is None else self.longest}
-
-    def prove(self, reading: Reading, effort: Effort) -> Finding:
-        found = self._proved(reading, effort)
-        is_looked_at = isinstance(self.model, ModelArrays) and isinstance(reading, Real)
-        return with_drawn(found, self._drawn()) if is_looked_at else found
-
-    def _drawn(self) -> Iterator[tuple[Item, int]]:
-        rng = random.Random(0)
-        yield from ((item, len(item) - 1) for item in (self.draw(rng) for _ in range(DRAWN)))
-
-    def _proved(self, reading: Reading, effort: Effort) -> Finding:
+    def found(self, reading: Reading, effort: Effort) -> Finding:
         if not self.by_length:
             return self._decided(reading, effort)
         shares.check(self.longest, reading)
@@ -329,20 +277,16 @@ class Homogeneous:
         """The line that starts so, its last token for ever."""
         if self.which.m is not None:
             m = self.which.m
-            return OrbitQuestion((), self._read(tokens[:1])[0], lambda t: (t - 1) % m, m)
+            return OrbitQuestion((), self.read(tokens[:1])[0], lambda t: (t - 1) % m, m)
         same = len(tokens)
         while same > 1 and tokens[same - 2] == tokens[-1]:
             same -= 1
         if self.which.name != "first-homogeneous":
             answers = self.which.answers(tokens)
-            leading, last = self._read(tokens[: same - 1]), self._read(tokens[-1:])[0]
+            leading, last = self.read(tokens[: same - 1]), self.read(tokens[-1:])[0]
             settled = len(tokens)  # answers that grow do not repeat
             return OrbitQuestion(leading, last, lambda t: int(answers[t - 1] or 0), 1, settled)
-        return OrbitQuestion((), self._read(tokens)[0], lambda t: int(t == 1), 1, 1)
-
-    def _read(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """The tokens as the network reads them: where it has one input, all are the same."""
-        return tokens if self.model.vocabulary > 1 else (0,) * len(tokens)
+        return OrbitQuestion((), self.read(tokens)[0], lambda t: int(t == 1), 1, 1)
 
     def _finding(self, outcome: OrbitOutcome, tokens: tuple[int, ...]) -> Finding:
         argument = ARGUMENT_FOR_EVER if self.longest is None else ARGUMENT_FINITE
@@ -396,7 +340,7 @@ class Homogeneous:
         expected = self._expected(tokens, t)
         shown: object = list(whole) if t <= LONGEST_SHOWN else f"token {whole[-1]}, {t} times"
         start = {"start": whole[0]} if self.which.name in STARTED else {}
-        said = logits_at_end(self.model, self._read(whole)).argmax() if t <= LONGEST_SHOWN else None
+        said = logits_at_end(self.model, self.read(whole)).argmax() if t <= LONGEST_SHOWN else None
         return {
             "input": shown,
             "length": self._length(t),
@@ -409,6 +353,12 @@ class Homogeneous:
     def _extended(self, tokens: tuple[int, ...], t: int) -> tuple[int, ...]:
         return tokens[:t] if t <= len(tokens) else tokens + (tokens[-1],) * (t - len(tokens))
 
+    def due(self, item: Item) -> list[int]:
+        if self.longest is not None:
+            return [int(right or 0) for right in self.which.answers(item)]
+        line = self._line(item)
+        return [line.expected(t) for t in range(1, len(item) + 1)]
+
     def _expected(self, tokens: tuple[int, ...], t: int) -> int:
         return self._line(tokens).expected(t) if self.longest is None else int(self.which.answers(tokens)[t - 1] or 0)
 
@@ -417,7 +367,7 @@ class Homogeneous:
         if isinstance(reading, Rounded) and reading.format.p < 53:
             return OneRun()
         tokens = item[: answer + 1]
-        return one_run(self.model, self._read(tokens), self._expected(tokens, len(tokens)))
+        return one_run(self.model, self.read(tokens), self._expected(tokens, len(tokens)))
 
     def _repeated(self, effort: Effort) -> Finding:
         """torch's runs, one token at a time, of every line, or until the state and what is due come again."""
@@ -454,33 +404,11 @@ class Homogeneous:
             if n >= 1:
                 yield item[:n]
 
-    def runner(self, reading: Kernel | ConstantBits) -> Run:
-        def run(batch: Batch) -> Ran:
-            import torch
-
-            tokens = torch.tensor([self._read(tuple(item)) for item in batch])
-            with torch.no_grad():
-                logits = module_of(self.model)(tokens).double().numpy()
-            due = np.array([[self._due(tuple(item), t) for t in range(1, len(item) + 1)] for item in batch])
-            return Ran.strictly(margins_of(logits, due))
-
-        return run
-
-    def _due(self, item: Item, t: int) -> int:
-        return self._expected(item, t) if self.longest is None else int(self.which.answers(item)[t - 1] or 0)
-
     def first(self, batch: Batch, is_wrong: np.ndarray) -> tuple[int, Item, int]:
         """The shortest wrong prefix of a batch."""
         ends = np.where(is_wrong.any(1), is_wrong.argmax(1), is_wrong.shape[1])
         row = int(ends.argmin())
         return int(ends[row]), tuple(batch[row]), int(ends[row])
-
-    @property
-    def dtype(self) -> torch.dtype | str:
-        return self.model.dtype
-
-    def length_of(self, item: Item) -> int:
-        return len(item)
 
     def is_surely_wrong(self, item: Item, answer: int) -> bool:
         """By tracing the module; a long line takes minutes to trace, and is followed in balls of the stored numbers."""
@@ -488,21 +416,13 @@ class Homogeneous:
         if is_residual(self.model):
             from verify.tasks.recurrent import residual
 
-            return residual.is_wrong(self.step, self._read(tokens), self._due(tokens, len(tokens)))
+            return residual.is_wrong(self.step, self.read(tokens), self._expected(tokens, len(tokens)))
         if len(tokens) > LONGEST_TRACED and (has_cells(self.model) or is_linear(self.model)):
             return answers(network_of(self.model), self._line(tokens), len(tokens), Deadline.never())[-1] is False
-        return is_wrong_in_its_ball(module_of(self.model), self._read(tokens), self._due(tokens, len(tokens)))
+        return is_wrong_in_its_ball(module_of(self.model), self.read(tokens), self._expected(tokens, len(tokens)))
 
-    def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
-        import torch
-
-        tokens = item[: answer + 1]
-        with torch.no_grad():
-            logits = module_of(self.model)(torch.tensor([self._read(tokens)]))[0, -1].double().numpy()
-        right = self._due(tokens, len(tokens))
-        margin = float(margins_of(logits, right))
-        case = self._case(tokens, len(tokens), None if np.isnan(logits).any() else int(logits.argmax()))
-        return Failure(case, margin if np.isfinite(margin) else None)
+    def case(self, tokens: Item, predicted: int | None) -> dict[str, object]:
+        return self._case(tokens, len(tokens), predicted)
 
 
 def network_of(model: AnyModel) -> Network:

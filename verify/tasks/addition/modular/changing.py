@@ -13,12 +13,9 @@ from constructions.adder import transformer
 from constructions.adder.transformer import AdderTransformer
 from constructions.decoder import Decoder, to_progress_measures
 from constructions.errors import BadInput
-from verify.arithmetic.readings import Reading
 from verify.changes import captured
-from verify.changes.changeable import Changeable, Questions
-from verify.frame import decide
-from verify.frame.certificate import CERTIFIED, Certificate
-from verify.frame.decide import Decidable, Effort
+from verify.changes.changeable import Changeable, Questions, of_kind
+from verify.frame.decide import Decidable
 from verify.tasks.addition.modular import grokking
 from verify.tasks.addition.modular.task import ModularAddition
 
@@ -46,10 +43,8 @@ def changeable(module: AdderTransformer | Decoder) -> Changeable:
         tokens = torch.cat([pairs, torch.full((P * P, 1), P)], dim=1)
         yield Questions(tokens, torch.full((P * P,), 2), pairs.sum(1) % P)
 
-    def verdict(changed: nn.Module, reading: Reading, effort: Effort) -> Certificate:
-        return decide.decide(problem(changed, P), reading, CERTIFIED, effort)
-
-    return captured.changeable(deepcopy(module).eval(), 3, questions, verdict, file)
+    judged = of_kind(nn.Module, lambda changed, _: problem(changed, P), file)
+    return captured.changeable(deepcopy(module).eval(), 3, questions, *judged)
 
 
 def problem(module: nn.Module, P: int) -> Decidable:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from constructions.contextual_counting_arrays import CLOSE, ONE, OPEN, ZERO
+from constructions.contextual_counting_arrays import CLOSE, ONE, OPEN
 from constructions.errors import BadInput
 from constructions.model_arrays import ModelArrays, module_of, name_of
 from verify.arithmetic.contract import STORED
@@ -22,7 +22,7 @@ from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import check_finite, numbers
 from verify.frame.arguments import check_whole_number
 from verify.frame.clock import Deadline, TimeIsUp
-from verify.frame.decide import Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, is_wrong_in_its_ball
+from verify.frame.decide import Effort, Failure, Finding, OneRun
 from verify.frame.unmade import check_judged
 from verify.tasks.contextual import exact
 from verify.tasks.contextual.bidirectional import MODEL
@@ -30,9 +30,9 @@ from verify.tasks.contextual.bidirectional.proof import PromptCell, Proof, Strin
 from verify.tasks.contextual.rounding import CONTRACT
 from verify.tasks.contextual.runs import margins
 from verify.tasks.contextual.task import MOST_PLACED, StringDomain, answers, written
+from verify.tasks.contextual.valid_strings import OnValidStrings
 
 if TYPE_CHECKING:
-    import torch
     from flint import arb
     from torch import nn
 
@@ -42,22 +42,13 @@ RUNS, LONGEST_RUN, BATCH, MOST_TELLING = 200, 8, 512, 16
 
 
 @dataclass(frozen=True)
-class OnStrings(ABC):
-    """One model whose positions differ, on all valid strings of up to N tokens and R regions, and every prompt.
+class OnStrings(OnValidStrings):
+    """One model whose positions differ, on all valid strings of up to N tokens and R regions, and every prompt."""
 
-    `named` are further parameters for the certificate.
-    """
-
-    module: Any
-    domain: StringDomain
-    claim: str | None = None
-    named: dict[str, object] = field(default_factory=dict)
     task = "contextual counting, position by position"
     computes: ClassVar[str]
     is_causal: ClassVar[bool]
     judges: ClassVar[str]
-    counts_answers = True
-    runs_for_ever = False
 
     @abstractmethod
     def proof(self, fmt: Format | None, until: Deadline) -> StringProof:
@@ -111,9 +102,6 @@ class OnStrings(ABC):
             "dtype": name_of(self.module.dtype),
             **self.named,
         }
-
-    def size(self) -> int:
-        return self.domain.strings() * int(self.module.R)
 
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         model = self.computes
@@ -195,9 +183,6 @@ class OnStrings(ABC):
             if self.domain.has(tokens):
                 yield tuple(tokens), c.r - 1
 
-    def facts(self) -> dict[str, object]:
-        return {"domain": str(self.domain)}
-
     def batches(self) -> Iterator[list[Tokens]]:
         if self.domain.N > LONGEST_RUN:
             raise BadInput(
@@ -207,39 +192,6 @@ class OnStrings(ABC):
         for _, group in itertools.groupby(self.domain.enumerate(), len):
             while part := [tuple(tokens) for tokens in itertools.islice(group, BATCH)]:
                 yield part
-
-    def draw(self, rng: random.Random) -> Tokens:
-        M = rng.randint(0, self.domain.most)
-        n = rng.randint(2 * M, self.domain.N)
-        tokens = [rng.choice((ZERO, ONE)) for _ in range(n)]
-        for m, place in enumerate(sorted(rng.sample(range(n), 2 * M))):
-            tokens[place] = CLOSE if m % 2 else OPEN
-        return tuple(tokens)
-
-    def smaller(self, item: Tokens) -> Iterator[Tokens]:
-        """One digit less, or a 0 for a 1."""
-        for place, token in enumerate(item):
-            if token in (ZERO, ONE):
-                yield item[:place] + item[place + 1 :]
-            if token == ONE:
-                yield (*item[:place], ZERO, *item[place + 1 :])
-
-    def runner(self, reading: Kernel | ConstantBits) -> Run:
-        return lambda batch: Ran.strictly(margins(self.module, batch))
-
-    def first(self, batch: list[Tokens], is_wrong: np.ndarray) -> tuple[int, Tokens, int]:
-        return first_in_order(batch, is_wrong)
-
-    @property
-    def dtype(self) -> torch.dtype | str:
-        found: torch.dtype | str = self.module.dtype
-        return found
-
-    def length_of(self, item: Tokens) -> int:
-        return len(item)
-
-    def is_surely_wrong(self, item: Tokens, answer: int) -> bool:
-        return is_wrong_in_its_ball(module_of(self.module), item, answers(list(item), self.module.R)[answer], answer)
 
     def replay(self, wrong: Tokens, answer: int, reading: Reading) -> Failure:
         import torch
