@@ -19,7 +19,7 @@ import numpy as np
 from flint import arb, ctx, fmpq
 
 from verify.arithmetic.any_order import NO_UNIT, RoundedArithmetic, power_at_or_below, unit_exponent
-from verify.arithmetic.balls import Ball, ends, exponential
+from verify.arithmetic.balls import Ball, ends, exponential, point
 from verify.arithmetic.exact_reals import float_above, rational
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import ENLARGE, FAINT, INFLATION, Array
@@ -39,14 +39,14 @@ def weights(scores: Ball, is_there: np.ndarray | None = None) -> Ball:
     """
     there = np.broadcast_to(True if is_there is None else is_there, scores.mid.shape)
     reference = np.where(there, scores.mid, -np.inf).max(-1, keepdims=True)
-    apart = scores - Ball(reference, np.zeros_like(reference))
+    apart = scores - point(reference)
     found = exponential(Ball(np.where(there, apart.mid, 0.0), np.where(there, apart.rad, 0.0)))
     return Ball(np.where(there, found.mid, 0.0), np.where(there, found.rad, 0.0))
 
 
 def exponentials_between(low: Array, high: Array) -> tuple[Array, Array]:
     """Numbers at or below exp(low) and at or above exp(high), of arguments that are at most about 0."""
-    return exponential(Ball(low, np.zeros_like(low))).lower, exponential(Ball(high, np.zeros_like(high))).upper
+    return exponential(point(low)).lower, exponential(point(high)).upper
 
 
 def precise_weights(scores: Sequence[arb]) -> list[arb]:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from flint import arb, ctx
+from flint import ctx
 from numpy.typing import NDArray
 
+from verify.arithmetic.balls import Ball
 from verify.arithmetic.contract import ARGUMENT_RUN, EVERY, EXACTLY_KEPT
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.slack import ENLARGE, LOST, Array, U
@@ -214,12 +215,6 @@ def precisely(graph: StepGraph, string: Sequence[int], due: int) -> Margin:
     return found
 
 
-def box_of(state: Precise) -> tuple[Array, Array]:
-    """Floats and how far the numbers in the balls may be from them."""
-    mid = np.array([float(x) for x in state])
-    return mid, np.array([float_above(abs(x - arb(m))) for x, m in zip(state, mid.tolist(), strict=True)])
-
-
 def gaps(mid: Array, rad: Array, due: NDArray[np.int64]) -> Array:
     """A lower bound on each row's margin, logits (N, classes) in balls."""
     return _ends(mid, rad, due, -1)
@@ -387,7 +382,8 @@ def answers(graph: StepGraph, lines: Sequence[Line], until: Deadline) -> list[li
                 here = precisely(graph, lines[i][0][:n], right)
                 least, most = here.low, here.high
                 if here.state is not None:
-                    mid[i], rad[i] = box_of(here.state)
+                    around = Ball.around(here.state)
+                    mid[i], rad[i] = around.mid, around.rad
             found[i][n - 1] = True if least > 0 else False if most <= 0 else None
     return found
 
@@ -439,7 +435,8 @@ def _judged(
         if not here.low > 0 or here.state is None:
             found.stuck = f"the margin after {list(strings[row])} may have either sign"
             break
-        low[row], (mid[row], rad[row]) = here.low, box_of(here.state)
+        around = Ball.around(here.state)
+        low[row], mid[row], rad[row] = here.low, around.mid, around.rad
     return mid, rad, low
 
 

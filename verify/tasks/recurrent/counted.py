@@ -18,12 +18,12 @@ import numpy as np
 from flint import ctx
 
 from verify.arithmetic.any_order import RoundedArithmetic
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.balls import Ball, relu
 from verify.arithmetic.slack import ENLARGE_LONG, Array
 from verify.counting.tasks import Task
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.blocks import BlockProof
-from verify.tasks.recurrent.enclosures import Balls, Off, Roundings, relu
+from verify.tasks.recurrent.enclosures import Balls, Off, Roundings
 from verify.tasks.recurrent.gated import BITS, EXACTLY, RoundedTables, in_balls, stored_in
 from verify.tasks.recurrent.kinds import stored
 from verify.tasks.recurrent.network import BallVector, nonzeros

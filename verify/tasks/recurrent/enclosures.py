@@ -7,14 +7,14 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from verify.arithmetic.any_order import STORED, RoundedArithmetic
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.balls import Ball, point, relu
 from verify.arithmetic.formats import Format
 from verify.arithmetic.polynomials import exp, exp_error
 from verify.arithmetic.slack import ENLARGE, INFLATION, OF_MANY, Array, U, gamma
 from verify.arithmetic.softmax import ULPS
 from verify.tasks.recurrent.network import BallVector
 
-LEAST = 2.0**-100  # radii of sigmoid, tanh and small ReLUs are at least this, so that no product of them underflows
+LEAST = 2.0**-100  # radii of sigmoid and tanh are at least this, far more than what their products lose to underflow
 FAR = 1e6  # in place of an infinite end
 REACH = 700.0  # beyond it a sigmoid is 0 or 1, off by less than LEAST
 
@@ -32,24 +32,17 @@ def sigmoid(x: Ball) -> Ball:
 
 def tanh(x: Ball) -> Ball:
     """2 sigmoid(2 x) - 1; |f'| <= 1 - f^2 + 0.77 r <= 1."""
-    point = sigmoid(Ball(2 * x.mid, np.zeros_like(x.mid)))
-    mid = 2 * point.mid - 1
-    own = 2 * point.rad + 2 * U
+    at_mid = sigmoid(point(2 * x.mid))
+    mid = 2 * at_mid.mid - 1
+    own = 2 * at_mid.rad + 2 * U
     slope = np.minimum(1 - mid * mid + 4 * own + 0.77 * x.rad, 1.0)
     return Ball(mid, np.minimum((own + slope * x.rad) * ENLARGE, 2.0))
 
 
 def end(x: Ball, sign: int) -> Ball:
     """The lower or the upper ends, as points; a lost ball's are far out."""
-    point = x.lower if sign < 0 else x.upper
-    return Ball(np.where(np.isfinite(point), point, sign * FAR), np.where(np.isfinite(point), 0.0, np.inf))
-
-
-def relu(x: Ball) -> Ball:
-    """The larger of x and 0. What may be above 0 and below LEAST is anything up to LEAST, so nothing underflows."""
-    low, high = np.maximum(x.lower, 0.0), np.maximum(x.upper, 0.0)
-    is_small = low < LEAST
-    return Ball.between(np.where(is_small, 0.0, low), np.where(is_small & (high > 0), np.maximum(high, LEAST), high))
+    at = x.lower if sign < 0 else x.upper
+    return Ball(np.where(np.isfinite(at), at, sign * FAR), np.where(np.isfinite(at), 0.0, np.inf))
 
 
 ONE = Ball(np.asarray(1.0), np.asarray(0.0))
@@ -287,11 +280,11 @@ class Roundings:
         return self.add(n, self.multiply(z, self.add(h, Off(-n.value, n.error))))
 
     def tanh(self, x: Off) -> Off:
-        at_least = np.maximum(tanh(Ball(x.least, np.zeros_like(x.least))).lower, 0.0)
+        at_least = np.maximum(tanh(point(x.least)).lower, 0.0)
         return self._function(tanh(x.value), x.error * np.minimum(1 - at_least**2 + OF_MANY, 1.0))
 
     def sigmoid(self, x: Off) -> Off:
-        at_least = np.maximum(sigmoid(Ball(x.least, np.zeros_like(x.least))).lower, 0.5)
+        at_least = np.maximum(sigmoid(point(x.least)).lower, 0.5)
         return self._function(
             sigmoid(x.value), x.error * np.minimum(at_least * (1 - at_least) * INFLATION + OF_MANY, 0.25)
         )

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verify.arithmetic.any_order import RoundedArithmetic, hull, point
-from verify.arithmetic.balls import Ball, ends
+from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.balls import Ball, ends, hull, joined, point, relu
 from verify.arithmetic.slack import INFLATION, Array, U
 from verify.arithmetic.softmax import ULPS
 from verify.frame.clock import Deadline
@@ -64,8 +64,7 @@ class Grid:
 
     def whole(self, x: Part | Ball, y: Part | Ball) -> Part:
         assert isinstance(x, Part) and isinstance(y, Part), "sums, which linear gives"
-        joined = Ball(np.concatenate([x.x.mid, y.x.mid]), np.concatenate([x.x.rad, y.x.rad]))
-        return Part(np.concatenate([x.W, y.W], axis=1), joined, x.added + y.added)
+        return Part(np.concatenate([x.W, y.W], axis=1), joined(x.x, y.x), x.added + y.added)
 
     def add(self, x: Part | Ball, y: Part | Ball) -> Ball:
         return self._at.sum_of(self.value(x), self.value(y))
@@ -96,8 +95,7 @@ class Grid:
         return Ball(found.mid, np.where(np.isfinite(x.rad), found.rad, np.inf))
 
     def relu(self, x: Part | Ball) -> Ball:
-        low, high = ends(self.value(x))
-        return Ball.between(np.maximum(low, 0.0), np.maximum(high, 0.0))
+        return relu(self.value(x))
 
     def cut(self, x: Part | Ball, start: int, stop: int) -> Part | Ball:
         if isinstance(x, Part):
@@ -133,8 +131,7 @@ class Boxes:
         """The box after one more token, t having been read."""
         H = self.net.hidden
         parts: list[Part | Ball] = [state[k : k + H] for k in range(0, self.net.size, H)]
-        after = [self._on.value(x) for x in step(self.net, parts, self.line.at(t), self._on)]
-        return Ball(np.concatenate([x.mid for x in after]), np.concatenate([x.rad for x in after]))
+        return joined(*(self._on.value(x) for x in step(self.net, parts, self.line.at(t), self._on)))
 
     def margin(self, state: Ball, t: int) -> tuple[float, float, int | None]:
         """A lower and an upper bound on the computed margin after t tokens, and the class that surely wins, if any."""

@@ -10,7 +10,7 @@ import numpy as np
 from flint import arb, ctx
 
 from constructions.errors import BadInput
-from verify.arithmetic.exact_reals import float_above
+from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import Format
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import Array
@@ -50,9 +50,8 @@ class BallVector:
 
     @classmethod
     def of(cls, balls: Sequence[arb]) -> BallVector:
-        mid = np.array([float(x) for x in balls])
-        rad = np.array([float_above(abs(x - arb(m))) for x, m in zip(balls, mid.tolist(), strict=True)])
-        return cls(tuple(balls), mid, rad)
+        near = Ball.around(balls)
+        return cls(tuple(balls), near.mid, near.rad)
 
 
 @dataclass(frozen=True)
