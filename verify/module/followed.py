@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from flint import ctx
-from numpy.typing import NDArray
 
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.contract import ARGUMENT_RUN, EVERY, EXACTLY_KEPT
 from verify.arithmetic.exact_reals import float_above, float_below
-from verify.arithmetic.slack import ENLARGE, LOST, Array, U
+from verify.arithmetic.margins import margins_between
+from verify.arithmetic.slack import Array
 from verify.engine.exact import MINUS_INFINITY, Entry, Undecidable
 from verify.frame.clock import Deadline
 from verify.module.recurrence import Precise, StepGraph
@@ -215,28 +215,6 @@ def precisely(graph: StepGraph, string: Sequence[int], due: int) -> Margin:
     return found
 
 
-def gaps(mid: Array, rad: Array, due: NDArray[np.int64]) -> Array:
-    """A lower bound on each row's margin, logits (N, classes) in balls."""
-    return _ends(mid, rad, due, -1)
-
-
-def tops(mid: Array, rad: Array, due: NDArray[np.int64]) -> Array:
-    """An upper bound on each row's margin, logits (N, classes) in balls."""
-    return _ends(mid, rad, due, 1)
-
-
-def _ends(mid: Array, rad: Array, due: NDArray[np.int64], side: int) -> Array:
-    """The least ends of the right logit less each other one: four roundings of the numbers that go in."""
-    rows = np.arange(len(due))
-    size = np.abs(mid) + rad
-    with np.errstate(invalid="ignore"):
-        slack = 8 * U * ENLARGE * (size + size[rows, due][:, None]) + LOST
-        end = mid[rows, due][:, None] - mid + side * (rad[rows, due][:, None] + rad + slack)
-    end[rows, due] = np.inf
-    end = end.min(1)
-    return np.where(np.isnan(end), side * np.inf, end)
-
-
 def all_strings(graph: StepGraph, length: int | None, most: int, until: Deadline) -> Known:
     """Follows all strings, as many as `most` of one length: the first wrong one, or up to what length all are right."""
     task, found, K = graph.task, Known(), len(graph.task.vocabulary)
@@ -396,7 +374,7 @@ def _stepped(
     judged = np.flatnonzero([label is not None for label in labels])
     due = np.array([label or 0 for label in labels])[judged]
     low, high = np.full(len(tokens), np.inf), np.full(len(tokens), np.inf)
-    low[judged], high[judged] = (end(mid[judged, graph.size :], rad[judged, graph.size :], due) for end in (gaps, tops))
+    low[judged], high[judged] = margins_between(*ends(Ball(mid, rad)[judged, graph.size :]), due)
     return mid[:, : graph.size].copy(), rad[:, : graph.size].copy(), low, high
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball, ends, hull, joined, point, relu
+from verify.arithmetic.margins import margins_between
 from verify.arithmetic.slack import INFLATION, Array, U
 from verify.arithmetic.softmax import ULPS
 from verify.frame.clock import Deadline
@@ -144,9 +145,8 @@ class Boxes:
         low, high = ends(logits)
         best: int | None = int(np.flatnonzero(others)[high[others].argmax()])
         best = best if low[best] >= high[np.arange(len(high)) != best].max() else None
-        least, most = low[right] - high[others].max(), high[right] - low[others].max()  # rounded, of the right signs
-        least = np.nextafter(least, -np.inf) if least < 0 else np.nextafter(least, 0.0)
-        return float(least), float(min(0.0, np.nextafter(most, 0.0)) if most <= 0 else np.inf), best
+        least, most = margins_between(low, high, right)
+        return float(least), float(most) if most <= 0 else np.inf, best
 
     def turn(self, state: Ball, t: int, k: int) -> Iterator[tuple[Ball, int]]:
         """The boxes after 1..k more tokens, and how many have been read."""
