@@ -56,8 +56,8 @@ class Balls:
         return vector @ Ball.exact(W.T) + Ball.exact(b)
 
     def known(self, x: BallVector) -> Ball:
-        exact = Ball.exact(x.mid)
-        return Ball(exact.mid, (exact.rad + x.rad) * ENLARGE)
+        exact = Ball.exact(x.near.mid)
+        return Ball(exact.mid, (exact.rad + x.near.rad) * ENLARGE)
 
     def whole(self, x: Ball, y: Ball) -> Ball:
         return x + y
@@ -121,7 +121,7 @@ class Duals:
         return Dual(whole, Ball(zeros, zeros), whole)
 
     def known(self, x: BallVector) -> Dual:
-        zeros = np.zeros((len(self._reach), len(x.mid), self._size))
+        zeros = np.zeros((len(self._reach), len(x.balls), self._size))
         value = Ball(*(np.broadcast_to(part, zeros.shape[:-1]) for part in astuple(Balls().known(x))))
         return Dual(value, Ball(zeros, zeros), value)
 
@@ -240,7 +240,7 @@ class Roundings:
 
     def known(self, x: BallVector) -> Off:
         """Numbers whose balls hold all that they may be computed as."""
-        return Off(Balls().known(x), np.zeros_like(x.mid))
+        return Off(Balls().known(x), np.zeros_like(x.near.mid))
 
     def whole(self, x: Off, y: Off) -> Off:
         """The sum of both parts is one of the roundings that each part already counts: the other part has a term.

@@ -42,16 +42,14 @@ class RecurrentLayer:
 
 @dataclass(frozen=True)
 class BallVector:
-    """A vector of numbers that are not stored: in balls of many bits, and as floats with how far they may be off."""
+    """A vector of numbers that are not stored: in balls of many bits, and in balls of float64 `near` them."""
 
     balls: tuple[arb, ...]
-    mid: Array
-    rad: Array
+    near: Ball
 
     @classmethod
     def of(cls, balls: Sequence[arb]) -> BallVector:
-        near = Ball.around(balls)
-        return cls(tuple(balls), near.mid, near.rad)
+        return cls(tuple(balls), Ball.around(balls))
 
 
 @dataclass(frozen=True)
@@ -292,7 +290,7 @@ class Floats:
         return x @ W.T + b
 
     def known(self, x: BallVector) -> Array:
-        return x.mid
+        return x.near.mid
 
     def whole(self, x: Array, y: Array) -> Array:
         return x + y
