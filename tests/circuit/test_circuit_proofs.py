@@ -23,7 +23,7 @@ from constructions.errors import BadInput
 from verify.frame.certificate import READING_BIT_EXACT, Verdict
 from verify.frame.clock import Budget
 from verify.tasks.circuit.proof import certify, smallest_bits
-from verify.tasks.circuit.retrieval import Placed, addresses, surviving_pairs
+from verify.tasks.circuit.retrieval import PlacedVectors, addresses, surviving_pairs
 
 
 def and_not_circuit(rng, n, size):
@@ -440,7 +440,7 @@ def test_hashed_pairs_equal_the_table_of_pairs():
         stream = machine.embed(np.zeros(machine.positions, int), np.arange(machine.positions))
         layer = machine.layers[seed % 2]
         position = np.arange(machine.positions)
-        queries, keys = Placed(layer.queries(stream), position), Placed(layer.keys(stream), position)
+        queries, keys = PlacedVectors(layer.queries(stream), position), PlacedVectors(layer.keys(stream), position)
         hashed += addresses(machine.bits, queries.vectors, keys.vectors) is not None
         fast = set(zip(*map(np.ndarray.tolist, surviving_pairs(machine.bits, queries, keys)), strict=True))
         assert fast == set(zip(*map(np.ndarray.tolist, _table(machine.bits, queries, keys)), strict=True))

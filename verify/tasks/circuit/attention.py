@@ -20,7 +20,7 @@ from verify.arithmetic.softmax import computed_exponentials
 from verify.tasks.circuit.retrieval import (
     MAX_LANE_PAIRS,
     Indices,
-    Placed,
+    PlacedVectors,
     TooManyPairs,
     classes_of,
     pairs_of_equal_codes,
@@ -46,12 +46,14 @@ class Attention:
     leak: Array
 
 
-def attention(at: RoundedArithmetic, queries: Placed[Ball], keys: Placed[Ball], positions: int) -> Attention:
+def attention(
+    at: RoundedArithmetic, queries: PlacedVectors[Ball], keys: PlacedVectors[Ball], positions: int
+) -> Attention:
     """Finds what every position with a query retrieves, and bounds its leak; positions ascend.
 
     Raises: Undecided where scores may overflow.
     """
-    queries, keys = (Placed(at.as_operand(rows.vectors), rows.position) for rows in (queries, keys))
+    queries, keys = (PlacedVectors(at.as_operand(rows.vectors), rows.position) for rows in (queries, keys))
     error = ScoreError.of(at, queries.vectors, keys.vectors)
     clear, total = by_addresses(at, queries, keys, positions, error)
     asked = np.unique(queries.position)
@@ -105,7 +107,7 @@ class ScoreError:
 
 
 def by_addresses(
-    at: RoundedArithmetic, queries: Placed[Ball], keys: Placed[Ball], positions: int, error: ScoreError
+    at: RoundedArithmetic, queries: PlacedVectors[Ball], keys: PlacedVectors[Ball], positions: int, error: ScoreError
 ) -> tuple[Indices, Array]:
     """Finds what is retrieved and the leak of exact exponentials, if each lane of q and k says equal or different."""
     nothing = np.full(positions, NONE), np.full(positions, np.inf)
@@ -144,7 +146,7 @@ def by_addresses(
 
 
 def table(
-    at: RoundedArithmetic, queries: Placed[Ball], keys: Placed[Ball], wanted: Indices, error: ScoreError
+    at: RoundedArithmetic, queries: PlacedVectors[Ball], keys: PlacedVectors[Ball], wanted: Indices, error: ScoreError
 ) -> tuple[Indices, Array]:
     """Finds the same for some positions from all their scores. Takes quadratic time, a block of positions at a time."""
     k, starts = keys.vectors.mid.T, np.flatnonzero(np.diff(keys.position, prepend=-1))

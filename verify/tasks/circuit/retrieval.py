@@ -25,7 +25,7 @@ V = TypeVar("V", Ints, Ball)
 
 
 @dataclass(frozen=True)
-class Placed(Generic[V]):
+class PlacedVectors(Generic[V]):
     """Query or key vectors, each of one position; a position has several where they depend on tokens.
 
     Shapes: vectors (R, 2k), position (R,).
@@ -35,7 +35,9 @@ class Placed(Generic[V]):
     position: Indices
 
 
-def surviving_pairs(bits: FixedPoint, queries: Placed[Ints], keys: Placed[Ints]) -> tuple[Indices, Indices]:
+def surviving_pairs(
+    bits: FixedPoint, queries: PlacedVectors[Ints], keys: PlacedVectors[Ints]
+) -> tuple[Indices, Indices]:
     """All (query row, key row) with a key at or before the query's position and a nonzero exponential.
 
     The list is complete and exact: near-linear by `addresses` where the lanes allow it, else by the whole
@@ -142,7 +144,7 @@ def pairs_of_equal_codes(
     return query, order[np.repeat(start, count) + within]
 
 
-def _table(bits: FixedPoint, queries: Placed[Ints], keys: Placed[Ints]) -> tuple[Indices, Indices]:
+def _table(bits: FixedPoint, queries: PlacedVectors[Ints], keys: PlacedVectors[Ints]) -> tuple[Indices, Indices]:
     """Every pair's score, a block of queries at a time: quadratic, for weights that have no addresses."""
     if len(queries.position) * len(keys.position) * queries.vectors.shape[1] > MAX_OPERATIONS:
         raise TooManyPairs

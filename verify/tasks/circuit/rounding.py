@@ -23,7 +23,7 @@ from verify.arithmetic.rounding import two_sum
 from verify.arithmetic.slack import INFLATION, OF_FEW, Array
 from verify.arithmetic.softmax import FORMATS_OF_A_SUM, small_sum
 from verify.tasks.circuit.attention import Attention, UnboundedSteps, attention
-from verify.tasks.circuit.retrieval import Indices, Placed
+from verify.tasks.circuit.retrieval import Indices, PlacedVectors
 from verify.tasks.circuit.steps import NONE, Bits, Due, Fault, Progress, assignments, blocks, cases, gate_arrays
 
 
@@ -361,8 +361,8 @@ def _different(p: Indices, variants: Ball) -> tuple[Indices, Ball]:
     return p[position], variants[variant, position]
 
 
-def _rows(parts: list[tuple[Indices, Ball]], first: int) -> Placed[Ball]:
+def _rows(parts: list[tuple[Indices, Ball]], first: int) -> PlacedVectors[Ball]:
     """All rows of positions from `first` on."""
     position = np.concatenate([p for p, _ in parts] or [np.zeros(0, np.int64)])
     rows = joined(*([ball for _, ball in parts] or [point(np.zeros((0, 2)))]), axis=0)
-    return Placed(rows[position >= first], position[position >= first])
+    return PlacedVectors(rows[position >= first], position[position >= first])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from constructions.circuits.circuit import Circuit
 from constructions.circuits.machine import UNDEFINED, ConstantBitMachine, MachineLayer, attend
 from constructions.constant_bits.arithmetic import Ints
-from verify.tasks.circuit.retrieval import Indices, Placed, surviving_pairs
+from verify.tasks.circuit.retrieval import Indices, PlacedVectors, surviving_pairs
 
 BLOCK = 2048  # positions at a time: 16 variants of 60 lanes stay in the cache
 MAX_SUPPORT = 12  # tokens that one step may read for its table of 2^12 cases to be written out
@@ -66,7 +66,9 @@ def blocks(N: int, progress: Progress, start: int = 0) -> Iterator[Indices]:
         yield np.arange(begin, min(begin + BLOCK, N))
 
 
-def retrieve(machine: ConstantBitMachine, queries: Placed[Ints], keys: Placed[Ints], positions: int) -> Retrieval:
+def retrieve(
+    machine: ConstantBitMachine, queries: PlacedVectors[Ints], keys: PlacedVectors[Ints], positions: int
+) -> Retrieval:
     """The reach of every position from the surviving pairs of rows."""
     return reach_of(*surviving_pairs(machine.bits, queries, keys), queries.position, keys.position, positions)
 
@@ -299,14 +301,14 @@ class _Variants:
             self.vectors.append(vectors[differs])
             self.position.append(p[differs])
 
-    def rows(self, first: int = 0) -> Placed[Ints]:
+    def rows(self, first: int = 0) -> PlacedVectors[Ints]:
         """All rows of positions from `first` on."""
         if not self.position:
-            return Placed(np.zeros((0, 0), np.int64), np.zeros(0, np.int64))
+            return PlacedVectors(np.zeros((0, 0), np.int64), np.zeros(0, np.int64))
         chosen = [position >= first for position in self.position]
         kept = [vectors if is_in.all() else vectors[is_in] for vectors, is_in in zip(self.vectors, chosen, strict=True)]
         position = np.concatenate(self.position)
-        return Placed(np.concatenate(kept), position[position >= first])
+        return PlacedVectors(np.concatenate(kept), position[position >= first])
 
 
 def _attend(

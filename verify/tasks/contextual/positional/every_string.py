@@ -20,8 +20,8 @@ from torch import Tensor
 from constructions.contextual.positional import PositionalContextualTransformer
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ZERO
 from constructions.errors import BadInput
-from verify.arithmetic import elementary
-from verify.arithmetic.balls import Ball, exponential, joined, point
+from verify.arithmetic import elementary, softmax
+from verify.arithmetic.balls import Ball, joined
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.margins import margins
 from verify.arithmetic.slack import INFLATION, LOST, Array, U, gamma
@@ -144,7 +144,8 @@ class Walk:
         self.numbers, self.N, self.M = problem.weights, N, M
         proof = PositionalProof(problem.weights, N, M, None)
         W, self.places, self.W = proof.W, N + 1, proof.W
-        w, v = weights(*proof.scored(), self.bos), product(proof.x, W["W_V"], None)
+        scores, is_later = proof.scored()
+        w, v = softmax.weights(scores, ~is_later, scores.mid[:, [self.bos]]), product(proof.x, W["W_V"], None)
         prompts = product(W["P"][:M], W["U_Q"], None)
         read = joined(product(W["U_K"], prompts.T, None), W["U_V"])
         before = product(proof.x, W["W_1"], None, W["b_1"])
@@ -257,12 +258,6 @@ class Walk:
         """Whether one string is right at a prompt, in balls of 400 bits; None where even they do not tell."""
         lead = exact.margins(self.numbers, tokens, answers(tokens, len(self.numbers["P"])), is_causal=True)[prompt]
         return True if lead > 0 else False if lead <= 0 else None
-
-
-def weights(scores: Ball, is_later: np.ndarray, reference: int) -> Ball:
-    """exp(score - score of a column) of each row, 0 for what is later: NaN above e^64, which decides nothing."""
-    found = exponential(scores - point(scores.mid[:, [reference]]))
-    return Ball(np.where(is_later, 0.0, found.mid), np.where(is_later, 0.0, found.rad))
 
 
 def counts(tokens: Tensor, M: int) -> Tensor:
