@@ -10,7 +10,7 @@ from verify.arithmetic.any_order import STORED, RoundedArithmetic
 from verify.arithmetic.balls import Ball, point, relu
 from verify.arithmetic.formats import Format
 from verify.arithmetic.polynomials import exp, exp_error
-from verify.arithmetic.slack import ENLARGE, INFLATION, OF_MANY, Array, U, gamma
+from verify.arithmetic.slack import ENLARGE, ENLARGE_LONG, INFLATION, OF_MANY, Array, U, gamma
 from verify.arithmetic.softmax import ULPS
 from verify.tasks.recurrent.network import BallVector
 
@@ -154,6 +154,23 @@ class Duals:
 
     def cut(self, x: Dual, start: int, stop: int) -> Dual:
         return Dual(x.value[..., start:stop], x.slope[..., start:stop, :], x.centre[..., start:stop])
+
+
+def least_margins(V: Array, b: Array, h: Ball, right: np.ndarray, off: Array | None = None) -> Array:
+    """A lower bound on (right logit) - (largest other) of rows h of what V reads; `off` bounds what is computed.
+
+    Rows of V are subtracted first, so that what two logits share of h cancels. Shapes: h (S, k), right (S,), off
+    (S, classes).
+    """
+    rows, found = np.arange(len(right)), np.full(len(right), np.inf)
+    for j in range(len(b)):
+        products = (point(V[right]) - point(V[j])) * h
+        gap = (products[..., None, :] @ point(np.ones((V.shape[1], 1))))[..., 0, 0]
+        low = (gap + (point(b[right]) - point(b[j]))).lower
+        if off is not None:
+            low = np.nextafter(low - (off[rows, right] + off[:, j]) * ENLARGE_LONG, -np.inf)
+        found = np.where(right == j, found, np.minimum(found, np.where(np.isnan(low), -np.inf, low)))
+    return found
 
 
 @dataclass(frozen=True)
