@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import isqrt
+from unittest import mock
 
 import numpy as np
 import pytest
 from flint import arb, ctx
 
+from tests.planted import planted
+from verify.arithmetic import balls as arithmetic_of_balls
 from verify.arithmetic.any_order import RoundedArithmetic, absolute_product, times
-from verify.arithmetic.balls import Ball, exponential, reciprocal_sqrt
+from verify.arithmetic.balls import Ball, exponential, hull, joined, reciprocal_sqrt, relu, stacked
 from verify.arithmetic.slack import LEAST
 
 EDGES = [0.0, LEAST, -LEAST, 3 * LEAST, 2.0**-1022, -(2.0**-1022), 2.0**-537, 2.0**-512, 1.0, -1.0, 2.0**1023]
@@ -78,6 +81,33 @@ def test_sums_products_and_quotients_hold_what_fractions_say(narrow):
         known = np.flatnonzero(~holds_zero)
         exact = np.array([a / b for a, b in zip(p[known], q[known], strict=True)], dtype=object)
         assert held(quotient[known], exact) > 300
+
+
+def held_of_two(rng, shape=(60,)):
+    """How many numbers are spoken of where balls are joined, stacked, covered, cut at 0, or of many bits."""
+    x, y = balls(rng, shape), balls(rng, shape)
+    p, q = points(rng, x), points(rng, y)
+    zeros = np.zeros_like(p)
+    spoken = held(joined(x, y), np.concatenate([p, q])) + held(stacked(x, y, axis=1), np.stack([p, q], 1))
+    spoken += held(hull(x, y), p) + held(hull(x, y), q) + held(relu(x), np.where(p > 0, p, zeros))
+    with ctx.workprec(200):
+        thirds = [arb(float(m)) / 3 for m in x.mid]
+    return spoken + held(Ball.around(thirds), np.array([Fraction(float(m)) / 3 for m in x.mid], dtype=object))
+
+
+def test_what_is_made_of_several_balls_holds_what_they_hold():
+    assert held_of_two(np.random.default_rng(9)) > 200
+    for owner, name, right, wrong in (
+        (Ball, "around", "float_above(abs(x - arb(m)))", "0.0"),
+        (arithmetic_of_balls, "hull", "np.maximum.reduce(highs)", "highs[0]"),
+        (arithmetic_of_balls, "relu", "is_on, x.rad", "is_on, 0.0"),
+        (arithmetic_of_balls, "joined", "[x.rad for x in balls]", "[balls[0].rad] * len(balls)"),
+        (arithmetic_of_balls, "stacked", "[x.rad for x in balls]", "[balls[0].rad] * len(balls)"),
+    ):
+        with planted(owner, name, right, wrong) as fault:
+            own = {} if owner is Ball else {name: fault}
+            with mock.patch.dict(globals(), own), pytest.raises(AssertionError):
+                held_of_two(np.random.default_rng(9))
 
 
 def test_an_exact_zero_stays_exact():

@@ -21,9 +21,9 @@ from verify.arithmetic.softmax import Arguments
 SCALES = (1e-12, 1.0, 30.0, 900.0)
 
 
-def wrong_shares(scores, is_there):
-    """How many shares, of scores at either end of their balls, the weights do not hold."""
-    found = softmax.weights(scores, is_there)
+def wrong_shares(scores, is_there, column=None):
+    """How many shares, of scores at either end of their balls, the weights do not hold: over a column, if given."""
+    found = softmax.weights(scores, is_there, None if column is None else scores.mid[:, [column]])
     wrong = int((found.mid[~is_there] != 0).sum() + (found.rad[~is_there] != 0).sum())
     low, high = (
         [[Fraction(x) for x in row] for row in end.tolist()] for end in (found.mid - found.rad, found.mid + found.rad)
@@ -32,7 +32,7 @@ def wrong_shares(scores, is_there):
         exact = scores.mid + side * scores.rad * np.where(np.arange(scores.mid.shape[1]) % 2, 1, -1)
         for i, row in enumerate(exact):
             there = np.flatnonzero(is_there[i])
-            reference = scores.mid[i, there].max()
+            reference = scores.mid[i, there].max() if column is None else scores.mid[i, column]
             for j in there:
                 with ctx.workprec(200):
                     value = (arb(float(row[j])) - arb(float(reference))).exp()
@@ -59,6 +59,11 @@ def cases():
 
 def test_weights_hold_the_exponentials_of_all_scores():
     assert sum(wrong_shares(*case) for case in cases()) == 0
+    assert sum(wrong_shares(*case, 2) for case, scale in zip(cases(), SCALES, strict=True) if scale < 20) == 0
+    with planted(softmax, "weights", "if reference is None", "if True"):
+        assert sum(wrong_shares(*case, 2) for case, scale in zip(cases(), SCALES, strict=True) if scale < 20) > 0
+    far = softmax.weights(Ball.exact(np.array([[0.0, 70.0]])), None, np.zeros((1, 1)))
+    assert np.isnan(far.mid[0, 1]) and far.rad[0, 1] != 0
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,11 @@ from verify.arithmetic.rounding import rounded
 from verify.frame.certificate import READING_DTYPE, READING_REAL, Verdict
 from verify.tasks.circuit import attention as circuit_attention
 from verify.tasks.circuit import rounding as circuit_rounding
-from verify.tasks.circuit.attention import Attention, BallVectors, ScoreError, UnboundedSteps, attention
+from verify.tasks.circuit.attention import Attention, ScoreError, UnboundedSteps, attention
 from verify.tasks.circuit.dtype import arithmetic_of, certify
 from verify.tasks.circuit.forward import next_tokens, runs_of, stored_weights
 from verify.tasks.circuit.proof import smallest_bits
+from verify.tasks.circuit.retrieval import PlacedVectors
 from verify.tasks.circuit.rounding import RoundedSteps, distance
 from verify.tasks.circuit.steps import NONE
 
@@ -111,7 +112,7 @@ def rough_addresses(rng, fmt):
         signs = 2.0 * (np.array(numbers)[position, None] >> np.arange(k) & 1) - 1
         vectors = np.stack([signs * scale, np.full_like(signs, -scale if scale > 1 else 1)], 2).reshape(-1, 2 * k)
         vectors = rounded(vectors * (1 + off * normal(size=vectors.shape)), fmt)
-        return BallVectors(Ball(vectors, np.zeros_like(vectors)), position)
+        return PlacedVectors(Ball(vectors, np.zeros_like(vectors)), position)
 
     queries = rows([rng.randrange(p + 1) for p in range(N)], 1.0)
     return queries, rows(range(N), B), N

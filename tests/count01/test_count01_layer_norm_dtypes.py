@@ -23,7 +23,7 @@ from verify.arithmetic.rounding import add, divide, multiply
 from verify.frame.certificate import Verdict
 from verify.tasks.count01 import real, rounding
 from verify.tasks.count01.boxes import BoxQuery, decide_boxes
-from verify.tasks.count01.rounding import QueryErrors, Seen
+from verify.tasks.count01.rounding import QueryErrors
 from verify.tasks.count01.runs import fails, rounded_logits, sequential_logits
 from verify.tasks.count01.task import EQUALS, PromptDomain, cells, triples
 from verify.tasks.count01.verdict import certify
@@ -119,7 +119,7 @@ def is_wrong_somewhere(cases=ATTACKED):
     for seed, (precision, accumulate) in cases:
         at = RoundedArithmetic.of(format_named(precision), FORMATS[accumulate] if accumulate else None)
         model = rounded_model(changed(seed), format_named(precision))
-        exact = real.exact_model(model, Seen.of(model, at).near)
+        exact = real.exact_model(model, rounding.seen(model, at).mid)
         lowest = attacked(seed, precision, accumulate)
         for i, cell in enumerate(cells(ONES)):
             query = BoxQuery(model, exact, cell, at)
@@ -136,16 +136,16 @@ def test_every_layer_norm_is_within_its_radius(seed):
     for precision, accumulate in FORMS:
         at = RoundedArithmetic.of(format_named(precision), FORMATS[accumulate] if accumulate else None)
         model = rounded_model(changed(seed), format_named(precision))
-        seen, weights = Seen.of(model, at), (model.E, model.norm_weight, model.norm_bias)
+        read, weights = rounding.seen(model, at), (model.E, model.norm_weight, model.norm_bias)
         stored = [W.detach().numpy() for W in weights]
         assert all(
             abs(x - y) <= r
-            for xs, ys, rs in zip(exactly(model), seen.near.tolist(), seen.off.tolist(), strict=True)
+            for xs, ys, rs in zip(exactly(model), read.mid.tolist(), read.rad.tolist(), strict=True)
             for x, y, r in zip(xs, ys, rs, strict=True)
         )
         for run in runs(precision, accumulate):
             found = run.layer_norm(*stored, float(model.norm_eps))
-            assert (np.abs(found - seen.near) <= seen.off).all(), (precision, run)
+            assert (np.abs(found - read.mid) <= read.rad).all(), (precision, run)
 
 
 @pytest.mark.parametrize(("seed", "form"), every(4, ATTACKED))  # each seed and each form by default
@@ -154,8 +154,8 @@ def test_no_run_goes_below_a_bound(seed, form):
 
 
 FAULTS = [
-    (rounding.Seen, "of", "torch.where(is_known, found.radius, torch.inf)", "0.0 * found.mid"),
-    (rounding.Seen, "of", "float(model.norm_eps)", "0.0"),
+    (rounding, "seen", "torch.where(is_known, found.radius, torch.inf)", "0.0 * found.mid"),
+    (rounding, "seen", "float(model.norm_eps)", "0.0"),
     (real, "exact_model", "found = read[list(lasts)]", "found = E[list(lasts)]"),
     (real, "exact_model", "for row in read @ W_V", "for row in E @ W_V"),
 ]

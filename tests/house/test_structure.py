@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from tests.some import some
-from tests.tools.house import arrows, circles, imports, nodes, room_of
+from tests.tools.house import (
+    KINDS,
+    arrows,
+    circles,
+    imports,
+    kinds_of_numbers,
+    nodes,
+    numbers_with_an_error,
+    room_of,
+    texts_of_verify,
+)
 from verify.claims import CLAIMS
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +62,38 @@ def test_no_files_import_each_other():
     assert graph.number_of_edges() > 1000 and circles(graph) == []
     graph.add_edge("verify.arithmetic.formats", "verify.arithmetic.rounding")
     assert circles(graph) == [["verify.arithmetic.formats", "verify.arithmetic.rounding"]]
+
+
+FIFTH = """
+class Fifth:
+    mid: float
+    rad: float
+    def __add__(self, other: Fifth) -> Fifth: ...
+    def __mul__(self, other: Fifth) -> Fifth: ...
+def power(x: Fifth, n: int) -> Fifth | None: ...
+"""
+
+
+def test_numbers_with_an_error_are_of_four_kinds():
+    """Every class that KINDS names is one, and none is of a fifth kind."""
+    texts = texts_of_verify()
+    numbers = numbers_with_an_error(texts)
+    assert numbers == set.union(*KINDS.values()) and len(kinds_of_numbers(numbers)) == len(KINDS) <= 4
+
+
+def test_a_fifth_kind_is_found():
+    texts = {"here": FIFTH}
+    assert kinds_of_numbers(numbers_with_an_error(texts)) == {"here.Fifth": ["here.Fifth"]}
+    assert (
+        numbers_with_an_error({"here": FIFTH.replace("def power", "x = 1\ndef other").replace("x: Fifth", "x")})
+        == set()
+    )
+    elsewhere = {
+        "here": FIFTH.partition("def power")[0],
+        "there": "from here import Fifth\ndef power(x: Fifth) -> Fifth: ...",
+    }
+    assert numbers_with_an_error(elsewhere) == {"here.Fifth"}
+    assert numbers_with_an_error({"here": FIFTH.replace("rad", "size")}) == set()
 
 
 def test_few_rooms_know_each_other():

@@ -70,7 +70,7 @@ def outside(draws=60, tokens=40):
         line = OrbitQuestion(leading, 1, lambda t: 0)
         with ctx.workprec(decays.BITS):
             net = gated.network(model)
-            on = decays.Decays(net, line, net.tables[1][0].mid.tolist(), FORMATS["bfloat16"])
+            on = decays.Decays(net, line, net.tables[1][0].near.mid.tolist(), FORMATS["bfloat16"])
             exact = states(model, [line.at(t) for t in range(tokens)])
             for t in range(len(leading) + 1, tokens + 1):
                 pairs = zip(on.read(t), exact[t - 1], strict=True)
@@ -100,7 +100,7 @@ def said_otherwise(name, draws=150, tokens=24):
         line = OrbitQuestion((), 0, lambda t, right=right: right)
         with ctx.workprec(decays.BITS):
             net = gated.network(model)
-            on = decays.Decays(net, line, net.tables[0][0].mid.tolist(), fmt)
+            on = decays.Decays(net, line, net.tables[0][0].near.mid.tolist(), fmt)
             for t, read in enumerate(states(model, [0] * tokens), 1):
                 margin = in_run(net, read, right, fmt)
                 found = on.wrong(t)
@@ -186,7 +186,7 @@ def test_more_than_two_units_are_refused():
 
 def test_stored_numbers_are_kept_as_they_are():
     net = gated.network(drawn(random.Random(1)))
-    assert decays.kept_off(net, 0, FORMATS["bfloat16"], rounded.HIGH) == net.tables[0][0].mid.tolist()
+    assert decays.kept_off(net, 0, FORMATS["bfloat16"], rounded.HIGH) == net.tables[0][0].near.mid.tolist()
 
 
 # ---- what is infinite

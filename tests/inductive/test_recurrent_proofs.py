@@ -177,7 +177,7 @@ def test_the_bound_on_all_three_terms_is_never_exceeded():
         ("_together", "delta / after.scales[:, None]) + varied", "delta / after.scales[:, None])"),
         ("_together", "D / np.sqrt(w[:, :-1])", "D"),
         ("_together", "ENLARGE / np.sqrt(w[:, -1])", "ENLARGE + 0 * w[:, -1]"),
-        ("_together", "(K.rad, k.rad)", "(K.rad, 0 * k.rad)"),
+        ("_together", "joined(K, k)", "joined(K, Ball(k.mid, 0 * k.rad))"),
         ("_shares", "size.sum(-1, keepdims=True)", "size.max(-1, keepdims=True)"),
     ):
         with planted(chain, name, right, wrong):

@@ -22,7 +22,7 @@ from verify.arithmetic.formats import FORMATS, format_named
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
-from verify.tasks.recurrent import lines, merged, sets
+from verify.tasks.recurrent import enclosures, lines, merged, sets
 from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.enclosures import Off, Roundings
 from verify.tasks.recurrent.network import Network
@@ -104,7 +104,7 @@ def contradictions(seeds=range(4)):
 def test_verdicts_agree_with_all_short_strings():
     assert contradictions() == 0
     for owner, name, right, wrong in (
-        (sets.Trained, "margins", "gap.lower -", "gap.lower + 5 -"),
+        (sets, "least_margins", "point(b[j]))).lower", "point(b[j]))).lower + 5"),
         (sets.Trained, "due", "return n if m", "return max(1, n - 1) if m"),
         (sets.Trained, "counted", "(self.task.C or 0) + 1)", "self.task.C or 0)"),
     ):
@@ -254,3 +254,45 @@ def test_no_search_takes_the_time_of_those_after_it(monkeypatch):
     found = certify(Selective(model, Task.of("selective", types=2, max_count=2), None), None, Effort(looks(4000)))
     assert len(left) == 2 and min(left) > 0
     assert found.verdict is Verdict.UNKNOWN and found.extra["right_to"] > 5
+
+
+def too_large(scale):
+    """How many bounds are above the least margins in the corners of boxes, off as they may be, and how many close."""
+    rng, found = np.random.default_rng([5, scale + 2000]), [0, 0]
+    V, b = np.ldexp(rng.normal(size=(4, 3)), scale), np.ldexp(rng.normal(size=4), scale)
+    V[3] = V[2]
+    mid, right = rng.normal(size=(60, 3)), rng.integers(4, size=60)
+    h, off = Ball(mid, rng.random((60, 3)) * 0.1), np.ldexp(rng.random((60, 4)) * 0.1, scale)
+    with np.errstate(all="ignore"):
+        bounds = enclosures.least_margins(V, b, h, right, off)
+    for i, (bound, r) in enumerate(zip(bounds.tolist(), right.tolist(), strict=True)):
+        least = []
+        for j in set(range(4)) - {r}:
+            d = [Fraction(x) - Fraction(y) for x, y in zip(V[r].tolist(), V[j].tolist(), strict=True)]
+            ends = zip(d, h.mid[i].tolist(), h.rad[i].tolist(), strict=True)
+            gap = sum((x * Fraction(m) - abs(x) * Fraction(a) for x, m, a in ends), Fraction(b[r]) - Fraction(b[j]))
+            least.append(gap - Fraction(off[i, r]) - Fraction(off[i, j]))
+        found[0] += bound > -np.inf and Fraction(bound) > min(least)
+        found[1] += bound > -np.inf and Fraction(bound) > min(least) - Fraction(2) ** (scale - 30)
+    return found
+
+
+@pytest.mark.parametrize("scale", [0, 200, -900])
+def test_bounds_on_margins_hold_in_every_corner(scale):
+    above, close = too_large(scale)
+    assert above == 0 and close == 60 and too_large(-1040)[0] == 0
+    faults = ("+ off[:, j]", ""), (" * h\n", " * point(h.mid)\n"), ("off[rows, right] +", "off[rows, j] +")
+    for right, wrong in faults:
+        with planted(enclosures, "least_margins", right, wrong):
+            assert too_large(scale)[0] > 0, right
+
+
+@np.errstate(all="ignore")
+def test_margins_that_are_no_number_are_not_above_0():
+    V, b, h, right = np.array([[1.0], [-1.0]]), np.zeros(2), Ball(np.ones((1, 1)), np.zeros((1, 1))), np.array([0])
+    assert enclosures.least_margins(V, b, h, right)[0] > 1.99
+    for bad in (np.nan, np.inf):
+        assert not enclosures.least_margins(V, b, h, right, np.array([[bad, 0.0]]))[0] > 0
+        assert not enclosures.least_margins(V, b, Ball(h.mid, h.rad + bad), right)[0] > 0
+        assert not enclosures.least_margins(V, np.array([bad, 0.0]), h, right)[0] > 0
+        assert not enclosures.least_margins(V * bad, b, h, right)[0] > 0

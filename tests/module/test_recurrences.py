@@ -262,31 +262,6 @@ def test_a_start_that_comes_again_is_in_the_middle_of_its_set():
     assert seen[0].strings[0] == () and (seen[0].states[0] == start[0].numpy()).all()
 
 
-def test_bounds_on_gaps_hold_in_every_box():
-    def exceeded():
-        rng = np.random.default_rng(0)
-        mid, rad = rng.normal(size=(200, 4)), rng.random((200, 4))
-        due = rng.integers(4, size=200)
-        at = mid + rad * rng.choice([-1, 1], size=(500, 200, 4))
-        own = np.take_along_axis(at, np.broadcast_to(due, (500, 200))[..., None], -1)
-        np.put_along_axis(at, np.broadcast_to(due, (500, 200))[..., None], -np.inf, -1)
-        margins = own[..., 0] - at.max(-1)
-        too_low, too_high = margins.min(0) < followed.gaps(mid, rad, due), margins.max(0) > followed.tops(mid, rad, due)
-        return int(too_low.sum()), int(too_high.sum())
-
-    assert exceeded() == (0, 0)
-    for right, wrong in (("(rad[rows, due][:, None] + rad", "(rad"), ("None] + rad +", "None] +")):
-        with planted(followed, "_ends", right, wrong):
-            assert min(exceeded()) > 0
-
-
-def test_nothing_is_known_of_a_margin_of_no_number():
-    mid, due = np.array([[1.0, 0.0, 3.0]]), np.array([0])
-    assert followed.gaps(mid, np.array([[0.0, np.nan, 0.0]]), due) == -np.inf
-    assert followed.tops(mid, np.array([[0.0, np.nan, 0.0]]), due) == np.inf
-    assert followed.tops(mid, np.zeros((1, 3)), due)[0] == pytest.approx(-2)
-
-
 def wrongly_proved():
     """Whether a cell that is wrong after some string is PROVED, or only a run beside the proof says otherwise."""
     cell = Elman(3, tokens=2).eval()

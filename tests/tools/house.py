@@ -5,6 +5,10 @@ python tests/tools/house.py [--json]
 A room is a task's folder, another folder or file directly in verify/, or one of the other two packages, each with all
 that lies below it; an arrow leads from a room to one that it imports, wherever in a file the import stands. Folders and
 the arrows between them are counted apart. A circle is a set of files that import each other.
+
+A number with an error is a class outside of the checker and the kernel that has a field for an error and three
+operations or more that are given it and return it. KINDS says of which kind each is; one that it does not name is a
+kind of its own.
 """
 
 from __future__ import annotations
@@ -25,6 +29,35 @@ import networkx
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("constructions", "bounds", "verify")
 ANY = re.compile(r"\bAny\b")
+INDEPENDENT = ("checker", "kernel")  # share nothing with the rest of verify/
+ERRORS = (
+    {"rad"},
+    {"radius"},
+    {"error"},
+    {"off"},
+    {"slope"},
+    {"rows"},
+    {"lower", "upper"},
+    {"low", "high"},
+    {"mid", "own"},
+)
+FEWEST = 3  # operations of a number
+KINDS = {
+    "two ends": {"verify.arithmetic.intervals.Interval"},
+    "a midpoint and a radius": {"verify.arithmetic.balls.Ball", "verify.engine.balls.Ball"},
+    "affine in what numbers share": {
+        "verify.engine.one_layer.bounds.Function",
+        "verify.engine.one_layer.forms.Form",
+        "verify.tasks.inductive.noisy.Noisy",
+        "verify.tasks.recurrent.enclosures.Dual",
+        "verify.tasks.recurrent.tubes.Sloped",
+    },
+    "an exact number, and how far computed ones are from it": {
+        "verify.tasks.contextual.positional.every_string.SizedNumbers",
+        "verify.tasks.inductive.drift.Drift",
+        "verify.tasks.recurrent.enclosures.Off",
+    },
+}
 
 
 def files(package: str | None = None) -> list[Path]:
@@ -128,6 +161,67 @@ def arrows(graph: networkx.DiGraph, place: Callable[[str], str]) -> set[tuple[st
     return {(place(a), place(b)) for a, b in graph.edges if place(a) != place(b)}
 
 
+def kinds_of_numbers(numbers: set[str]) -> dict[str, list[str]]:
+    """Numbers with an error by their kind; one that KINDS does not name is a kind of its own."""
+    kind_of = {name: kind for kind, names in KINDS.items() for name in names}
+    return {
+        kind: sorted(n for n in numbers if kind_of.get(n, n) == kind) for kind in {kind_of.get(n, n) for n in numbers}
+    }
+
+
+def texts_of_verify() -> dict[str, str]:
+    """The files of verify/ by module, without those that share nothing with them."""
+    paths = (path for path in files("verify") if not {*INDEPENDENT} & {*path.relative_to(ROOT).parts})
+    return {module_of(path): path.read_text() for path in paths}
+
+
+def numbers_with_an_error(texts: dict[str, str]) -> set[str]:
+    """Classes that have a field for an error, and FEWEST operations from them to themselves; `texts` by module."""
+    found = {
+        f"{module}.{node.name}": 0
+        for module, text in texts.items()
+        for node in nodes(text)
+        if isinstance(node, ast.ClassDef) and any(error <= fields_of(node) for error in ERRORS)
+    }
+    for module, text in texts.items():
+        known = {name.rpartition(".")[2]: name for name in found if name.rpartition(".")[0] == module}
+        for node in nodes(text):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                known |= {
+                    a.asname or a.name: f"{node.module}.{a.name}"
+                    for a in node.names
+                    if f"{node.module}.{a.name}" in found
+                }
+        for name in operations(text) if known else ():
+            if name in known:
+                found[known[name]] += 1
+    return {name for name, times in found.items() if times >= FEWEST}
+
+
+def fields_of(node: ast.ClassDef) -> set[str]:
+    return {
+        item.target.id for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
+    }
+
+
+def operations(text: str) -> list[str]:
+    """The names of classes that functions of a file are given and return, once for each function."""
+    own = {id(item): node.name for node in nodes(text) if isinstance(node, ast.ClassDef) for item in node.body}
+    found = []
+    for node in nodes(text):
+        if isinstance(node, ast.FunctionDef) and node.returns is not None:
+            given = (
+                {own[id(node)]} if id(node) in own and node.args.args[:1] and node.args.args[0].arg == "self" else set()
+            )
+            given |= {name for arg in node.args.args if arg.annotation for name in names_in(arg.annotation)}
+            found += given & names_in(node.returns)
+    return found
+
+
+def names_in(annotation: ast.expr) -> set[str]:
+    return set(re.findall(r"\w+", ast.unparse(annotation)))
+
+
 def counted() -> dict[str, object]:
     """Every figure, by name."""
     verify = files("verify")
@@ -142,6 +236,10 @@ def counted() -> dict[str, object]:
         "code lines of verify/": sum(len(code_lines(path)) for path in verify),
         "lines of verify/ with Any": with_any,
         "class names of verify/ defined twice": sorted(name for name, times in classes.items() if times > 1),
+        "kinds of numbers with an error": [
+            f"{kind}: {', '.join(names)}"
+            for kind, names in sorted(kinds_of_numbers(numbers_with_an_error(texts_of_verify())).items())
+        ],
         "rooms": len({room_of(name) for name in graph.nodes}),
         "arrows between rooms": len(arrows(graph, room_of)),
         "folders": len({folder_of(name) for name in graph.nodes}),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from constructions.errors import BadInput
-from verify.arithmetic.balls import Ball, ends
+from verify.arithmetic.balls import Ball, ends, hull, point
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, LEAST, NORMAL, Array, lost_in_a_product
@@ -189,7 +189,7 @@ class RoundedArithmetic:
         """
         assert not self.rounds_factors, "weights of one format"
         x = self.as_operand(x)
-        real = (Ball(W, np.zeros_like(W)) @ x[:, None])[:, 0]
+        real = (point(W) @ x[:, None])[:, 0]
         size = absolute_product(np.abs(W), x.magnitude[:, None])[:, 0]
         is_term = (W != 0) & (x.magnitude > 0)
         hard = (is_term & ~is_power_of_two(W) & (~is_power_of_two(x.mid) | (x.rad > 0))).any(1)
@@ -197,7 +197,7 @@ class RoundedArithmetic:
         products = is_term.sum(1)
         terms, parts, is_known = products.astype(float), np.minimum(products, PRODUCTS), ~(is_term & (x.rad > 0)).any(1)
         for a in added:
-            real, size = real + Ball(a, np.zeros_like(a)), (size + np.abs(a)) * INFLATION
+            real, size = real + point(a), (size + np.abs(a)) * INFLATION
             unit, terms, parts = np.minimum(unit, unit_exponent(a)), terms + (a != 0), parts + (a != 0)
         stored = np.maximum(parts - 2 + (hard | (products > 1)), 0)  # the last is that of the result
         of = _Terms(size, terms, unit, hard, is_known, 0.0 if self.inner is self.stored else stored)
@@ -296,17 +296,6 @@ class RoundedArithmetic:
         """Whether numbers that are such multiples stay themselves as factors of a matrix product."""
         result: np.ndarray = size <= np.ldexp(1.0, np.minimum(unit, 512) + min(self.operand.p, 52))
         return result
-
-
-def point(x: Array) -> Ball:
-    """Numbers as they are."""
-    return Ball(x, np.zeros_like(x))
-
-
-def hull(*balls: Ball) -> Ball:
-    """Balls that hold what any of the balls holds."""
-    lows, highs = zip(*(ends(x) for x in balls), strict=True)
-    return Ball.between(np.minimum.reduce(lows), np.maximum.reduce(highs))
 
 
 def unit_exponent(x: Array) -> np.ndarray:

@@ -14,11 +14,13 @@ relies on it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from flint import arb, ctx
 
+from verify.arithmetic.exact_reals import float_above
 from verify.arithmetic.slack import ENLARGE, FAINT, LEAST, NORMAL, Array, Index, U, gamma
 
 TINY = 2.0**-60
@@ -57,6 +59,12 @@ class Ball:
             rad = np.where(low == high, 0.0, np.maximum(high - mid, mid - low) * ENLARGE)
         is_finite = np.isfinite(low) & np.isfinite(high)
         return cls(np.where(is_finite, mid, 0.0), np.where(is_finite, rad, np.inf))
+
+    @classmethod
+    def around(cls, numbers: Sequence[arb] | np.ndarray) -> Ball:
+        """Balls that hold those of many bits, each round the float nearest its middle."""
+        mid = np.array([float(x) for x in numbers])
+        return cls(mid, np.array([float_above(abs(x - arb(m))) for x, m in zip(numbers, mid.tolist(), strict=True)]))
 
     def hull(self, axis: int) -> Ball:
         """Balls that hold what any of the balls along an axis holds: itself where there is one."""
@@ -225,12 +233,25 @@ def relu(x: Ball) -> Ball:
     return Ball(np.where(is_on, x.mid, above.mid), np.where(is_on, x.rad, above.rad))
 
 
-def stack_last(*balls: Ball) -> Ball:
-    """Joins balls along their last axis."""
-    return Ball(
-        np.concatenate([ball.mid for ball in balls], axis=-1),
-        np.concatenate([ball.rad for ball in balls], axis=-1),
-    )
+def point(x: Array) -> Ball:
+    """Numbers as they are."""
+    return Ball(x, np.zeros_like(x))
+
+
+def hull(*balls: Ball) -> Ball:
+    """Balls that hold what any of the balls holds."""
+    lows, highs = zip(*(ends(x) for x in balls), strict=True)
+    return Ball.between(np.minimum.reduce(lows), np.maximum.reduce(highs))
+
+
+def joined(*balls: Ball, axis: int = -1) -> Ball:
+    """Balls one after the other along an axis."""
+    return Ball(np.concatenate([x.mid for x in balls], axis), np.concatenate([x.rad for x in balls], axis))
+
+
+def stacked(*balls: Ball, axis: int = 0) -> Ball:
+    """Balls of one shape beside each other along a new axis."""
+    return Ball(np.stack([x.mid for x in balls], axis), np.stack([x.rad for x in balls], axis))
 
 
 def reciprocal_sqrt(d: int) -> Ball:

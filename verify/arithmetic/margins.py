@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from verify.arithmetic.intervals import next_above, next_below
 from verify.arithmetic.slack import Array
 
 if TYPE_CHECKING:
@@ -33,10 +34,29 @@ def margins_of(logits: Array, right: np.ndarray | int) -> Array:
     >>> margins_of(np.array([[0.0, np.nan], [0.0, 2.0]]), np.array([0, 0]))
     array([nan, -2.])
     """
-    place = np.asarray(right)[..., None]
-    own: Array = np.take_along_axis(logits, place, -1)[..., 0]
+    own, rival = _own_and_rival(logits, right)
     if logits.shape[-1] == 1:
         return np.where(np.isnan(own), own, math.inf)
-    others = logits.copy()
+    return np.asarray(own - rival)
+
+
+def margins_between(low: Array, high: Array, right: np.ndarray | int) -> tuple[Array, Array]:
+    """Bounds on `margins_of` all logits between two ends; infinite where an end is no number, or both are one infinity.
+
+    A difference of floats that is computed as 0 is 0, and else lies between the neighbours of what is computed.
+
+    >>> margins_between(np.array([1.0, 0.0, 0.0]), np.array([2.0, 1.0, 0.5]), 0)
+    (array(0.), array(2.))
+    """
+    low, high = np.where(low < math.inf, low, math.nan), np.where(high > -math.inf, high, math.nan)
+    (own_low, rival_low), (own_high, rival_high) = (_own_and_rival(end, right) for end in (low, high))
+    least, most = own_low - rival_high, own_high - rival_low
+    least, most = next_below(least, (least == 0) | (rival_high == -math.inf)), next_above(most, most == 0)
+    return np.where(np.isnan(least), -math.inf, least), np.where(np.isnan(most), math.inf, most)
+
+
+def _own_and_rival(logits: Array, right: np.ndarray | int) -> tuple[Array, Array]:
+    """The right logit, and the largest other: NaN where one is, and -inf where there is none."""
+    place, others = np.asarray(right)[..., None], logits.copy()
     np.put_along_axis(others, place, -math.inf, -1)
-    return np.asarray(own - others.max(-1))  # max propagates NaN
+    return np.take_along_axis(logits, place, -1)[..., 0], others.max(-1)  # max propagates NaN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.balls import Ball, point
 from verify.arithmetic.slack import ENLARGE, ENLARGE_LONG, OF_MANY, Array, gamma
 
 LOST = 2.0**-200  # far more than underflow can take away from the numbers here
@@ -42,10 +42,10 @@ def spectral_norm(G: Ball) -> Array:
     elsewhere their Frobenius norm does. Radii add their Frobenius norm.
     """
     N = G.mid.shape[-1]
-    whole = frobenius(Ball(G.mid, np.zeros_like(G.mid)))
-    radii = frobenius(Ball(G.rad, np.zeros_like(G.rad)))
+    whole = frobenius(point(G.mid))
+    radii = frobenius(point(G.rad))
     scale = np.where((whole > 0) & np.isfinite(whole), whole, 1.0)
-    mid = Ball(G.mid, np.zeros_like(G.mid)) / Ball.exact(scale)[:, None, None]
+    mid = point(G.mid) / Ball.exact(scale)[:, None, None]
     gram = Ball(np.swapaxes(mid.mid, -1, -2), np.swapaxes(mid.rad, -1, -2)) @ mid
     gram = Ball(np.where(np.isfinite(gram.mid), gram.mid, 0.0), gram.rad)
     nu = np.sqrt(np.maximum(np.linalg.eigvalsh(gram.mid)[:, -1], 0.0)) * (1 + 2.0**-24) + OF_MANY
@@ -65,7 +65,7 @@ def is_positive_definite(A: Ball) -> np.ndarray:
     """
     N = A.mid.shape[-1]
     trace = np.abs(A.mid).sum((-1, -2))
-    c = 8 * gamma(N + 8) * trace + frobenius(Ball(A.rad, np.zeros_like(A.rad))) * ENLARGE + LOST
+    c = 8 * gamma(N + 8) * trace + frobenius(point(A.rad)) * ENLARGE + LOST
     shifted = A.mid - c[:, None, None] * np.eye(N)
     shifted = (shifted + np.swapaxes(shifted, -1, -2)) / 2  # rounded; within gamma(8) of the trace
     found = np.zeros(len(A.mid), dtype=bool)

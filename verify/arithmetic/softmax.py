@@ -19,7 +19,7 @@ import numpy as np
 from flint import arb, ctx, fmpq
 
 from verify.arithmetic.any_order import NO_UNIT, RoundedArithmetic, power_at_or_below, unit_exponent
-from verify.arithmetic.balls import Ball, ends, exponential
+from verify.arithmetic.balls import Ball, ends, exponential, point
 from verify.arithmetic.exact_reals import float_above, rational
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import ENLARGE, FAINT, INFLATION, Array
@@ -29,24 +29,26 @@ Mask = np.ndarray | np.bool_ | bool
 FORMATS_OF_A_SUM = 3  # the format, that of the accumulation, and one wider still
 
 
-def weights(scores: Ball, is_there: np.ndarray | None = None) -> Ball:
-    """exp(score - reference) of rows of scores, exactly 0 where a key is not there.
+def weights(scores: Ball, is_there: np.ndarray | None = None, reference: Array | None = None) -> Ball:
+    """exp(score - reference) of rows of scores, exactly 0 where a key is not there: NaN above e^64.
 
-    The reference is the largest midpoint of those that are. Divided by their sum, the weights are the softmax's.
+    The reference is any number of each row, the largest midpoint of the keys that are there where none is given.
+    Divided by their sum, the weights are the softmax's.
 
     >>> weights(Ball.exact(np.array([[5.0, 5.0, 9.0]])), np.array([[True, True, False]])).mid.tolist()
     [[1.0, 1.0, 0.0]]
     """
     there = np.broadcast_to(True if is_there is None else is_there, scores.mid.shape)
-    reference = np.where(there, scores.mid, -np.inf).max(-1, keepdims=True)
-    apart = scores - Ball(reference, np.zeros_like(reference))
+    if reference is None:
+        reference = np.where(there, scores.mid, -np.inf).max(-1, keepdims=True)
+    apart = scores - point(reference)
     found = exponential(Ball(np.where(there, apart.mid, 0.0), np.where(there, apart.rad, 0.0)))
     return Ball(np.where(there, found.mid, 0.0), np.where(there, found.rad, 0.0))
 
 
 def exponentials_between(low: Array, high: Array) -> tuple[Array, Array]:
     """Numbers at or below exp(low) and at or above exp(high), of arguments that are at most about 0."""
-    return exponential(Ball(low, np.zeros_like(low))).lower, exponential(Ball(high, np.zeros_like(high))).upper
+    return exponential(point(low)).lower, exponential(point(high)).upper
 
 
 def precise_weights(scores: Sequence[arb]) -> list[arb]:

@@ -30,7 +30,7 @@ from verify.arithmetic.margins import margins_of
 from verify.arithmetic.norms import LOST, frobenius, length, spectral_norm
 from verify.arithmetic.slack import ENLARGE, Array, gamma
 from verify.frame.clock import Deadline
-from verify.module.followed import LONGEST, Tokens, box_of, one_token
+from verify.module.followed import LONGEST, Tokens, one_token
 from verify.module.recurrence import Precise, StepGraph
 
 NEAR_OF_ONE = tuple(2.0**-k for k in (14, 20, 30, 8))  # states closer than this are one, relative to their size
@@ -190,7 +190,7 @@ def _entered(graph: StepGraph, nodes: Nodes, proof: Closed, until: Deadline) -> 
 
     def is_in(t: int, state: Precise) -> bool:
         v = (t - begin) % k
-        off = Ball(*box_of(state)) - Ball.exact(nodes.states[v])
+        off = Ball.around(state) - Ball.exact(nodes.states[v])
         least = float(length((Ball.exact(M[v]) @ off[:, None])[:, 0])) * ENLARGE
         return t >= begin and bool(beta[v] < 0.5) and least / (1 - float(beta[v])) * ENLARGE <= proof.sizes[v]
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from flint import arb, ctx
-from numpy.typing import NDArray
+from flint import ctx
 
+from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.contract import ARGUMENT_RUN, EVERY, EXACTLY_KEPT
 from verify.arithmetic.exact_reals import float_above, float_below
-from verify.arithmetic.slack import ENLARGE, LOST, Array, U
+from verify.arithmetic.margins import margins_between
+from verify.arithmetic.slack import Array
 from verify.engine.exact import MINUS_INFINITY, Entry, Undecidable
 from verify.frame.clock import Deadline
 from verify.module.recurrence import Precise, StepGraph
@@ -214,34 +215,6 @@ def precisely(graph: StepGraph, string: Sequence[int], due: int) -> Margin:
     return found
 
 
-def box_of(state: Precise) -> tuple[Array, Array]:
-    """Floats and how far the numbers in the balls may be from them."""
-    mid = np.array([float(x) for x in state])
-    return mid, np.array([float_above(abs(x - arb(m))) for x, m in zip(state, mid.tolist(), strict=True)])
-
-
-def gaps(mid: Array, rad: Array, due: NDArray[np.int64]) -> Array:
-    """A lower bound on each row's margin, logits (N, classes) in balls."""
-    return _ends(mid, rad, due, -1)
-
-
-def tops(mid: Array, rad: Array, due: NDArray[np.int64]) -> Array:
-    """An upper bound on each row's margin, logits (N, classes) in balls."""
-    return _ends(mid, rad, due, 1)
-
-
-def _ends(mid: Array, rad: Array, due: NDArray[np.int64], side: int) -> Array:
-    """The least ends of the right logit less each other one: four roundings of the numbers that go in."""
-    rows = np.arange(len(due))
-    size = np.abs(mid) + rad
-    with np.errstate(invalid="ignore"):
-        slack = 8 * U * ENLARGE * (size + size[rows, due][:, None]) + LOST
-        end = mid[rows, due][:, None] - mid + side * (rad[rows, due][:, None] + rad + slack)
-    end[rows, due] = np.inf
-    end = end.min(1)
-    return np.where(np.isnan(end), side * np.inf, end)
-
-
 def all_strings(graph: StepGraph, length: int | None, most: int, until: Deadline) -> Known:
     """Follows all strings, as many as `most` of one length: the first wrong one, or up to what length all are right."""
     task, found, K = graph.task, Known(), len(graph.task.vocabulary)
@@ -387,7 +360,8 @@ def answers(graph: StepGraph, lines: Sequence[Line], until: Deadline) -> list[li
                 here = precisely(graph, lines[i][0][:n], right)
                 least, most = here.low, here.high
                 if here.state is not None:
-                    mid[i], rad[i] = box_of(here.state)
+                    around = Ball.around(here.state)
+                    mid[i], rad[i] = around.mid, around.rad
             found[i][n - 1] = True if least > 0 else False if most <= 0 else None
     return found
 
@@ -400,7 +374,7 @@ def _stepped(
     judged = np.flatnonzero([label is not None for label in labels])
     due = np.array([label or 0 for label in labels])[judged]
     low, high = np.full(len(tokens), np.inf), np.full(len(tokens), np.inf)
-    low[judged], high[judged] = (end(mid[judged, graph.size :], rad[judged, graph.size :], due) for end in (gaps, tops))
+    low[judged], high[judged] = margins_between(*ends(Ball(mid, rad)[judged, graph.size :]), due)
     return mid[:, : graph.size].copy(), rad[:, : graph.size].copy(), low, high
 
 
@@ -439,7 +413,8 @@ def _judged(
         if not here.low > 0 or here.state is None:
             found.stuck = f"the margin after {list(strings[row])} may have either sign"
             break
-        low[row], (mid[row], rad[row]) = here.low, box_of(here.state)
+        around = Ball.around(here.state)
+        low[row], mid[row], rad[row] = here.low, around.mid, around.rad
     return mid, rad, low
 
 

@@ -17,8 +17,10 @@ from torch import nn
 
 from constructions.errors import BadInput
 from verify.arithmetic import torch_settings
+from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.contract import TRACED, rounding
 from verify.arithmetic.formats import format_of
+from verify.arithmetic.margins import margins_between
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.engine.balls import Arithmetic
 from verify.frame.arguments import check_whole_number
@@ -295,10 +297,8 @@ class RecurrentProblem:
             return OneRun(margin)
         at = Arithmetic(format_of(self.dtype), has_norms=True)
         mid, rad = self.graph.enclosed(state[None], np.zeros((1, len(state))), [item[-1]], at)
-        mid, rad = mid[:, self.graph.size :], rad[:, self.graph.size :]
-        low = float(followed.gaps(mid, rad, np.array([due]))[0])
-        opposite = [-float(followed.gaps(-mid, rad, np.array([due]))[0])] if self.graph.classes == 2 else []
-        return OneRun(margin, low, opposite[0] if opposite and not math.isnan(opposite[0]) else math.inf)
+        low, high = margins_between(*ends(Ball(mid, rad)[0, self.graph.size :]), due)
+        return OneRun(margin, float(low), float(high))
 
     def _failure(self, found: Known) -> Failure:
         """A string that is wrong in real arithmetic, run beside it."""

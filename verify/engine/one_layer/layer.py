@@ -81,7 +81,7 @@ def for_heads(x: Tensor, heads: int) -> Tensor:
     return x.repeat_interleave(heads // x.shape[-3], -3)
 
 
-def row(x: Ball, rows: Tensor | int) -> Ball:
+def row(x: Ball, rows: Tensor | int | tuple[slice | int, ...]) -> Ball:
     return Ball(x.mid[rows], x.radius[rows])
 
 
@@ -121,8 +121,7 @@ class Layer:
 class Weighted:
     """A tensor of attention weights w / Z: the numbers w by run, and which softmax row each one's Z is of."""
 
-    mid: Tensor
-    rad: Tensor
+    numbers: Ball
     group: Tensor
 
 
@@ -430,8 +429,9 @@ class Numbers:
         source = arguments(node)[0]
         if given_kind(self.given, source) == WEIGHTS:
             before = self.forms[source]
-            mid, rad = (torch.stack([dependence.move(node, x) for x in t.unbind(0)]) for t in (before.mid, before.rad))
-            return Weighted(mid, rad, dependence.move(node, before.group))
+            parts = before.numbers.mid, before.numbers.radius
+            mid, rad = (torch.stack([dependence.move(node, x) for x in part.unbind(0)]) for part in parts)
+            return Weighted(Ball(mid, rad), dependence.move(node, before.group))
         scores, dim = self.run(source), arguments(node)[1]
         return self._exponentials(scores, self.given.depends[node], self.given.groups[node], dim)
 
@@ -457,7 +457,7 @@ class Numbers:
             w = Ball(flat[0][:, g].unsqueeze(-1), flat[1][:, g].unsqueeze(-1))
             table = row(summed(w, slots[g].unsqueeze(-1), len(self.given.places) + 1), 0)
             self.heads.append(table if bool(whole[g]) else Ball(torch.full_like(table.mid, torch.nan)))
-        return Weighted(mid, rad, groups + first)
+        return Weighted(Ball(mid, rad), groups + first)
 
     def _slots(self, depends: Tensor) -> Tensor:
         """The place of each number's one position, the last one where it depends on none."""
@@ -534,8 +534,8 @@ class Numbers:
         order: list[int] = []
         for place in is_atom.any(-1).nonzero().tolist():
             lead, i = tuple(place[:-1]), place[-1]
-            w = Ball(weights.mid[(slice(None), *lead, i)], weights.rad[(slice(None), *lead, i)])  # (runs, keys)
-            v = Ball(values.mid[(slice(None), *lead)], values.radius[(slice(None), *lead)])  # (runs, keys, columns)
+            w = row(weights.numbers, (slice(None), *lead, i))  # (runs, keys)
+            v = row(values, (slice(None), *lead))  # (runs, keys, columns)
             terms = times(AT, Ball(w.mid.unsqueeze(-1), w.radius.unsqueeze(-1)), v)
             is_none = (w.mid == 0) & (w.radius == 0)  # masked: exactly 0, whatever number the value is
             is_zero = is_none.unsqueeze(-1) & torch.isfinite(v.mid) & torch.isfinite(v.radius)

@@ -22,7 +22,7 @@ from flint import arb, fmpq
 from constructions.adder.digits import Digits
 from verify.arithmetic import softmax
 from verify.arithmetic.any_order import RoundedArithmetic
-from verify.arithmetic.balls import Ball, relu, stack_last
+from verify.arithmetic.balls import Ball, joined, relu, stacked
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.slack import INFLATION, LOST, OF_FEW, Array, U
 from verify.arithmetic.softmax import ULPS, Arguments
@@ -201,7 +201,7 @@ def _after_layer_1(model: Adder, sums: Digits, at: RoundedArithmetic, until: Dea
             each = Ball(found.mid.reshape(L, B), found.rad.reshape(L, B))
         else:
             each = _values(own, digits, Ball.exact(W_V) @ Ball.exact(W_O[:, written]), is_digit)
-        terms = Ball(shares.mid[:, :, None], shares.rad[:, :, None]) * Ball(each.mid[None], each.rad[None])
+        terms = shares[:, :, None] * each[None]
         low, high = low + terms.lower, high + terms.upper
         if at.rounds:
             off += _off_averages(shares, each, seen, at)
@@ -245,11 +245,7 @@ def _after_layer_1(model: Adder, sums: Digits, at: RoundedArithmetic, until: Dea
     anywhere = {sums.second(j): x for j, x in enumerate(at_second)}
     anywhere |= {sums.query(i): x for i, x in enumerate(at_query)}
     everywhere = [(anywhere[q] if q in anywhere else stream(q, alone(q))).hull(0) for q in range(L)]
-    return Streams(
-        Ball(np.stack([x.mid for x in at_second]), np.stack([x.rad for x in at_second])),
-        Ball(np.stack([x.mid for x in at_query]), np.stack([x.rad for x in at_query])),
-        Ball(np.stack([x.mid for x in everywhere]), np.stack([x.rad for x in everywhere])),
-    )
+    return Streams(stacked(*at_second), stacked(*at_query), stacked(*everywhere))
 
 
 def _values(own: Ball, digits: Ball, V: Ball, is_digit: np.ndarray) -> Ball:
@@ -298,7 +294,7 @@ def _outputs(
     anywhere = (at.product(queries, at.product(streams.anywhere, W_K).T), at.product(streams.anywhere, W_V))
     if not all(np.isfinite(x.rad).all() for pair in (*by_kind, anywhere) for x in pair):
         raise Overflows("a score or a value of layer 2 may overflow")
-    scores = stack_last(*(x for x, _ in (*by_kind, anywhere)))
+    scores = joined(*(x for x, _ in (*by_kind, anywhere)))
     scores = _blurred(scores, at, np.ones(scores.mid.shape, dtype=bool))
     size = max(float(x.magnitude.max()) for _, x in (*by_kind, anywhere))
     off, n = off_average(at, sums.length, sums.length, 0.0, size), sums.n

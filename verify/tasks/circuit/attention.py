@@ -17,7 +17,14 @@ from verify.arithmetic.any_order import RoundedArithmetic, is_power_of_two, unit
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import ENLARGE_LONG, INFLATION, Array, gamma
 from verify.arithmetic.softmax import computed_exponentials
-from verify.tasks.circuit.retrieval import MAX_LANE_PAIRS, Indices, TooManyPairs, classes_of, pairs_of_equal_codes
+from verify.tasks.circuit.retrieval import (
+    MAX_LANE_PAIRS,
+    Indices,
+    PlacedVectors,
+    TooManyPairs,
+    classes_of,
+    pairs_of_equal_codes,
+)
 from verify.tasks.circuit.steps import NONE, reach_of
 
 MAX_TABLE = 2**30  # pairs that are tried one by one: about a minute
@@ -26,17 +33,6 @@ LEAST_LEAK = 1e-250  # an exponential is never zero, even where float64 says so
 
 class UnboundedSteps(Exception):
     """No bound on what the steps compute, with the reason."""
-
-
-@dataclass(frozen=True)
-class BallVectors:
-    """Query or key vectors, each of one position; a position has several where they depend on tokens.
-
-    Shapes: vectors (R, 2k), position (R,), ascending.
-    """
-
-    vectors: Ball
-    position: Indices
 
 
 @dataclass(frozen=True)
@@ -50,12 +46,14 @@ class Attention:
     leak: Array
 
 
-def attention(at: RoundedArithmetic, queries: BallVectors, keys: BallVectors, positions: int) -> Attention:
-    """Finds what every position with a query retrieves, and bounds its leak.
+def attention(
+    at: RoundedArithmetic, queries: PlacedVectors[Ball], keys: PlacedVectors[Ball], positions: int
+) -> Attention:
+    """Finds what every position with a query retrieves, and bounds its leak; positions ascend.
 
     Raises: Undecided where scores may overflow.
     """
-    queries, keys = (BallVectors(at.as_operand(rows.vectors), rows.position) for rows in (queries, keys))
+    queries, keys = (PlacedVectors(at.as_operand(rows.vectors), rows.position) for rows in (queries, keys))
     error = ScoreError.of(at, queries.vectors, keys.vectors)
     clear, total = by_addresses(at, queries, keys, positions, error)
     asked = np.unique(queries.position)
@@ -109,7 +107,7 @@ class ScoreError:
 
 
 def by_addresses(
-    at: RoundedArithmetic, queries: BallVectors, keys: BallVectors, positions: int, error: ScoreError
+    at: RoundedArithmetic, queries: PlacedVectors[Ball], keys: PlacedVectors[Ball], positions: int, error: ScoreError
 ) -> tuple[Indices, Array]:
     """Finds what is retrieved and the leak of exact exponentials, if each lane of q and k says equal or different."""
     nothing = np.full(positions, NONE), np.full(positions, np.inf)
@@ -148,7 +146,7 @@ def by_addresses(
 
 
 def table(
-    at: RoundedArithmetic, queries: BallVectors, keys: BallVectors, wanted: Indices, error: ScoreError
+    at: RoundedArithmetic, queries: PlacedVectors[Ball], keys: PlacedVectors[Ball], wanted: Indices, error: ScoreError
 ) -> tuple[Indices, Array]:
     """Finds the same for some positions from all their scores. Takes quadratic time, a block of positions at a time."""
     k, starts = keys.vectors.mid.T, np.flatnonzero(np.diff(keys.position, prepend=-1))

@@ -15,7 +15,7 @@ import numpy as np
 from constructions.circuits.between import Between, goes_on, watched
 from constructions.errors import BadInput
 from verify.arithmetic import softmax
-from verify.arithmetic.balls import Ball, relu
+from verify.arithmetic.balls import Ball, point, relu, stacked
 from verify.arithmetic.evaluation import ELEMENTS, ORDERS, Evaluation, Tokens
 from verify.arithmetic.formats import FORMATS, KERNEL_NAMES, Format
 from verify.arithmetic.rounding import add, rounded
@@ -119,8 +119,7 @@ def next_g(
     blocks = [tokens[i : i + step] for i in range(0, len(tokens), step)]
     if isinstance(run, RealRun):
         with np.errstate(all="ignore"):
-            balls = [real_g(W, row, g) for row in watched(tokens, between, 1)]
-            return Ball(np.stack([x.mid for x in balls]), np.stack([x.rad for x in balls]))
+            return stacked(*(real_g(W, row, g) for row in watched(tokens, between, 1)))
     if run.evaluation is None:
         assert fmt is not None
         values = _by_kernel(model, fmt, tokens, between)
@@ -128,7 +127,7 @@ def next_g(
         evaluation = run.evaluation
         with np.errstate(all="ignore"):
             values = np.concatenate([stream(W, block, evaluation)[..., g] for block in watched(blocks, between, 1)])
-    return Ball(values, np.zeros_like(values))
+    return point(values)
 
 
 def generate(model: CircuitModel, fmt: Format | None, accumulate: Format | None, right: Tokens) -> Tokens:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from constructions.constant_bits.arithmetic import FixedPoint, Ints
+from verify.arithmetic.balls import Ball
 
 Indices = NDArray[np.int64]
 MAX_LANE_PAIRS = 4096  # different (query, key) values of one lane that are tried one by one
@@ -19,18 +21,23 @@ class TooManyPairs(Exception):
     """The pairs can be neither hashed nor listed within the limits."""
 
 
+V = TypeVar("V", Ints, Ball)
+
+
 @dataclass(frozen=True)
-class PlacedVectors:
+class PlacedVectors(Generic[V]):
     """Query or key vectors, each of one position; a position has several where they depend on tokens.
 
-    Shapes: vectors (R, 2k), position (R,), in any order.
+    Shapes: vectors (R, 2k), position (R,).
     """
 
-    vectors: Ints
+    vectors: V
     position: Indices
 
 
-def surviving_pairs(bits: FixedPoint, queries: PlacedVectors, keys: PlacedVectors) -> tuple[Indices, Indices]:
+def surviving_pairs(
+    bits: FixedPoint, queries: PlacedVectors[Ints], keys: PlacedVectors[Ints]
+) -> tuple[Indices, Indices]:
     """All (query row, key row) with a key at or before the query's position and a nonzero exponential.
 
     The list is complete and exact: near-linear by `addresses` where the lanes allow it, else by the whole
@@ -137,7 +144,7 @@ def pairs_of_equal_codes(
     return query, order[np.repeat(start, count) + within]
 
 
-def _table(bits: FixedPoint, queries: PlacedVectors, keys: PlacedVectors) -> tuple[Indices, Indices]:
+def _table(bits: FixedPoint, queries: PlacedVectors[Ints], keys: PlacedVectors[Ints]) -> tuple[Indices, Indices]:
     """Every pair's score, a block of queries at a time: quadratic, for weights that have no addresses."""
     if len(queries.position) * len(keys.position) * queries.vectors.shape[1] > MAX_OPERATIONS:
         raise TooManyPairs

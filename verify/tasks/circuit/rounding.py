@@ -17,13 +17,13 @@ import numpy as np
 from constructions.circuit_simulation_arrays import Lanes
 from constructions.circuits.circuit import Circuit
 from verify.arithmetic.any_order import RoundedArithmetic
-from verify.arithmetic.balls import Ball, ends
+from verify.arithmetic.balls import Ball, ends, joined, point
 from verify.arithmetic.outward import above, below
 from verify.arithmetic.rounding import two_sum
 from verify.arithmetic.slack import INFLATION, OF_FEW, Array
 from verify.arithmetic.softmax import FORMATS_OF_A_SUM, small_sum
-from verify.tasks.circuit.attention import Attention, BallVectors, UnboundedSteps, attention
-from verify.tasks.circuit.retrieval import Indices
+from verify.tasks.circuit.attention import Attention, UnboundedSteps, attention
+from verify.tasks.circuit.retrieval import Indices, PlacedVectors
 from verify.tasks.circuit.steps import NONE, Bits, Due, Fault, Progress, assignments, blocks, cases, gate_arrays
 
 
@@ -361,10 +361,8 @@ def _different(p: Indices, variants: Ball) -> tuple[Indices, Ball]:
     return p[position], variants[variant, position]
 
 
-def _rows(parts: list[tuple[Indices, Ball]], first: int) -> BallVectors:
+def _rows(parts: list[tuple[Indices, Ball]], first: int) -> PlacedVectors[Ball]:
     """All rows of positions from `first` on."""
     position = np.concatenate([p for p, _ in parts] or [np.zeros(0, np.int64)])
-    mid, rad = (
-        np.concatenate([getattr(ball, end) for _, ball in parts] or [np.zeros((0, 2))]) for end in ("mid", "rad")
-    )
-    return BallVectors(Ball(mid[position >= first], rad[position >= first]), position[position >= first])
+    rows = joined(*([ball for _, ball in parts] or [point(np.zeros((0, 2)))]), axis=0)
+    return PlacedVectors(rows[position >= first], position[position >= first])

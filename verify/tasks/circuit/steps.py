@@ -66,7 +66,9 @@ def blocks(N: int, progress: Progress, start: int = 0) -> Iterator[Indices]:
         yield np.arange(begin, min(begin + BLOCK, N))
 
 
-def retrieve(machine: ConstantBitMachine, queries: PlacedVectors, keys: PlacedVectors, positions: int) -> Retrieval:
+def retrieve(
+    machine: ConstantBitMachine, queries: PlacedVectors[Ints], keys: PlacedVectors[Ints], positions: int
+) -> Retrieval:
     """The reach of every position from the surviving pairs of rows."""
     return reach_of(*surviving_pairs(machine.bits, queries, keys), queries.position, keys.position, positions)
 
@@ -299,7 +301,7 @@ class _Variants:
             self.vectors.append(vectors[differs])
             self.position.append(p[differs])
 
-    def rows(self, first: int = 0) -> PlacedVectors:
+    def rows(self, first: int = 0) -> PlacedVectors[Ints]:
         """All rows of positions from `first` on."""
         if not self.position:
             return PlacedVectors(np.zeros((0, 0), np.int64), np.zeros(0, np.int64))

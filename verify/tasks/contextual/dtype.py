@@ -13,7 +13,7 @@ import numpy as np
 from constructions.contextual_counting_arrays import BOS, ZERO
 from constructions.errors import BadInput
 from verify.arithmetic.any_order import RoundedArithmetic
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.balls import Ball, point
 from verify.arithmetic.formats import Format, format_of
 from verify.arithmetic.readings import Kernel
 from verify.arithmetic.slack import ENLARGE, INFLATION, Array
@@ -75,15 +75,14 @@ class RoundedCells(PromptProof):
     def outputs(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
         """Bounds on the computed output: those of the computed weights, and the rounding of the sums."""
         low, high = self.mean(weighed, r, fewest, most, k)
-        size = weighed.values.magnitude
-        sizes = Ball(size, np.zeros_like(size))
+        sizes = point(weighed.values.magnitude)
         # the mean of the values' sizes is what the sums' errors are relative to
         sized = replace(weighed, values=sizes, products=weighed.weights[:, None] * sizes)
         error = self.sum_error(weighed, r, fewest, most, k)[:, None] * self.mean(sized, r, fewest, most, k)[1]
         error = (error + self.flushed(weighed, most)) * INFLATION
         # weighed before it is normalised, a sum can overflow where the mean does not
         is_there = (self.kinds.m <= 2 * most) | (self.kinds.tokens == BOS)
-        largest = (self.domain.N + 1) * size[is_there].max(axis=0)
+        largest = (self.domain.N + 1) * sizes.mid[is_there].max(axis=0)
         error = np.where(largest < self.fmt.largest / 2, error, np.inf)
         return np.nextafter(low - error, -np.inf), np.nextafter(high + error, np.inf)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from constructions.contextual_counting_arrays import BOS, CLOSE, ONE, OPEN, WEIGHTS, ZERO
 from verify.arithmetic import softmax
-from verify.arithmetic.balls import Ball, stack_last
+from verify.arithmetic.balls import Ball, joined
 from verify.arithmetic.readings import Reading
 from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import finite
@@ -98,7 +98,7 @@ class Positions:
     @classmethod
     def joined(cls, pieces: Sequence[Positions]) -> Positions:
         """The kinds of all pieces, in their order."""
-        return cls(rows([piece.scores for piece in pieces]), rows([piece.values for piece in pieces]))
+        return cls(joined(*(x.scores for x in pieces), axis=0), joined(*(x.values for x in pieces), axis=0))
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class StreamReader:
     def of(cls, stored: StoredContextual, until: Deadline) -> StreamReader:
         """Raises: TimeIsUp."""
         queries = within(stored.ball("P"), stored.ball("U_Q"), until)
-        direct = stack_last(within(stored.ball("U_K"), queries.T, until), stored.ball("U_V"))
+        direct = joined(within(stored.ball("U_K"), queries.T, until), stored.ball("U_V"))
         return cls(direct, within(stored.ball("W_2"), direct, until), stored.ball("b_2")[None, None] @ direct)
 
 
@@ -145,11 +145,6 @@ def see(stored: StoredContextual, encoded: Encoded, reader: StreamReader) -> Pos
     affine = encoded.x @ reader.direct + reader.added
     bounds = leaf(Hull(), encoded.pre, reader.hidden, affine).range
     return Positions(bounds[:, : stored.R], bounds[:, stored.R :])
-
-
-def rows(pieces: Sequence[Ball]) -> Ball:
-    """The rows of all pieces."""
-    return Ball(np.concatenate([piece.mid for piece in pieces]), np.concatenate([piece.rad for piece in pieces]))
 
 
 def at_a_time(products: int) -> int:
@@ -182,7 +177,7 @@ def within(x: Ball, y: Ball, until: Deadline) -> Ball:
     for at in range(0, len(x.mid), step):
         until.check()
         pieces.append(x[at : at + step] @ y)
-    return rows(pieces)
+    return joined(*pieces, axis=0)
 
 
 def attend(stored: StoredContextual, tokens: np.ndarray, counts: np.ndarray, values: Ball) -> Ball:

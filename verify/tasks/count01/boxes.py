@@ -22,7 +22,7 @@ from verify.arithmetic.slack import ENLARGE_LONG, FAINT, LEAST, Array, U
 from verify.arithmetic.softmax import nearest_weights
 from verify.tasks.count01.layer_norm.tables import SMALLEST_NORMALISER
 from verify.tasks.count01.real import ExactFailure, ExactModel, exact_model, margin_at, plus
-from verify.tasks.count01.rounding import QueryErrors, Seen
+from verify.tasks.count01.rounding import QueryErrors, seen
 from verify.tasks.count01.task import Prompt, PromptDomain, SideCell, Triple, cells, kinds
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def decide_boxes(model: Count01Model, labels: str, domain: PromptDomain, at: Rou
     In real arithmetic single triples that the floats leave undecided are settled exactly; in a dtype the
     first one ends the search undecided.
     """
-    exact = exact_model(model, None if at is None else Seen.of(model, at).near)
+    exact = exact_model(model, None if at is None else seen(model, at).mid)
     margin, boxes = math.inf, 0
     of_box: tuple[float, Prompt, Prompt] | None = None
     of_triple: tuple[float, Prompt] | None = None

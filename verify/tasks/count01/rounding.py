@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from verify.arithmetic.any_order import RoundedArithmetic, times
+from verify.arithmetic.balls import Ball, point
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import Format
 from verify.arithmetic.outward import float_at_least, float_at_most
@@ -51,41 +52,33 @@ class ComputedNumber:
     radius: Fraction
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What the attention reads of each token: numbers (8, d), and how far computed ones may be off.
+def seen(model: Count01Model, at: RoundedArithmetic) -> Ball:
+    """What the attention reads of each token: balls (8, d) that hold what is computed.
 
-    Without LayerNorm these are the tokens. Behind it the proof is about the model whose attention reads `near` and
-    no other, so that it needs no root; what computed ones are off it is an error like any other.
-    `off` is infinite where a computed one may be no number.
+    Without LayerNorm these are the tokens. Behind it the proof is about the model whose attention reads the midpoints
+    and no other, so that it needs no root; what computed ones are off them is an error like any other.
+    The radius is infinite where a computed one may be no number.
     """
+    E = numbers(model.E)
+    if not model.has_norm:
+        return point(E)
+    import torch
 
-    near: Array
-    off: Array
+    from verify.engine import balls
+    from verify.engine.rules.normalisation import layer_norm
 
-    @classmethod
-    def of(cls, model: Count01Model, at: RoundedArithmetic) -> Seen:
-        E = numbers(model.E)
-        if not model.has_norm:
-            return cls(E, np.zeros_like(E))
-        import torch
+    engine = balls.Arithmetic(at.stored, None if at.inner is at.stored else at.inner)
+    x, weight, bias = (balls.Ball(torch.from_numpy(numbers(W))) for W in (model.E, model.norm_weight, model.norm_bias))
+    found, *_ = layer_norm(engine, x, [E.shape[1]], weight, bias, float(model.norm_eps))
+    is_known = torch.isfinite(found.mid) & torch.isfinite(found.radius)
+    near, off = torch.where(is_known, found.mid, 0.0), torch.where(is_known, found.radius, torch.inf)
+    return Ball(near.numpy(), off.numpy())
 
-        from verify.engine.balls import Arithmetic, Ball
-        from verify.engine.rules.normalisation import layer_norm
 
-        engine = Arithmetic(at.stored, None if at.inner is at.stored else at.inner)
-        x, weight, bias = (Ball(torch.from_numpy(numbers(W))) for W in (model.E, model.norm_weight, model.norm_bias))
-        found, *_ = layer_norm(engine, x, [E.shape[1]], weight, bias, float(model.norm_eps))
-        is_known = torch.isfinite(found.mid) & torch.isfinite(found.radius)
-        near, off = torch.where(is_known, found.mid, 0.0), torch.where(is_known, found.radius, torch.inf)
-        return cls(near.numpy(), off.numpy())
-
-    def token(self, t: int) -> list[ComputedNumber]:
-        """One token; where nothing bounds what is computed, itself."""
-        off = np.where(np.isfinite(self.off[t]), self.off[t], 0.0)
-        return [
-            ComputedNumber(Fraction(x), Fraction(r)) for x, r in zip(self.near[t].tolist(), off.tolist(), strict=True)
-        ]
+def in_fractions(x: Ball) -> list[ComputedNumber]:
+    """One token; where nothing bounds what is computed, itself."""
+    off = np.where(np.isfinite(x.rad), x.rad, 0.0)
+    return [ComputedNumber(Fraction(m), Fraction(r)) for m, r in zip(x.mid.tolist(), off.tolist(), strict=True)]
 
 
 def rounded_dot(x: list[ComputedNumber], w: list[Fraction], at: RoundedArithmetic) -> ComputedNumber:
@@ -123,12 +116,12 @@ class QueryErrors:
     def __init__(self, model: Count01Model, last: int, at: RoundedArithmetic) -> None:
         self.model, self.last, self.at = model, last, at
         self.tokens = kinds(last)
-        seen = Seen.of(model, at)
-        stored = {t: seen.token(t) for t in self.tokens}
+        read = seen(model, at)
+        stored = {t: in_fractions(read[t]) for t in self.tokens}
         self.scores: list[list[ComputedNumber]] = []
         values, radii = [], []
         self.obstacle: str | None = None
-        if not np.isfinite(seen.off[list(self.tokens)]).all():
+        if not np.isfinite(read.rad[list(self.tokens)]).all():
             self.obstacle = f"the LayerNorm of a token is not known well enough in {at.stored.name}"
         for h in range(model.heads):
             W_Q, W_K, W_V = (fractions(W[h]).T for W in (model.W_Q, model.W_K, model.W_V))

@@ -16,6 +16,7 @@ import numpy as np
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball, exponential, reciprocal_sqrt, relu
 from verify.arithmetic.formats import KERNEL_NAMES, Format, format_of
+from verify.arithmetic.margins import margins_between
 from verify.arithmetic.readings import Reading, Rounded
 from verify.arithmetic.softmax import ULPS
 from verify.arithmetic.torch_settings import lowered
@@ -65,15 +66,10 @@ def kernel_format(module: HistogramTransformer) -> Format | None:
 
 
 def margin_range(stored: StoredModel, tokens: list[int], position: int, fmt: Format) -> tuple[float, float]:
-    """Between which numbers every computed margin lies; NaN or infinite where no bound is known."""
+    """Between which numbers every computed margin lies; infinite where no bound is known."""
     logits = computed_logits(stored, tokens, position, RoundedArithmetic.of(fmt))
-    right = stored.class_of(tokens.count(tokens[position]))
-    others = np.arange(stored.classes) != right
-    if not others.any():
-        return np.nan, np.nan
-    low = logits.lower[right] - logits.upper[others].max()
-    high = logits.upper[right] - logits.lower[others].max()
-    return float(np.nextafter(low, -np.inf)), float(np.nextafter(high, np.inf))
+    low, high = margins_between(logits.lower, logits.upper, stored.class_of(tokens.count(tokens[position])))
+    return float(low), float(high)
 
 
 def computed_logits(stored: StoredModel, tokens: list[int], position: int, at: RoundedArithmetic) -> Ball:

@@ -24,7 +24,7 @@ from typing import Protocol
 import numpy as np
 
 from verify.arithmetic import softmax
-from verify.arithmetic.balls import Ball, reciprocal_sqrt, stack_last
+from verify.arithmetic.balls import Ball, joined, point, reciprocal_sqrt
 from verify.tasks.histogram.slot_terms import Attended, GivenTerms, Terms
 from verify.tasks.histogram.stored import Array, StoredModel
 
@@ -202,7 +202,7 @@ def row_of(stored: StoredModel, positions: tuple[int, ...], weights: Ball) -> Ro
 
 def terms_of_features(V: Ball) -> GivenTerms:
     """lin: a slot's term is its token's features V, whatever the query, and adds nothing to D."""
-    return GivenTerms(stack_last(V, _zeros(len(V.mid), 1))[None])
+    return GivenTerms(joined(V, _zeros(len(V.mid), 1))[None])
 
 
 def linear_tables(row: Row, terms: GivenTerms, residual: Ball, start: int, stop: int) -> ReductionTables:
@@ -211,14 +211,14 @@ def linear_tables(row: Row, terms: GivenTerms, residual: Ball, start: int, stop:
     D = Ball(np.full((stop - start, 1), row.D.mid), np.full((stop - start, 1), row.D.rad))
     is_one = row.D.mid == 1 and row.D.rad == 0
     base = (residual[start:stop] if is_one else residual[start:stop] * row.D) + own[:, :-1] * row.own_weight
-    return ReductionTables(start, stop, stack_last(base, D), own, terms)
+    return ReductionTables(start, stop, joined(base, D), own, terms)
 
 
 def attending_tables(
     stored: StoredModel, attention: Ball, features: Ball, residual: Ball, start: int, stop: int
 ) -> ReductionTables:
     """dot and bos without softmax: a slot's term is its token's features times the score, and D is 1."""
-    base = stack_last(residual[start:stop], Ball.exact(np.ones((stop - start, 1))))
+    base = joined(residual[start:stop], Ball.exact(np.ones((stop - start, 1))))
     return tables_of_attended(stored, base, Attended(attention[start:stop], features, None), start)
 
 
@@ -260,4 +260,4 @@ def slot_groups(stored: StoredModel, position: int) -> tuple[tuple[int, ...], ..
 
 
 def _zeros(*shape: int) -> Ball:
-    return Ball(np.zeros(shape), np.zeros(shape))
+    return point(np.zeros(shape))

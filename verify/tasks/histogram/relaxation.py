@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from verify.arithmetic.balls import TINY, Ball
+from verify.arithmetic.balls import TINY, Ball, stacked
 from verify.arithmetic.slack import ENLARGE, FAINT, LOST_BY_MANY, U, gamma
 from verify.tasks.histogram.reduction import Reduces, Row
 from verify.tasks.histogram.regions import Regions, Tree
@@ -103,8 +103,7 @@ class Relaxation:
             reduction.tables(replace(row, own_weight=weight), t, t + 1).of_token(t)
             for weight in (row.own_weight[i] for i in range(len(row.positions)))
         ]
-        mid, rad = (np.stack([getattr(base, name) for base, _, _ in parts]) for name in ("mid", "rad"))
-        return Ball(mid, rad), parts[0][1], parts[0][2]
+        return stacked(*(base for base, _, _ in parts)), parts[0][1], parts[0][2]
 
     def _influence(self, H: Ball) -> Array:
         """What a token's term can do to the logits, to cluster tokens that act alike."""

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from verify.arithmetic.balls import Ball, ends, stack_last
+from verify.arithmetic.balls import Ball, ends, joined, point
 from verify.arithmetic.slack import FAINT, LEAST, Array, U
 
 BLOCK = 1 << 15  # numbers of a working array
@@ -94,19 +94,19 @@ class Attended(Terms):
         weight, values = self.weight[..., None], self.features[None]
         if self.residual is not None:
             values = values + self.residual[:, None]
-        return stack_last(weight * values, self._of_D(weight))
+        return joined(weight * values, self._of_D(weight))
 
     def _of_D(self, weight: Ball) -> Ball:
         if self.residual is not None:
             return weight
-        return Ball(np.zeros(weight.mid.shape), np.zeros(weight.mid.shape))
+        return point(np.zeros(weight.mid.shape))
 
     def of_token(self, query: np.ndarray, token: np.ndarray) -> Ball:
         """The terms of a slot that holds one token for each of some queries: (n, r)."""
         weight, values = self.weight[query, token][..., None], self.features[token]
         if self.residual is not None:
             values = values + self.residual[query]
-        return stack_last(weight * values, self._of_D(weight))
+        return joined(weight * values, self._of_D(weight))
 
     def at(self, query: np.ndarray, coordinate: np.ndarray) -> Ball:
         p, weight = self.features.mid.shape[1], self.weight[query]

@@ -136,7 +136,7 @@ class Gradient:
     ) -> None:
         self.leaves: list[list[torch.Tensor]] = []
         self.net, self.line, self.margins = net, line, list[torch.Tensor]()
-        self._tables = {id(x): torch.zeros(len(x.mid), dtype=torch.float64, requires_grad=True)
+        self._tables = {id(x): torch.zeros(len(x.balls), dtype=torch.float64, requires_grad=True)
                         for table in net.tables for x in table}  # fmt: skip
         on = Steered(self._total, self._added, self._function, _tensor, self._known, lambda z, n, h: n)
         vectors = [_tensor(x) for x in state or zeros(net)]
@@ -155,7 +155,7 @@ class Gradient:
     def _known(self, x: BallVector) -> torch.Tensor:
         """What a token keeps, adds and reads is the same number after each token."""
         self.leaves[-1].append(self._tables[id(x)])
-        return _tensor(x.mid) + self._tables[id(x)]
+        return _tensor(x.near.mid) + self._tables[id(x)]
 
     def _added(self, x: torch.Tensor) -> torch.Tensor:
         leaf = torch.zeros(x.shape, dtype=torch.float64, requires_grad=True)
@@ -245,8 +245,8 @@ class Choosing:
 
     def _known(self, x: BallVector) -> Array:
         if id(x) not in self._exponentials:
-            return self._chosen(x.mid)
-        return np.where(x.mid == 0, 0.0, self._off(x.mid))
+            return self._chosen(x.near.mid)
+        return np.where(x.near.mid == 0, 0.0, self._off(x.near.mid))
 
     def _tuned(self, z: Array, n: Array, h: Array) -> Array:
         """The n, of those that the last function may be, for which n + z (h - n) goes furthest where n is taken.
@@ -419,7 +419,5 @@ def runs(
 
 def _exponentials(net: Network, run_as: Network, fmt: Format) -> frozenset[int]:
     """Those tables of what is kept that are computed, and so end with exp."""
-    pairs = zip(net.tables, run_as.tables, strict=True)
-    return frozenset(
-        id(own[0]) for held, own in pairs if ((held[0].rad > fmt.u * held[0].mid) & (held[0].mid > 2 * fmt.tiny)).any()
-    )
+    pairs = ((kept[0].near, own[0]) for kept, own in zip(net.tables, run_as.tables, strict=True))
+    return frozenset(id(own) for x, own in pairs if ((x.rad > fmt.u * x.mid) & (x.mid > 2 * fmt.tiny)).any())

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verify.arithmetic.any_order import RoundedArithmetic
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.balls import Ball, joined
 from verify.arithmetic.norms import LOST, frobenius, length, spectral_norm
 from verify.arithmetic.slack import ENLARGE, OF_MANY, Array, gamma
 from verify.tasks.recurrent.enclosures import Balls, Dual, Duals, Roundings
@@ -129,7 +129,7 @@ def _inverses(shapes: Array) -> Array:
 def _residual(net: Network, token: int, chain: Ellipsoids, after: Ellipsoids, inverse: Array) -> Ball:
     """M (f(P_t) - P_(t+1))."""
     point = Ball.exact(chain.centres)
-    image = joined(step(net, cut(net, point), token, Balls()))
+    image = joined(*step(net, cut(net, point), token, Balls()))
     off = (image - Ball.exact(after.centres)) * Ball.exact(1 / after.scales)[:, None]
     return (Ball.exact(inverse) @ off[..., None])[..., 0]
 
@@ -164,7 +164,7 @@ def _together(
         w = _shares(np.concatenate([D * weights, far[:, None]], axis=-1))
         K = Ball.exact(inverse) * Ball.exact(D / np.sqrt(w[:, :-1]) * ENLARGE)[:, None, :]
         k = (moved * Ball.exact(ENLARGE / np.sqrt(w[:, -1]) * ENLARGE)[:, None])[..., None]
-        whole = Ball(*(np.concatenate(sides, axis=-1) for sides in ((K.mid, k.mid), (K.rad, k.rad))))
+        whole = joined(K, k)
         found = np.minimum(found, spectral_norm(_beside(A, whole, _best_q(A.mid, whole.mid))))
     return np.where(np.isfinite(D).all(-1), found, np.inf)
 
@@ -212,7 +212,7 @@ def _beside(G: Ball, K: Ball, q: Array) -> Ball:
     for x, square in ((G, 1 + q), (K, 1 + 1 / q)):
         weighted = x * Ball.exact(np.sqrt(square) * ENLARGE)[:, None, None]
         parts.append(Ball(np.swapaxes(weighted.mid, -1, -2), np.swapaxes(weighted.rad, -1, -2)))
-    return Ball(*(np.concatenate(sides, axis=-2) for sides in zip(*((x.mid, x.rad) for x in parts), strict=True)))
+    return joined(*parts, axis=-2)
 
 
 def _rounding(net: Network, token: int, chain: Ellipsoids, rules: Rules) -> Array | None:
@@ -232,10 +232,7 @@ def derivative(net: Network, token: int, chain: Ellipsoids) -> Ball:
     box, slope, centre = Ball(chain.centres, chain.widths()), Ball.exact(chain.shapes), Ball.exact(chain.centres)
     parts = zip(cut(net, box), rows(net, slope), cut(net, centre), strict=True)
     after = step(net, [Dual(*part) for part in parts], token, Duals(chain.scales, N))
-    return Ball(
-        np.concatenate([part.slope.mid for part in after], axis=-2),
-        np.concatenate([part.slope.rad for part in after], axis=-2),
-    )
+    return joined(*(part.slope for part in after), axis=-2)
 
 
 def cut(net: Network, x: Ball) -> list[Ball]:
@@ -247,10 +244,6 @@ def rows(net: Network, x: Ball) -> list[Ball]:
     """The rows of matrices (T, N, N) that belong to each vector of the state."""
     H = net.hidden
     return [x[:, k * H : (k + 1) * H] for k in range(net.size // H)]
-
-
-def joined(parts: Sequence[Ball]) -> Ball:
-    return Ball(np.concatenate([x.mid for x in parts], axis=-1), np.concatenate([x.rad for x in parts], axis=-1))
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,8 @@ class Computed:
         pairs += [(net.W, u) for u in net.U if net.W is not None]
         self._rows = {(id(W), id(b)): _rows(W, b) for W, b in (*pairs, (net.V, net.b))}
         tables = [x for table in net.tables for x in table]
-        self._known = {id(x): [self._factor(y) for y in x.mid.tolist()] for x in tables}
-        self._known |= {id(x): x.mid.tolist() for x in (net.sigmoids, net.candidates) if x is not None}
+        self._known = {id(x): [self._factor(y) for y in x.near.mid.tolist()] for x in tables}
+        self._known |= {id(x): x.near.mid.tolist() for x in (net.sigmoids, net.candidates) if x is not None}
 
     def linear(self, W: Array, x: Sequence[float] | Array, b: Array, terms: Array | None = None) -> list[float]:
         """Weights 0 are left out where that changes nothing: with an infinite factor their product is NaN."""

@@ -18,12 +18,12 @@ import numpy as np
 from flint import ctx
 
 from verify.arithmetic.any_order import RoundedArithmetic
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.balls import Ball, relu, stacked
 from verify.arithmetic.slack import ENLARGE_LONG, Array
 from verify.counting.tasks import Task
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.blocks import BlockProof
-from verify.tasks.recurrent.enclosures import Balls, Off, Roundings, relu
+from verify.tasks.recurrent.enclosures import Balls, Off, Roundings
 from verify.tasks.recurrent.gated import BITS, EXACTLY, RoundedTables, in_balls, stored_in
 from verify.tasks.recurrent.kinds import stored
 from verify.tasks.recurrent.network import BallVector, nonzeros
@@ -62,10 +62,7 @@ class CountedStrings:
         with ctx.workprec(BITS):
             tables = in_balls(held, EXACTLY if at is None else RoundedTables(at))
             rows = [[BallVector.of(row) for row in table] for table in tables]
-        keep, add, read = (
-            Balls().known(BallVector((), np.stack([x.mid for x in table]), np.stack([x.rad for x in table])))
-            for table in rows
-        )
+        keep, add, read = (Balls().known(BallVector((), stacked(*(x.near for x in table)))) for table in rows)
         state = stored(held)
         W, U = state.get("layer.W", np.eye(model.hidden)), state.get("layer.U")
         return cls(keep, add, read, W, U, state["readout.weight"], state["readout.bias"], task, at)

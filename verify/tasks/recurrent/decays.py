@@ -60,7 +60,7 @@ def kept_off(net: Network, token: int, fmt: Format, share: float) -> list[float]
     Stored numbers stay as they are.
     """
     found = list[float]()
-    for x, near in zip(net.tables[token][0].balls, net.tables[token][0].mid.tolist(), strict=True):
+    for x, near in zip(net.tables[token][0].balls, net.tables[token][0].near.mid.tolist(), strict=True):
         tried = near if x == arb(near) else near * (1 + share * fmt.u)
         if not (x == arb(tried) or abs(arb(tried) - x) < WITHIN * arb(fmt.u) * abs(x)):
             return None

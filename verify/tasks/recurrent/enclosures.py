@@ -8,14 +8,14 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from verify.arithmetic.any_order import STORED, RoundedArithmetic
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.balls import Ball, point, relu
 from verify.arithmetic.formats import Format
 from verify.arithmetic.polynomials import exp, exp_error
-from verify.arithmetic.slack import ENLARGE, INFLATION, OF_MANY, Array, U, gamma
+from verify.arithmetic.slack import ENLARGE, ENLARGE_LONG, INFLATION, OF_MANY, Array, U, gamma
 from verify.arithmetic.softmax import ULPS
 from verify.tasks.recurrent.network import BallVector
 
-LEAST = 2.0**-100  # radii of sigmoid, tanh and small ReLUs are at least this, so that no product of them underflows
+LEAST = 2.0**-100  # radii of sigmoid and tanh are at least this, far more than what their products lose to underflow
 FAR = 1e6  # in place of an infinite end
 REACH = 700.0  # beyond it a sigmoid is 0 or 1, off by less than LEAST
 
@@ -33,24 +33,17 @@ def sigmoid(x: Ball) -> Ball:
 
 def tanh(x: Ball) -> Ball:
     """2 sigmoid(2 x) - 1; |f'| <= 1 - f^2 + 0.77 r <= 1."""
-    point = sigmoid(Ball(2 * x.mid, np.zeros_like(x.mid)))
-    mid = 2 * point.mid - 1
-    own = 2 * point.rad + 2 * U
+    at_mid = sigmoid(point(2 * x.mid))
+    mid = 2 * at_mid.mid - 1
+    own = 2 * at_mid.rad + 2 * U
     slope = np.minimum(1 - mid * mid + 4 * own + 0.77 * x.rad, 1.0)
     return Ball(mid, np.minimum((own + slope * x.rad) * ENLARGE, 2.0))
 
 
 def end(x: Ball, sign: int) -> Ball:
     """The lower or the upper ends, as points; a lost ball's are far out."""
-    point = x.lower if sign < 0 else x.upper
-    return Ball(np.where(np.isfinite(point), point, sign * FAR), np.where(np.isfinite(point), 0.0, np.inf))
-
-
-def relu(x: Ball) -> Ball:
-    """The larger of x and 0. What may be above 0 and below LEAST is anything up to LEAST, so nothing underflows."""
-    low, high = np.maximum(x.lower, 0.0), np.maximum(x.upper, 0.0)
-    is_small = low < LEAST
-    return Ball.between(np.where(is_small, 0.0, low), np.where(is_small & (high > 0), np.maximum(high, LEAST), high))
+    at = x.lower if sign < 0 else x.upper
+    return Ball(np.where(np.isfinite(at), at, sign * FAR), np.where(np.isfinite(at), 0.0, np.inf))
 
 
 ONE = Ball(np.asarray(1.0), np.asarray(0.0))
@@ -64,8 +57,8 @@ class Balls:
         return vector @ Ball.exact(W.T) + Ball.exact(b)
 
     def known(self, x: BallVector) -> Ball:
-        exact = Ball.exact(x.mid)
-        return Ball(exact.mid, (exact.rad + x.rad) * ENLARGE)
+        exact = Ball.exact(x.near.mid)
+        return Ball(exact.mid, (exact.rad + x.near.rad) * ENLARGE)
 
     def whole(self, x: Ball, y: Ball) -> Ball:
         return x + y
@@ -129,7 +122,7 @@ class Duals:
         return Dual(whole, Ball(zeros, zeros), whole)
 
     def known(self, x: BallVector) -> Dual:
-        zeros = np.zeros((len(self._reach), len(x.mid), self._size))
+        zeros = np.zeros((len(self._reach), len(x.balls), self._size))
         value = Ball(*(np.broadcast_to(part, zeros.shape[:-1]) for part in astuple(Balls().known(x))))
         return Dual(value, Ball(zeros, zeros), value)
 
@@ -162,6 +155,23 @@ class Duals:
 
     def cut(self, x: Dual, start: int, stop: int) -> Dual:
         return Dual(x.value[..., start:stop], x.slope[..., start:stop, :], x.centre[..., start:stop])
+
+
+def least_margins(V: Array, b: Array, h: Ball, right: np.ndarray, off: Array | None = None) -> Array:
+    """A lower bound on (right logit) - (largest other) of rows h of what V reads; `off` bounds what is computed.
+
+    Rows of V are subtracted first, so that what two logits share of h cancels. Shapes: h (S, k), right (S,), off
+    (S, classes).
+    """
+    rows, found = np.arange(len(right)), np.full(len(right), np.inf)
+    for j in range(len(b)):
+        products = (point(V[right]) - point(V[j])) * h
+        gap = (products[..., None, :] @ point(np.ones((V.shape[1], 1))))[..., 0, 0]
+        low = (gap + (point(b[right]) - point(b[j]))).lower
+        if off is not None:
+            low = np.nextafter(low - (off[rows, right] + off[:, j]) * ENLARGE_LONG, -np.inf)
+        found = np.where(right == j, found, np.minimum(found, np.where(np.isnan(low), -np.inf, low)))
+    return found
 
 
 @dataclass(frozen=True)
@@ -252,7 +262,7 @@ class Roundings:
 
     def known(self, x: BallVector) -> Off:
         """Numbers whose balls hold all that they may be computed as."""
-        return Off(Balls().known(x), np.zeros_like(x.mid))
+        return Off(Balls().known(x), np.zeros_like(x.near.mid))
 
     def whole(self, x: Off, y: Off) -> Off:
         """The sum of both parts is one of the roundings that each part already counts: the other part has a term.
@@ -294,13 +304,13 @@ class Roundings:
     def tanh(self, x: Off) -> Off:
         if self._of_sets:
             return self._between_ends(tanh, x)
-        at_least = np.maximum(tanh(Ball(x.least, np.zeros_like(x.least))).lower, 0.0)
+        at_least = np.maximum(tanh(point(x.least)).lower, 0.0)
         return self._function(tanh(x.value), x.error * np.minimum(1 - at_least**2 + OF_MANY, 1.0))
 
     def sigmoid(self, x: Off) -> Off:
         if self._of_sets:
             return self._between_ends(sigmoid, x)
-        at_least = np.maximum(sigmoid(Ball(x.least, np.zeros_like(x.least))).lower, 0.5)
+        at_least = np.maximum(sigmoid(point(x.least)).lower, 0.5)
         return self._function(
             sigmoid(x.value), x.error * np.minimum(at_least * (1 - at_least) * INFLATION + OF_MANY, 0.25)
         )

@@ -150,10 +150,6 @@ def _products(x: list[list[arb]], y: list[list[arb]], on: TableNumbers) -> list[
     return [[on.result(a * b) for a, b in zip(*rows, strict=True)] for rows in zip(x, y, strict=True)]
 
 
-def _relu(x: arb) -> arb:
-    return x.max(0)
-
-
 def network(model: AnyModel, at: RoundedArithmetic | None = None) -> Network:
     """The same cell as the other proofs take it; computed as `at` says, None for real arithmetic."""
     held = model if at is None else stored_in(model, at.stored)
@@ -193,7 +189,7 @@ class GatedBalls:
         y = [r * c for r, c in zip(read, h, strict=True)]
         if self.W is not None:
             products = self.W * arb_mat([[z] for z in y])
-            y = [_relu(z) for z in (products + self.U[token]).entries()]
+            y = [z.max(0) for z in (products + self.U[token]).entries()]
         return h, y
 
     def gaps(self, y: list[arb], right: int, rivals: list[int]) -> list[tuple[arb, int]]:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verify.arithmetic.any_order import RoundedArithmetic, hull, point
-from verify.arithmetic.balls import Ball, ends
+from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.balls import Ball, ends, hull, joined, point, relu
+from verify.arithmetic.margins import margins_between
 from verify.arithmetic.slack import INFLATION, Array, U
 from verify.arithmetic.softmax import ULPS
 from verify.frame.clock import Deadline
@@ -64,8 +65,7 @@ class Grid:
 
     def whole(self, x: Part | Ball, y: Part | Ball) -> Part:
         assert isinstance(x, Part) and isinstance(y, Part), "sums, which linear gives"
-        joined = Ball(np.concatenate([x.x.mid, y.x.mid]), np.concatenate([x.x.rad, y.x.rad]))
-        return Part(np.concatenate([x.W, y.W], axis=1), joined, x.added + y.added)
+        return Part(np.concatenate([x.W, y.W], axis=1), joined(x.x, y.x), x.added + y.added)
 
     def add(self, x: Part | Ball, y: Part | Ball) -> Ball:
         return self._at.sum_of(self.value(x), self.value(y))
@@ -96,8 +96,7 @@ class Grid:
         return Ball(found.mid, np.where(np.isfinite(x.rad), found.rad, np.inf))
 
     def relu(self, x: Part | Ball) -> Ball:
-        low, high = ends(self.value(x))
-        return Ball.between(np.maximum(low, 0.0), np.maximum(high, 0.0))
+        return relu(self.value(x))
 
     def cut(self, x: Part | Ball, start: int, stop: int) -> Part | Ball:
         if isinstance(x, Part):
@@ -133,8 +132,7 @@ class Boxes:
         """The box after one more token, t having been read."""
         H = self.net.hidden
         parts: list[Part | Ball] = [state[k : k + H] for k in range(0, self.net.size, H)]
-        after = [self._on.value(x) for x in step(self.net, parts, self.line.at(t), self._on)]
-        return Ball(np.concatenate([x.mid for x in after]), np.concatenate([x.rad for x in after]))
+        return joined(*(self._on.value(x) for x in step(self.net, parts, self.line.at(t), self._on)))
 
     def margin(self, state: Ball, t: int) -> tuple[float, float, int | None]:
         """A lower and an upper bound on the computed margin after t tokens, and the class that surely wins, if any."""
@@ -147,9 +145,8 @@ class Boxes:
         low, high = ends(logits)
         best: int | None = int(np.flatnonzero(others)[high[others].argmax()])
         best = best if low[best] >= high[np.arange(len(high)) != best].max() else None
-        least, most = low[right] - high[others].max(), high[right] - low[others].max()  # rounded, of the right signs
-        least = np.nextafter(least, -np.inf) if least < 0 else np.nextafter(least, 0.0)
-        return float(least), float(min(0.0, np.nextafter(most, 0.0)) if most <= 0 else np.inf), best
+        least, most = margins_between(low, high, right)
+        return float(least), float(most) if most <= 0 else np.inf, best
 
     def turn(self, state: Ball, t: int, k: int) -> Iterator[tuple[Ball, int]]:
         """The boxes after 1..k more tokens, and how many have been read."""

@@ -19,8 +19,7 @@ from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.formats import FORMATS
-from verify.arithmetic.slack import ENLARGE_LONG, U
-from verify.tasks.recurrent.enclosures import Off, Roundings
+from verify.tasks.recurrent.enclosures import Off, Roundings, least_margins
 from verify.tasks.recurrent.gated import in_balls
 from verify.tasks.recurrent.kinds import is_gated, is_residual, stored
 from verify.tasks.recurrent.network import Network, nonzeros
@@ -281,21 +280,12 @@ class BitByBit:
 
     def _margin(self, x: int, shown: np.ndarray, full: torch.Tensor) -> float:
         """The least margin after 1..C tokens of type x, all other h being at most what they show of `full`."""
-        K, C = self.model.hidden, self.C
+        C = self.C
         V, b = (p.double().numpy() for p in (self.model.readout.weight, self.model.readout.bias))
         h = self._step(full, x)[1].double().abs().numpy()
         low, high = np.tile(-h, (C, 1)), np.tile(h, (C, 1))
         low[:, x] = high[:, x] = shown[1:]
         box = Ball.between(low, high)
-        at = RoundedArithmetic.of(FORMATS[name_of(self.model.dtype)])
-        on = Roundings(at)
-        d = V[1 : C + 1, None, :] - V[None]  # (C, classes, K)
-        value = (d * box.mid[:, None, :]).sum(-1) + b[1 : C + 1, None] - b[None]
-        reach = (np.abs(d) * box.rad[:, None, :]).sum(-1)
+        on = Roundings(RoundedArithmetic.of(FORMATS[name_of(self.model.dtype)]))
         off = on.linear(V, Off(box, np.zeros_like(low)), b, nonzeros(V, b)).error
-        rows = np.arange(C)
-        size = (np.abs(d) * (np.abs(box.mid) + box.rad)[:, None, :]).sum(-1) + np.abs(b).max() * 2
-        own = (K + 8) * 2 * U * size  # of these float64 sums: more than gamma_(K+8)
-        gap = value - (reach + off + off[rows, rows + 1][:, None]) * ENLARGE_LONG - own
-        gap[rows, rows + 1] = np.inf
-        return float(np.nextafter(gap.min(), -np.inf))  # NaN where one is, which is not above 0
+        return float(least_margins(V, b, box, np.arange(1, C + 1), off).min())

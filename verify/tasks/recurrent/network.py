@@ -10,7 +10,7 @@ import numpy as np
 from flint import arb, ctx
 
 from constructions.errors import BadInput
-from verify.arithmetic.exact_reals import float_above
+from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import Format
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import Array
@@ -42,17 +42,14 @@ class RecurrentLayer:
 
 @dataclass(frozen=True)
 class BallVector:
-    """A vector of numbers that are not stored: in balls of many bits, and as floats with how far they may be off."""
+    """A vector of numbers that are not stored: in balls of many bits, and in balls of float64 `near` them."""
 
     balls: tuple[arb, ...]
-    mid: Array
-    rad: Array
+    near: Ball
 
     @classmethod
     def of(cls, balls: Sequence[arb]) -> BallVector:
-        mid = np.array([float(x) for x in balls])
-        rad = np.array([float_above(abs(x - arb(m))) for x, m in zip(balls, mid.tolist(), strict=True)])
-        return cls(tuple(balls), mid, rad)
+        return cls(tuple(balls), Ball.around(balls))
 
 
 @dataclass(frozen=True)
@@ -293,7 +290,7 @@ class Floats:
         return x @ W.T + b
 
     def known(self, x: BallVector) -> Array:
-        return x.mid
+        return x.near.mid
 
     def whole(self, x: Array, y: Array) -> Array:
         return x + y

@@ -11,7 +11,7 @@ from flint import arb
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import Array
 from verify.tasks.recurrent.enclosures import Roundings
-from verify.tasks.recurrent.network import BallVector, Network, nonzeros, step
+from verify.tasks.recurrent.network import Network, nonzeros, step
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class StepErrors:
         if self.keeps_steps:
             return [arb(0)] * len(box)
         H = self.net.hidden
-        parts = [self.on.held(_ball(box[i : i + H])) for i in range(0, len(box), H)]
+        parts = [self.on.held(Ball.around(box[i : i + H])) for i in range(0, len(box), H)]
         with np.errstate(all="ignore"):
             found = _as_balls(np.concatenate([x.error for x in step(self.net, parts, token, self.on)]))
         return found if self.loose == 0 else [(y + self._loosened(box)).upper() for y in found]
@@ -54,12 +54,7 @@ class StepErrors:
             return [arb(0)] * len(self.net.b)
         V, b = self.net.V, self.net.b
         with np.errstate(all="ignore"):
-            return _as_balls(self.on.linear(V, self.on.held(_ball(read)), b, nonzeros(V, b)).error)
-
-
-def _ball(box: Sequence[arb]) -> Ball:
-    around = BallVector.of(box)
-    return Ball(around.mid, around.rad)
+            return _as_balls(self.on.linear(V, self.on.held(Ball.around(read)), b, nonzeros(V, b)).error)
 
 
 def _as_balls(error: Array) -> list[arb]:

@@ -18,13 +18,14 @@ from flint import arb, ctx
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.exact_reals import float_above
-from verify.arithmetic.slack import ENLARGE_LONG, Array
+from verify.arithmetic.margins import margins_of
+from verify.arithmetic.slack import Array
 from verify.counting.lengths import Counts
 from verify.counting.tasks import Task, Tokens
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.chain import cut
-from verify.tasks.recurrent.enclosures import Balls, Roundings
+from verify.tasks.recurrent.enclosures import Balls, Roundings, least_margins
 from verify.tasks.recurrent.network import Network, State, float_step, nonzeros, step
 from verify.tasks.recurrent.precise import BITS, Digits, Vector, answers
 from verify.tasks.recurrent.proof import OrbitQuestion
@@ -96,20 +97,10 @@ class Trained:
         """A lower bound on (right logit) - (largest other) on each box (S,)."""
         h = Ball.between(ends[0][:, self.net.read], ends[1][:, self.net.read])
         V, b = self.net.V, self.net.b
-        rows = np.arange(len(right))
-        found = np.full(len(right), np.inf)
-        off = np.zeros((len(right), len(b)))
-        if self.at is not None:
-            on = Roundings(self.at)
-            off = on.linear(V, on.held(h), b, nonzeros(V, b)).error
-        for j in range(len(b)):
-            d = Ball.exact(V[right]) - Ball.exact(V[j])
-            product = d * h
-            gap = (product[..., None, :] @ Ball.exact(np.ones((V.shape[1], 1))))[..., 0, 0]
-            gap = gap + Ball.exact(b[right]) - Ball.exact(b[j])
-            low = np.nextafter(gap.lower - (off[rows, right] + off[:, j]) * ENLARGE_LONG, -np.inf)
-            found = np.where(right == j, found, np.minimum(found, np.where(np.isnan(low), -np.inf, low)))
-        return found
+        if self.at is None:
+            return least_margins(V, b, h, right)
+        on = Roundings(self.at)
+        return least_margins(V, b, h, right, on.linear(V, on.held(h), b, nonzeros(V, b)).error)
 
 
 class ClosedSets(NamedTuple):
@@ -292,7 +283,8 @@ def wrong_string(trained: Trained, most: int | None, until: Deadline) -> tuple[i
         tokens, rows = np.divmod(np.arange(trained.K * len(case)), len(case))
         states = np.concatenate([float_step(trained.net, states, x) for x in range(trained.K)])
         case, right = cases.after(case[rows], tokens)
-        gaps = _margins(states[:, trained.net.read] @ trained.net.V.T + trained.net.b, right)
+        logits = states[:, trained.net.read] @ trained.net.V.T + trained.net.b
+        gaps = np.where(right >= 0, margins_of(logits, right), np.inf)
         worst = np.where(worst[rows] == 0, gaps, np.minimum(gaps, worst[rows] + 0.1 * np.abs(worst[rows])))
         before.append((tokens, rows))
         if (gaps < 0).any():
@@ -333,14 +325,6 @@ class _Cases:
         found, which = np.unique(case, return_inverse=True)
         result: np.ndarray = np.array([not self._trained.is_over(self._counts[i]) for i in found.tolist()])[which]
         return result
-
-
-def _margins(logits: Array, right: np.ndarray) -> Array:
-    """(right logit) - (largest other) of each row, infinite where no class is right."""
-    rows, judged = np.arange(len(right)), right >= 0
-    own, others = logits[rows, right], logits.copy()
-    others[rows, right] = -np.inf
-    return np.where(judged, own - others.max(1), np.inf)
 
 
 def _spread(worst: Array, case: np.ndarray, most: int) -> np.ndarray:

@@ -25,7 +25,7 @@ BITS = 1024
 MOST_POWER = 1 << 12  # of a factor that is raised exactly
 
 
-class Affine(Protocol):
+class AffineStep(Protocol):
     """A step in fractions: what the units read, with or without the constant, which of them are on, and logits."""
 
     @property
@@ -77,7 +77,7 @@ class Steady:
     sides: list[Form]
 
     @classmethod
-    def of(cls, net: Affine, x: fmpq_mat, token: int, due: Sequence[int]) -> Steady | None:
+    def of(cls, net: AffineStep, x: fmpq_mat, token: int, due: Sequence[int]) -> Steady | None:
         """From the state x on, with the right classes after each step of a turn; None where it is not steady."""
         states = [x]
         reads = []

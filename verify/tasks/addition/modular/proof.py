@@ -14,7 +14,7 @@ import numpy as np
 from flint import fmpq
 
 from verify.arithmetic import softmax
-from verify.arithmetic.balls import Ball, relu, stack_last
+from verify.arithmetic.balls import Ball, joined, relu
 from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.stored import numbers
@@ -208,7 +208,7 @@ def tables(model: Adder, P: int) -> list[TokenTables]:
     heads = []
     for W_Q, W_K, W_V in zip(*map(numbers, (layer.W_Q, layer.W_K, layer.W_V)), strict=True):
         query = x[2] @ Ball.exact(W_Q)
-        scores = stack_last(*(((key @ Ball.exact(W_K)) @ query.T).T for key in x))
+        scores = joined(*(((key @ Ball.exact(W_K)) @ query.T).T for key in x))
         w = softmax.weights(scores).T
         heads.append(TokenTables((w[:P], w[P : 2 * P], w[2 * P :]), tuple(v @ Ball.exact(W_V) for v in x)))  # type: ignore[arg-type]
     return heads

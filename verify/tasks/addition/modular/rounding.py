@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from verify.arithmetic.any_order import RoundedArithmetic
-from verify.arithmetic.balls import Ball, relu
+from verify.arithmetic.balls import Ball, joined, relu, stacked
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, LEAST, Array, gamma
 from verify.arithmetic.stored import numbers
@@ -78,7 +78,7 @@ def margins(model: Adder, P: int, at: RoundedArithmetic, until: Deadline | None 
             rounded_off = np.abs(W_1[j]) @ (off + gamma(len(gains) + 4) * sizes) + gamma(4) * np.abs(direct[j])
             change = np.abs(slope) + (is_open[rows] * np.abs(W_1[j])) @ sizes + rounded_off + len(gains) * LEAST
             loss = loss + x.rad[rows][:, [j]] * change
-        apart = Ball(model_of.mid[rows][:, [r]], model_of.rad[rows][:, [r]]) - model_of[rows]
+        apart = model_of[rows][:, [r]] - model_of[rows]
         bound = apart.lower - loss * INFLATION
         bound[:, r] = np.inf
         least[r] = np.where(np.isfinite(loss).all(1), bound.min(1), np.nan)
@@ -100,10 +100,9 @@ def attended(model: Adder, P: int, at: RoundedArithmetic) -> Ball:
     a, b = np.divmod(np.arange(P * P), P)
     columns = []
     for k in range(values.mid.shape[1]):
-        mid, rad = values.mid[:, k], values.rad[:, k]
-        three = Ball(*(np.stack([v[a], v[b], np.full(P * P, v[P])], 1) for v in (mid, rad)))
-        columns.append(at.product(three, shares))
-    mixed = Ball(np.concatenate([c.mid for c in columns], 1), np.concatenate([c.rad for c in columns], 1))
+        v = values[:, k]
+        columns.append(at.product(stacked(v[a], v[b], v[np.full(P * P, P)], axis=1), shares))
+    mixed = joined(*columns)
     written = at.product(mixed, Ball.exact(numbers(layer.W_O[0])))
     if not model.has_skip or not E[P].any():
         return written

@@ -16,13 +16,12 @@ from functools import cached_property
 import numpy as np
 
 from constructions.contextual_counting_arrays import BOS, CLOSE, ONE, OPEN, ZERO
-from verify.arithmetic.balls import Ball, ends, relu
+from verify.arithmetic.balls import Ball, ends, joined, relu, stacked
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import ENLARGE, FAINT, INFLATION, OF_FEW, Array, gamma, lost_to_underflow
 from verify.frame.clock import Deadline
 from verify.tasks.contextual.bidirectional.spans import product, stored, total, weights
 from verify.tasks.contextual.readout import LineReadout
-from verify.tasks.contextual.stream import rows as joined
 
 TOKENS = 5
 STEPS = 1 << 22  # of work on a place, between two looks at the clock
@@ -80,7 +79,7 @@ class StringProof(ABC):
         step = max(1, STEPS // (self.places * (2 * self.R + OF_SCORES)))
         for at in range(0, TOKENS * self.places, step):
             found.append(self._attended(slice(at, min(at + step, TOKENS * self.places)), values))
-        return joined(found)
+        return joined(*found, axis=0)
 
     def _attended(self, rows: slice, values: Ball) -> Ball:
         """The kinds of some rows.
@@ -109,7 +108,7 @@ class StringProof(ABC):
                 columns.append(
                     Ball.between(np.where(is_known, down - slacks, -np.inf), np.where(is_known, up + slacks, np.inf))
                 )
-        return Ball(np.stack([c.mid for c in columns], 1), np.stack([c.rad for c in columns], 1))
+        return stacked(*columns, axis=1)
 
     @abstractmethod
     def weighed(self, rows: slice) -> tuple[Array, Array]:
@@ -172,7 +171,7 @@ class StringProof(ABC):
         """
         pieces = [slice(at, at + KINDS) for at in range(0, len(self.kinds[0]), KINDS)]
         scores, values = zip(*(self._seen(piece) for piece in pieces), strict=True)
-        return joined(scores), joined(values)
+        return joined(*scores, axis=0), joined(*values, axis=0)
 
     def _seen(self, kinds: slice) -> tuple[Ball, Ball]:
         """Raises: TimeIsUp."""
@@ -195,7 +194,7 @@ class StringProof(ABC):
         token = rows // self.places
         scores, values = self.seen
         is_bos = token == BOS
-        column = Ball(scores.mid[None, :, r - 1], scores.rad[None, :, r - 1])
+        column = scores[None, :, r - 1]
         low, high = (part[0] for part in weights(column, column[:, np.nonzero(is_bos)[0]], self.fmt))
         target = (token == ONE) & (m == 2 * r - 1)
         k = np.arange(max(0, self.N - 2 * r) + 1) if target.any() else np.arange(1)

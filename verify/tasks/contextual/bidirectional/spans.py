@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from verify.arithmetic.any_order import is_power_of_two
-from verify.arithmetic.balls import Ball, ends
+from verify.arithmetic.balls import Ball, ends, point
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, Array, U, gamma
@@ -55,7 +55,7 @@ def scaled(x: Ball, y: Ball, fmt: Format | None) -> Ball:
 def stored(W: Array, fmt: Format | None) -> Ball:
     """A stored matrix, rounded to the format; a subnormal number may be read as zero."""
     if fmt is None:
-        return Ball(W, np.zeros_like(W))
+        return point(W)
     mid = rounded(W, fmt)
     return Ball(mid, np.where(np.abs(mid) < fmt.tiny, np.abs(mid), 0.0))
 

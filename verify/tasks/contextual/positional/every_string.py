@@ -20,8 +20,8 @@ from torch import Tensor
 from constructions.contextual.positional import PositionalContextualTransformer
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ZERO
 from constructions.errors import BadInput
-from verify.arithmetic import elementary
-from verify.arithmetic.balls import Ball, exponential, stack_last
+from verify.arithmetic import elementary, softmax
+from verify.arithmetic.balls import Ball, joined
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.margins import margins
 from verify.arithmetic.slack import INFLATION, LOST, Array, U, gamma
@@ -124,7 +124,7 @@ class Beginnings:
         return Beginnings(self.tokens[rows], self.weights[rows], self.values[rows])
 
 
-def joined(parts: list[Beginnings]) -> Beginnings:
+def together(parts: list[Beginnings]) -> Beginnings:
     """All prefixes of several groups, of one length."""
     columns = zip(*((part.tokens, part.weights, part.values) for part in parts), strict=True)
     return Beginnings(*(torch.cat(column) for column in columns))
@@ -144,15 +144,16 @@ class Walk:
         self.numbers, self.N, self.M = problem.weights, N, M
         proof = PositionalProof(problem.weights, N, M, None)
         W, self.places, self.W = proof.W, N + 1, proof.W
-        w, v = weights(*proof.scored(), self.bos), product(proof.x, W["W_V"], None)
-        prompts = product(Ball(W["P"].mid[:M], W["P"].rad[:M]), W["U_Q"], None)
-        read = stack_last(product(W["U_K"], prompts.T, None), W["U_V"])
+        scores, is_later = proof.scored()
+        w, v = softmax.weights(scores, ~is_later, scores.mid[:, [self.bos]]), product(proof.x, W["W_V"], None)
+        prompts = product(W["P"][:M], W["U_Q"], None)
+        read = joined(product(W["U_K"], prompts.T, None), W["U_V"])
         before = product(proof.x, W["W_1"], None, W["b_1"])
-        added = product(Ball(W["b_2"].mid[None], W["b_2"].rad[None]), read, None)
+        added = product(W["b_2"][None], read, None)
         seen = product(proof.x, read, None, added)
         to_hidden = product(W["W_O"], W["W_1"], None)
         parts = product(W["W_O"], read, None), product(W["W_2"], read, None)
-        to_seen = stack_last(*(part.T for part in parts)).T
+        to_seen = joined(*(part.T for part in parts)).T
         ones = np.concatenate([v.mid, np.ones((len(v.mid), 1))], axis=1)
         self.mixed, self.before = torch.tensor(w.mid[:, :, None] * ones), torch.tensor(before.mid)
         self.seen, self.to_hidden = torch.tensor(seen.mid), torch.tensor(to_hidden.mid)
@@ -197,7 +198,7 @@ class Walk:
             if prefixes.tokens.shape[1] == self.N:
                 yield self._read(prefixes)
                 continue
-            longer = joined(list(self._longer(prefixes)))
+            longer = together(list(self._longer(prefixes)))
             ahead += [longer[at : at + PIECE] for at in range(0, len(longer.tokens), PIECE)]
 
     def _begun(self) -> Beginnings:
@@ -257,12 +258,6 @@ class Walk:
         """Whether one string is right at a prompt, in balls of 400 bits; None where even they do not tell."""
         lead = exact.margins(self.numbers, tokens, answers(tokens, len(self.numbers["P"])), is_causal=True)[prompt]
         return True if lead > 0 else False if lead <= 0 else None
-
-
-def weights(scores: Ball, is_later: np.ndarray, reference: int) -> Ball:
-    """exp(score - score of a column) of each row, 0 for what is later: NaN above e^64, which decides nothing."""
-    found = exponential(scores - Ball(scores.mid[:, [reference]], np.zeros((len(scores.mid), 1))))
-    return Ball(np.where(is_later, 0.0, found.mid), np.where(is_later, 0.0, found.rad))
 
 
 def counts(tokens: Tensor, M: int) -> Tensor:

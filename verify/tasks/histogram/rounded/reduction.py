@@ -26,7 +26,7 @@ from verify.arithmetic.any_order import (
     times,
     unit_exponent,
 )
-from verify.arithmetic.balls import Ball, ends, reciprocal_sqrt, stack_last
+from verify.arithmetic.balls import Ball, ends, joined, point, reciprocal_sqrt
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import FAINT, INFLATION, OF_FEW, Array, U
 from verify.arithmetic.softmax import ULPS, partial_sums
@@ -100,7 +100,7 @@ class RoundedReduction:
     @cached_property
     def normaliser(self) -> Ball:
         """The exact exponentials of the midpoints of the computed scores, over the largest of their row."""
-        return softmax.weights(Ball(self.scores.mid, np.zeros_like(self.scores.mid)))
+        return softmax.weights(point(self.scores.mid))
 
     @cached_property
     def attention(self) -> Ball:
@@ -282,7 +282,7 @@ class RoundedReduction:
         T = self.stored.T
         computed = self.attention[start:stop][..., None]
         D = self.normaliser[start:stop][..., None]
-        terms = stack_last(computed * features[None] + D * residual[start:stop, None], D)
+        terms = joined(computed * features[None] + D * residual[start:stop, None], D)
         zeros = np.zeros((stop - start, terms.mid.shape[-1]))
         base = Ball(zeros, zeros) if self.stored.e_BOS is None else terms[:, T]
         return tables_of_terms(base, terms[:, :T], start, stop)
