@@ -155,7 +155,7 @@ def test_a_token_below_the_normal_numbers_may_be_flushed_where_nothing_is_mixed(
     reduction = RoundedReduction(stored, RoundedArithmetic.of(FORMATS["e4m3"]))
     cells, first = (np.array([0]), np.array([0]), np.array([0])), reduction.rows[0]
     ends = np.zeros(1), np.full(1, np.inf)
-    low, high = sharper_ends(reduction, first, 0, 1, cells, np.ones((1, 1, 1), dtype=bool), ends)
+    low, high = sharper_ends(reduction, first, 0, 1, cells, ends)
     assert low[0] <= 0 and high[0] >= 2.0**-4  # flushed, and kept
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from constructions.histogram import HistogramTransformer
 from verify.tasks.histogram.reduction import Reduction
 from verify.tasks.histogram.stored import Array, StoredModel
-from verify.tasks.histogram.vertices import CHUNK, form_ranges
+from verify.tasks.histogram.vertices import chunks, form_ranges
 
 
 def activation_ranges(module: HistogramTransformer, L: int | None = None) -> tuple[Array, Array]:
@@ -30,11 +30,10 @@ def activation_ranges(module: HistogramTransformer, L: int | None = None) -> tup
     low = np.full((stored.T, stored.L, stored.p), np.inf)
     high = np.full_like(low, -np.inf)
     reduction = Reduction(stored)
-    step = max(1, CHUNK // ((stored.p + 1) * max(stored.T, stored.L)))
     for row in reduction.rows:
-        for start in range(0, stored.T, step):
-            part = slice(start, min(stored.T, start + step))
-            lower, upper = form_ranges(stored, row, reduction.tables(row, part.start, part.stop))
+        for tables in chunks(reduction, row):
+            part = slice(tables.start, tables.stop)
+            lower, upper = form_ranges(stored, row, tables)
             D_low, D_high = lower[..., stored.p :], upper[..., stored.p :]  # the same for all inputs
             low[part] = np.minimum(low[part], np.maximum(lower[..., : stored.p], 0) / D_high)
             high[part] = np.maximum(high[part], np.maximum(upper[..., : stored.p], 0) / D_low)

@@ -153,10 +153,10 @@ def _decide_chunk(
     t, k = np.nonzero(is_scalar & ~decided)
     if t.size:
         low, high = low[t, k], high[t, k]
-        if stored.is_softmax and not stored.is_linear:
-            neurons = maybe_on[t, k].argmax(-1) if alone is None else alone[t]
-            is_single = maybe_on[t, k].sum(-1) == 1
-            low, high = _ratios_at_vertices(stored, tables, t, k, is_single, neurons, low, high)
+        single = np.nonzero(maybe_on[t, k].sum(-1) == 1)[0]
+        of = t[single], k[single]
+        neuron = maybe_on[of].argmax(-1) if alone is None else alone[of[0]]
+        low[single], high[single] = ratio_at_vertices(stored, tables, *of, neuron, low[single], high[single])
         several = np.nonzero(is_sum(stored, maybe_on[t, k], lower[t, k, :-1]))[0] if alone is None else t[:0]
         if several.size:
             cell = t[several], k[several]
@@ -275,33 +275,15 @@ def ratio_at_vertices(
     tables: ReductionTables,
     t: np.ndarray,
     k: np.ndarray,
-    maybe_on: np.ndarray,
-    low: Array,
-    high: Array,
-) -> tuple[Array, Array]:
-    """The exact range of gamma = z / D for cells with one neuron on: a ratio of linear forms is extreme at a vertex."""
-    on = maybe_on[t, k]
-    return _ratios_at_vertices(stored, tables, t, k, on.sum(-1) == 1, on.argmax(-1), low, high)
-
-
-def _ratios_at_vertices(
-    stored: StoredModel,
-    tables: ReductionTables,
-    t: np.ndarray,
-    k: np.ndarray,
-    is_single: np.ndarray,
     neuron: np.ndarray,
     low: Array,
     high: Array,
 ) -> tuple[Array, Array]:
-    low, high = low.copy(), high.copy()
-    single = np.nonzero(is_single)[0]
-    step = max(1, CHUNK // stored.T)
-    for a in range(0, len(single), step):
-        cell = single[a : a + step]
-        least, greatest = _ends_of_ratio(stored, tables, t[cell], k[cell] + 1, neuron[cell])
-        low[cell], high[cell] = np.fmax(low[cell], least), np.fmin(high[cell], greatest)
-    return low, high
+    """Narrows the range of gamma = z / D of cells with one neuron on: a ratio of linear forms is least at a vertex."""
+    if not stored.is_softmax or stored.is_linear:
+        return low, high
+    least, greatest = ends_of_ratio(stored, tables, t, k + 1, neuron)
+    return np.fmax(low, least), np.fmin(high, greatest)
 
 
 def is_sum(stored: StoredModel, maybe_on: np.ndarray, lower: Array) -> np.ndarray:
@@ -326,19 +308,26 @@ def sum_at_vertices(
         base, own, others = parts
         summed = ReductionTables(tables.start, tables.stop, base, own, GivenTerms(others))
         cells = np.nonzero(member.reshape(-1) == index)[0]
-        step = max(1, CHUNK // stored.T)
-        for a in range(0, len(cells), step):
-            cell = cells[a : a + step]
-            first = np.zeros(len(cell), dtype=int)
-            low[cell], high[cell] = _ends_of_ratio(stored, summed, t[cell], k[cell] + 1, first)
+        low[cells], high[cells] = ends_of_ratio(stored, summed, t[cells], k[cells] + 1, np.zeros_like(cells))
     return low, high
+
+
+def ends_of_ratio(
+    stored: StoredModel, tables: ReductionTables, token: np.ndarray, count: np.ndarray, coordinate: np.ndarray
+) -> tuple[Array, Array]:
+    """Bounds (positive part of one coordinate) / (the last one, D) over cells (token, own count), or is infinite."""
+    step = max(1, CHUNK // stored.T)
+    parts = [
+        _ends_of_ratio(stored, tables, *(x[start : start + step] for x in (token, count, coordinate)))
+        for start in range(0, len(token), step)
+    ]
+    least, greatest = zip(*parts, strict=True) if parts else ((token[:0],), (token[:0],))
+    return np.concatenate(least), np.concatenate(greatest)
 
 
 def _ends_of_ratio(
     stored: StoredModel, tables: ReductionTables, token: np.ndarray, count: np.ndarray, coordinate: np.ndarray
 ) -> tuple[Array, Array]:
-    """Bounds (positive part of one coordinate) / (the last one, D) over cells (token, own count), or is infinite."""
-
     def ends_of(coordinate: np.ndarray) -> tuple[Array, Array]:
         parts, balls = (
             [],
@@ -360,7 +349,7 @@ def _ends_of_ratio(
     with np.errstate(invalid="ignore", divide="ignore"):
         smallest = np.where(is_other, quotient_below(z_low, D_high), np.inf).min(1)
         largest = np.where(is_other, quotient_above(z_high, D_low), -np.inf).max(1)
-    usable = np.where(is_other, D_low, np.inf).min(1) > 0
+    usable = is_other.any(1) & (np.where(is_other, D_low, np.inf).min(1) > 0)
     return np.where(usable, smallest, -np.inf), np.where(usable, largest, np.inf)
 
 

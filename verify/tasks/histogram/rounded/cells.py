@@ -53,13 +53,12 @@ class RoundedReadout:
         t, k = np.nonzero((count <= 1) & (lower[..., p] > 0))
         neuron = maybe_on[t, k].argmax(-1)
         ends = low[t, k, neuron], high[t, k, neuron]
-        if stored.is_softmax and not stored.is_linear:
-            ends = ratio_at_vertices(stored, tables, t, k, maybe_on, *ends)
+        ends = ratio_at_vertices(stored, tables, t, k, neuron, *ends)
         margin = self._with_one(neuron, k, *self.at.factors(*ends))
         open_ = np.nonzero(~(margin > 0))[0]
         if len(open_):
             cells, ends = (t[open_], k[open_], neuron[open_]), (ends[0][open_], ends[1][open_])
-            ends = sharper_ends(self.reduction, row, tables.start, tables.stop, cells, maybe_on, ends)
+            ends = sharper_ends(self.reduction, row, tables.start, tables.stop, cells, ends)
             by_value = cache(self._value_by_value)  # tokens that are built alike have the same ranges
             for i, low_h, high_h in zip(open_, *self.at.factors(*ends), strict=True):
                 margin[i] = np.fmax(margin[i], by_value(int(neuron[i]), int(k[i]), float(low_h), float(high_h))[0])

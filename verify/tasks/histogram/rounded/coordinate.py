@@ -33,7 +33,6 @@ def sharper_ends(
     start: int,
     stop: int,
     cells: tuple[np.ndarray, np.ndarray, np.ndarray],
-    maybe_on: np.ndarray,
     ends: tuple[Array, Array],
 ) -> tuple[Array, Array]:
     """Narrows the range of a lone neuron that may be on in cells (token, k - 1, neuron), if it reads one coordinate."""
@@ -46,8 +45,7 @@ def sharper_ends(
     D = lower[t, k, stored.p]
     bottom, top = np.maximum(lower[t, k, neuron], 0), np.maximum(upper[t, k, neuron], 0)
     exact = quotient_below(bottom, upper[t, k, stored.p]) / INFLATION, quotient_above(top, D) * INFLATION
-    if stored.is_softmax and not stored.is_linear:
-        exact = ratio_at_vertices(stored, tables, t, k, maybe_on, *exact)
+    exact = ratio_at_vertices(stored, tables, t, k, neuron, *exact)
     error = _error(reduction, row, tables, t, k, neuron, D)
     ends = np.fmax(ends[0], np.maximum(exact[0] - error, 0)), np.fmin(ends[1], np.maximum(exact[1] + error, 0))
     copies = ends_of_copies(reduction, row, tables, cells, (D, upper[t, k, stored.p]))
