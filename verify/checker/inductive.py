@@ -148,6 +148,8 @@ def _certified(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> 
                 return "line, wrong", computed_turns.decide if model in linear.KINDS else rounded_lines.decide
             if model in linear.KINDS and "run" not in c:
                 return "line, wrong in a run of decays", computed_turns.decide
+            if c["counterexample"]["evaluation"] == rounded_lines.EVERY and "run" not in c:
+                return "line, wrong in a run of decays", rounded_lines.decide
             require("run" in c, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
             return "line, wrong in a run", rounded_runs.decide
         if not for_ever:
@@ -220,7 +222,7 @@ def _in_format(c: LineCertificate, is_of_strings: bool, wrong: str) -> tuple[str
     """The kind of a certificate about gated decays or a rotation that is followed as computed, and what decides it."""
     is_run = bool(wrong) and "evaluation" in c["counterexample"]
     require(not (is_run and is_of_strings), "runs of such cells are not repeated", NOT_CHECKABLE)
-    if is_run and c["counterexample"]["evaluation"] != computed_decays.EVERY:
+    if is_run and c["counterexample"]["evaluation"] != rounded_lines.EVERY:
         return _in_a_kept_run(c)
     if wrong and not is_of_strings:
         require(c["margin"] is not None, "answers that are no numbers in any order are not checked", NOT_CHECKABLE)

@@ -11,13 +11,14 @@ from typing import NamedTuple
 from flint import acb, arb, ctx
 
 from verify.checker.closed_lines import is_right
-from verify.checker.computed_decays import BITS, EVERY, ComputedStates, Growth, in_closed_form, wrong_after
-from verify.checker.computed_gates import StoredCell, gates
+from verify.checker.computed_decays import BITS, ComputedStates, Growth, in_closed_form
+from verify.checker.computed_tables import StoredCell, gates
 from verify.checker.formats import BinaryFormat, named
+from verify.checker.linear import wrong_after
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import due_of
-from verify.checker.rounded_lines import Gaps, is_wrong
+from verify.checker.rounded_lines import EVERY, Gaps, is_wrong
 
 OFF = 2  # units in the last place of exp, cos and sin
 KEPT = "every result kept exactly, and factors of matrix products rounded"
@@ -43,7 +44,7 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     with ctx.workprec(BITS):
         net, fmt = StoredCell.of(weights, said, named(said)), named(said)
         run, due = _run_of(net, fmt, c), due_of(len(net.b), said)
-        n, margin, wrong = wrong_after(c, said, len(net.b))
+        n, margin, wrong = wrong_after(c, due, said)
         if c["margin"] is None:
             require(wrong == -1 and run.is_no_number(n, due(n) or 0), f"length {n}: the answer is a number, or right")
         else:
@@ -66,20 +67,17 @@ class KeptRun(NamedTuple):
     reads: Callable[[int], list[arb]]
 
     def gaps(self, t: int, right: int) -> Gaps:
-        """(right logit) - (each other) after t tokens, whichever way factors are rounded."""
-        factors = self._factors(t)
-        gaps = {j: self._gap(factors, right, j) for j in range(len(self.net.b)) if j != right}
-        return {j: (x.lower(), x.upper()) for j, x in gaps.items()}
-
-    def _gap(self, factors: list[arb], right: int, j: int) -> arb:
-        V, b = self.net.V, self.net.b
-        terms = ((arb(v) - arb(w)) * y for v, w, y in zip(V[right], V[j], factors, strict=True))
-        return sum(terms, arb(b[right]) - arb(b[j]))
-
-    def _factors(self, t: int) -> list[arb]:
+        """Between which numbers (right logit) - (each other) is after t tokens, whichever way factors are rounded."""
+        V, b, found = self.net.V, self.net.b, {}
         reads, largest = self.reads(t), self.fmt.largest
         require(all(abs(y) <= largest for y in reads), "a factor of the readout may overflow", NOT_CHECKABLE)
-        return [y + arb(0, (abs(y) * self.fmt.u + self.fmt.tiny).upper()) for y in reads]
+        for j in range(len(b)):
+            if j != right:
+                terms = [(arb(v) - arb(w), y) for v, w, y in zip(V[right], V[j], reads, strict=True)]
+                gap = sum((d * y for d, y in terms), arb(b[right]) - arb(b[j]))
+                off = sum((abs(d) * (abs(y) * self.fmt.u + self.fmt.tiny) for d, y in terms), arb(0))
+                found[j] = ((gap - off).lower(), (gap + off).upper())
+        return found
 
     def is_no_number(self, t: int, right: int) -> bool:
         """Whether factors are infinite, and the answer so is wrong: not all other logits are infinitely small."""
