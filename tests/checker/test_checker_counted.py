@@ -17,8 +17,8 @@ from constructions.recurrent import gated
 from tests.clocks import looks
 from tests.planted import planted
 from verify.checker import computed_strings, rounded
-from verify.checker.computed_gates import StoredCell
 from verify.checker.computed_strings import EXACTLY, ComputedStrings
+from verify.checker.computed_tables import StoredCell
 from verify.checker.reading import FAILS, NOT_CHECKABLE
 from verify.counting.tasks import Task
 from verify.frame import decide

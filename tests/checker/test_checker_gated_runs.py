@@ -9,7 +9,7 @@ from models.certificates import honest
 from models.rechecked import outcome
 
 from tests.planted import planted
-from verify.checker.computed_gates import StoredCell
+from verify.checker.computed_tables import StoredCell
 from verify.checker.formats import NAMED, BinaryFormat
 from verify.checker.gated_runs import GatedRun
 from verify.checker.reading import FAILS

@@ -76,6 +76,7 @@ PARTS = (
     "rounded_operations",
     "rounded_lines",
     "computed_gates",
+    "computed_tables",
     "computed_decays",
     "kept_runs",
     "named_runs",

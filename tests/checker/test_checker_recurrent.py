@@ -393,7 +393,7 @@ def test_a_box_is_no_ball():
     said |= {"length": "all", "dtype": "float32", "precision": "bfloat16"}
     about = {"activation": "relu", "model": "rnn"}
     weights, certificate = of_file(tensors, about, parameters=said, margin=1.0, invariant=ring, tightest=None)
-    assert outcome(weights, certificate) == FAILS
+    assert outcome(weights, certificate) == NOT_CHECKABLE
 
 
 def test_sums_whose_parts_overflow_are_refused():

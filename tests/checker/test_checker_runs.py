@@ -18,8 +18,10 @@ from models.certificates import swinging
 from models.rechecked import decided, outcome
 from models.recurrent import random_network
 from models.selection import first
+from oracles.hulls import Hulls
 
 from constructions.recurrent import counters, holding
+from constructions.recurrent.linear import LinearModel
 from constructions.recurrent.model import load
 from tests.clocks import looks
 from tests.oracles.loose_steps import loose_steps
@@ -485,6 +487,66 @@ FAULTS = [
 def test_a_fault_in_a_bound_is_seen_by_drawn_evaluations(owner, function, right, wrong):
     with planted(owner, function, right, wrong), mock.patch.object(rounded_lines, "moved", rounded.moved):
         assert not all(inside(seed, 4, "bfloat16") for seed in range(12))
+
+
+def reached(many, steps=7):
+    """How far computed states reach from those in real arithmetic, where so many errors are followed on their own."""
+    said = {"model": "ssm", "units": 2, "layers": 1, "dtype": "float32", "precision": "bfloat16"}
+    numbers = [[0.875, -0.5], [0.25, 0.75]], [1.0, -0.5], [[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0]
+    weights = bytes_of(LinearModel("ssm", *map(torch.tensor, numbers)))
+    with ctx.workprec(BITS), mock.patch.object(rounded, "NEW_ERRORS", many):
+        net, fmt = rounded.stored_network(weights, said)
+        state, generators = [arb(0)] * net.size, []
+        for _ in range(steps):
+            state, generators = rounded.moved(net, fmt, state, generators)
+        assert len(generators) <= min(2 * many + 1, steps)
+        return [sum(column, arb(0)) for column in zip(*map(reach_of, generators), strict=True)]
+
+
+@pytest.mark.parametrize("many", [1, 2, 3])
+def test_errors_that_are_followed_together_reach_no_less(many):
+    assert all(a > b for a, b in zip(reached(many), reached(99), strict=True))
+    with planted(rounded, "moved", "sum(column, arb(0)).upper()", "column[0] / 2"):
+        assert not all(a > b for a, b in zip(reached(many), reached(99), strict=True))
+    with planted(rounded, "moved", "*generators[-NEW_ERRORS:]", ""):
+        assert not all(a > b for a, b in zip(reached(many), reached(99), strict=True))
+
+
+def blended(seed):
+    """Whether what a format makes of drawn z, n and h, in either order, is within what is said of all that are near."""
+    draw, fmt = random.Random(seed), BinaryFormat(4, -126, 127)
+    on, hulls = rounded.Rounding(fmt), Hulls(fmt.p, fmt.least)
+    exact = [draw.choice([0, 1, 7, 8, 15, 16]) / 16, draw.uniform(-1, 1), draw.choice([1.0, 4.0]) * draw.uniform(-1, 1)]
+    errors = [draw.choice([0.0, 2.0**-5, 2.0**-3]) for _ in exact]
+    computed = [Fraction(x) + draw.choice([-1, 1]) * Fraction(e) for x, e in zip(exact, errors, strict=True)]
+    as_factor = computed[2] * (1 + draw.choice([-1, 0, 1]) * Fraction(1, 16))
+    z, n, h = ((x, x) for x in (*computed[:2], as_factor))
+    rest, away = hulls.result(1 - z[0], 1 - z[0]), hulls.plus(h, (-n[0], -n[0]))
+    found = hulls.plus(hulls.times(rest, n), hulls.times(z, h)), hulls.plus(n, hulls.times(z, away))
+    with ctx.workprec(BITS):
+        balls = (rounded.ComputedBalls([arb(x)], [arb(e)]) for x, e in zip(exact, errors, strict=True))
+        said = on.blend(*balls)
+        ends = [fmpq(x.numerator, x.denominator) for pair in found for x in pair]
+        return all(not abs(arb(x) - said.value[0]) > said.error[0] for x in ends)
+
+
+@pytest.mark.parametrize("start", first(1, range(0, 2000, 100)))
+def test_what_a_gru_keeps_and_adds_is_within_what_is_said(start):
+    assert all(map(blended, range(start, start + 100)))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("abs(a) * dn", "0"),
+        ("abs(y) * dh", "0"),
+        ("c * dz", "0"),
+        ("a.max(b)", "arb(0)"),
+    ],
+)
+def test_a_fault_in_what_a_gru_keeps_and_adds_is_seen(right, wrong):
+    with planted(rounded.Rounding, "blend", right, wrong):
+        assert not all(map(blended, range(300)))
 
 
 # ---- a fault in the prover

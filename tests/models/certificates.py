@@ -216,6 +216,8 @@ RECURRENT = {
     "s4, named, wrong, bfloat16": lambda: (of_crafted(389), "bfloat16"),
     "rotation, always wrong, float64": lambda: (of_crafted(450), "float64"),
     "mamba, for ever, float64": lambda: (of_crafted(198), "float64"),
+    "gru, for ever, float64": lambda: (of_crafted(248), "float64"),
+    "tanh, always wrong, float32": lambda: (of_crafted(377), "float32"),
     "rwkv, p18": lambda: (modular(gated.decays(kind="rwkv", m=3, s=2, N=4), 3, 4), "p18"),
     "rwkv, held, p18": lambda: (counted(gated.counters(kind="rwkv", types=2, max_count=2), 2, 100), "p18"),
     "mamba, held, float32": lambda: (counted(gated.counters(kind="mamba", types=2, max_count=2), 2, 9), "float32"),

@@ -33,7 +33,8 @@ class Hulls:
         """The most that x may be computed and read as; what is below zero and small may be flushed."""
         if x == 0:
             return x
-        kept = x + abs(x) / 2 ** (2 * self.p + 2)
+        fine = self.unit(x) / 2 ** (self.p + 2)  # of 2p + 2 bits, with which or more a result may be kept
+        kept = min(x + abs(x) / 2 ** (2 * self.p + 2), (x / fine).__ceil__() * fine)
         unit = self.unit(kept)
         found = max(kept, (kept / unit + Fraction(1, 2)).__floor__() * unit)
         return Fraction(0) if -self.tiny < found < 0 or -self.tiny < x < 0 else found

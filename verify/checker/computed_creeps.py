@@ -19,7 +19,7 @@ from verify.checker.rounded import computed_gaps, rounding_of_step, stored_netwo
 from verify.checker.rounded_boxes import Box, ComputedBoxes
 
 BITS = 256
-WIDER = 1 + 2.0**-10  # times what roundings may add up to round a limit
+WIDER = 1 + 2.0**-6  # times what roundings may add up to round a limit
 MOST_WORK = 1_000_000  # steps, times numbers of the state to the power of three: a minute
 
 

@@ -13,17 +13,17 @@ from flint import arb, ctx
 
 from verify.checker import followers
 from verify.checker.closed_lines import is_proved, is_right
-from verify.checker.computed_gates import StoredCell, gaps_of, gates
+from verify.checker.computed_gates import gaps_of, sharp_after, sharp_gaps
+from verify.checker.computed_tables import StoredCell, gates
 from verify.checker.formats import BinaryFormat, named
-from verify.checker.linear import first_wrong, wrong_at
+from verify.checker.linear import wrong_after
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import due_of
-from verify.checker.rounded import ComputedBalls
+from verify.checker.rounded import SHORT, ComputedBalls
 from verify.checker.rounded_lines import Gaps, is_wrong
 
 BITS = 400
-EVERY = "every run that the reading allows"
 
 
 def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
@@ -46,23 +46,10 @@ def in_closed_form(weights: bytes, c: LineCertificate, said: LineParameters) -> 
             is_proved(states, due, c, said)
             return
         require(c["margin"] is not None, "answers that are no numbers in all orders are not checked", NOT_CHECKABLE)
-        n, margin, wrong = wrong_after(c, said, len(net.b))
+        n, margin, wrong = wrong_after(c, due, said)
         is_wrong(lambda k: states.ends(n, n, k), due(n) or 0, margin, wrong, f"length {n}")
         if c["counterexample"]["is_first"]:
             is_right(states, due, said, n - 1, arb(0))
-
-
-def wrong_after(c: LineCertificate, said: LineParameters, classes: int) -> tuple[int, float, int]:
-    """The length of a counterexample, its margin, 0 for none, and the class that wins, -1 where that is open.
-
-    It is the first, or says in which evaluations it is wrong: else no `right_to` is on trust.
-    """
-    due, case = due_of(classes, said), c["counterexample"]
-    is_first = case.get("is_first", True) or "evaluation" not in case
-    of_number = c if c["margin"] is not None else c | {"margin": 0.0}
-    n, margin, wrong = (first_wrong if is_first else wrong_at)(of_number, due, said, may_be_open=True)
-    require(is_first or c["right_to"] < n - 1, "right_to: all shorter lengths are right, and it is not the first")
-    return n, margin, wrong
 
 
 class Growth(NamedTuple):
@@ -90,9 +77,10 @@ class ComputedStates:
 
     def __init__(self, net: StoredCell, fmt: BinaryFormat) -> None:
         self.net, self.fmt = net, fmt
-        keep, add, read = (table[0] for table in gates(net, fmt))
+        self.keep, self.add, self.read = keep, add, read = [table[0] for table in gates(net, fmt)]
+        self.states = [ComputedBalls([arb(0)] * len(read.value), [arb(0)] * len(read.value))]
         self.work = 16 * len(net.b) * len(read.value)
-        self.read, self.signs = read, [-1 if a < 0 else 1 for a in add.value]
+        self.signs = [-1 if a < 0 else 1 for a in add.value]
         self.most, self.least = list[Growth](), list[Growth | None]()
         for f, d, a, g in zip(keep.value, keep.error, add.value, add.error, strict=True):
             terms = 1 if a == 0 and g == 0 else 2
@@ -108,12 +96,20 @@ class ComputedStates:
 
     def ends(self, low: int, high: int | None, right: int) -> Gaps:
         """Between which numbers (right logit) - (each other) is computed at lengths low..high, or all from low on."""
+        if low == high and low <= SHORT:
+            return sharp_gaps(self.net, self.fmt, self.read, self._after(low), 0, right)
         box = list[arb]()
         for sign, least, most in zip(self.signs, self.least, self.most, strict=True):
             top = most.limit() if high is None else most.after(high)
             require(bool(top <= self.fmt.largest), "a computed number may overflow", NOT_CHECKABLE)
             box.append(sign * (-top if least is None else _lowest(least, low, high)).union(top))
         return gaps_of(self.net, self.fmt, self.read, ComputedBalls(box, [arb(0)] * len(box)), 0, right)
+
+    def _after(self, t: int) -> ComputedBalls:
+        """The state after t tokens, step by step."""
+        while len(self.states) <= t:
+            self.states.append(sharp_after(self.fmt, self.keep, self.add, self.states[-1]))
+        return self.states[t]
 
 
 def _lowest(x: Growth, low: int, high: int | None) -> arb:

@@ -6,88 +6,17 @@ rotation. So an error of the state before is multiplied by |f|, or keeps its len
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from flint import acb, arb
 
+from verify.checker.computed_orders import exact
+from verify.checker.computed_tables import Gates, StoredCell, as_stored, gates
 from verify.checker.formats import BinaryFormat
-from verify.checker.gated import is_of_decays, of_file
-from verify.checker.linear import of_rotation
 from verify.checker.reading import NOT_CHECKABLE, require
-from verify.checker.records import LineParameters
 from verify.checker.recurrent import Vector
 from verify.checker.rounded import ComputedBalls, Rounding
+from verify.checker.rounded_boxes import Box, ComputedEnds, fractions, relu
 from verify.checker.rounded_lines import Gaps, TokenFollower
-
-FORMULA = 19  # below it torch's softplus is log(1 + e^x), and beyond 20 it is x
-
-Table = list[ComputedBalls]  # for each token
-Gates = tuple[Table, Table, Table]  # what each keeps, adds and reads
-
-
-class StoredCell(NamedTuple):
-    """A network's file: what its tables are, and V, b of its logits V (read h) + b; all rounded once."""
-
-    kind: str
-    rows: dict[str, list[list[float]]]
-    V: list[list[float]]
-    b: list[float]
-
-    @classmethod
-    def of(cls, weights: bytes, said: LineParameters, fmt: BinaryFormat) -> "StoredCell":
-        rows = of_file(weights, said) if is_of_decays(weights, said) else of_rotation(weights, said)
-        rows = {name: fmt.of_weights(table) for name, table in rows.items()}
-        return cls(said["model"], rows, rows.pop("readout.weight"), rows.pop("readout.bias")[0])
-
-
-def gates(net: StoredCell, fmt: BinaryFormat) -> Gates:
-    """What tokens keep, add and read: exact values, and how far what is computed may be from them."""
-    on, cell = Rounding(fmt), {name: [_stored(row) for row in rows] for name, rows in net.rows.items()}
-
-    def exp(x: ComputedBalls) -> ComputedBalls:
-        around = [(v - e).union(v + e).exp().upper() for v, e in zip(x.value, x.error, strict=True)]
-        error = [(y * e + _off(fmt, y) + fmt.tiny).upper() for y, e in zip(around, x.error, strict=True)]
-        return on.checked([v.exp() for v in x.value], error)
-
-    def faded(x: ComputedBalls) -> ComputedBalls:
-        return exp(ComputedBalls([-v for v in x.value], x.error))
-
-    def product(x: ComputedBalls, y: ComputedBalls) -> ComputedBalls:
-        found, sizes = on.times(x, y), zip(x.sizes(), y.sizes(), strict=True)
-        error = [arb(0) if a * b == 0 else e for e, (a, b) in zip(found.error, sizes, strict=True)]
-        return ComputedBalls(found.value, error)
-
-    if net.kind == "s4":
-        return cell["a"] * len(cell["u"]), cell["u"], cell["c"] * len(cell["u"])
-    if net.kind == "rwkv":
-        pairs = zip(cell["k"], cell["v"], strict=True)
-        return [faded(exp(w)) for w in cell["w"]], [product(k, v) for k, v in pairs], cell["r"]
-    rate, steps = exp(cell["A"][0]), [_softplus(on, x) for x in cell["delta"]]
-    added = [product(s, x) for s, x in zip(steps, cell["B"], strict=True)]
-    return [faded(product(s, rate)) for s in steps], added, cell["C"]
-
-
-def _off(fmt: BinaryFormat, x: arb) -> arb:
-    """How far a function of at most x is off: two units in the last place, and half of one where that is rounded."""
-    two = 2 * _unit(fmt, x)
-    return two + _unit(fmt, (x + two).upper()) / 2
-
-
-def _unit(fmt: BinaryFormat, x: arb) -> arb:
-    """A unit in the last place of numbers of at most x."""
-    mantissa, exponent = x.man_exp()
-    return arb(2) ** max(int(exponent) + int(mantissa).bit_length() - fmt.p, fmt.least - fmt.p + 1)
-
-
-def _stored(row: list[float]) -> ComputedBalls:
-    return ComputedBalls([arb(x) for x in row], [arb(0)] * len(row))
-
-
-def _softplus(on: Rounding, x: ComputedBalls) -> ComputedBalls:
-    """Of stored numbers. Where x itself may be taken, that is off by log(1 + e^-x)."""
-    found = on.function(x, lambda v: v.exp().log1p(), lambda y: arb(1))
-    taken = [(-v).exp().log1p() if not v < FORMULA else arb(0) for v in x.value]
-    return on.checked(found.value, [(e + y).upper() for e, y in zip(found.error, taken, strict=True)])
 
 
 def rounding(fmt: BinaryFormat, size: arb, terms: int, more: int = 0) -> arb:
@@ -167,15 +96,15 @@ def computed_sums(W: list[list[float]], x: ComputedBalls, b: list[float], fmt: B
 def fading(net: StoredCell, fmt: BinaryFormat) -> TokenFollower:
     """What is known of the logits of a gated cell after one token, two tokens, and so on."""
     tables = gates(net, fmt)
-    return _after_state(net, fmt, tables, _stored([0.0] * len(tables[0][0].value)))
+    return _after_state(net, fmt, tables, as_stored([0.0] * len(tables[0][0].value)))
 
 
 def _after_state(net: StoredCell, fmt: BinaryFormat, tables: Gates, h: ComputedBalls) -> TokenFollower:
     keep, add, read = tables
 
     def follow(token: int) -> tuple[Callable[[int], Gaps], TokenFollower]:
-        there = after(fmt, keep[token], add[token], h)
-        return partial(gaps_of, net, fmt, read[token], there, token), _after_state(net, fmt, tables, there)
+        there = sharp_after(fmt, keep[token], add[token], h)
+        return partial(sharp_gaps, net, fmt, read[token], there, token), _after_state(net, fmt, tables, there)
 
     return follow
 
@@ -192,6 +121,37 @@ def after(fmt: BinaryFormat, keep: ComputedBalls, add: ComputedBalls, h: Compute
     return ComputedBalls(value, error)
 
 
+def sharp_after(fmt: BinaryFormat, keep: ComputedBalls, add: ComputedBalls, h: ComputedBalls) -> ComputedBalls:
+    """The same between the ends of what is computed, which are the exact ones where nothing is rounded."""
+    on, there = ComputedEnds(fmt), after(fmt, keep, add, h)
+    ends = on.plus(on.times(_ends(keep), _ends(h)), _ends(add))
+    apart = [(arb(high) - y).max(y - arb(low)) for y, (low, high) in zip(there.value, ends, strict=True)]
+    return ComputedBalls(there.value, [e.min(x).upper() for e, x in zip(there.error, apart, strict=True)])
+
+
+def gap_ends(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: ComputedBalls, x: int, right: int) -> Gaps:
+    """The same from the ends of all that is read, which sums in any order keep: sharp where nothing is rounded."""
+    on = ComputedEnds(fmt)
+    y = on.times(_ends(read), _ends(h))
+    if "layer.W" in net.rows:
+        y = relu(on.sums([(fractions(net.rows["layer.W"]), y, fractions([net.rows["layer.U"][x]])[0])]))
+    logits = on.sums([(fractions(net.V), y, fractions([net.b])[0])])
+    low, high = logits[right]
+    return {j: (arb(low - b), arb(high - a)) for j, (a, b) in enumerate(logits) if j != right}
+
+
+def _ends(x: ComputedBalls) -> Box:
+    pairs = zip(x.value, x.error, strict=True)
+    return [(exact((v - e).lower()), exact((v + e).upper())) for v, e in pairs]
+
+
+def sharp_gaps(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: ComputedBalls, x: int, right: int) -> Gaps:
+    """What `gaps_of` and `gap_ends` say together."""
+    ends = gap_ends(net, fmt, read, h, x, right)
+    gaps = gaps_of(net, fmt, read, h, x, right)
+    return {j: (low.max(ends[j][0]), high.min(ends[j][1])) for j, (low, high) in gaps.items()}
+
+
 def gaps_of(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: ComputedBalls, x: int, right: int) -> Gaps:
     """Between which numbers (right logit) - (each other) is computed after the token x."""
     if "layer.W" in net.rows:
@@ -202,7 +162,7 @@ def gaps_of(net: StoredCell, fmt: BinaryFormat, read: ComputedBalls, h: Computed
 def turning(net: StoredCell, fmt: BinaryFormat) -> TokenFollower:
     """The same of a rotation, whose state is m - m e^(i omega t); a turn keeps the length of an error."""
     omega, (one, zero), own_of = net.rows["omega"][0][0], (arb(1), arb(0)), turn_errors(net, fmt)
-    read, h, middle = ComputedBalls([one, one], [zero, zero]), [_stored([0.0, 0.0])], 1 / (1 - acb(0, omega).exp())
+    read, h, middle = ComputedBalls([one, one], [zero, zero]), [as_stored([0.0, 0.0])], 1 / (1 - acb(0, omega).exp())
 
     def follow(token: int) -> tuple[Callable[[int], Gaps], TokenFollower]:
         own, t = own_of(h[-1].sizes()), len(h)
@@ -216,7 +176,7 @@ def turning(net: StoredCell, fmt: BinaryFormat) -> TokenFollower:
 
 def turn_errors(net: StoredCell, fmt: BinaryFormat) -> Callable[[Vector], Vector]:
     """How far a computed turn is from the exact one, from a state of at most these sizes."""
-    on, omega = Rounding(fmt), _stored([net.rows["omega"][0][0]])
+    on, omega = Rounding(fmt), as_stored([net.rows["omega"][0][0]])
     c, s = (on.function(omega, f, lambda y: arb(0)) for f in (arb.cos, arb.sin))
     (C, S), (f, g) = (v.sizes()[0] for v in (c, s)), (v.error[0] for v in (c, s))
 

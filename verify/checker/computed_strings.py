@@ -5,16 +5,8 @@ from functools import reduce
 from flint import arb, arb_mat, ctx
 
 from verify.checker import formats, gated, held
-from verify.checker.computed_gates import (
-    Gates,
-    StoredCell,
-    Table,
-    after,
-    computed_sums,
-    gates,
-    logit_errors,
-    neuron_sums,
-)
+from verify.checker.computed_gates import after, computed_sums, logit_errors, neuron_sums
+from verify.checker.computed_tables import Gates, StoredCell, Table, gates
 from verify.checker.formats import BinaryFormat
 from verify.checker.one_string import RightClasses
 from verify.checker.reading import NOT_CHECKABLE, require

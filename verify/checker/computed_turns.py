@@ -12,15 +12,15 @@ from flint import acb_mat, arb, ctx
 
 from verify.checker import followers, rounded_lines
 from verify.checker.closed_lines import is_right
-from verify.checker.computed_decays import EVERY, wrong_after
-from verify.checker.computed_gates import StoredCell, logit_gaps, turn_errors
+from verify.checker.computed_gates import logit_gaps, turn_errors
+from verify.checker.computed_tables import StoredCell
 from verify.checker.formats import named
-from verify.checker.linear import KINDS
+from verify.checker.linear import KINDS, wrong_after
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import Vector, due_of
 from verify.checker.rounded import ComputedBalls, computed_gaps, rounding_of_step, stored_network
-from verify.checker.rounded_lines import Gaps, is_wrong
+from verify.checker.rounded_lines import EVERY, Gaps, is_wrong
 from verify.checker.turning import BITS, TurningStates
 
 PIECES = 16  # in which turns are taken
@@ -35,7 +35,6 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
         said_by in (None, EVERY) and "run" not in c, "runs whose numbers are not saved are not checked", NOT_CHECKABLE
     )
     try:
-        require(said_by is None, "is followed in closed form", NOT_CHECKABLE)
         by_tokens = rounded_lines.decide if said["model"] in KINDS else followers.line_of_gates
         by_tokens(weights, c, said)
     except Refusal as refusal:
@@ -48,8 +47,8 @@ def in_closed_form(weights: bytes, c: LineCertificate, said: LineParameters) -> 
     """The same at any length; and that all shorter ones are right, if it is the first."""
     with ctx.workprec(BITS):
         A, B, errors, shown, classes = (_of_matrix if said["model"] in KINDS else _of_angle)(weights, said)
-        n, margin, wrong = wrong_after(c, said, classes)
         due = due_of(classes, said)
+        n, margin, wrong = wrong_after(c, due, said)
         states = ComputedTurns(A, B, errors, shown, said.get("modulus", 1), n)
         is_wrong(lambda k: states.ends(n, n, 1, k), due(n) or 0, margin, wrong, f"length {n}")
         if c["counterexample"].get("is_first", True):

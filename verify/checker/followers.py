@@ -4,7 +4,17 @@ from collections.abc import Callable
 
 from flint import arb, arb_mat, ctx
 
-from verify.checker import block_shapes, captured, computed_gates, formats, gated, linear, rounded, whole_blocks
+from verify.checker import (
+    block_shapes,
+    captured,
+    computed_gates,
+    computed_tables,
+    formats,
+    gated,
+    linear,
+    rounded,
+    whole_blocks,
+)
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import BITS, GATES, StoredNetwork, Vector, due_of, network, point, step
@@ -34,8 +44,8 @@ def way_of(weights: bytes, c: LineCertificate, said: LineParameters) -> tuple[Wa
         return lambda decide: decide(gated.by_balls(cell)), len(cell.keep), len(cell.b)
     if kind in gated.KINDS:
         fmt = formats.named(said)
-        stored = computed_gates.StoredCell.of(weights, said, fmt)
-        tokens = len(computed_gates.gates(stored, fmt)[0])
+        stored = computed_tables.StoredCell.of(weights, said, fmt)
+        tokens = len(computed_tables.gates(stored, fmt)[0])
         return lambda decide: decide(computed_gates.fading(stored, fmt)), tokens, len(stored.b)
     require(kind in GATES or kind in linear.KINDS, f"parameters: no recurrent model, but {kind!r}", NOT_CHECKABLE)
     if is_real:
@@ -80,7 +90,7 @@ def run_of_blocks(weights: bytes, c: LineCertificate, said: LineParameters) -> N
     due, right_to = due_of(classes, said), c["right_to"]
     n, margin, wrong = linear.wrong_at(c, due, said, may_be_open=True)
     require(0 <= right_to < n and c["counterexample"]["is_first"] == (right_to == n - 1), "right_to: is no less")
-    way(lambda follow: ComputedLine(due, follow).wrong_in_this_run(n, right_to, margin, wrong))
+    way(lambda follow: ComputedLine(due, follow).wrong(n, right_to, margin, wrong))
 
 
 def _in_more_digits(first: Callable[[], TokenFollower], decide: Callable[[TokenFollower], None]) -> None:
@@ -112,6 +122,6 @@ def line_of_gates(weights: bytes, c: LineCertificate, said: LineParameters) -> N
     """Checks a line of gated decays or a rotation in a format, token by token."""
     fmt = formats.named(said)
     with ctx.workprec(rounded.BITS):
-        net = computed_gates.StoredCell.of(weights, said, fmt)
+        net = computed_tables.StoredCell.of(weights, said, fmt)
         follow = computed_gates.turning if "omega" in net.rows else computed_gates.fading
         ComputedLine(due_of(len(net.b), said), follow(net, fmt)).decide(c, said)

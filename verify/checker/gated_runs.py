@@ -8,7 +8,7 @@ from flint import arb, ctx
 
 from verify.checker.closed_lines import is_right
 from verify.checker.computed_decays import BITS, ComputedStates
-from verify.checker.computed_gates import StoredCell, gates
+from verify.checker.computed_tables import StoredCell, gates
 from verify.checker.formats import BinaryFormat, named
 from verify.checker.linear import first_wrong, wrong_at
 from verify.checker.reading import NOT_CHECKABLE, require

@@ -227,6 +227,8 @@ def _in_a_named_run(c: LineCertificate, model: str) -> tuple[str, Decide]:
         return "line, wrong in a named run", kept_gates.decide
     if name == kept_runs.KEPT and model not in ("gru", "lstm"):
         return "line, wrong in a named run", exact_runs.by_steps
+    if name == rounded_lines.EVERY and model not in linear.KINDS:
+        return "line, wrong in a run of decays", rounded_lines.decide
     require(model in linear.KINDS, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
     return "line, wrong in a run of decays", computed_turns.decide
 
@@ -241,7 +243,7 @@ def _in_format(c: LineCertificate, is_of_strings: bool, wrong: str) -> tuple[str
     """The kind of a certificate about gated decays or a rotation that is followed as computed, and what decides it."""
     is_run = bool(wrong) and "evaluation" in c["counterexample"]
     require(not (is_run and is_of_strings), "runs of such cells are not repeated", NOT_CHECKABLE)
-    if is_run and c["counterexample"]["evaluation"] != computed_decays.EVERY:
+    if is_run and c["counterexample"]["evaluation"] != rounded_lines.EVERY:
         return _in_a_kept_run(c)
     if wrong and not is_of_strings:
         require(c["margin"] is not None, "answers that are no numbers in any order are not checked", NOT_CHECKABLE)

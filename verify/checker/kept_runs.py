@@ -11,13 +11,14 @@ from typing import NamedTuple
 from flint import acb, arb, ctx
 
 from verify.checker.closed_lines import is_right
-from verify.checker.computed_decays import BITS, EVERY, ComputedStates, Growth, in_closed_form, wrong_after
-from verify.checker.computed_gates import StoredCell, gates
+from verify.checker.computed_decays import BITS, ComputedStates, Growth, in_closed_form
+from verify.checker.computed_tables import StoredCell, gates
 from verify.checker.formats import BinaryFormat, named
+from verify.checker.linear import wrong_after
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import due_of
-from verify.checker.rounded_lines import Gaps, is_wrong
+from verify.checker.rounded_lines import EVERY, Gaps, is_wrong
 
 OFF = 2  # units in the last place of exp, cos and sin
 KEPT = "every result kept exactly, and factors of matrix products rounded"
@@ -43,7 +44,7 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     with ctx.workprec(BITS):
         net, fmt = StoredCell.of(weights, said, named(said)), named(said)
         run, due = _run_of(net, fmt, c), due_of(len(net.b), said)
-        n, margin, wrong = wrong_after(c, said, len(net.b))
+        n, margin, wrong = wrong_after(c, due, said)
         if c["margin"] is None:
             require(wrong == -1 and run.is_no_number(n, due(n) or 0), f"length {n}: the answer is a number, or right")
         else:

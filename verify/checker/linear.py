@@ -252,6 +252,19 @@ def wrong_at(
     return n, margin, predicted - first
 
 
+def wrong_after(c: LineCertificate, due: Callable[[int], int | None], said: LineParameters) -> tuple[int, float, int]:
+    """The length of a counterexample, its margin, 0 for none, and the class that wins, -1 where that is open.
+
+    It is the first, or says in which evaluations it is wrong: else no `right_to` is on trust.
+    """
+    case = c["counterexample"]
+    is_first = case.get("is_first", True) or "evaluation" not in case
+    of_number = c if c["margin"] is not None else c | {"margin": 0.0}
+    n, margin, wrong = (first_wrong if is_first else wrong_at)(of_number, due, said, may_be_open=True)
+    require(is_first or c["right_to"] < n - 1, "right_to: all shorter lengths are right, and it is not the first")
+    return n, margin, wrong
+
+
 def of_rotation(weights: bytes, said: LineParameters) -> dict[str, list[list[float]]]:
     """The angle of a rotation's file, and its readout."""
     rows = _read(weights, said, {"cell.omega", "readout.weight", "readout.bias"})

@@ -13,7 +13,7 @@ from flint import arb, arb_mat, ctx
 
 from verify.checker import formats, linear
 from verify.checker.formats import BinaryFormat
-from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import (
     GATES,
@@ -37,7 +37,8 @@ from verify.checker.recurrent import (
 )
 
 BITS = 160
-MOST_ENTRY = 2000
+SHORT, LONG, MOST_WORK = 2000, 40_000, 2_500_000  # tokens, and these times numbers of the state to the power of three
+NEW_ERRORS = 128  # that are followed on their own, and at most twice as many
 SMALL = arb(2) ** -10  # of the newest errors: older ones that are less are no longer followed on their own
 FACTORS = [arb(2) ** (k / 4) for k in range(-12, 13)]
 
@@ -91,8 +92,8 @@ class Rounding:
 
     def add(self, x: ComputedBalls, y: ComputedBalls) -> ComputedBalls:
         error = [
-            (e + f + self.fmt.of_result(a + b)).upper()
-            for e, f, a, b in zip(x.error, y.error, x.sizes(), y.sizes(), strict=True)
+            (e + f + self.fmt.of_result((a + b).min(abs(v) + e + f).upper())).upper()
+            for e, f, a, b, v in zip(x.error, y.error, x.sizes(), y.sizes(), _sum(x.value, y.value), strict=True)
         ]
         return self.checked(_sum(x.value, y.value), error)
 
@@ -104,14 +105,27 @@ class Rounding:
         return self.checked([a * b for a, b in zip(x.value, y.value, strict=True)], error)
 
     def blend(self, z: ComputedBalls, n: ComputedBalls, h: ComputedBalls) -> ComputedBalls:
-        """(1 - z) n + z h, or n + z (h - n), h kept with more bits than it has as a factor, or not."""
+        """(1 - z) n + z h, or n + z (h - n), h kept with more bits than it has as a factor, or not.
+
+        What either rounds is bounded from all that z, n and h are computed as. That by itself is no error of theirs,
+        which moves the exact result by (1 - z) dn + z dh + (h - n) dz, z as it is computed, h and n exact.
+        """
         h = ComputedBalls(
             h.value, [(e + self.fmt.u * size).upper() for e, size in zip(h.error, h.sizes(), strict=True)]
         )
-        rest = [(e + self.fmt.of_result(1 + size)).upper() for e, size in zip(z.error, z.sizes(), strict=True)]
-        one = self.add(self.times(ComputedBalls([1 - v for v in z.value], rest), n), self.times(z, h))
-        other = self.add(n, self.times(z, self.add(h, ComputedBalls([-v for v in n.value], n.error))))
-        return ComputedBalls(one.value, [a.max(b) for a, b in zip(one.error, other.error, strict=True)])
+        read, new, old = (_held(x) for x in (z, n, h))
+        rest = [1 - v for v in read.value]
+        kept = ComputedBalls(rest, [self.fmt.of_result(abs(v).upper()) for v in rest])
+        one = self.add(self.times(kept, new), self.times(read, old))
+        other = self.add(new, self.times(read, self.add(old, ComputedBalls([-v for v in new.value], new.error))))
+        value = [x + y * (w - x) for y, x, w in zip(z.value, n.value, h.value, strict=True)]
+        apart = [abs(w - x) for x, w in zip(n.value, h.value, strict=True)]
+        moved = [
+            abs(a) * dn + abs(y) * dh + c * dz
+            for a, y, c, dz, dn, dh in zip(rest, read.value, apart, z.error, n.error, h.error, strict=True)
+        ]
+        rounded = [a.max(b) for a, b in zip(one.error, other.error, strict=True)]
+        return self.checked(value, [e.upper() for e in _sum(rounded, moved)])
 
     def function(self, x: ComputedBalls, f: Callable[[arb], arb], slope: Callable[[arb], arb]) -> ComputedBalls:
         """tanh or sigmoid; slope(y) bounds the derivative where the values of f are in y."""
@@ -136,6 +150,11 @@ class Rounding:
 
 def _sum(x: Vector, y: Vector) -> Vector:
     return [a + b for a, b in zip(x, y, strict=True)]
+
+
+def _held(x: ComputedBalls) -> ComputedBalls:
+    """All that is computed, as what is exact."""
+    return ComputedBalls([v + arb(0, e) for v, e in zip(x.value, x.error, strict=True)], [arb(0)] * len(x.value))
 
 
 def _cut(x: ComputedBalls, start: int, stop: int) -> ComputedBalls:
@@ -215,14 +234,18 @@ def for_ever(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     entry, place, k, rate, own = ring["entry"], ring["place"], len(ring["centres"]), ring["rate"], ring["margin"]
     is_entry = type(entry) is int and (0 if period > 1 else 1) < entry
     require(is_entry, f"invariant: enters after {entry!r} tokens")
-    require(entry <= MOST_ENTRY, f"a ring entered after more than {MOST_ENTRY} tokens", NOT_CHECKABLE)
     require(type(place) is int and 0 <= place < k and k % period == 0, f"invariant: {k} states and a period {period}")
     require(type(rate) is float and 0 <= rate <= 1, f"invariant: a rate of {rate!r}")
     require(type(own) is float and own >= c["margin"], "invariant: its margin is less than that of the certificate")
     with ctx.workprec(BITS):
         net = stored_in(net, fmt)
+        most = most_tokens(net.size)
+        require(entry <= most, f"a ring entered after more than {most} tokens", NOT_CHECKABLE)
         centres, shapes = ellipsoids(ring, net.size)
-        _enter(net, fmt, due, margin, entry, centres[place], shapes[place])
+        try:
+            _enter(net, fmt, due, margin, entry, centres[place], shapes[place])
+        except Refusal as refusal:  # errors that are followed together reach further than the prover's
+            raise Refusal(str(refusal), NOT_CHECKABLE if entry > 2 * NEW_ERRORS else refusal.exit_code) from None
         for i in range(k):
             j = (i + 1) % k
             leads(net, lambda box: rounding_of_step(net, box, fmt), (centres[i], shapes[i]), (centres[j], shapes[j]), i)
@@ -230,6 +253,11 @@ def for_ever(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
             box = box_of(centres[i], [[length_of(row) for row in shapes[i].tolist()]])
             right = due(entry + (i - place) % k)
             _wins(net, fmt, centres[i], box, generator, right, arb(own), f"on ellipsoid {i}", is_ball=True)
+
+
+def most_tokens(size: int) -> int:
+    """How many tokens are followed, of so many numbers of a state."""
+    return max(SHORT, min(LONG, MOST_WORK // size**3))
 
 
 def box_of(centre: Vector, reaches: list[Vector]) -> Vector:
@@ -280,6 +308,9 @@ def moved(
         (e + sum((v * a for v, a in zip(row, apart, strict=True)), arb(0))).upper()
         for e, row in zip(delta, varied, strict=True)
     ]
+    if len(generators) >= 2 * NEW_ERRORS:
+        old = zip(*reaches[:-NEW_ERRORS], strict=True)
+        generators = [_diagonal([sum(column, arb(0)).upper() for column in old]), *generators[-NEW_ERRORS:]]
     kept, new = _joined([middle * G for G in generators], new)
     return step(net, point(state)).value, [*kept, _diagonal(new)]
 

@@ -56,65 +56,15 @@ def is_within(inner: Box, outer: Box) -> bool:
     return all(c <= a and b <= d for (a, b), (c, d) in zip(inner, outer, strict=True))
 
 
-class ComputedBoxes:
+class ComputedEnds:
     """Ends between which every computed number lies; every exact one, where no format is given.
 
     Sums are of the format, or of a wider one.
     """
 
-    def __init__(self, net: StoredNetwork, fmt: BinaryFormat | None, wider: BinaryFormat | None = None) -> None:
-        self.net, self.is_exact, self.wider = net, fmt is None, wider
-        self.fmt = fmt or BinaryFormat(*NAMED["float64"])
+    def __init__(self, fmt: BinaryFormat | None, wider: BinaryFormat | None = None) -> None:
+        self.is_exact, self.wider, self.fmt = fmt is None, wider, fmt or BinaryFormat(*NAMED["float64"])
         self.every, self.first = EveryOrder(self.fmt), EveryOrder(wider) if wider else None
-        self.layers = [(_rows(y.W_x), _exact(y.b_x), _rows(y.W_h), _exact(y.b_h)) for y in net.layers]
-        self.V, self.b = _rows(net.V), _exact(net.b)
-
-    def step(self, state: Box, token: int = 0) -> Box:
-        """The box after one more token."""
-        x, after = [(v, v) for v in _exact(self.net.reading(token).x)], list[Box]()
-        parts = self.net.size // self.net.hidden // len(self.layers)
-        H = self.net.hidden
-        vectors = [state[i : i + H] for i in range(0, len(state), H)]
-        for k, layer in enumerate(self.layers):
-            after += self._layer(layer, x, vectors[parts * k : parts * (k + 1)])
-            x = after[parts * k]
-        return [ends for vector in after for ends in vector]
-
-    def _layer(self, layer: tuple[Rows, list[fmpq], Rows, list[fmpq]], x: Box, own: list[Box]) -> list[Box]:
-        H, (W_x, b_x, W_h, b_h) = self.net.hidden, layer
-
-        def both(k: int) -> list[Part]:
-            cut = slice(k * H, k * H + H)
-            return [(W_x[cut], x, b_x[cut]), (W_h[cut], own[0], b_h[cut])]
-
-        if self.net.kind == "rnn":
-            a = self.sums(both(0))
-            if self.net.activation == "relu":
-                a = [(max(y, fmpq(0)), max(z, fmpq(0))) for y, z in a]
-            return [self.tanh(a) if self.net.activation == "tanh" else a]
-        if self.net.kind == "lstm":
-            i, f, o = (self.sigmoid(self.sums(both(k))) for k in (0, 1, 3))
-            c = self.plus(self.times(f, own[1]), self.times(i, self.tanh(self.sums(both(2)))))
-            return [self.times(o, self.tanh(c)), c]
-        r, z = (self.sigmoid(self.sums(both(k))) for k in (0, 1))
-        n = self.tanh(self.plus(self.sums(both(2)[:1]), self.times(r, self.sums(both(2)[1:]))))
-        one = self.plus(self.times(self.plus([(fmpq(1), fmpq(1))] * H, less(z)), n), self.times(z, own[0]))
-        other = self.plus(n, self.times(z, self.plus(own[0], less(n))))
-        return [[(min(a, c), max(b, d)) for (a, b), (c, d) in zip(one, other, strict=True)]]
-
-    def logits(self, state: Box) -> Box:
-        return self.sums([(self.V, state[self.net.read : self.net.read + self.net.hidden], self.b)])
-
-    def wins(self, state: Box, right: int | None, margin: arb, t: int) -> None:
-        """The right class has the margin in every order."""
-        require(right is not None, f"length {t}: has no right class")
-        logits = self.logits(state)
-        for j, (_, most) in enumerate(logits):
-            gap = logits[right or 0][0] - most
-            is_right = j == right or (gap > 0 and gap >= exact(margin))
-            require(is_right, f"length {t}: that class {right} wins over {j} by {margin} is not shown")
-
-    # ---- one result each
 
     def down(self, x: fmpq) -> fmpq:
         """The least that x may be stored as."""
@@ -194,6 +144,64 @@ class ComputedBoxes:
         return growth * size + (2 * n * self.wider.tiny + STORED * self.fmt.tiny) * (1 + growth)
 
 
+class ComputedBoxes(ComputedEnds):
+    """The same of the states and logits of a network."""
+
+    def __init__(self, net: StoredNetwork, fmt: BinaryFormat | None, wider: BinaryFormat | None = None) -> None:
+        super().__init__(fmt, wider)
+        self.net = net
+        self.layers = [(fractions(y.W_x), _exact(y.b_x), fractions(y.W_h), _exact(y.b_h)) for y in net.layers]
+        self.V, self.b = fractions(net.V), _exact(net.b)
+
+    def step(self, state: Box, token: int = 0) -> Box:
+        """The box after one more token."""
+        x, after = [(v, v) for v in _exact(self.net.reading(token).x)], list[Box]()
+        parts = self.net.size // self.net.hidden // len(self.layers)
+        H = self.net.hidden
+        vectors = [state[i : i + H] for i in range(0, len(state), H)]
+        for k, layer in enumerate(self.layers):
+            after += self._layer(layer, x, vectors[parts * k : parts * (k + 1)])
+            x = after[parts * k]
+        return [ends for vector in after for ends in vector]
+
+    def _layer(self, layer: tuple[Rows, list[fmpq], Rows, list[fmpq]], x: Box, own: list[Box]) -> list[Box]:
+        H, (W_x, b_x, W_h, b_h) = self.net.hidden, layer
+
+        def both(k: int) -> list[Part]:
+            cut = slice(k * H, k * H + H)
+            return [(W_x[cut], x, b_x[cut]), (W_h[cut], own[0], b_h[cut])]
+
+        if self.net.kind == "rnn":
+            a = self.sums(both(0))
+            functions = {"relu": relu, "tanh": self.tanh}
+            return [functions.get(self.net.activation, list)(a)]
+        if self.net.kind == "lstm":
+            i, f, o = (self.sigmoid(self.sums(both(k))) for k in (0, 1, 3))
+            c = self.plus(self.times(f, own[1]), self.times(i, self.tanh(self.sums(both(2)))))
+            return [self.times(o, self.tanh(c)), c]
+        r, z = (self.sigmoid(self.sums(both(k))) for k in (0, 1))
+        n = self.tanh(self.plus(self.sums(both(2)[:1]), self.times(r, self.sums(both(2)[1:]))))
+        one = self.plus(self.times(self.plus([(fmpq(1), fmpq(1))] * H, less(z)), n), self.times(z, own[0]))
+        other = self.plus(n, self.times(z, self.plus(own[0], less(n))))
+        return [[(min(a, c), max(b, d)) for (a, b), (c, d) in zip(one, other, strict=True)]]
+
+    def logits(self, state: Box) -> Box:
+        return self.sums([(self.V, state[self.net.read : self.net.read + self.net.hidden], self.b)])
+
+    def wins(self, state: Box, right: int | None, margin: arb, t: int) -> None:
+        """The right class has the margin in every order."""
+        require(right is not None, f"length {t}: has no right class")
+        logits = self.logits(state)
+        for j, (_, most) in enumerate(logits):
+            gap = logits[right or 0][0] - most
+            is_right = j == right or (gap > 0 and gap >= exact(margin))
+            require(is_right, f"length {t}: that class {right} wins over {j} by {margin} is not shown")
+
+
+def relu(x: Box) -> Box:
+    return [(max(a, fmpq(0)), max(b, fmpq(0))) for a, b in x]
+
+
 def less(x: Box) -> Box:
     return [(-b, -a) for a, b in x]
 
@@ -202,5 +210,6 @@ def _exact(x: list[arb]) -> list[fmpq]:
     return [exact(v) for v in x]
 
 
-def _rows(W: arb_mat) -> Rows:
-    return [_exact(row) for row in W.tolist()]
+def fractions(W: arb_mat | list[list[float]]) -> Rows:
+    """Stored numbers as they are."""
+    return [_exact(row) for row in arb_mat(W).tolist()]

@@ -10,12 +10,14 @@ from typing import Protocol
 from flint import arb, arb_mat, ctx, fmpq
 
 from verify.checker.formats import BinaryFormat, of_sums
-from verify.checker.linear import first_wrong
+from verify.checker.linear import wrong_after
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import StoredNetwork, Vector, due_of, positive_margin
-from verify.checker.rounded import BITS, MOST_ENTRY, box_of, computed_gaps, moved, reach_of, stored_network
+from verify.checker.rounded import BITS, SHORT, box_of, computed_gaps, most_tokens, moved, reach_of, stored_network
 from verify.checker.rounded_boxes import Box, ComputedBoxes
+
+EVERY = "every run that the reading allows"
 
 Gaps = dict[int, tuple[arb, arb]]
 
@@ -31,11 +33,11 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     """Checks a proof of all lengths up to one, or the first length, which is wrong in every order."""
     with ctx.workprec(BITS):
         net, fmt = stored_network(weights, said, may_accumulate=True)
-        due, wider = due_of(len(net.b), said), of_sums(said, fmt)
+        due, wider, most = due_of(len(net.b), said), of_sums(said, fmt), most_tokens(net.size)
         if wider:
-            ComputedLine(due, by_boxes(net, fmt, wider)).decide(c, said)
+            ComputedLine(due, by_boxes(net, fmt, wider), most=most).decide(c, said)
         else:
-            either(net, fmt, lambda gaps: ComputedLine(due, gaps).decide(c, said))
+            either(net, fmt, lambda gaps: ComputedLine(due, gaps, most=most).decide(c, said))
 
 
 class ComputedLine:
@@ -44,13 +46,16 @@ class ComputedLine:
     All its tokens are 0 where none are given.
     """
 
-    def __init__(self, due: Callable[[int], int | None], follow: TokenFollower, tokens: Sequence[int] = ()) -> None:
-        self.due, self.follow, self.tokens, self.t = due, follow, tokens, 0
+    def __init__(
+        self, due: Callable[[int], int | None], follow: TokenFollower, tokens: Sequence[int] = (), most: int = SHORT
+    ) -> None:
+        self.due, self.follow, self.tokens, self.most, self.t = due, follow, tokens, most, 0
 
     def decide(self, c: LineCertificate, said: LineParameters) -> None:
-        """Checks a proof up to a length, or the first wrong length."""
+        """Checks a proof up to a length, or a wrong length, and all shorter ones where that is the first."""
         if c["verdict"] == "REFUTED":
-            self.wrong_in_every_order(*first_wrong(c, self.due, said, may_be_open=True))
+            n, margin, wrong = wrong_after(c, self.due, said)
+            self.wrong(n, n - 1 if c["counterexample"].get("is_first", True) else 0, margin, wrong)
             return
         length = c["length"]
         require(type(length) is int, "length: must be a number of tokens", NOT_CHECKABLE)
@@ -58,33 +63,31 @@ class ComputedLine:
         require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
         self.right_to(length, positive_margin(c))
 
-    def wrong_in_every_order(self, n: int, margin: float, wrong: int) -> None:
-        """Every shorter length is right in every order, and this one is wrong in each.
+    def wrong(self, n: int, right_to: int, margin: float, wrong: int) -> None:
+        """So many lengths are right in all that is followed, every order or one run, and this one is wrong in all.
 
         Where -1 is predicted, that is not said: which class wins may depend on the order.
         """
-        self.right_to(n - 1, arb(0))
-        right, gaps = self.after_one_more()
-        is_wrong(gaps, right, margin, wrong, f"length {n}")
-
-    def wrong_in_this_run(self, n: int, right_to: int, margin: float, wrong: int) -> None:
-        """So many lengths are right, and this one is wrong, where what is followed is one run."""
+        self.is_near(n)
         self.right_to(right_to, arb(0))
         while self.t < n:
             right, gaps = self.after_one_more()
         is_wrong(gaps, right, margin, wrong, f"length {n}")
+
+    def is_near(self, t: int) -> None:
+        require(t <= self.most, f"more than {self.most} steps are not followed", NOT_CHECKABLE)
 
     def after_one_more(self) -> tuple[int, Callable[[int], Gaps]]:
         """The right class after one more token, and between which numbers differences of logits are computed there."""
         self.t += 1
         right = self.due(self.t)
         require(right is not None, f"length {self.t}: has no right class")
-        require(self.t <= MOST_ENTRY, f"more than {MOST_ENTRY} steps are not followed", NOT_CHECKABLE)
         gaps, self.follow = self.follow(self.tokens[self.t - 1] if self.tokens else 0)
         return right or 0, gaps
 
     def right_to(self, steps: int, margin: arb) -> None:
         """The right class wins by the margin in every order after each of so many tokens."""
+        self.is_near(steps)
         for _ in range(steps):
             right, gaps = self.after_one_more()
             for j, (low, high) in gaps(right).items():

@@ -186,11 +186,11 @@ WRONG_EVALUATION: Table = WRONG_STRING | {
     "counterexample.evaluation": _trusted("text", "evaluation", "which runs the prover found to be wrong"),
     "counterexample.is_first": Field("flag", "equals right_to + 1 = length, by inductive._route"),
 }
-OF_DECAYS = "by kept_runs.decide or computed_turns.decide"
+OF_DECAYS = "by kept_runs.decide, computed_turns.decide or inductive._certified"
 WRONG_DECAYS: Table = WRONG_EVALUATION | {
     "right_to": WRONG_RUN["right_to"],
     "counterexample.evaluation": Field("text", OF_DECAYS),
-    "counterexample.is_first": Field("flag", "by computed_decays.wrong_after"),
+    "counterexample.is_first": Field("flag", "by linear.wrong_after"),
     "run?": Field("object", OF_DECAYS),
     "run.kept": Field("list", "a witness, by kept_runs.decaying_run"),
     "run.kept[]": Field("number", "a witness, by kept_runs.decaying_run"),

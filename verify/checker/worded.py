@@ -73,10 +73,10 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
                 _right_to(way, other, min(n - 1, len(other.tokens)), arb(0))
         if said["model"] in block_shapes.KINDS and c["reading"] != "real":
             shorter = c.get("right_to", -1) + (said["task"] in STARTED)
-            way(lambda follow: _computed(line, follow).wrong_in_this_run(n, shorter, c["margin"], wrong))
+            way(lambda follow: _computed(line, follow).wrong(n, shorter, c["margin"], wrong))
         elif "run" not in c:
             require(is_first, "counterexample: only a first one is checked", NOT_CHECKABLE)
-            way(lambda follow: _computed(line, follow).wrong_in_every_order(n, c["margin"], wrong))
+            way(lambda follow: _computed(line, follow).wrong(n, n - 1, c["margin"], wrong))
 
 
 def _computed(line: WordedLine, follow: TokenFollower) -> ComputedLine:
