@@ -66,12 +66,12 @@ def periodic(function: Callable[[arb], arb]) -> OfArrays:
     return floats(lambda v: function(v) if v.is_finite() else arb("nan"))
 
 
-def plus(x: object, y: object, alpha: object = 1) -> Array:
+def plus(x: object, y: object, *, alpha: object = 1) -> Array:
     require(alpha == 1 or kind_of(x, y) != TRUTH, "graph: a multiple of truth values")
     return ADDED(x, y if alpha == 1 else TIMES(y, alpha))
 
 
-def minus(x: object, y: object, alpha: float = 1) -> Array:
+def minus(x: object, y: object, *, alpha: float = 1) -> Array:
     require(kind_of(x, y) != TRUTH, "graph: truth values have no difference")
     return ADDED(x, TIMES(y, -alpha))
 
@@ -384,7 +384,7 @@ SMALLER = arithmetic(lambda a, b: a.min(b) if isinstance(a, arb) else min(a, b))
 ADDED, TIMES = arithmetic(operator.add), arithmetic(operator.mul)
 QUOTIENT = floats(operator.truediv)
 OPERATIONS: dict[str, OfArrays] = MOVES | {
-    "add": plus, "sub": minus, "rsub": lambda x, y, alpha=1: minus(y, x, alpha), "mul": TIMES, "div": QUOTIENT,
+    "add": plus, "sub": minus, "rsub": lambda x, y, *, alpha=1: minus(y, x, alpha=alpha), "mul": TIMES, "div": QUOTIENT,
     "neg": arithmetic(operator.neg), "abs": arithmetic(abs), "reciprocal": floats(lambda v: 1 / v),
     "maximum": LARGER, "minimum": SMALLER, "clamp": clamp, "clamp_min": clamp, "pow": power,
     "hardtanh": hardtanh, "relu": lambda x: LARGER(x, 0),
