@@ -1,4 +1,4 @@
-"""The exit code 1 is for what is shown to be false: what a bound or our own arithmetic leaves open has 3."""
+"""The exit code 1 is for what is shown to be false; what a bound, no number or our own arithmetic leaves open has 3."""
 
 import re
 from fractions import Fraction
@@ -70,3 +70,15 @@ def test_a_tie_with_what_is_claimed_is_no_lie():
     with pytest.raises(Refusal, match="does not show") as refused:
         boxes.all_positive(quotient, fmpq(-1, 4), box, True)
     assert refused.value.exit_code == NOT_CHECKABLE
+
+
+OF_ENDS = re.compile(r"(?<![.\w])(min|max)\((?!max\(|0, )[^()]*(\([^()]*\))*[^()]*\.(upper|lower)\(\)")
+
+
+def test_the_least_of_balls_is_not_taken_by_python():
+    """Its min and max drop what is no number, unless that comes first."""
+    assert min(arb(1), arb("nan")) == 1 and arb(1).min(arb("nan")).is_nan()
+    for source in ("min(leak, (leak / 2).upper())", "max(x.lower() for x in bounds)"):
+        assert OF_ENDS.search(source)
+    found = [(file.name, hit[0]) for file in CHECKER.glob("*.py") for hit in OF_ENDS.finditer(file.read_text())]
+    assert not found
