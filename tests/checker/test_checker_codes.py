@@ -50,6 +50,7 @@ def test_a_power_that_is_too_high_is_not_followed():
 
 def test_a_margin_is_false_where_no_number_of_the_ball_has_it():
     assert statement.is_close(-0.5, arb(-0.5, 1e-12)) and statement.is_close(0.0, arb(0))
+    assert statement.is_close(-0.0, arb(0)) and not statement.is_close(-0.0, arb(0, 1))  # a tie
     assert not statement.is_close(-0.5, arb(-0.5, 1)) and not statement.is_close(-0.5, arb("nan"))
     for x in (-0.51, 0.5, None):
         with pytest.raises(Refusal) as refused:
