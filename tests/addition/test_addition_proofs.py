@@ -318,6 +318,18 @@ def test_a_sum_of_embedding_and_position_that_is_subnormal_may_be_flushed(power,
     assert verdict(model, 1, 2, "float16").verdict == verdict_due
 
 
+@pytest.mark.parametrize(("name", "power", "precision"), [
+    ("W_O", 600, "float32"),  # overflows
+    ("W_O", -600, "float32"),  # is 0, so that nothing is written
+    ("W_K", 100, "tf32"),  # no exponential is known
+])  # fmt: skip
+def test_weights_that_a_format_does_not_hold_are_wrong_in_a_run(name, power, precision):
+    model = addition.one_head(n=2, B=3)
+    with torch.no_grad():
+        getattr(model.blocks[0], name).mul_(2.0**power)
+    assert verdict(model, 2, 3, precision).verdict == "REFUTED"
+
+
 def far_from_zero():
     """Head 0 writes 2 (1023 + digits' mean), which the positions take away again: tf32 rounds 1024.5 to a factor."""
     model = addition.two_heads(n=1, B=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from functools import cache
 
@@ -259,3 +260,10 @@ def test_planted_faults_are_caught(owner, name, right, wrong):
 def test_the_command_in_a_dtype(capsys):
     code, out = as_json(capsys, "addition", "--digits", "3", "--layers", "2", "--precision", "float32")
     assert code == 0 and out["verdict"] == "PROVED" and out["claim"] == "W-E4.3" and out["inputs_covered"] == "1000000"
+
+
+def test_an_average_with_what_is_infinite_is_anything():
+    """0 inf is no number, which min and max leave out where another number comes first."""
+    start = induction.Mix((0.0, 1.0), (0.0, 0.0))
+    heavy = start.plus((-1e3, -1e3), (-math.inf, math.inf))
+    assert heavy.output == start.hull(heavy).output == (-math.inf, math.inf)

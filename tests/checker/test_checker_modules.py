@@ -314,6 +314,16 @@ def with_lie(said, lie):
     return as_proof(said | {"program": program_, "parameters": parameters, "graph": digest}, 1e-9)
 
 
+@pytest.mark.parametrize("name", ["add", "sub", "rsub"])
+def test_a_factor_without_its_name_is_refused_as_by_torch(name, files):
+    x = torch.ones(1)
+    with pytest.raises(RuntimeError):
+        getattr(torch.ops.aten, name).Tensor(x, x, 2)
+    weights, text = files["built, largest"]
+    forged = with_lie(json.loads(text), [floats(1.0), node(f"{name}.Tensor", ["1", "1", 2], "float64", [1])])
+    assert outcome(weights, json.dumps(forged)) == (NOT_CHECKABLE, mock.ANY)
+
+
 @pytest.mark.parametrize("name", every(2, LIES))
 def test_what_torch_computes_otherwise_does_not_hold(name, files):
     weights, text = files["built, largest"]

@@ -76,6 +76,22 @@ def test_planted_faults_are_caught(owner, name, right, wrong):
         assert disagreements() > 0
 
 
+def forgetting_at_two(B):
+    """Three types, the unit of the first of which forgets at the third: by a gate of sigma(B)."""
+    model = forgetful(40.0, C=2, K=3)
+    with torch.no_grad():
+        model.cell.weight_ih_l0[3, 2] = B
+    return model
+
+
+def test_a_gate_that_is_no_number_is_one_that_forgets():
+    assert forgetting_at_two(-(2.0**600))(torch.tensor([[0, 2, 0]]))[0, -1].argmax() == 1  # for the count 2
+    known = [held.decide_real(forgetting_at_two(B), 2, 6) for B in (0.0, -(2.0**600))]
+    assert known[0][0] > 0 and known[1] == (None, 1, None)
+    with planted(held.RealBalls, "fading", 'x.lower() if x.is_finite() else arb("-inf")', "x.lower()"):
+        assert held.decide_real(forgetting_at_two(-(2.0**600)), 2, 6)[0] > 0
+
+
 def test_one_file_is_right_for_ever_in_float32_and_wrong_in_reals(capsys):
     asked = ("inductive", "--task", "selective", "--model", "lstm", "--dtype", "float32")
     code, bits = as_json(capsys, *asked, "--method", "exhaustive")

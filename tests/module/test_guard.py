@@ -5,6 +5,7 @@ from unittest import mock
 
 import pytest
 import torch
+from models.grokked import hats
 from models.selection import every, first
 from torch import nn
 
@@ -19,6 +20,7 @@ from verify.frame.decide import BUG, OneRun
 from verify.module import Automaton, tokens
 from verify.module import certify as certify_module
 from verify.module.problem import ModuleProblem
+from verify.tasks.addition.modular.grokking import problem_of
 
 
 class Small(nn.Module):
@@ -89,6 +91,15 @@ def test_nothing_is_said_where_no_bounds_are():
         module.E.mul_(1e200)
     found = certify_module(module, inputs=tokens([4, 4]), expected=lambda t: t[:, 1], budget=0.1)
     assert BUG not in (found.reason or "")
+
+
+def test_a_run_that_overflows_is_no_bug_where_reals_are_decided():
+    """The scores of an adder's numbers overflow in float64, so that its run, and the class that wins, are unknown."""
+    weights = hats(2)
+    weights["embed.W_E"] *= 2.0**600
+    found = decide.certify(problem_of(weights, 2)[0])
+    assert found.verdict is Verdict.UNKNOWN and "beyond the range of float64" in found.reason
+    assert found.to_dict()["counts"]["wrong"] != "0"
 
 
 def test_a_module_that_takes_one_input_at_a_time():

@@ -47,7 +47,8 @@ def proved(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
                 box = [] if right is None else _whole(net, units, blocks, i, n)
                 for j in range(len(net.b)) if right is not None else ():
                     gap = margin if j == right else least_gap(on, box, right or 0, j)
-                    require(gap >= margin, f"count {n} of type {i}: class {right} does not win over {j}")
+                    what = f"count {n} of type {i}: class {right} is not shown to win over {j}"
+                    require(gap >= margin, what, NOT_CHECKABLE)
 
 
 def _units(net: StoredNetwork) -> list[list[int]]:
@@ -102,7 +103,8 @@ def _closed(on: ComputedBoxes, boxes: dict[Case, Box], due: RightClasses) -> Non
     for case, box in boxes.items():
         for token in (OWN, OTHER):
             is_in = is_within(on.step(box, token), boxes[_next(due, case, token)])
-            require(is_in, f"sets_found: after {case[0]} tokens of a type the next may lead out of the boxes")
+            what = f"sets_found: after {case[0]} tokens of a type the next may lead out of the boxes"
+            require(is_in, what, NOT_CHECKABLE)
 
 
 def _whole(net: StoredNetwork, units: list[list[int]], blocks: list[dict[Case, Box]], i: int, n: int) -> Box:

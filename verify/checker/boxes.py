@@ -30,14 +30,19 @@ class Box(NamedTuple):
 def all_positive(quotients: Sequence[Quotient], constant: fmpq, box: Box, is_more: bool) -> bool:
     """Whether constant + sum of quotients is above zero on all triples with n1 > n0, or on all others.
 
-    Single ones are decided by digits. False also where digits do not tell.
+    Single ones are decided by digits. Raises: Refusal where these do not tell.
     """
     with_balls = {bits: [([ball(x, bits) for x in N], [ball(x, bits) for x in D]) for N, D in quotients]
                   for bits in BITS}  # fmt: skip
 
     def shown(low: Row, high: Row) -> bool:
         bits = BITS if low == high else BITS[:1]
-        return any(bool(_bound(with_balls[k], constant, low, high, is_more, k) > 0) for k in bits)
+        if any(bool(_bound(with_balls[k], constant, low, high, is_more, k) > 0) for k in bits):
+            return True
+        turned = [([-x for x in N], D) for N, D in with_balls[BITS[-1]]]
+        is_less = low != high or bool(_bound(turned, -constant, low, high, is_more, BITS[-1]) > 0)
+        require(is_less, f"the sign at {low} does not show", NOT_CHECKABLE)
+        return False
 
     return all_shown(box, is_more, shown)
 

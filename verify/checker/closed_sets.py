@@ -38,11 +38,13 @@ def proved(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
             for token in () if _is_over(due, counts) else range(due.types):
                 after = cases[_next(due, (counts, last), token, found["window"])]
                 is_in = is_within(on.step(boxes[i], token), boxes[after])
-                require(is_in, f"sets_found: with counts {counts} the token {token} may lead out of the boxes")
+                what = f"sets_found: with counts {counts} the token {token} may lead out of the boxes"
+                require(is_in, what, NOT_CHECKABLE)
             right = _right(due, counts, last[-1]) if last else None
             for j in range(len(net.b)) if right is not None else ():
                 gap = margin if j == right else least_gap(on, boxes[i], right or 0, j)
-                require(gap >= margin, f"counts {counts}: class {right} does not win over {j} by {c['margin']}")
+                what = f"counts {counts}: class {right} is not shown to win over {j} by {c['margin']}"
+                require(gap >= margin, what, NOT_CHECKABLE)
 
 
 def _right(due: RightClasses, counts: tuple[int, ...], token: int) -> int | None:

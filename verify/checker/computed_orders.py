@@ -35,7 +35,10 @@ class EveryOrder:
     # ---- one result each
 
     def down(self, x: fmpq) -> fmpq:
-        """The least that x may be computed as: rounded, kept with 2p + 2 bits or more, or both, or flushed."""
+        """The least that x may be computed as: rounded, kept with 2p + 2 bits or more, or both, or flushed.
+
+        It is kept once (docs/precision.md): what is kept and a number that is exactly 0 add up to no further result.
+        """
         if abs(x) < self.tiny:
             return fmpq(0) if x >= 0 else -self.tiny
         (n, k), bits = scaled(x), 2 * self.fmt.p + 2

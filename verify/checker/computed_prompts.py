@@ -153,7 +153,7 @@ class ComputedPrompts:
         size = {t: values[t].abs_upper() for t in most if values[t] != 0}
         if not size:
             return Departure(arb(0), arb(0))
-        n, largest = sum(most[t] for t in size), max(y * x.weights[t][1] for t, y in size.items())
+        n, largest = sum(most[t] for t in size), reduce(arb.max, (y * x.weights[t][1] for t, y in size.items()))
         mean = arb(-x.least([-ceiling(size.get(t, arb(0))) for t in range(8)])) / ONE
         share = (1 + u) ** 2 * (1 + sums.stored) * (1 + sums.as_factor) / (1 - self._of_total(x)) - 1
         is_hard = not all(values[t].is_exact() and is_power(exact(values[t])) for t in size)

@@ -67,16 +67,16 @@ class ComputedSteps(ComputedSums):
         top = 1 + 2**FORMATS_OF_A_SUM * self._small(leak, n)
         off = (self.growth(n) * (1 + self.fmt.u) + self.fmt.u * (self.inner != self.fmt)).upper()
         off += 2 * (n + 2) * self.fmt.tiny
-        off = min(off, (top - 1).max(leak).upper()) if is_clear else off
+        off = off.min((top - 1).max(leak).upper()) if is_clear else off
         require(bool(off < HALF), "a softmax is too far off in the format", NOT_CHECKABLE)
-        up, f = min((8 * leak).upper(), 4 * n * self.grain), self._divided
-        most, lost = ((1 + f) / (1 - off) + up).upper(), min((leak * (1 + f)).upper(), 4 * n * self.fmt.tiny)
+        up, f = (8 * leak).min(4 * n * self.grain).upper(), self._divided
+        most, lost = ((1 + f) / (1 - off) + up).upper(), (leak * (1 + f)).min(4 * n * self.fmt.tiny).upper()
         total = arb.union((1 - f) / (1 + off) - lost, most)
         if not is_clear:
             return best, RowShares(arb(0).union(most), most, total, n, False, values)
-        top = min(top.upper(), ((1 + leak) * (1 + off)).upper())
+        top = top.min((1 + leak) * (1 + off)).upper()
         own = self.factor(arb.union((1 - 2 * self.kept) / top, arb(1)))
-        others = ((1 + f) * min(leak, (leak / (1 + leak) / (1 - off)).upper()) + up).upper()
+        others = ((1 + f) * leak.min(leak / (1 + leak) / (1 - off)) + up).upper()
         return best, RowShares(own, others, total, n, True, values)
 
     def _exponential(self, gap: arb) -> arb:
@@ -108,7 +108,7 @@ class ComputedSteps(ComputedSums):
         bounds = [x + arb(0, off) for x in bounds]
         if share.is_clear:
             bounds.append(z + arb(0, self._moved(z, self._small(small, n), share.own == 1 or v == 0)))
-        low, high = max(x.lower() for x in bounds), min(x.upper() for x in bounds)
+        low, high = reduce(arb.max, map(arb.lower, bounds)), reduce(arb.min, map(arb.upper, bounds))
         require(self.fmt.holds(abs(z).upper() + small + off), "a mean may overflow in the format", NOT_CHECKABLE)
         return self.result(low, high)
 

@@ -124,12 +124,11 @@ def _show(
     share, named = 1 + is_rounded, f"{list(tokens)[:20]}, shift {shift}"
     for found in _found(ways[:2], tokens, due, shift):
         gaps = [(x, x * (i + bos)) for i, row in enumerate(found, 1) for x in row]
-        has_less = is_rounded and any(x < margin or y < scaled for x, y in gaps)
+        has_less = any(x < margin or y < scaled for x, y in gaps)
         require(not has_less, f"margin: {named} has less")
         if all(share * x >= margin and share * y >= scaled for x, y in gaps):
             return
-    require(not is_rounded, f"half of the margin is not shown for {named}", NOT_CHECKABLE)
-    raise Refusal(f"margin: is not shown for {named}")
+    raise Refusal(f"{'half of the margin' if is_rounded else 'margin:'} is not shown for {named}", NOT_CHECKABLE)
 
 
 def _refute(ways: Sequence[Gaps], model: Decoder, task: CountingTask, c: CountingCertificate) -> None:

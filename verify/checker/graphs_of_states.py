@@ -106,9 +106,8 @@ class GraphOfStates:
         if not (
             self._wins_by_slopes(P, L, near, before, right, margin) or self._wins_on_box(before, token, right, margin)
         ):
-            raise Refusal(
-                f"sets_found: from {i} the token {token} is not shown to be answered by {right} with the margin"
-            )
+            what = f"sets_found: from {i} the token {token} is not shown to be answered by {right} with the margin"
+            raise Refusal(what, NOT_CHECKABLE)
 
     def _rounding(self, near: StoredNetwork, box: Vector) -> Vector:
         """How far a computed step may be off: not at all in real arithmetic."""

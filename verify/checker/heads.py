@@ -95,7 +95,7 @@ def _certified(heads: list[RationalHead], named: tuple[int, ...], law: Law, said
         require(kind[:5] == "joint" or len(named) == 1, f"{where}: {kind!r} speaks of one head")
         require(kind[:5] != "joint" or c["heads"] == list(named), f"{where}: the certificate is of other heads")
         require(checks[kind, said](), f"{where}: the certificate {kind!r} does not hold")
-    except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError, IndexError) as error:
         raise Refusal(f"{where}: the certificate is malformed ({error})") from None
     return trusted
 

@@ -10,6 +10,7 @@ from flint import arb
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.records import LineCertificate
 from verify.checker.recurrent import positive_margin, predicts
+from verify.checker.steady import is_at_least
 
 BITS = 400
 MOST_LENGTH = 1 << 64
@@ -78,7 +79,8 @@ class HeldUnits:
                         if k != i and d[k] < 0:
                             gap += d[k] * self.show[k][i]
                     is_right = bool(gap >= margin and gap > 0)
-                    require(is_right, f"length {length}, count {n} of type {i}: class {n} does not win over {j}")
+                    what = f"length {length}, count {n} of type {i}: class {n} is not shown to win over {j}"
+                    require(is_right, what, NOT_CHECKABLE)
 
     def _refuted(self, c: LineCertificate) -> None:
         """A string n - 1 times a, T times b, once a is read wrong; all strings up to `right_to` are right."""
@@ -101,7 +103,8 @@ class HeldUnits:
         assert j is not None
         logits = [sum((arb(x[k]) * h for k, h in shown.items()), arb(y)) for x, y in zip(self.V, self.c, strict=True)]
         gap = logits[n] - logits[j]
-        require(type(margin) is float and margin <= 0 and bool(gap <= arb(margin)), f"counterexample: margin {gap}")
+        is_so = type(margin) is float and margin <= 0 and is_at_least(arb(margin), gap)
+        require(is_so, f"counterexample: margin {gap}")
         gaps = {k: logits[n] - x for k, x in enumerate(logits) if k != n}
         predicts(gaps, j, [(*row, x) for row, x in zip(self.V, self.c, strict=True)])
         require(type(right_to) is int and 0 <= right_to < length, f"right_to: {right_to!r}")

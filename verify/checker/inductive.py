@@ -68,8 +68,6 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         trusted = walk(c, kind)
         _check_parameters(said, c["reading"], is_of_decays)
         decide(weights, c, said)
-    except (ZeroDivisionError, OverflowError) as error:  # of our arithmetic, which says nothing of the statement
-        raise Refusal(f"the certificate is not followed ({type(error).__name__}: {error})", NOT_CHECKABLE) from None
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise Refusal(f"the certificate is malformed ({type(error).__name__}: {error})") from None
     return verdict, trusted

@@ -27,13 +27,14 @@ def rings(net: StoredSelective, margin: arb, found: FoundInBlocks, length: int |
     highest = [max((h[q] for h, _, _ in block), default=0) for block in blocks for q in range(size)]
     for row, c in zip(net.V, net.c, strict=True):
         total = sum(abs(int(w)) * x for w, x in zip(row, highest, strict=True)) + abs(int(c))
-        require(total <= 2**bits, "a sum of logits is not exact")
+        require(total <= 2**bits, "a sum of logits is not exact", NOT_CHECKABLE)
     for i in range(K):
         for a in range(net.m or net.C):
             for j in range(len(net.c)):
                 if j != a + (net.m is None):
                     gap = _least_gap(net, blocks, i, a, j, size)
-                    require(gap is None or bool(arb(gap) >= margin), f"type {i}: class {a} does not win over {j}")
+                    what = f"type {i}: class {a} is not shown to win over {j}"
+                    require(gap is None or bool(arb(gap) >= margin), what, NOT_CHECKABLE)
 
 
 Reached = set[tuple[tuple[int, ...], int, int]]
@@ -51,7 +52,7 @@ def _reached(net: StoredSelective, i: int, size: int, bits: int, most: int | Non
         if most is not None and n >= most:
             break
         sums = [sum(abs(w) * x for w, x in zip(row, h, strict=True)) + y for row, y in zip(W, largest, strict=True)]
-        require(max(sums) <= 2**bits, f"type {i}: a partial sum is not exact")
+        require(max(sums) <= 2**bits, f"type {i}: a partial sum is not exact", NOT_CHECKABLE)
         for token in range(net.K):
             rows = zip(W, given[token], bias, strict=True)
             after = tuple(

@@ -16,7 +16,7 @@ from verify.checker import (
     placed,
     rounded_module,
 )
-from verify.checker.reading import Refusal, read_certificate
+from verify.checker.reading import NOT_CHECKABLE, Refusal, read_certificate
 
 Check = Callable[[bytes, bytes], tuple[str, list[str]]]
 TASKS: dict[str, Check] = {
@@ -35,9 +35,15 @@ TASKS: dict[str, Check] = {
 
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
-    """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
+    """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code.
+
+    Where arithmetic fails nothing is said of the statement.
+    """
     try:
         task = read_certificate(certificate).get("task")
     except Refusal:
         task = None  # which the histogram's part words
-    return TASKS.get(str(task), fields.check)(weights, certificate)
+    try:
+        return TASKS.get(str(task), fields.check)(weights, certificate)
+    except (ZeroDivisionError, OverflowError, MemoryError) as error:
+        raise Refusal(f"the certificate is not followed ({type(error).__name__}: {error})", NOT_CHECKABLE) from None

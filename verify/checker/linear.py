@@ -287,7 +287,7 @@ def rotation(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
             found.check(n - 1, arb(0))
             require(0 <= wrong < len(b), "counterexample: predicts no class")
             gaps = {j: found.gap(n, j) for j in range(len(b)) if j != (n - 1) % found.m}
-            require(bool(gaps[wrong] <= arb(margin)), f"counterexample: the margin at length {n} is {gaps[wrong]}")
+            require(is_at_least(arb(margin), gaps[wrong]), f"counterexample: the margin at length {n} is {gaps[wrong]}")
             predicts(gaps, wrong, [(*row, x) for row, x in zip(V, b, strict=True)])
             return
         margin_of_all, length = positive_margin(c), c["length"]

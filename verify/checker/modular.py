@@ -177,4 +177,4 @@ def _refute(model: Adder, P: int, c: PairsCertificate, wrong: list[list[int]]) -
             require(not is_beaten, f"counterexample: the class {said} is not the largest")
             if is_close(c["margin"], gap):
                 return
-    raise Refusal(f"margin: is {c['margin']}, must be {gap}")
+    raise Refusal(f"margin: is {c['margin']}, of {gap}, which does not show", NOT_CHECKABLE)

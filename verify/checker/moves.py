@@ -28,7 +28,7 @@ from verify.checker.arrays import (
     reshaped,
     together,
 )
-from verify.checker.reading import require
+from verify.checker.reading import NOT_CHECKABLE, require
 
 RANGES = {"int64": (-(2**63), 2**63 - 1), "int32": (-(2**31), 2**31 - 1), "int16": (-(2**15), 2**15 - 1)}
 RANGES |= {"int8": (-128, 127), "uint8": (0, 255)}
@@ -36,7 +36,7 @@ SIGNIFICANT = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}  # bi
 
 
 def kind_in(dtype: str) -> str:
-    require(dtype in (*RANGES, *SIGNIFICANT, "bool"), f"graph: the dtype {dtype[:20]} is not known")
+    require(dtype in (*RANGES, *SIGNIFICANT, "bool"), f"graph: the dtype {dtype[:20]} is not known", NOT_CHECKABLE)
     return TRUTH if dtype == "bool" else WHOLE if dtype in RANGES else FLOAT
 
 
@@ -46,14 +46,14 @@ def created(number: float, dtype: str) -> bool | int | arb:
     if kind == TRUTH:
         return bool(number)
     if kind == WHOLE:
-        require(int(number) == number, "graph: a whole number is none")
+        require(int(number) == number, "graph: a whole number is none", NOT_CHECKABLE)
         return int(number)
     value = float(number)
     if not math.isfinite(value) or value == 0:
         return arb(value)
     if dtype == "float32":
         value == number or refuse("a whole number of more than 53 bits, which is rounded once,")
-        require(abs(value) < 2.0**127 and abs(value) > 2.0**-126, "graph: a constant is out of range")
+        require(abs(value) < 2.0**127 and abs(value) > 2.0**-126, "graph: a constant is out of range", NOT_CHECKABLE)
         value = struct.unpack("<f", struct.pack("<f", value))[0]
     elif dtype != "float64":
         m, _ = math.frexp(value)
@@ -70,7 +70,11 @@ def full(shape: Sequence[int], number: float, dtype: str) -> Array:
 
 def arange(*ends: float, dtype: str) -> Array:
     start, stop, step = (0, ends[0], 1) if len(ends) == 1 else (*ends, 1)[:3]
-    require(all(float(x).is_integer() for x in (start, stop, step)) and step != 0, "graph: a range is not whole")
+    require(
+        all(float(x).is_integer() for x in (start, stop, step)) and step != 0,
+        "graph: a range is not whole",
+        NOT_CHECKABLE,
+    )
     numbers = range(int(start), int(stop), int(step))
     check_size([len(numbers)])
     return Array(kind_in(dtype), (len(numbers),), [[created(i, dtype) for i in numbers]])
@@ -204,9 +208,9 @@ def chosen_by(x: Array, places: Sequence[Array | None], negative: bool = True) -
     """x[places]: tensors of places for the first axes, which broadcast; None for an axis that stays."""
     named = [i for i, p in enumerate(places) if p is not None]
     together_ = bool(named) and named == [*range(named[0], named[0] + len(named))]
-    require(together_ and len(places) <= len(x.shape), "graph: places that are not side by side")
+    require(together_ and len(places) <= len(x.shape), "graph: places that are not side by side", NOT_CHECKABLE)
     tensors = [p for p in places if p is not None]
-    require(all(p.kind == WHOLE for p in tensors), "graph: places that are no whole numbers")
+    require(all(p.kind == WHOLE for p in tensors), "graph: places that are no whole numbers", NOT_CHECKABLE)
     shape, first = common(p.shape for p in tensors), named[0]
     sizes, after = x.shape[first : first + len(named)], x.shape[first + len(named) :]
     block, stride = math.prod(after), math.prod(x.shape[first:])
@@ -236,7 +240,11 @@ def gathered(x: Array, dim: int, places: Array, *_: object) -> Array:
 
 def padded(x: Array, pad: Sequence[int], value: object = 0.0) -> Array:
     """Numbers before and after the last axes; axis by axis from the last."""
-    require(len(pad) % 2 == 0 and len(pad) // 2 <= len(x.shape) and min(pad, default=0) >= 0, "graph: such padding")
+    require(
+        len(pad) % 2 == 0 and len(pad) // 2 <= len(x.shape) and min(pad, default=0) >= 0,
+        "graph: such padding",
+        NOT_CHECKABLE,
+    )
     for k in range(len(pad) // 2):
         axis = len(x.shape) - 1 - k
         ends = [Array(x.kind, (*x.shape[:axis], n, *x.shape[axis + 1 :]), []) for n in pad[2 * k : 2 * k + 2]]

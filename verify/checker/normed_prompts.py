@@ -103,12 +103,15 @@ def prove(
     due = arb(still_due(margin, off))
     models = [NormedPrompts(numbers, norm, skip, bits) for bits in BITS[:2]]
     for cell in cells:
-        require(any(_holds(on, cell, domain, due) for on in models), "margin: is not shown on all prompts")
+        is_shown = any(_holds(on, cell, domain, due) for on in models)
+        require(is_shown, "margin: is not shown on all prompts", NOT_CHECKABLE)
 
 
 def _holds(on: NormedPrompts, cell: PromptRegion, domain: Domain, margin: arb) -> bool:
-    """A comparison of balls is true only of all their numbers."""
-    return all(x >= margin for row in on.gaps(cell, triples(domain, cell.is_more)) for x in row)
+    """A comparison of balls is true only of all their numbers. Raises: Refusal where a prompt has less."""
+    found = [x for row in on.gaps(cell, triples(domain, cell.is_more)) for x in row]
+    require(not any(x < margin for x in found), "margin: a prompt has less")
+    return all(x >= margin for x in found)
 
 
 def refute(
@@ -132,4 +135,4 @@ def refute(
             if any(x < 0 for x in row) and is_close(c["margin"], gap):
                 return
     require(any(x < 0 for x in row), "counterexample: too near to a tie, or no number", NOT_CHECKABLE)
-    raise Refusal(f"margin: is {c['margin']}, must be {gap}")
+    raise Refusal(f"margin: is {c['margin']}, of {gap}, which does not show", NOT_CHECKABLE)

@@ -32,7 +32,7 @@ from verify.checker.arrays import (
     sure,
 )
 from verify.checker.moves import MOVES, PARTS, transposed
-from verify.checker.reading import require
+from verify.checker.reading import NOT_CHECKABLE, require
 
 T = TypeVar("T")
 OfArrays = Callable[..., Array]
@@ -66,12 +66,12 @@ def periodic(function: Callable[[arb], arb]) -> OfArrays:
     return floats(lambda v: function(v) if v.is_finite() else arb("nan"))
 
 
-def plus(x: object, y: object, alpha: object = 1) -> Array:
+def plus(x: object, y: object, *, alpha: object = 1) -> Array:
     require(alpha == 1 or kind_of(x, y) != TRUTH, "graph: a multiple of truth values")
     return ADDED(x, y if alpha == 1 else TIMES(y, alpha))
 
 
-def minus(x: object, y: object, alpha: float = 1) -> Array:
+def minus(x: object, y: object, *, alpha: float = 1) -> Array:
     require(kind_of(x, y) != TRUTH, "graph: truth values have no difference")
     return ADDED(x, TIMES(y, -alpha))
 
@@ -126,7 +126,7 @@ def power(x: object, n: object) -> Array:
     if not isinstance(n, int | float):
         refuse("a power by a tensor")
     if float(n).is_integer():
-        require(abs(n) <= 64, "graph: a power is too high")
+        require(abs(n) <= 64, "graph: a power is too high", NOT_CHECKABLE)
         of_one = partial(raised, n=abs(int(n)))
         return arithmetic(of_one)(x) if n >= 0 else floats(lambda v: operator.truediv(1, of_one(v)))(x)
     roots = {0.5: lambda v: v.sqrt(), -0.5: lambda v: 1 / v.sqrt(), 1.5: lambda v: v * v.sqrt()}
@@ -235,7 +235,7 @@ def variance(x: Array, dims: Axes = None, correction: float | None = 1, keepdim:
     off = 1 if correction is None else correction
 
     def one(row: Sequence[arb]) -> arb:
-        require(len(row) > off, "graph: a variance of too few numbers")
+        require(len(row) > off, "graph: a variance of too few numbers", NOT_CHECKABLE)
         return total([v * v for v in deviations(row)]) / arb(len(row) - off)
 
     return over(one, x.as_floats(), dims, keepdim, FLOAT)
@@ -384,7 +384,7 @@ SMALLER = arithmetic(lambda a, b: a.min(b) if isinstance(a, arb) else min(a, b))
 ADDED, TIMES = arithmetic(operator.add), arithmetic(operator.mul)
 QUOTIENT = floats(operator.truediv)
 OPERATIONS: dict[str, OfArrays] = MOVES | {
-    "add": plus, "sub": minus, "rsub": lambda x, y, alpha=1: minus(y, x, alpha), "mul": TIMES, "div": QUOTIENT,
+    "add": plus, "sub": minus, "rsub": lambda x, y, *, alpha=1: minus(y, x, alpha=alpha), "mul": TIMES, "div": QUOTIENT,
     "neg": arithmetic(operator.neg), "abs": arithmetic(abs), "reciprocal": floats(lambda v: 1 / v),
     "maximum": LARGER, "minimum": SMALLER, "clamp": clamp, "clamp_min": clamp, "pow": power,
     "hardtanh": hardtanh, "relu": lambda x: LARGER(x, 0),

@@ -11,7 +11,16 @@ from typing import Protocol
 
 from flint import arb, arb_mat, ctx, fmpq
 
-from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require, tables_of
+from verify.checker.reading import (
+    FAILS,
+    NOT_CHECKABLE,
+    UNREADABLE,
+    WORDS,
+    Refusal,
+    read_tensors,
+    require,
+    tables_of,
+)
 from verify.checker.records import LineCertificate, LineParameters, SavedEllipsoids
 from verify.checker.statement import compare
 
@@ -335,7 +344,7 @@ def follow(
             state, reason = point([arb(0)] * net.size), ""
             for t in range(1, steps + 1):
                 state = step(net, state)
-                if max(v.rad() for v in state.value) > narrow:
+                if not all(v.rad() <= narrow for v in state.value):
                     reason = f"the state after {t} tokens is not known well enough with {bits} bits"
                     break
                 if is_told is not None and t == steps:
@@ -465,7 +474,8 @@ def for_ever(net: StoredNetwork, c: LineCertificate, due: Callable[[int], int | 
     with ctx.workprec(RING_BITS):
         off = arb_mat(net.size, 1, [x - p for x, p in zip(entered, centres[place], strict=True)])
         length = length_of([y for row in shapes[place].solve(off).tolist() for y in row])
-        require(bool(length <= 1), f"invariant: the state after {entry} tokens is not in ellipsoid {place}")
+        what = f"invariant: the state after {entry} tokens may be outside ellipsoid {place}"
+        require(bool(length <= 1), what, FAILS if length > 1 else NOT_CHECKABLE)
         for i in range(k):
             _leads(net, centres[i], shapes[i], centres[(i + 1) % k], shapes[(i + 1) % k], i)
             t = entry + (i - place) % k
@@ -509,9 +519,10 @@ def _leads(net: StoredNetwork, P: Vector, L: arb_mat, Q: Vector, M: arb_mat, i: 
     G = [y for row in (M.inv() * JL).tolist() for y in row]
     middle = arb_mat(n, n, [y.mid() for y in G])
     room = 1 - r - length_of([y.rad() for y in G])  # |G| is at most |middle| and the Frobenius norm of the radii
-    require(bool(room > 0), f"invariant: the image of centre {i} is not in the next ellipsoid")
+    require(bool(room > 0), f"invariant: the image of centre {i} may be outside the next ellipsoid", NOT_CHECKABLE)
     A = arb_mat(n, n, [room * room * int(a == b) for a in range(n) for b in range(n)]) - middle.transpose() * middle
-    require(is_positive_definite(A.tolist()), f"invariant: one step does not lead from ellipsoid {i} into the next")
+    what = f"invariant: one step may lead from ellipsoid {i} out of the next"
+    require(is_positive_definite(A.tolist()), what, NOT_CHECKABLE)
 
 
 def is_positive_definite(A: list[list[arb]]) -> bool:
@@ -537,4 +548,5 @@ def _is_right(net: StoredNetwork, P: Vector, L: arb_mat, right: int | None, marg
         v = [net.V[right or 0, m] - net.V[j, m] for m in range(net.hidden)]
         reach = [sum((v[m] * L[net.read + m, q] for m in range(net.hidden)), arb(0)) for q in range(net.size)]
         is_right = bool(next(values) - length_of(reach) >= margin)
-        require(is_right, f"invariant: class {right} does not win by {margin} on all of ellipsoid {i}")
+        what = f"invariant: class {right} is not shown to win by {margin} on all of ellipsoid {i}"
+        require(is_right, what, NOT_CHECKABLE)

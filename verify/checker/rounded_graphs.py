@@ -38,8 +38,8 @@ class RoundedFollower(Follower):
         self.call, self.finish, self.most_at_once = self.called, self.hulls, 1 if at.errors.are_kept else AT_ONCE
         self.show = lambda found: found.mid if isinstance(found, MovedArray) else found
         self.rules: dict[str, Callable[..., object]] = {
-            "add": self.plus, "sub": lambda x, y, alpha=1: self.plus(x, y, -alpha), "pow": self.power,
-            "rsub": lambda x, y, alpha=1: self.plus(y, x, -alpha), "leaky_relu": self.leaky_relu,
+            "add": self.plus, "sub": lambda x, y, *, alpha=1: self.plus(x, y, alpha=-alpha), "pow": self.power,
+            "rsub": lambda x, y, *, alpha=1: self.plus(y, x, alpha=-alpha), "leaky_relu": self.leaky_relu,
             "mul": lambda x, y: at.times(TIMES, at.read(x), at.read(y)), "linear": self.linear,
             "div": lambda x, y: at.quotient(at.read(x), at.read(y)), "relu": at.errors.relu, "where": self.where,
             "addmm": self.added, "baddbmm": self.added, "neg": partial(at.errors.linear, OPERATIONS["neg"]),
@@ -136,7 +136,7 @@ class RoundedFollower(Follower):
 
     # ---- sums and products
 
-    def plus(self, x: object, y: object, alpha: float = 1) -> MovedArray:
+    def plus(self, x: object, y: object, *, alpha: float = 1) -> MovedArray:
         x, y, at = self.at.read(x), self.at.read(y), self.at
         if abs(alpha) != 1:
             return at.plus(x, at.read(at.times(TIMES, y, at.number(alpha))))

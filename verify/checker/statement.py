@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import sys
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
@@ -47,14 +48,24 @@ def compare(found: Mapping[str, object], expected: Mapping[str, object]) -> None
 
 
 def stands_for(x: float, exact: Fraction) -> bool:
-    """Whether a float is within a few of its last places; nothing but 0 stands for 0, where these places are wide."""
+    """Whether a float is within a few of its last places; nothing but 0 stands for 0, where these places are wide.
+
+    The largest float and its negative stand for all beyond them.
+    """
+    most = Fraction(sys.float_info.max)
+    exact = max(-most, min(exact, most))
     is_near = abs(Fraction(x) - exact) <= ULPS * math.ulp(x) and (x == 0) == (exact == 0)
     return is_near and str(x) != "-0.0"
 
 
 def is_close(x: float | None, ball: arb) -> bool:
-    """Whether a margin that is not above zero is a number's, of which the ball holds all, to nine digits."""
-    return x is not None and x <= 0 and bool(abs(ball - arb(x)) <= arb(abs(x)) * arb(2) ** -29 + arb(2) ** -1000)
+    """Whether a margin that is not above zero is shown to be a number in the ball, to nine digits.
+
+    Raises: Refusal where no number in the ball has it.
+    """
+    apart, room = abs(ball - arb(x or 0)), arb(abs(x or 0)) * arb(2) ** -29 + arb(2) ** -1000
+    require(x is not None and x <= 0 and not apart > room, f"margin: is {x}, must be {ball}")
+    return bool(apart <= room)
 
 
 def claimed_margin(c: Margined) -> float:

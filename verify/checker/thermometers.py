@@ -83,7 +83,7 @@ class StoredThermometer:
                 is_in = low >= self.started and high <= self.top
             else:
                 is_in = (low >= self.least if sign else high <= -self.least) and -low <= self.top and high <= self.top
-            require(bool(is_in), f"invariant: with {where}, unit {j} may leave its box")
+            require(bool(is_in), f"invariant: with {where}, unit {j} may leave its box", NOT_CHECKABLE)
 
     def _unit(self, before: list[Interval], token: int, j: int) -> Interval:
         """Where the unit is after one more token, as computed."""
@@ -115,4 +115,5 @@ class StoredThermometer:
                 low = arb(net.c[right]) - arb(net.c[j]) - off[right] - off[j]
                 for w, (a, b) in pairs:
                     low += a * w if w > 0 else b * w
-                require(bool(low >= margin), f"{where}: class {right} does not win over {j} by {margin}")
+                what = f"{where}: class {right} is not shown to win over {j} by {margin}"
+                require(bool(low >= margin), what, NOT_CHECKABLE)

@@ -76,7 +76,7 @@ def refute(model: PromptModel, cell: PromptRegion, prompts: int | None, c: Promp
         with ctx.workprec(bits):
             if is_close(c["margin"], gap):
                 return
-    raise Refusal(f"margin: is {c['margin']}, must be {gap}")
+    raise Refusal(f"margin: is {c['margin']}, of {gap}, which does not show", NOT_CHECKABLE)
 
 
 def counted(c: PromptsCertificate, prompts: int | None) -> None:

@@ -137,14 +137,17 @@ class Guard:
     def _look_at(
         self, module: nn.Module, fmt: Format, tokens: Tensor, answers: Tensor, said: tuple[float, float]
     ) -> None:
-        """Bounds the run of one input, alone: it must lie there, and something of what is said of the margin must."""
+        """Bounds the run of one input, alone: it must lie there, and something of what is said of the margin must.
+
+        Where nothing bounds the run it may be no number.
+        """
         margin = float(self._alone(module, tokens, answers))
         low, high = self._ends(tokens, answers, fmt)
         if said[0] > high or said[1] < low:
             raise Disagreement(
                 f"on {tokens[0].tolist()} the margin lies in {low} to {high}, and {said[0]} to {said[1]} is proved"
             )
-        if low <= margin <= high:
+        if low <= margin <= high or (low, high) == (-torch.inf, torch.inf):
             return
         place = first_apart(self.graph, tokens[0])
         if place is None and module is not self.module:  # code may depend on the dtype: then its own is what is known

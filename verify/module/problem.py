@@ -450,6 +450,10 @@ class ModuleProblem:
             raise Disagreement(f"{first} is wrong, and all inputs are counted as right")
         if first is not None:
             failure = self.replay(tuple(first), 0, reading)
+            if failure.counterexample["predicted"] == failure.counterexample["expected"]:
+                return Finding.open(
+                    argument, f"{list(first)} is wrong, by logits beyond the range of float64", extra=extra
+                )
             return Finding.refuted(argument, failure, tightest=tightest, extra=extra)
         for row in tally.open_inputs[:RUNS]:
             self._check_run(row, "")

@@ -84,6 +84,8 @@ def _share(log_weight: float, score: float, side: int) -> float:
 
 def _moved(output: float, value: float, p: float) -> Interval:
     moved = output + p * (value - output)  # three roundings, of numbers of at most |output| + |value|
+    if not math.isfinite(moved):
+        return -math.inf, math.inf
     error = OF_FEW * (abs(output) + abs(value)) + LOST
     return moved - error, moved + error
 

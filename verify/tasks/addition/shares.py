@@ -98,9 +98,11 @@ def stream_of(model: Adder, sums: Digits, arithmetic: RoundedArithmetic | None =
 
 
 def check_normal(model: Adder, arithmetic: RoundedArithmetic) -> None:
-    """Raises Unfit for a stored number that is subnormal: it may be flushed to zero where it is read."""
+    """Raises Unfit for a stored number that overflows, or is subnormal: it may be flushed to zero where it is read."""
     for W in model.parameters():
         size = np.abs(numbers(W))
+        if not np.isfinite(size).all():
+            raise Unfit("a stored number overflows in this format")
         if ((size > 0) & (size < arithmetic.stored.tiny)).any():
             raise Unfit("a stored number is subnormal in this format")
 
@@ -175,6 +177,8 @@ def _shares(model: Adder, sums: Digits, head: int, i: int, bits: int, arithmetic
     weights = _weights(model, sums, head, q, bits, arithmetic)
     low, high = sum(w for w, _ in weights), sum(w for _, w in weights)
     one = 1 << bits
+    if not low:
+        raise Unfit("an exponential is not known well enough")
     if arithmetic is None:
         return Shares([(a * one // (high - b + a), -(-b * one // (low - a + b))) for a, b in weights])
     # A sum of k large terms and small ones that add up to r: each addition of large parts errs by u, each of a small

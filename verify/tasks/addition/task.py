@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,7 @@ from verify.frame.decide import SAMPLES, Effort, Failure, Finding, Item, is_wron
 from verify.frame.unmade import check_judged
 from verify.tasks.addition import exact, induction, window
 from verify.tasks.addition.pairs import Pair, PairsAdded, how
-from verify.tasks.addition.proof import ColumnCells, Overflows, Unfit
+from verify.tasks.addition.proof import ColumnCell, ColumnCells, Overflows, Unfit
 from verify.tasks.addition.rounded import logits
 from verify.tasks.addition.shares import check_normal
 
@@ -178,16 +179,17 @@ class DigitAddition(PairsAdded):
         try:
             check_normal(stored, arithmetic)
             cells = ColumnCells.of(stored, self.sums, arithmetic)
-            margins: list[tuple[fmpq, Pair]] = []
+            margins: list[tuple[fmpq, ColumnCell]] = []
             for cell in cells.all():
                 found = cells.margin(cell)
                 if found is not None and not found > 0:
                     candidates += cells.ends(cell)
                     reason = reason or f"column {cell.column}, sum {cell.s}, carry {cell.carry}: rounding may decide it"
                 elif found is not None:
-                    margins.append((found, next(cells.ends(cell))))
+                    margins.append((found, cell))
             if reason is None:
-                least, pair = min(margins)
+                least, cell = min(margins, key=itemgetter(0))
+                pair = next(cells.ends(cell))
                 where = {"input": self.name(pair), "margin": float_at_most(least)}
                 return Finding.proved(ARGUMENT, float_at_most(least), tightest=where, telling=((pair, 0),))
         except (Unfit, Overflows) as error:

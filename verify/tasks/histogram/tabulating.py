@@ -80,7 +80,7 @@ class Slots:
         ]
         mids = [np.array([weights.mid[at] for at in group]) for group in slots]  # (positions, slots) each
         self.a = np.array([mid.mean() for mid in mids])
-        self.slack = np.array([max(weights.rad[at].max() for at in group) for group in slots])
+        self.slack = np.array([np.max([weights.rad[at].max() for at in group]) for group in slots])
         self.away = [mid - a for mid, a in zip(mids, self.a, strict=True)]
         self.apart = [np.sort(np.abs(x), axis=1).max(0) * ENLARGE for x in self.away]
         sums = [np.abs(x.sum(1)).max() + gamma(x.shape[1] + 2) * np.abs(x).sum(1).max() for x in self.away]

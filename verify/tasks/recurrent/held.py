@@ -117,8 +117,9 @@ class RealBalls:
         return keep * self.gates.keep[i][other] ** others * c + add
 
     def fading(self, i: int) -> int:
-        """The token of another type at which unit i loses most."""
-        return min((t for t in range(self.K) if t != i), key=lambda t: self.gates.keep[i][t].lower())
+        """The token of another type at which unit i loses most: one at which that is not known, if there is one."""
+        least = [x.lower() if x.is_finite() else arb("-inf") for x in self.gates.keep[i]]
+        return min((t for t in range(self.K) if t != i), key=least.__getitem__)
 
     def margin(self, i: int, n: int, shown: arb, leak: list[arb]) -> tuple[arb, int]:
         """(logit n) - (largest other) where h_i is `shown`, and the others within [0, leak]; and which other."""
@@ -128,7 +129,7 @@ class RealBalls:
                 d = [x - y for x, y in zip(self.V[n], self.V[j], strict=True)]
                 rest = sum((d[k] * arb(0).union(leak[k]) for k in range(self.K) if k != i), arb(0))
                 found.append((d[i] * shown + rest + self.b[n] - self.b[j], j))
-        return min(found, key=lambda pair: float(pair[0].lower()))
+        return min(found, key=lambda pair: float_below(pair[0]))
 
     def holds(self, length: int) -> float | None:
         """A margin of every judged answer in all strings up to a length, None where none above 0 is shown."""
