@@ -12,11 +12,11 @@ from typing import NamedTuple
 from flint import arb, arb_mat, ctx, fmpq
 
 from verify.checker import named_runs
-from verify.checker.computed_decays import wrong_after
-from verify.checker.computed_gates import StoredCell
+from verify.checker.computed_tables import StoredCell
 from verify.checker.exact_runs import is_wrong
 from verify.checker.formats import BinaryFormat, named
 from verify.checker.kept_runs import KEPT, KeptRun
+from verify.checker.linear import wrong_after
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import StoredNetwork, Vector, due_of, logistic, network
@@ -47,7 +47,7 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
         n, V, b = c["counterexample"]["length"], matrix_of(net.V), floats(net.b)
         h, right = run.read_after(n, said.get("modulus", 1)), due(n) or 0
         if name in OF_53_BITS:
-            is_open = wrong_after(c, said, len(b))[2] == -1
+            is_open = wrong_after(c, due, said)[2] == -1
             is_beyond = KeptRun(StoredCell(net.kind, {}, V, b), fmt, lambda t: h).is_no_number(n, right)
             require(is_open and is_beyond, "margin: the answer is a number, or right")
             require(not c["counterexample"]["is_first"], "that a run is right before is not checked", NOT_CHECKABLE)

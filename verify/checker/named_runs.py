@@ -13,9 +13,9 @@ from typing import NamedTuple
 from flint import ctx
 
 from verify.checker import linear
-from verify.checker.computed_decays import wrong_after
-from verify.checker.computed_gates import StoredCell
+from verify.checker.computed_tables import StoredCell
 from verify.checker.formats import BinaryFormat, named
+from verify.checker.linear import wrong_after
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import StoredNetwork, due_of, network
@@ -38,7 +38,8 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     with ctx.workprec(BITS):
         fmt = named(said)
         run = NamedRun.of(weights, said, fmt, c["counterexample"]["evaluation"])
-        due, (n, margin, wrong) = due_of(len(run.readout), said), wrong_after(c, said, len(run.readout))
+        due = due_of(len(run.readout), said)
+        n, margin, wrong = wrong_after(c, due, said)
     require(not c["counterexample"]["is_first"], "that a run is right before is not checked", NOT_CHECKABLE)
     require(n * run.terms <= MOST_TERMS, "the run is too long to be run again", NOT_CHECKABLE)
     logits, right = run.logits(n), due(n) or 0
