@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import torch
@@ -13,10 +13,9 @@ from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
 from constructions.two_layers import MixingLayer, TwoLayerTransformer
 from verify.arithmetic.slack import INFLATION, LOST, Array, gamma
+from verify.arithmetic.stored import Numbers, fractions
 from verify.frame.judged import check_judged
 from verify.tasks.histogram.proof import certify
-
-Matrix = list[list[Fraction]]
 
 
 def counts_as_one_layer(two: TwoLayerTransformer) -> bool:
@@ -59,41 +58,20 @@ def is_right_on_pairs(two: TwoLayerTransformer) -> bool:
     check_judged(two, TwoLayerTransformer)
     if two.model != "lin" or two.L != 2:
         raise BadInput(f"model: is {two.model} at L={two.L}, and pairs are of lin at L=2")
-    streams = [[_fractions(row)] for row in two.E]
+    E = fractions(two.E)
     return all(
-        all(logits[due] > logits[1 - due] for logits in exact_logits(two, [*streams[t], *streams[s]]))
-        for t in range(two.T)
-        for s in range(two.T)
-        for due in [int(t == s)]
+        logits[int(t == s)] > logits[int(t != s)]
+        for t, s in product(range(two.T), repeat=2)
+        for logits in exact_logits(two, E[[t, s]])
     )
 
 
-def exact_logits(two: TwoLayerTransformer, x: Matrix) -> Matrix:
+def exact_logits(two: TwoLayerTransformer, x: Numbers) -> Numbers:
     """The logits of lin at each position of embedded tokens, computed as the module does, without rounding."""
     for layer in (two.first, two.second):
-        A, W_1, W_2 = (_matrix(tensor) for tensor in (layer.A, layer.W_1, layer.W_2))
-        mixed = [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(x, _product(A, x), strict=True)]
-        hidden = [[max(Fraction(0), v) for v in row] for row in _plus(_product(mixed, W_1), layer.b_1)]
-        x = _plus(_product(hidden, W_2), layer.b_2)
+        A, W_1, b_1, W_2, b_2 = (fractions(getattr(layer, name)) for name in ("A", "W_1", "b_1", "W_2", "b_2"))
+        x = np.maximum((x + A @ x) @ W_1 + b_1, 0) @ W_2 + b_2
     return x
-
-
-def _product(A: Matrix, B: Matrix) -> Matrix:
-    return [[sum((a * b for a, b in zip(row, column, strict=True)), Fraction(0)) for column in zip(*B, strict=True)]
-            for row in A]  # fmt: skip
-
-
-def _plus(A: Matrix, b: torch.Tensor) -> Matrix:
-    bias = _fractions(b)
-    return [[a + c for a, c in zip(row, bias, strict=True)] for row in A]
-
-
-def _matrix(tensor: torch.Tensor) -> Matrix:
-    return [_fractions(row) for row in tensor]
-
-
-def _fractions(row: torch.Tensor) -> list[Fraction]:
-    return [Fraction(value) for value in row.tolist()]
 
 
 def one_layer(two: TwoLayerTransformer) -> HistogramTransformer:

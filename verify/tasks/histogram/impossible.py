@@ -161,12 +161,12 @@ def _random_layers(seed: int, *, is_positive: bool) -> TwoLayerTransformer:
 
 def _is_between(two: TwoLayerTransformer) -> bool:
     """Whether the logit of L less that of L - 1 is on 0..01 between what it is on 0..0 and 1..1."""
-    tokens = [[Fraction(x) for x in row.tolist()] for row in two.E]
-    strings = ([0] * two.L, [0] * (two.L - 1) + [1], [1] * two.L)
+    E, L = fractions(two.E), two.L
+    strings = ([0] * L, [0] * (L - 1) + [1], [1] * L)
     first, second, third = (
-        logits[-1] - logits[-2] for logits in (exact_logits(two, [tokens[t] for t in string])[0] for string in strings)
+        logits[-1] - logits[-2] for logits in (exact_logits(two, E[string])[0] for string in strings)
     )
-    return min(first, third) <= second <= max(first, third)
+    return bool(min(first, third) <= second <= max(first, third))
 
 
 def rank_of_readings(seed: int = 0) -> Impossibility:
@@ -309,6 +309,8 @@ def few_dimensions(seed: int = 0) -> Impossibility:
     proved = [T for T in (2, 4, 5, 6) if certify(rational("dot", T=T, L=9)).verdict is Verdict.PROVED]
     small = [(T, L) for T in (3, 4) for L in (2, 3)]
     orders = [orders_of_counts(T, L) for T, L in small]
+    are_two = all(one.found == _two_orders(L) for (_, L), one in zip(small, orders, strict=True))
+    signs_agree = _signs_agree(4)
     told, found_none = tried("W-17", seed)
     return Impossibility(
         "W-17",
@@ -328,17 +330,11 @@ def few_dimensions(seed: int = 0) -> Impossibility:
             "refuted by the verifier": refuted,
             "d = T - 1 built and proved at T": proved,
             "all orders of the counts, T and L": small,
-            "allow only 1..L and L..1, with even D": all(
-                one.found == _two_orders(L) for (_, L), one in zip(small, orders, strict=True)
-            ),
-            "all signs of u, T up to 4, agree": _signs_agree(4),
+            "allow only 1..L and L..1, with even D": are_two,
+            "all signs of u, T up to 4, agree": signs_agree,
         }
         | told,
-        refuted == MODELS
-        and proved == [2, 4, 5, 6]
-        and all(one.found == _two_orders(L) for (_, L), one in zip(small, orders, strict=True))
-        and _signs_agree(4)
-        and found_none,
+        refuted == MODELS and proved == [2, 4, 5, 6] and are_two and signs_agree and found_none,
     )
 
 
@@ -366,14 +362,15 @@ def even_readings(seed: int = 0) -> Impossibility:
     largest = max(_sum_of_projection(own, T, m) for own in seeds(seed, MODELS))
     most, needed = float(found.largest_sum(T, m)), (2 * L - 2) * m
     lin, dot = (fewest_in_the_regime(model, T, L) for model in ("lin", "dot"))
-    checks: dict[str, object] = {
-        "the quartic is above y": found.is_above and _is_the_product(found),
-        "largest sum of a random projection": f"{largest:.2f}",
-    }
-    holds = found.is_above and _is_the_product(found) and found.largest_sum(T, m) <= needed and largest <= most
+    is_above, signs_agree = found.is_above and _is_the_product(found), _signs_agree(8)
     told, found_none = tried("W-18", seed)
-    checks |= {"all signs of u, T up to 8, agree": _signs_agree(8), **told}
-    holds &= _signs_agree(8) and found_none
+    checks: dict[str, object] = {
+        "the quartic is above y": is_above,
+        "largest sum of a random projection": f"{largest:.2f}",
+        "all signs of u, T up to 8, agree": signs_agree,
+        **told,
+    }
+    holds = is_above and found.largest_sum(T, m) <= needed and largest <= most and signs_agree and found_none
     for model, d in (("lin", lin), ("dot", dot)):
         module = code(model, T=T, L=L, d=d)
         kernel = free_vectors(module)
