@@ -11,7 +11,7 @@ decides it. Leaves count sequences by multinomials, so a finished search knows t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -108,25 +108,33 @@ class RegionSearch:
             if is_small.any():
                 self._decide_each(regions[is_small])
                 regions, score = regions[~is_small], score[~is_small]
-        has_free = np.asarray(regions.free.any(1))
+        can_split = self.tree.size > 1 if score is None else ~self.uniform  # those that act alike are decided together
+        for parts in self.divided(regions, score, can_split, self._decide_points):
+            self._push(parts)
+
+    def divided(
+        self, regions: Regions, score: Array | None, can_split: np.ndarray, decide: Callable[[Regions], None]
+    ) -> Iterator[Regions]:
+        """The parts of regions: a free group is shared out, or the cluster that gains most by its score is halved.
+
+        Shapes: score (B, Q), can_split (Q,) of clusters. Regions that have no parts are left to `decide`.
+        """
+        has_free, a = np.asarray(regions.free.any(1)), self.relaxation.a
         if has_free.any():
-            free = regions[has_free]
-            self._push(share_out_group(free, self.tree, self.row.sizes, self.relaxation.a, self.record))
+            yield share_out_group(regions[has_free], self.tree, self.row.sizes, a, self.record)
             regions = regions[~has_free]
             score = None if score is None else score[~has_free]
+        is_choice = (regions.counts > 0) & can_split
+        is_point = ~np.asarray(is_choice.any((1, 2)))
+        decide(regions[is_point])
+        regions, is_choice = regions[~is_point], is_choice[~is_point]
         if not len(regions):
             return
-        can_split = (regions.counts > 0) & self._is_splittable(exactly=score is None)
-        is_point = ~np.asarray(can_split.any((1, 2)))
-        self._decide_points(regions[is_point])
-        regions, can_split = regions[~is_point], can_split[~is_point]
-        if not len(regions):
-            return
-        effect = regions.counts * np.abs(self.relaxation.a)[None, :, None]
+        effect = regions.counts * np.abs(a)[None, :, None]
         if score is not None:
             effect = effect * np.where(np.isfinite(score), score, 0.0)[~is_point, None, :]
-        choice = np.where(can_split, effect, -1.0).reshape(len(regions), -1).argmax(1)
-        self._push(halves(regions, self.tree, choice // self.tree.Q, choice % self.tree.Q, self.record))
+        choice = np.where(is_choice, effect, -1.0).reshape(len(regions), -1).argmax(1)
+        yield halves(regions, self.tree, choice // self.tree.Q, choice % self.tree.Q, self.record)
 
     def _decide_each(self, regions: Regions) -> None:
         """Decides every multiset of these regions by itself, from the ranges of its pre-activations."""
@@ -152,10 +160,6 @@ class RegionSearch:
                 self._decide_points(left)
             else:
                 self.run(left)
-
-    def _is_splittable(self, exactly: bool) -> np.ndarray:
-        """Clusters with more than one token; those whose tokens act exactly alike need no split to be decided."""
-        return self.tree.size > 1 if exactly else ~self.uniform
 
     @cached_property
     def uniform(self) -> np.ndarray:

@@ -19,7 +19,7 @@ from verify.tasks.histogram.branch_and_bound import RegionSearch
 from verify.tasks.histogram.exact_forward import ExactForward
 from verify.tasks.histogram.laws import CellLaw, law_named
 from verify.tasks.histogram.reduction import Reduction, Row
-from verify.tasks.histogram.regions import Regions, halves, roots, share_out_group
+from verify.tasks.histogram.regions import Regions, roots
 from verify.tasks.histogram.relaxation import LogitLines, LogitPairs
 from verify.tasks.histogram.stored import Array, StoredModel
 from verify.tasks.histogram.vertices import decide_cells
@@ -102,7 +102,6 @@ class QueryAnswers:
     def __post_init__(self) -> None:
         self.search = RegionSearch(self.reduction, self.exact, self.row, self.t, self.counts)
         self.relaxation, self.stored = self.search.relaxation, self.search.stored
-        self.can_split = ~self.search.uniform
 
     def run(self, deadline: Deadline) -> None:
         """Divides regions, the newest first, until all are decided or the time is up."""
@@ -135,7 +134,8 @@ class QueryAnswers:
             for k, part in self._by_count(regions[wins & (winner == c)]):
                 self.found.answered[k - 1][int(c)] += self._probability(part)
         if not wins.all():
-            self._split(regions[~wins], score[~wins])
+            left = ~wins
+            self.pending += self.search.divided(regions[left], score[left], ~self.search.uniform, self._answer_each)
 
     def _guess(self, lower: Array, upper: Array) -> np.ndarray:
         """The class that wins in the middle of each region; any guess is sound."""
@@ -163,32 +163,9 @@ class QueryAnswers:
         np.maximum.at(score, i, np.where(np.isfinite(spread) & (bounds[i, j] <= 0)[:, None], spread, 0.0))
         return wins, score
 
-    def _split(self, regions: Regions, score: Array) -> None:
-        has_free = np.asarray(regions.free.any(1))
-        if has_free.any():
-            shared = share_out_group(
-                regions[has_free], self.search.tree, self.row.sizes, self.relaxation.a, self.search.record
-            )
-            self.pending.append(shared)
-            regions, score = regions[~has_free], score[~has_free]
-        can_split = (regions.counts > 0) & self.can_split
-        is_point = ~np.asarray(can_split.any((1, 2)))
-        for i in np.flatnonzero(is_point):
-            self._answer_exactly(regions[int(i) : int(i) + 1])
-        regions, can_split, score = regions[~is_point], can_split[~is_point], score[~is_point]
-        if not len(regions):
-            return
-        effect = regions.counts * np.abs(self.relaxation.a)[None, :, None] * score[:, None, :]
-        choice = np.where(can_split, effect, -1.0).reshape(len(regions), -1).argmax(1)
-        self.pending.append(
-            halves(
-                regions,
-                self.search.tree,
-                choice // self.search.tree.Q,
-                choice % self.search.tree.Q,
-                self.search.record,
-            )
-        )
+    def _answer_each(self, points: Regions) -> None:
+        for i in range(len(points)):
+            self._answer_exactly(points[i : i + 1])
 
     def _answer_exactly(self, point: Regions) -> None:
         candidate = self.search.first_input(point, 0)
