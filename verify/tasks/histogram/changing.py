@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -86,20 +87,20 @@ def questions(stored: StoredModel) -> Questions:
     Raises: BadInput where there are too many.
     """
     T, L = stored.T, stored.L
-    number = T**L * L if stored.is_linear else T * _bags(T, L - 1)
+    number = T**L * L if stored.is_linear else T * math.comb(T + L - 2, L - 1)
     check_listed(number, stored.p + 1, L, f"T={T}, L={L}")
     tokens, position = _sequences(T, L) if stored.is_linear else _bags_of_others(T, L)
+    return _asked(stored, tokens, position)
+
+
+def _asked(stored: StoredModel, tokens: Tensor, position: Tensor) -> Questions:
     own = tokens[torch.arange(len(tokens)), position]
     return Questions(tokens, position, (tokens == own[:, None]).sum(1) - stored.first_count)
 
 
 def sampling(stored: StoredModel) -> Sampling:
     """Questions of sequences drawn by document A's law and uniformly; near ones have one other token."""
-    T, L, first_count = stored.T, stored.L, stored.first_count
-
-    def asked(tokens: Tensor, position: Tensor) -> Questions:
-        own = tokens[torch.arange(len(tokens)), position]
-        return Questions(tokens, position, (tokens == own[:, None]).sum(1) - first_count)
+    T, L, asked = stored.T, stored.L, partial(_asked, stored)
 
     def drawn(seed: int, number: int) -> Questions:
         g = torch.Generator().manual_seed(seed)
@@ -131,9 +132,3 @@ def _bags_of_others(T: int, L: int) -> tuple[Tensor, Tensor]:
     own = torch.arange(T).repeat_interleave(len(others))
     tokens = torch.cat([own[:, None], others.repeat(T, 1)], dim=1)
     return tokens, torch.zeros(len(tokens), dtype=torch.long)
-
-
-def _bags(T: int, size: int) -> int:
-    from math import comb
-
-    return comb(T + size - 1, size)
