@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from verify.commands.options import AddKind, whole_numbers
 from verify.commands.vocabulary import option
-from verify.tasks.histogram.command import LAWS, HistogramWish, add_model_arguments
+from verify.tasks.histogram.command import LAWS, Chosen, HistogramWish, add_model_arguments
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from constructions.histogram import HistogramTransformer
 
 
 def add_kinds(add_kind: AddKind) -> None:
@@ -44,73 +47,47 @@ def add_kinds(add_kind: AddKind) -> None:
 
 def draw(args: argparse.Namespace) -> Figure:
     """The figure that the arguments ask for: each kind's own options are read here, and handed on as values."""
-    if args.kind == "attention":
-        tokens = whole_numbers("input", args.input)
-        return _attention(HistogramWish.of(args, L=len(tokens)), tokens)
-    if args.kind == "activation":
-        return _activation(HistogramWish.of(args), args.neuron)
-    if args.kind == "margin":
-        return _margins(HistogramWish.of(args), args.budget)
-    if args.kind == "confusion":
-        return _confusion(HistogramWish.of(args), args.law, args.budget)
-    if args.kind == "mixtures":
-        from verify.tasks.histogram.drawings.mixtures import mixtures
-
-        return mixtures(HistogramWish.of(args).chosen(quiet=False).module, whole_numbers("tokens", args.tokens))
-    if args.kind == "singular":
-        from verify.tasks.histogram.drawings.readouts import singular_values
-
-        return singular_values(HistogramWish.of(args).chosen(quiet=False).module)
-    if args.kind == "phase":
+    if args.kind in ("phase", "parameters"):
+        from verify.tasks.histogram.drawings.parameters import parameters
         from verify.tasks.histogram.drawings.phase import phase, phase_of_two
 
-        return phase_of_two(args.T, args.L) if args.layers == 2 else phase(args.T, args.L)
-    if args.kind == "parameters":
-        from verify.tasks.histogram.drawings.parameters import parameters
+        of_sizes = parameters if args.kind == "parameters" else phase_of_two if args.layers == 2 else phase
+        return of_sizes(args.T, args.L)
+    from verify.tasks.histogram.drawings import histogram, mixtures, readouts
 
-        return parameters(args.T, args.L)
-    pair = whole_numbers("neurons", args.neurons, 2) if args.kind == "classes" else []
-    return _readout(HistogramWish.of(args), pair, args.token if args.kind == "logits" else None)
+    tokens = whole_numbers("input", args.input) if args.kind == "attention" else []
+    pair = whole_numbers("neurons", args.neurons, 2) if args.kind == "classes" else [0, 1]
+    wish = HistogramWish.of(args, L=len(tokens) if args.kind == "attention" else None)
+    found = wish.chosen(quiet=False)
+    module = found.module
+    drawn: dict[str, Callable[[], Figure]] = {
+        "attention": lambda: histogram.attention(module, tokens),
+        "activation": lambda: histogram.activation(module, args.neuron),
+        "margin": lambda: _margins(found, wish.L, args.budget),
+        "confusion": lambda: _confusion(module, wish.L, args.law, args.budget),
+        "cosines": lambda: readouts.cosines(module),
+        "classes": lambda: readouts.class_map(module, (pair[0], pair[1])),
+        "logits": lambda: readouts.logits_over_counts(module, args.token),
+        "mixtures": lambda: mixtures.mixtures(module, whole_numbers("tokens", args.tokens)),
+        "singular": lambda: readouts.singular_values(module),
+    }
+    return drawn[args.kind]()
 
 
-def _attention(wish: HistogramWish, tokens: list[int]) -> Figure:
-    from verify.tasks.histogram.drawings.histogram import attention
-
-    return attention(wish.chosen(quiet=False).module, tokens)
-
-
-def _activation(wish: HistogramWish, neuron: int) -> Figure:
-    from verify.tasks.histogram.drawings.histogram import activation
-
-    return activation(wish.chosen(quiet=False).module, neuron)
-
-
-def _margins(wish: HistogramWish, budget: float) -> Figure:
+def _margins(found: Chosen, L: int | None, budget: float) -> Figure:
     from verify.tasks.histogram.drawings.histogram import margins
     from verify.tasks.histogram.proof import certify
 
-    found = wish.chosen(quiet=False)
-    return margins(certify(found.module, L=wish.L, claim=found.claim, budget=budget))
+    return margins(certify(found.module, L=L, claim=found.claim, budget=budget))
 
 
-def _readout(wish: HistogramWish, neurons: list[int], token: int | None) -> Figure:
-    """The classes over two neurons, one token's logits, or where neither is named every token's cosines."""
-    from verify.tasks.histogram.drawings.readouts import class_map, cosines, logits_over_counts
-
-    module = wish.chosen(quiet=False).module
-    if token is not None:
-        return logits_over_counts(module, token)
-    return class_map(module, (neurons[0], neurons[1])) if neurons else cosines(module)
-
-
-def _confusion(wish: HistogramWish, law: str, budget: float) -> Figure:
+def _confusion(module: HistogramTransformer, L: int | None, law: str, budget: float) -> Figure:
     from verify.frame.decide import Effort
     from verify.frame.judged import check_judged
     from verify.tasks.histogram.confusion import confusion
     from verify.tasks.histogram.drawings.confusion import confusion_matrix
     from verify.tasks.histogram.stored import StoredModel
 
-    module = wish.chosen(quiet=False).module
     check_judged(module, type(module))
-    found = confusion(StoredModel.of(module, wish.L), law, Effort(budget))
+    found = confusion(StoredModel.of(module, L), law, Effort(budget))
     return confusion_matrix(found, f"{module.model}, T={module.T}, d={module.d}, p={module.p}; law {law}")
