@@ -180,5 +180,8 @@ def of_gates(rows, kind, fmt, n, share, due, turn):
         cell = slow_units.KeptCell(model, fmt, share)
         if not cell.is_alone():
             raise Far
-        found = slow_units.margin_after(cell, n, due, turn)
+        try:
+            found = slow_units.margin_after(cell, n, due, turn)
+        except AssertionError:  # the other units do not settle
+            raise Far from None
         return fraction(found) if found > 0 else -fraction(-found) if found else Fraction(0)

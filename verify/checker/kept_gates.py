@@ -45,6 +45,7 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
         require(net.kind in ("gru", "lstm") and len(net.layers) == 1, "such runs are not repeated", NOT_CHECKABLE)
         run, due = KeptGates(net, fmt, (SHARES | OF_53_BITS)[name]), due_of(len(net.b), said)
         n, V, b = c["counterexample"]["length"], matrix_of(net.V), floats(net.b)
+        require(n > 0, "counterexample: has no length")
         h, right = run.read_after(n, said.get("modulus", 1)), due(n) or 0
         if name in OF_53_BITS:
             is_open = wrong_after(c, due, said)[2] == -1
