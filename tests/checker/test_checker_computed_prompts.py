@@ -104,7 +104,7 @@ def test_a_fault_in_what_is_flushed_is_seen(right, wrong):
 SUMS = [
     ("total", "error + u * size, size * (1 + u)", "error, size"),
     ("total", "[n - 2, *range(n - 2, -1, -1)]", "[0] * n"),
-    ("total", "((1 + u * (n > 1)) * (1 + self.stored) - 1) * last", "0 * last"),
+    ("total", "u * (n > 1) * last + self.storing(last * (1 + u))", "0 * last"),
 ]
 
 
@@ -166,11 +166,11 @@ def test_a_fault_in_the_least_mean_is_seen(right, wrong):
         assert not all(least - 1 <= found <= least for least, found in map(least_means, range(40)))
 
 
-def of_one_dimension(E, query):
+def of_one_dimension(E, query, formats=(SAME, SAME)):
     """A model whose values are these of the tokens, and whose scores are they times the query."""
     one = [fmpq_mat([[1]])]
     numbers = {name: one for name in SHAPES} | {"E": [fmpq_mat([[whole(Fraction(x))] for x in E])]}
-    return ComputedPrompts(SAME, SAME, numbers | {"W_Q": [fmpq_mat([[query]])]}, True, 4)
+    return ComputedPrompts(*formats, numbers | {"W_Q": [fmpq_mat([[query]])]}, True, 4)
 
 
 def of_a_mean(case):
@@ -297,6 +297,13 @@ class Loose(LooseSteps):
         return self.product(stream, self.W["W_out"][0], self.W["b_out"][0][0])
 
 
+class Stored(Loose):
+    """Sums that round nothing, and whose result is stored: one of those with sums in a wider format."""
+
+    def total(self, row, x, added):
+        return self.result(sum((a * b for a, b in zip(row, x, strict=True)), sum(added, Fraction(0))))
+
+
 @cache
 def drawn_model(seed):
     """The numbers of a small model, as fractions and as matrices: powers of two, and others."""
@@ -324,7 +331,7 @@ def largest_margin(model, cell, box, due):
     return Fraction(low, 64)
 
 
-def shortfall(seed, formats=(SAME, SAME), few=None, runs=12):
+def shortfall(seed, formats=(SAME, SAME), few=None, runs=12, of=Loose):
     """By how much evaluations of a prompt are below the margin shown of it, or of a box that it is in."""
     (W, numbers, skip), draw = drawn_model(seed), random.Random(seed)
     last, is_more, due = draw.choice([4, 5]), bool(seed % 2), draw.randrange(3)
@@ -334,7 +341,7 @@ def shortfall(seed, formats=(SAME, SAME), few=None, runs=12):
     shown, found = largest_margin(model, cell, box, due), []
     tokens = [0, *[1] * lo, *[2] * (lo + is_more), *[3] * m, 4, *([last] if last != 4 else [])]
     for _ in range(runs):
-        logits = Loose(W, skip, FORMAT, draw, few).logits(tokens)
+        logits = of(W, skip, FORMAT, draw, few).logits(tokens)
         found.append(logits[due] - max(x for j, x in enumerate(logits) if j != due))
     return shown - min(found)
 
@@ -362,6 +369,39 @@ def test_no_evaluation_is_below_the_margin_shown(seeds, kind):
     assert worst_of(seeds, **KINDS[kind]) <= 0
 
 
+WIDER = {"formats": (SAME, WIDE), "of": Stored}
+
+
+def test_no_evaluation_with_sums_in_a_wider_format_is_below_the_margin_shown():
+    assert worst_of(range(4), **WIDER) <= 0
+
+
+def totals(weight):
+    """By which share a sum of 1 and equal exponentials is off, each and the sum stored; and the bound on it."""
+    far, bound = Fraction(0), Fraction(0)
+    model = of_one_dimension([0] * 8, 0, (SAME, WIDE))
+    for n in (1, 2, 5):
+        ends = int(weight * ONE)
+        parts = [(1, 1, (0,)), (n, n, (1,))]
+        with ctx.workprec(PRECISION):
+            found = Fraction(float(model._of_total(WeighedTokens(parts, {0: (ONE, ONE), 1: (ends, ends)}, 0))))
+        exact = 1 + n * weight
+        off = max(abs(y - exact) for x in ways(weight, FORMAT) for y in ways(1 + n * x, FORMAT)) / exact
+        far, bound = (off, found) if off - found > far - bound else (far, bound)
+    return far, bound
+
+
+TOTALS = [Fraction(m, 2**k) for m in range(129, 256, 14) for k in (8, 10, 12)]
+
+
+def test_a_sum_of_exponentials_is_within_its_bound():
+    assert all(far <= bound for far, bound in map(totals, TOTALS[::4]))
+    faults = [("(once - 1) * others / (others +", "0 * others / (others +"), ("stored.upper() - low", "low - low")]
+    for fault in faults:
+        with planted(ComputedPrompts, "_of_total", *fault):
+            assert any(far > bound for far, bound in map(totals, TOTALS))
+
+
 # ---- certificates
 
 
@@ -369,13 +409,21 @@ def proved(module, precision, bounds):
     """The file of a model and its certificate."""
     weights = count01.as_bytes(module)
     return weights, json.loads(
-        certify(Count01.of(module, "majority-ones", PromptDomain(*bounds)), reading_of(precision))
+        certify(Count01.of(module, "majority-ones", PromptDomain(*bounds)), reading_of(*precision.split(", ")))
         .about(weights)
         .to_json()
     )
 
 
+def test_a_result_is_stored_within_half_a_unit_of_its_size():
+    """12 is between 8 and 16, so half a unit is that of 8; the sum of exponentials is as far off as its ends are."""
+    on = Depths(BinaryFormat(8, -126, 127), BinaryFormat(24, -126, 127))
+    assert [float(on.storing(arb(x))) for x in (8, 12, 15.9, 16)] == [2.0**-5] * 3 + [2.0**-4]
+    assert Depths(SAME, SAME).storing(arb(12)) == 0
+
+
 CERTIFICATES = [
+    ("bfloat16, float32", count01.documents, (None, None, 1)),
     ("float32", count01.documents, (4, 3)),
     ("float32", count01.documents, (None, None, 25)),
     ("bfloat16", count01.uniform, (4, 3)),
@@ -388,7 +436,8 @@ CERTIFICATES = [
 def test_what_one_bound_on_all_roundings_leaves_open_is_shown_by_boxes(number):
     """The whole margin, and no other that is far too large; without the boxes it is not checkable."""
     precision, build, bounds = CERTIFICATES[number]
-    module = build(dtype=precision) if build is count01.uniform else build(10, dtype=precision)
+    dtype = precision.split(", ")[0]
+    module = build(dtype=dtype) if build is count01.uniform else build(10, dtype=dtype)
     weights, proof = proved(module, precision, bounds)
     assert outcome(weights, json.dumps(proof)) == (0, "PROVED")
     codes = [outcome(weights, json.dumps(times(proof, factor)))[0] for factor in (0.5, 1e5)]

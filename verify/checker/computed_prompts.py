@@ -123,13 +123,14 @@ class ComputedPrompts:
         digits = [(1, 2), (2 if is_more else 1,), (3,)]
         parts = fixed + [(a, b, tokens) for a, b, tokens in zip(low, high, digits, strict=True) if b]
         there, sure = ({t for part in parts if part[k] for t in part[2]} for k in (1, 0))
+        is_one = {t: sum(part[1] for part in parts if t in part[2]) == 1 for t in there}  # whose score is the maximum
         found = []
         for scores in self.scores:
             least = reduce(arb.max, (scores[t].lower() for t in sure))
             tops = [t for t in there if scores[t].upper() >= least]
-            found.append(
-                [WeighedTokens(parts, {t: self._power(scores[t] - scores[top]) for t in there}, top) for top in tops]
-            )
+            found.append([WeighedTokens(parts, {
+                t: (ONE, ONE) if t == top and is_one[t] else self._power(scores[t] - scores[top]) for t in there
+            }, top) for top in tops])  # fmt: skip
         return found
 
     def _power(self, distance: arb) -> Ends:
@@ -159,7 +160,7 @@ class ComputedPrompts:
         is_hard = not all(values[t].is_exact() and is_power(exact(values[t])) for t in size)
         grown = (1 + share) * (1 + u * is_hard)
         error = mean * (grown - 1) + sums.of_many(mean * grown, largest / x.total(False) * grown, n)
-        error = error + sums.stored * (mean + error) + reduce(arb.max, (values[t].rad() for t in size))
+        error = error + sums.storing(mean + error) + reduce(arb.max, (values[t].rad() for t in size))
         lightest = {t: arb(x.weights[t][0]) / x.total(True) * values[t].abs_lower().min(arb(1)) for t in size}
         lost = [most[t] * y.max(arb(1)) for t, y in size.items() if not lightest[t] > 4 * fmt.tiny]
         has_one_sign = not lost and len({values[t] > 0 for t in size}) == 1
@@ -168,8 +169,9 @@ class ComputedPrompts:
         return Departure((mean + error).upper(), error.upper())
 
     def _of_total(self, x: WeighedTokens) -> arb:
-        """By which share of itself the sum of exponentials is off, each read rounded or kept; ones add up exactly."""
-        n, ends, u = sum(x.numbers(True).values()), x.weights.values(), self.inner.u
+        """By which share of itself the sum of exponentials is off, each read rounded or kept; ones are exact."""
+        sums, most, ends, u = self.sums, x.numbers(True), x.weights.values(), self.inner.u
+        n = sum(most.values())
         require(
             self.fmt.holds(arb(2 * n)) and bool(4 * n * self.fmt.tiny < 1),
             "a softmax is too long for the format",
@@ -177,11 +179,14 @@ class ComputedPrompts:
         )
         if {*ends} == {(ONE, ONE)} and n <= 2**self.inner.p:
             return self.sums.stored if n > 2**self.fmt.p else arb(0)
-        off: arb = self.sums.of_many(arb(1), arb(max(high for _, high in ends)) / x.total(False), n)
-        off = (1 + off) * (1 + u) * (1 + self.sums.stored) ** 2 - 1
+        others = sum(k * x.weights[t][1] for t, k in most.items() if x.weights[t] != (ONE, ONE))
+        once, low, high = (1 + u) * (1 + sums.stored), arb(x.total(False)) / ONE, arb(x.total(True)) / ONE
+        grown = 1 + (once - 1) * others / (others + ONE * (x.weights[x.top] == (ONE, ONE)))  # which is there
+        off = grown - 1 + sums.of_many(grown, arb(max(high for _, high in ends)) / ONE / low * once, n)
         off += arb(0) if min(low for low, _ in ends) > 2 * ceiling(self.fmt.tiny) else 2 * n * self.fmt.tiny
         require(bool(off < 0.5), "a softmax is too far off in the format", NOT_CHECKABLE)
-        return off
+        stored = sums.on.result((low * (1 - off)).lower(), (high * (1 + off)).upper())
+        return ((1 + off) * (1 + sums.stored) - 1).min((stored.upper() - low).max(high - stored.lower()) / low).upper()
 
 
 def floor(x: fmpq) -> int:

@@ -6,6 +6,7 @@ k-th largest of them has at most n - k + 1 terms. All together have the two larg
 others n - 2, n - 3, ..., 1 times.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -30,6 +31,13 @@ class Depths:
         self.fmt, self.inner, self.on = fmt, inner, ComputedSums(fmt, inner)
         self.stored = arb(0) if inner == fmt else fmt.u
         self.as_factor = arb(0) if fmt.factors is None else arb(2) ** -fmt.factors
+
+    def storing(self, size: arb) -> arb:
+        """What is rounded of a number of at most this size that is stored: half a unit in the last place of that."""
+        if self.inner == self.fmt:
+            return arb(0)
+        exponent = math.frexp(float(size.upper().max(self.fmt.tiny)))[1]
+        return self.fmt.u * arb(2) ** (exponent - 1)
 
     def of_many(self, size: arb, largest: arb, n: int) -> arb:
         """What a sum of n terms rounds, whose sizes add up to `size`, and none of which is above `largest`.
@@ -60,10 +68,10 @@ class Depths:
             error += self._step(n) * sum((d * y for d, y in zip(depths, ordered, strict=True)), arb(0))
         lost += max(0, n - 1)
         if lost:  # else it is a number that was read, or a power of two times as much
-            error += self.stored * products * (added != 0) * (1 + self.inner.growth(n))
+            error += self.storing(products * (1 + self.inner.growth(n))) * (added != 0)
             last = size * (1 + self.inner.growth(n)) * (1 + self.stored)
             last = last if most is None else last.min(most + error)
-            error += ((1 + u * (n > 1)) * (1 + self.stored) - 1) * last
+            error += u * (n > 1) * last + self.storing(last * (1 + u))
         error = (error + lost * tiny * (1 + self.inner.growth(n)) * (1 + self.stored)).upper()
         require(self.fmt.holds(size + error), "a sum may overflow in the format", NOT_CHECKABLE)
         return Departure((size + error).upper(), error)
