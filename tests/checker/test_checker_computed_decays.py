@@ -29,7 +29,11 @@ from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
 from verify.tasks.recurrent.models import bytes_of
 
 CRAFTED = [(180, "float64"), (444, "float64"), (330, "float64"), (389, "float32"), (7, "float32"), (198, "float64")]
-CRAFTED += [(360, "bfloat16"), (407, "float32")]  # margins that nothing is rounded of, or next to nothing
+CRAFTED += [
+    (360, "bfloat16"),
+    (407, "float32"),
+    (180, "bfloat16"),
+]  # margins that nothing is rounded of, or next to nothing
 KEPT = [(482, "float32"), (65, "float32"), (26, "bfloat16"), (254, "float32"), (66, "float32")]
 
 

@@ -13,6 +13,7 @@ from verify.checker.linear import first_wrong
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import PERIODS, positive_margin, predicts
+from verify.checker.rounded_lines import Gaps
 from verify.checker.steady import is_at_least
 
 MOST_PIECES, MOST_WORK = 20_000, 1 << 25  # of lengths, and their `work`: half a minute
@@ -27,8 +28,8 @@ class StatesBetween(Protocol):
     turns: int
     work: int
 
-    def gaps(self, low: int, high: int | None, k: int, right: int) -> dict[int, arb]:
-        """(right logit) - (each other) after low, low + k, .., high tokens, or all of these from low on."""
+    def gaps(self, low: int, high: int | None, k: int, right: int) -> Gaps:
+        """Ends of (right logit) - (each other) after low, low + k, .., high tokens, or all of these from low on."""
 
 
 def decide_line(
@@ -44,7 +45,7 @@ def decide_line(
         return
     n, margin, other = first_wrong(c, due, said)
     is_right(states, due, said, n - 1, arb(0))
-    gaps = ClosedLine(states, due, arb(0)).gaps(n, n, 1)
+    gaps = {j: low for j, (low, _) in ClosedLine(states, due, arb(0)).gaps(n, n, 1).items()}
     is_so = other in gaps and is_at_least(arb(margin), gaps[other])
     require(is_so, f"counterexample: the margin at length {n} is another")
     predicts(gaps, other, rows)
@@ -76,8 +77,8 @@ class ClosedLine:
         self.states, self.due, self.least = states, due, least
         self.left = min(MOST_PIECES, MOST_WORK // states.work)
 
-    def gaps(self, low: int, high: int | None, k: int) -> dict[int, arb]:
-        """(right logit) - (each other) at lengths with one answer."""
+    def gaps(self, low: int, high: int | None, k: int) -> Gaps:
+        """The same at lengths with one answer."""
         right = self.due(low)
         require(right is not None, "a length has no right class")
         return self.states.gaps(low, high, k, right or 0)
@@ -109,7 +110,7 @@ class ClosedLine:
                 continue
             if low == high:
                 t = r + k * low
-                is_known = any(x < self.least or x <= 0 for x in self.gaps(t, t, k).values())
+                is_known = any(y < self.least or y <= 0 for _, y in self.gaps(t, t, k).values())
                 what = "does not win" if is_known else "is not shown to win"
                 sentence = f"length {t}: the right class {what} by {self.least}"
                 raise Refusal(sentence, FAILS if is_known else NOT_CHECKABLE)
@@ -121,4 +122,4 @@ class ClosedLine:
         self.left -= 1
         require(self.left > 0, "lengths come too near a tie to be followed in pieces", NOT_CHECKABLE)
         gaps = self.gaps(r + k * low, None if high is None else r + k * high, k)
-        return all(bool(x >= self.least and x > 0) for x in gaps.values())
+        return all(bool(x >= self.least and x > 0) for x, _ in gaps.values())

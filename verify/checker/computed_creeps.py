@@ -19,7 +19,7 @@ from verify.checker.rounded import computed_gaps, rounding_of_step, stored_netwo
 from verify.checker.rounded_boxes import Box, ComputedBoxes
 
 BITS = 256
-WIDER = 1 + 2.0**-6  # times what roundings may add up to round a limit
+WIDER, WIDENED = 1 + 2.0**-6, 3  # times what roundings may add up to round a limit, and how often it is looked for
 MOST_WORK = 1_000_000  # steps, times numbers of the state to the power of three: a minute
 
 
@@ -93,8 +93,9 @@ class ComputedCreeps:
             limit = limit_of_turns(self.net, box.hull, k)
         far = zip(*box, limit, strict=True)
         low, high = zip(*((min(a, y), max(b, y)) for a, b, y in far), strict=True)
-        wide = CornerBox([*low], [*high])
-        wide = _widened(wide, self._room(wide, limit, k))
+        wide = between = CornerBox([*low], [*high])
+        for _ in range(WIDENED):  # as roundings grow with the box
+            wide = _widened(between, self._room(wide, limit, k))
         require(wide.holds(box), f"states after {t} tokens may be outside the box", NOT_CHECKABLE)
         is_kept = wide.holds(self.after(wide, t, k))
         require(is_kept, f"turns of {k} tokens after {t} do not lead a box into itself", NOT_CHECKABLE)

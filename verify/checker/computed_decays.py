@@ -91,8 +91,8 @@ class ComputedStates:
             self.most.append(Growth(((1 + r) * (abs(f) + d)).upper(), ((1 + r) * end + z).upper(), end))
             self.least.append(low if low.factor >= 0 and low.added >= 0 else None)
 
-    def gaps(self, low: int, high: int | None, k: int, right: int) -> dict[int, arb]:
-        return {j: x.union(y) for j, (x, y) in self.ends(low, high, right).items()}
+    def gaps(self, low: int, high: int | None, k: int, right: int) -> Gaps:
+        return self.ends(low, high, right)
 
     def ends(self, low: int, high: int | None, right: int) -> Gaps:
         """Between which numbers (right logit) - (each other) is computed at lengths low..high, or all from low on."""

@@ -98,9 +98,9 @@ class ComputedTurns:
         is_near = all(bool(x <= y) for x, y in zip(self.off, near, strict=True))
         require(is_near, "how far computed states are from exact ones does not show", NOT_CHECKABLE)
 
-    def gaps(self, low: int, high: int | None, k: int, right: int) -> dict[int, arb]:
+    def gaps(self, low: int, high: int | None, k: int, right: int) -> Gaps:
         require(high is not None, "for ever is not shown so", NOT_CHECKABLE)
-        return {j: x.union(y) for j, (x, y) in self.ends(low, high or 0, k, right).items()}
+        return self.ends(low, high or 0, k, right)
 
     def ends(self, low: int, high: int, k: int, right: int) -> Gaps:
         """Between which numbers (right logit) - (each other) is at lengths low, low + k, .., high."""

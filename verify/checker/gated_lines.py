@@ -11,6 +11,7 @@ from verify.checker import closed_lines
 from verify.checker.gated import BITS, GatedCell
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import due_of
+from verify.checker.rounded_lines import Gaps
 
 State = list[arb]
 
@@ -37,7 +38,8 @@ class FadingStates:
         """What states come near, NaN where that is not known."""
         return [arb(0) if a == 0 else a / (1 - f) if abs(f) < 1 else arb("nan") for f, a in self.units]
 
-    def gaps(self, low: int, high: int | None, k: int, right: int) -> dict[int, arb]:
+    def gaps(self, low: int, high: int | None, k: int, right: int) -> Gaps:
         ends = self.after(low), self.limit() if high is None else self.after(high)
         logits = self.cell.logits([x.union(y) for x, y in zip(*ends, strict=True)], 0)
-        return {j: logits[right] - x for j, x in enumerate(logits) if j != right}
+        gaps = {j: logits[right] - x for j, x in enumerate(logits) if j != right}
+        return {j: (x, x) for j, x in gaps.items()}

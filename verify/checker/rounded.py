@@ -38,7 +38,7 @@ from verify.checker.recurrent import (
 
 BITS = 160
 SHORT, LONG, MOST_WORK = 2000, 40_000, 2_500_000  # tokens, and these times numbers of the state to the power of three
-NEW_ERRORS = 128  # that are followed on their own, and at most twice as many
+NEW_ERRORS = 32  # that are followed on their own, and at most twice as many
 SMALL = arb(2) ** -10  # of the newest errors: older ones that are less are no longer followed on their own
 FACTORS = [arb(2) ** (k / 4) for k in range(-12, 13)]
 

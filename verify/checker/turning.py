@@ -13,6 +13,7 @@ from verify.checker.linear import exact, stepped
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import due_of
+from verify.checker.rounded_lines import Gaps
 
 BITS, MOST_UNITS = 600, 24
 
@@ -51,9 +52,10 @@ class TurningStates:
         self.W = [[shown[j, i] * place for i, place in enumerate(places)] for j in range(shown.nrows())]
         self.b, self.work = b, 16 * V.nrows() * V.ncols()
 
-    def gaps(self, low: int, high: int | None, k: int, right: int) -> dict[int, arb]:
+    def gaps(self, low: int, high: int | None, k: int, right: int) -> Gaps:
         moved = [_moved(rate, low, high, k) for rate in self.rates]
-        return {j: self._gap(moved, right, j) for j in range(len(self.b)) if j != right}
+        gaps = {j: self._gap(moved, right, j) for j in range(len(self.b)) if j != right}
+        return {j: (x, x) for j, x in gaps.items()}
 
     def _gap(self, moved: list[tuple[arb, arb]], right: int, j: int) -> arb:
         along = [x - y for x, y in zip(self.W[right], self.W[j], strict=True)]
