@@ -195,6 +195,9 @@ RECURRENT = {
     "rotation, turned, wrong, bfloat16": lambda: (of_crafted(355), "bfloat16"),
     "rwkv, wrong in a run, bfloat16": lambda: (of_crafted(425), "bfloat16"),
     "ssm, wrong in a run, bfloat16": lambda: (of_crafted(297), "bfloat16"),
+    "lstm, far, wrong, float32": lambda: (of_crafted(480), "float32"),
+    "lstm, far, wrong, float64": lambda: (of_crafted(461), "float64"),
+    "lstm, kept, far, wrong, float32": lambda: (of_crafted(24), "float32"),
     "rotation, always wrong, float64": lambda: (of_crafted(450), "float64"),
     "mamba, for ever, float64": lambda: (of_crafted(198), "float64"),
     "rwkv, p18": lambda: (modular(gated.decays(kind="rwkv", m=3, s=2, N=4), 3, 4), "p18"),
@@ -588,7 +591,7 @@ def honest(name):
         return weights, json.dumps(found)
     if name in RECURRENT:
         problem, precision = RECURRENT[name]()
-        effort = Effort(budget=looks(1200) if "kept" in name else 30)  # which comes last
+        effort = Effort(budget=looks(1200) if "kept" in name or "far" in name else 30)  # which come last
         if precision is None:
             found = exhaustive(problem, effort=effort)
         else:

@@ -24,6 +24,12 @@ class BinaryFormat:
     most: int
     factors: int | None = None
     keeps_subnormals: bool = False
+    keeps_results: bool = False  # exactly, in one run, whose factors of matrix products have p bits
+
+    @property
+    def of_kept_run(self) -> "BinaryFormat":
+        """The format in the run that keeps every result; numbers near the largest one count as too large."""
+        return replace(self, keeps_results=True, most=self.most - 1)
 
     @property
     def of_one_run(self) -> "BinaryFormat":
@@ -32,12 +38,12 @@ class BinaryFormat:
 
     @cached_property
     def u(self) -> arb:
-        return arb(2) ** -self.p
+        return arb(0) if self.keeps_results else arb(2) ** -self.p
 
     @cached_property
     def tiny(self) -> arb:
         """The smallest normal number, below which results may be flushed to zero."""
-        return arb(2) ** self.least
+        return arb(0) if self.keeps_results else arb(2) ** self.least
 
     @cached_property
     def largest(self) -> arb:
@@ -93,13 +99,17 @@ class BinaryFormat:
         growth = self.growth(max(terms, 2))
         return (growth * size + (2 * columns + 2) * self.tiny * (1 + growth)).upper()
 
+    def of_factor(self, size: arb) -> arb:
+        """How far a factor of a matrix product is off beyond what `of_sum` counts, which is all but for a kept run."""
+        return ((size + arb(2) ** self.least) * arb(2) ** -self.p).upper() if self.keeps_results else arb(0)
+
     def of_function(self, size: arb) -> arb:
         """How far a computed tanh or sigmoid of at most `size` is off: two units in the last place, and stored."""
         return ((ULPS + 1) * self.u * (1 + ULPS * self.u) * size + self.tiny).upper()
 
     def of_result(self, size: arb) -> arb:
-        """How far one operation is off."""
-        return (self.growth(2) * size + self.tiny).upper()
+        """How far one operation is off, which is rounded, or kept with 2p + 2 bits and rounded where it is read."""
+        return (((1 + self.u) * (1 + self.u**2 / 4) - 1) * size + self.tiny).upper()
 
     def holds(self, size: arb) -> bool:
         """Whether results of at most this size never overflow."""

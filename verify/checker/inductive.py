@@ -9,6 +9,7 @@ from verify.checker import (
     closed_sets,
     computed_creeps,
     computed_decays,
+    computed_lengths,
     computed_strings,
     computed_turns,
     counting,
@@ -24,7 +25,6 @@ from verify.checker import (
     recurrent,
     rounded,
     rounded_boxes,
-    rounded_lines,
     rounded_runs,
     selective,
     turning,
@@ -145,13 +145,14 @@ def _certified(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> 
         if wrong:
             require(c["margin"] is not None, "answers that are no numbers are not checked", NOT_CHECKABLE)
             if "evaluation" not in c["counterexample"]:
-                return "line, wrong", computed_turns.decide if model in linear.KINDS else rounded_lines.decide
-            if model in linear.KINDS and "run" not in c:
-                return "line, wrong in a run of decays", computed_turns.decide
-            require("run" in c, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
-            return "line, wrong in a run", rounded_runs.decide
+                return "line, wrong", computed_lengths.decide
+            if "run" in c:
+                return "line, wrong in a run", rounded_runs.decide
+            is_known = computed_lengths.is_named(c["counterexample"]["evaluation"])
+            require(is_known, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
+            return "line, wrong after many turns", computed_lengths.decide
         if not for_ever:
-            return "line", rounded_lines.decide
+            return "line", computed_lengths.decide
         if "boxes" in c:
             return "line, for ever by boxes", rounded_boxes.for_ever
         if "invariant" in c:

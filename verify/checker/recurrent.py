@@ -44,6 +44,7 @@ class StoredNetwork:
     V: arb_mat
     b: list[arb]
     tokens: tuple[list[arb], ...] = ()
+    sigmoids: arb = arb(1)  # times their value they are, in one evaluation
 
     @cached_property
     def rows(self) -> list[object]:
@@ -230,9 +231,13 @@ def _times(x: DualNumbers, y: DualNumbers) -> DualNumbers:
     return DualNumbers(value, slope, [a * b for a, b in zip(x.centre, y.centre, strict=True)], x.reach)
 
 
-def _sigmoid(x: DualNumbers) -> DualNumbers:
+def _sigmoid(x: DualNumbers, share: arb) -> DualNumbers:
     """Its derivative y (1 - y) is 1/4 - (y - 1/2)^2."""
-    return _map(x, logistic, lambda v, y: (arb(1) / 4 - (y - arb(1) / 2) ** 2).max(arb(0)))
+
+    def slope(v: arb, y: arb) -> arb:
+        return share * (arb(1) / 4 - (y / share - arb(1) / 2) ** 2).max(arb(0))
+
+    return _map(x, lambda v: share * logistic(v), slope)
 
 
 def logistic(x: arb) -> arb:
@@ -289,13 +294,14 @@ def step(net: StoredNetwork, state: DualNumbers) -> DualNumbers:
         own = [_cut(state, (parts * k + i) * H, (parts * k + i + 1) * H) for i in range(parts)]
         a, u = _linear(layer.W_x, x, layer.b_x), _linear(layer.W_h, own[0], layer.b_h)
         if net.kind == "gru":
-            r, z = (_sigmoid(_add(_cut(a, i * H, i * H + H), _cut(u, i * H, i * H + H))) for i in (0, 1))
+            sums = (_add(_cut(a, i * H, i * H + H), _cut(u, i * H, i * H + H)) for i in (0, 1))
+            r, z = (_sigmoid(y, net.sigmoids) for y in sums)
             n = _tanh(_add(_cut(a, 2 * H, 3 * H), _times(r, _cut(u, 2 * H, 3 * H))))
             rest = _map(z, lambda v: 1 - v, lambda v, y: arb(-1))
             new = [_add(_times(rest, n), _times(z, own[0]))]
         elif net.kind == "lstm":
             gates = _add(a, u)
-            i, f, o = (_sigmoid(_cut(gates, j * H, j * H + H)) for j in (0, 1, 3))
+            i, f, o = (_sigmoid(_cut(gates, j * H, j * H + H), net.sigmoids) for j in (0, 1, 3))
             c = _add(_times(f, own[1]), _times(i, _tanh(_cut(gates, 2 * H, 3 * H))))
             new = [_times(o, _tanh(c)), c]
         else:

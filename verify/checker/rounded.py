@@ -38,6 +38,7 @@ from verify.checker.recurrent import (
 
 BITS = 160
 MOST_ENTRY = 2000
+ONE = arb(1)
 SMALL = arb(2) ** -10  # of the newest errors: older ones that are less are no longer followed on their own
 FACTORS = [arb(2) ** (k / 4) for k in range(-12, 13)]
 
@@ -58,8 +59,8 @@ class ComputedBalls:
 class Rounding:
     """How far computed vectors may be off."""
 
-    def __init__(self, fmt: BinaryFormat) -> None:
-        self.fmt = fmt
+    def __init__(self, fmt: BinaryFormat, sigmoids: arb = ONE) -> None:
+        self.fmt, self.sigmoids = fmt, sigmoids
 
     def fits(self, layer: StoredLayer, x: Vector, h: Vector) -> None:
         """No partial sum of W_x x + b_x + W_h h + b_h overflows, in whatever order: not even all sizes together do."""
@@ -76,7 +77,7 @@ class Rounding:
             row = [(W[i, j], j) for j in range(W.ncols()) if W[i, j] != 0]
             value.append(sum((w * x.value[j] for w, j in row), b[i]))
             size = sum((abs(w) * sizes[j] for w, j in row), abs(b[i])).upper()
-            own = sum((abs(w) * x.error[j] for w, j in row), arb(0))
+            own = sum((abs(w) * (x.error[j] + self.fmt.of_factor(sizes[j])) for w, j in row), arb(0))
             error.append((own + self.fmt.of_sum(size, terms[i], W.ncols())).upper())
         return self.checked(value, error)
 
@@ -90,11 +91,10 @@ class Rounding:
         return self.checked(_sum(x.value, y.value), [v.upper() for v in _sum(x.error, y.error)])
 
     def add(self, x: ComputedBalls, y: ComputedBalls) -> ComputedBalls:
-        error = [
-            (e + f + self.fmt.of_result(a + b)).upper()
-            for e, f, a, b in zip(x.error, y.error, x.sizes(), y.sizes(), strict=True)
-        ]
-        return self.checked(_sum(x.value, y.value), error)
+        value, moved = _sum(x.value, y.value), _sum(x.error, y.error)
+        sizes = zip(_sum(x.sizes(), y.sizes()), value, moved, strict=True)
+        error = [(e + self.fmt.of_result((abs(v) + e).upper().min(size))).upper() for size, v, e in sizes]
+        return self.checked(value, error)
 
     def times(self, x: ComputedBalls, y: ComputedBalls) -> ComputedBalls:
         error = [
@@ -104,14 +104,30 @@ class Rounding:
         return self.checked([a * b for a, b in zip(x.value, y.value, strict=True)], error)
 
     def blend(self, z: ComputedBalls, n: ComputedBalls, h: ComputedBalls) -> ComputedBalls:
-        """(1 - z) n + z h, or n + z (h - n), h kept with more bits than it has as a factor, or not."""
-        h = ComputedBalls(
-            h.value, [(e + self.fmt.u * size).upper() for e, size in zip(h.error, h.sizes(), strict=True)]
+        """(1 - z) n + z h, or n + z (h - n).
+
+        What operations round is bounded at computed z, n and h, of which one operation may read another form than the
+        other one. What these are off by moves the blend by at most dz |h - n| + |1 - z| dn + |z| dh, at some z, n and h
+        between.
+        """
+        h, none = self._reread(h), [arb(0)] * len(z.value)
+        Z, N, K = (
+            ComputedBalls([v + arb(0, e) for v, e in zip(x.value, x.error, strict=True)], none) for x in (z, n, h)
         )
-        rest = [(e + self.fmt.of_result(1 + size)).upper() for e, size in zip(z.error, z.sizes(), strict=True)]
-        one = self.add(self.times(ComputedBalls([1 - v for v in z.value], rest), n), self.times(z, h))
-        other = self.add(n, self.times(z, self.add(h, ComputedBalls([-v for v in n.value], n.error))))
-        return ComputedBalls(one.value, [a.max(b) for a, b in zip(one.error, other.error, strict=True)])
+        rest = self.add(ComputedBalls([arb(1)] * len(none), none), _minus(self._reread(Z)))
+        apart = self.add(K, _minus(self._reread(N)))
+        either = self.add(self.times(rest, N), self.times(Z, K)), self.add(N, self.times(Z, apart))
+        parts = zip(*(x.error for x in (*either, z, n, h)), Z.value, K.value, N.value, strict=True)
+        error = [
+            (e.max(f) + dz * abs(x - y) + dn * abs(1 - v) + dh * abs(v)).upper() for e, f, dz, dn, dh, v, x, y in parts
+        ]
+        value = [(1 - v) * y + v * x for v, y, x in zip(z.value, n.value, h.value, strict=True)]
+        return self.checked(value, error)
+
+    def _reread(self, x: ComputedBalls) -> ComputedBalls:
+        """Numbers that another operation may have read as they are kept, or rounded."""
+        forms = zip(x.error, x.sizes(), strict=True)
+        return ComputedBalls(x.value, [(e + self.fmt.u * size + self.fmt.tiny).upper() for e, size in forms])
 
     def function(self, x: ComputedBalls, f: Callable[[arb], arb], slope: Callable[[arb], arb]) -> ComputedBalls:
         """tanh or sigmoid; slope(y) bounds the derivative where the values of f are in y."""
@@ -123,7 +139,12 @@ class Rounding:
         return self.checked(value, error)
 
     def sigmoid(self, x: ComputedBalls) -> ComputedBalls:
-        return self.function(x, logistic, lambda y: (y * (1 - y)).upper().min(arb(0.25)))
+        share = self.sigmoids
+
+        def slope(y: arb) -> arb:
+            return share * (y / share * (1 - y / share)).upper().min(arb(0.25))
+
+        return self.function(x, lambda v: share * logistic(v), slope)
 
     def tanh(self, x: ComputedBalls) -> ComputedBalls:
         return self.function(x, lambda v: 2 * logistic(2 * v) - 1, lambda y: (1 - y * y).upper().min(arb(1)))
@@ -132,6 +153,10 @@ class Rounding:
         """Zeros of what is surely not above zero are not off."""
         value = [v.lower().max(arb(0)).union(v.upper().max(arb(0))) for v in x.value]
         return ComputedBalls(value, [arb(0) if v + e <= 0 else e for v, e in zip(x.value, x.error, strict=True)])
+
+
+def _minus(x: ComputedBalls) -> ComputedBalls:
+    return ComputedBalls([-v for v in x.value], x.error)
 
 
 def _sum(x: Vector, y: Vector) -> Vector:
@@ -144,7 +169,7 @@ def _cut(x: ComputedBalls, start: int, stop: int) -> ComputedBalls:
 
 def rounding_of_step(net: StoredNetwork, box: Vector, fmt: BinaryFormat) -> Vector:
     """How far each number of a computed step is from the exact one, from computed numbers in the box."""
-    on, H, parts, after = Rounding(fmt), net.hidden, PARTS[net.kind], list[ComputedBalls]()
+    on, H, parts, after = Rounding(fmt, net.sigmoids), net.hidden, PARTS[net.kind], list[ComputedBalls]()
     x = ComputedBalls(net.x, [arb(0)] * len(net.x))
     for k, layer in enumerate(net.layers):
         own = [ComputedBalls(box[i * H : i * H + H], [arb(0)] * H) for i in range(parts * k, parts * (k + 1))]
