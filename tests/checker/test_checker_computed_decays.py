@@ -196,7 +196,7 @@ def test_a_run_that_keeps_all_is_within_what_is_said():
     [
         (kept_runs, "decaying_run", "x == f or is_near", "True"),
         (kept_runs, "decaying_run", "r * Growth", "Growth"),
-        (KeptRun, "_factor", "arb(found)", "y"),
+        (KeptRun, "_factors", "self.fmt.closest(*scaled(exact(x)))", "x"),
         (KeptRun, "_gap", "arb(b[right]) - arb(b[j])", "arb(0)"),
     ],
 )

@@ -121,6 +121,8 @@ PARTS = (
     "corners",
     "creeping",
     "computed_creeps",
+    "computed_lengths",
+    "creeping_pieces",
 )
 GRAPHS = ("arrays", "moves", "operations", "graphs")
 ROUNDED = ("rounded_module", "rounded_graphs", "rounded_norms", "rounded_results", "moved")

@@ -538,10 +538,10 @@ def test_what_a_gru_keeps_and_adds_is_within_what_is_said(start):
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("abs(a) * dn", "0"),
-        ("abs(y) * dh", "0"),
-        ("c * dz", "0"),
-        ("a.max(b)", "arb(0)"),
+        ("dn * abs(1 - v)", "0"),
+        ("dh * abs(v)", "0"),
+        ("dz * abs(x - y)", "0"),
+        ("e.max(f)", "arb(0)"),
     ],
 )
 def test_a_fault_in_what_a_gru_keeps_and_adds_is_seen(right, wrong):

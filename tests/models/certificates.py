@@ -214,6 +214,8 @@ RECURRENT = {
     "lstm, named, wrong, float32": lambda: (of_crafted(24), "float32"),
     "ssm, named, wrong, float32": lambda: (of_crafted(240), "float32"),
     "s4, named, wrong, bfloat16": lambda: (of_crafted(389), "bfloat16"),
+    "lstm, far, wrong, float32": lambda: (of_crafted(480), "float32"),
+    "lstm, far, wrong, float64": lambda: (of_crafted(461), "float64"),
     "rotation, always wrong, float64": lambda: (of_crafted(450), "float64"),
     "mamba, for ever, float64": lambda: (of_crafted(198), "float64"),
     "gru, for ever, float64": lambda: (of_crafted(248), "float64"),

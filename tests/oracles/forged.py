@@ -341,6 +341,7 @@ class Network:
             if "cell" in name or "layer" in name
         }
         self.turns = "omega" in self.W
+        self.high = arb(1), arb(1)  # times sigmoids and tanh, in one evaluation
         sized = next((self.W[x] for x in ("omega", "a", "A") if x in self.W), self.W.get("w", self.V)[0])
         self.units = len(sized)
         say(said["units"] == self.units and len(self.V) == len(self.b), "units")
@@ -368,16 +369,16 @@ class Network:
         n = self.units
         x = [row[token] for row in W["weight_ih_l0"]]
         a, u = added(x, W["bias_ih_l0"]), added(times(W["weight_hh_l0"], h[:n]), W["bias_hh_l0"])
-        z = added(a, u)
+        z, (sigmoids, tanhs) = added(a, u), self.high
         if kind == "gru":
-            r, keep = ([1 / (1 + (-v).exp()) for v in z[k * n : k * n + n]] for k in (0, 1))
-            new = [(x + f * y).tanh() for x, f, y in zip(a[2 * n :], r, u[2 * n :], strict=True)]
+            r, keep = ([sigmoids / (1 + (-v).exp()) for v in z[k * n : k * n + n]] for k in (0, 1))
+            new = [tanhs * (x + f * y).tanh() for x, f, y in zip(a[2 * n :], r, u[2 * n :], strict=True)]
             return [(1 - f) * x + f * y for f, x, y in zip(keep, new, h, strict=True)]
         if kind == "lstm":
-            i, f, o = ([1 / (1 + (-v).exp()) for v in z[k * n : k * n + n]] for k in (0, 1, 3))
-            g = [v.tanh() for v in z[2 * n : 3 * n]]
+            i, f, o = ([sigmoids / (1 + (-v).exp()) for v in z[k * n : k * n + n]] for k in (0, 1, 3))
+            g = [tanhs * v.tanh() for v in z[2 * n : 3 * n]]
             c = [p * q + r * s for p, q, r, s in zip(f, h[n:], i, g, strict=True)]
-            return [p * q.tanh() for p, q in zip(o, c, strict=True)] + c
+            return [p * tanhs * q.tanh() for p, q in zip(o, c, strict=True)] + c
         return [v.max(arb(0)) if self.relu else v.tanh() for v in z]
 
     def logits(self, h, token):
@@ -545,6 +546,9 @@ def inductive(tensors, about, c):
         if is_of_all and net.kind == "s4":
             wrong_by_angle(net, tensors, c, n, due, wrong)
             return
+        if net.kind == "lstm" and "evaluation" in c["counterexample"]:
+            wrong_far(tensors, about, c, n, due, wrong)
+            return
         if "run" in c or "cosine" in c["counterexample"].get("evaluation", ""):
             wrong_where_kept(tensors, c, n, due, wrong)
             return
@@ -708,6 +712,35 @@ def wrong_where_kept(tensors, c, n, due, wrong):
         say(wrong is None and not all(map(math.isfinite, logits)), "its margin")
     else:
         say(right - max(others) <= margin + 2.0**-40 and (wrong is None or logits[wrong] == max(logits)), "its margin")
+
+
+def wrong_far(tensors, about, c, n, due, wrong):
+    """Runs that keep every result of units that see no state, functions as they are or near the most they may be off:
+    all are wrong by what is said, or the one that is named.
+    """
+    case, (p, least) = c["counterexample"], format_of(c["parameters"]["precision"])
+    rounded_once = {name: (*x[:2], [closest(float(y), p, least) for y in x[2]]) for name, x in tensors.items()}
+    net = Network(rounded_once, about, c)
+    say(case["is_first"] is (c["right_to"] == n - 1) and 0 <= c["right_to"] < n, "is_first")
+    if not net.is_affine():
+        raise Unknown
+    kept = "every result kept exactly, and factors of matrix products rounded"
+    low, high = (f"each sigmoid {x}, " + kept for x in ("low by a factor of 1 - 3u/2", "high by a factor of 1 + 15u/8"))
+    shares = {ALL_RUNS: [(0, 0), (-1.9, -1.9), (1.9, 1.9)], kept: [(0, 0)], low: [(-1.5, 0)], high: [(1.875, 0)]}
+    say(case["evaluation"] in shares, "evaluation")
+
+    def logits_after(t):
+        h = net.after([(0, t)])[: net.units]
+        return net.logits([arb(closest(float(x), p, least)) for x in h], 0)
+
+    for share in shares[case["evaluation"]]:
+        net.high = tuple(1 + x * arb(2) ** -p for x in share)
+        logits, right = logits_after(n), due((0,) * n)
+        best = max((x for j, x in enumerate(logits) if j != right), key=float)
+        say(not logits[right] - best > arb(c["margin"]) and c["margin"] <= 0, "its margin")
+        say(wrong is None or wrong != right and not logits[wrong] < best, "predicted")
+        before = {*range(max(1, n - 9), n), *(2**k for k in range(60) if 2**k < n)} if case["is_first"] else ()
+        say(not any(margin_of(logits_after(t), due((0,) * t)) <= 0 for t in before), "is_first")
 
 
 def wrong_by_angle(net, tensors, c, n, due, wrong):

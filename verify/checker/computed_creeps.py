@@ -17,6 +17,7 @@ from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import GATES, PERIODS, StoredNetwork, Vector, due_of, point, positive_margin, step
 from verify.checker.rounded import computed_gaps, rounding_of_step, stored_network
 from verify.checker.rounded_boxes import Box, ComputedBoxes
+from verify.checker.rounded_lines import Gaps
 
 BITS = 256
 WIDER, WIDENED = 1 + 2.0**-6, 3  # times what roundings may add up to round a limit, and how often it is looked for
@@ -69,7 +70,7 @@ class ComputedCreeps:
 
     def step(self, box: CornerBox) -> CornerBox:
         """The states one token later: both what roundings add to a step, and ends that are computed, hold them."""
-        moved = _widened(image(self.net, box)[0], rounding_of_step(self.net, box.hull, self.fmt))
+        moved = widened(image(self.net, box)[0], rounding_of_step(self.net, box.hull, self.fmt))
         ends = [(arb(x).lower(), arb(y).upper()) for x, y in self.on.step(_ends(box))]
         low, high = zip(*ends, strict=True)
         return CornerBox([*map(max, moved.low, low)], [*map(min, moved.high, high)])
@@ -78,14 +79,20 @@ class ComputedCreeps:
         """The right class wins after t tokens in every order, on a box that holds the states."""
         right = self.due(t)
         require(right is not None, f"length {t}: has no right class")
-        off = computed_gaps(self.net, self.fmt, box.hull, box.hull, [], right or 0, f"length {t}", is_ball=False)
-        logits = self.on.logits(_ends(box))
-        for j, (low, high) in gaps(self.net, box, right or 0).items():
-            (a, b), (x, y), e = logits[right or 0], logits[j], off[j][1]
-            if not (low - e >= self.least or arb(a - y) >= self.least):
-                is_less = bool(high + e < self.least or arb(b - x) < self.least)
+        for j, (low, high) in self.gaps(box, right or 0, f"length {t}").items():
+            if not (low >= self.least and low > 0):
+                is_less = bool(high < self.least)
                 what = f"length {t}: the right class is not shown to win over {j} by {float(self.least)}"
                 raise Refusal(what, FAILS if is_less else NOT_CHECKABLE)
+
+    def gaps(self, box: CornerBox, right: int, where: str) -> Gaps:
+        """Between which numbers (right logit) - (each other) is computed on a box that holds the states."""
+        off = computed_gaps(self.net, self.fmt, box.hull, box.hull, [], right, where, is_ball=False)
+        logits, found = self.on.logits(_ends(box)), {}
+        for j, (low, high) in gaps(self.net, box, right).items():
+            (a, b), (x, y), e = logits[right], logits[j], off[j][1]
+            found[j] = (low - e).lower().max(arb(a - y).lower()), (high + e).upper().min(arb(b - x).upper())
+        return found
 
     def _keep(self, box: CornerBox, t: int, k: int) -> None:
         """Turns of k tokens lead from a box that holds the states after t tokens into itself."""
@@ -95,7 +102,7 @@ class ComputedCreeps:
         low, high = zip(*((min(a, y), max(b, y)) for a, b, y in far), strict=True)
         wide = between = CornerBox([*low], [*high])
         for _ in range(WIDENED):  # as roundings grow with the box
-            wide = _widened(between, self._room(wide, limit, k))
+            wide = widened(between, self._room(wide, limit, k))
         require(wide.holds(box), f"states after {t} tokens may be outside the box", NOT_CHECKABLE)
         is_kept = wide.holds(self.after(wide, t, k))
         require(is_kept, f"turns of {k} tokens after {t} do not lead a box into itself", NOT_CHECKABLE)
@@ -127,6 +134,7 @@ def _sizes(J: arb_mat) -> arb_mat:
     return arb_mat([[abs(v).upper() for v in row] for row in J.tolist()])
 
 
-def _widened(box: CornerBox, room: Vector) -> CornerBox:
+def widened(box: CornerBox, room: Vector) -> CornerBox:
+    """A box that is wider at both ends."""
     low = [(a - r).lower() for a, r in zip(box.low, room, strict=True)]
     return CornerBox(low, [(b + r).upper() for b, r in zip(box.high, room, strict=True)])

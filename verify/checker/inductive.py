@@ -9,6 +9,7 @@ from verify.checker import (
     closed_sets,
     computed_creeps,
     computed_decays,
+    computed_lengths,
     computed_strings,
     computed_turns,
     counting,
@@ -148,10 +149,10 @@ def _certified(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> 
                 return _in_a_named_run(c, str(model))
             require(c["margin"] is not None, "answers that are no numbers are not checked", NOT_CHECKABLE)
             if "evaluation" not in c["counterexample"]:
-                return "line, wrong", computed_turns.decide if model in linear.KINDS else rounded_lines.decide
+                return "line, wrong", computed_lengths.decide
             return "line, wrong in a run", rounded_runs.decide
         if not for_ever:
-            return "line", rounded_lines.decide
+            return "line", computed_lengths.decide
         if "boxes" in c:
             return "line, for ever by boxes", rounded_boxes.for_ever
         if "invariant" in c:
@@ -225,8 +226,8 @@ def _in_a_named_run(c: LineCertificate, model: str) -> tuple[str, Decide]:
         return "line, wrong in a named run", kept_gates.decide
     if name == kept_runs.KEPT and model not in ("gru", "lstm"):
         return "line, wrong in a named run", exact_runs.by_steps
-    if name == rounded_lines.EVERY and model not in linear.KINDS:
-        return "line, wrong in a run of decays", rounded_lines.decide
+    if name == rounded_lines.EVERY:
+        return "line, wrong after many turns", computed_lengths.decide
     require(model in linear.KINDS, "runs whose numbers are not saved are not checked", NOT_CHECKABLE)
     return "line, wrong in a run of decays", computed_turns.decide
 

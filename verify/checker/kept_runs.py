@@ -12,6 +12,7 @@ from flint import acb, arb, ctx
 
 from verify.checker.closed_lines import is_right
 from verify.checker.computed_decays import BITS, ComputedStates, Growth, in_closed_form
+from verify.checker.computed_orders import exact, scaled
 from verify.checker.computed_tables import StoredCell, gates
 from verify.checker.formats import BinaryFormat, named
 from verify.checker.linear import wrong_after
@@ -67,7 +68,7 @@ class KeptRun(NamedTuple):
     reads: Callable[[int], list[arb]]
 
     def gaps(self, t: int, right: int) -> Gaps:
-        """(right logit) - (each other) after t tokens, whichever way a factor is rounded where that does not show."""
+        """(right logit) - (each other) after t tokens."""
         factors = self._factors(t)
         gaps = {j: self._gap(factors, right, j) for j in range(len(self.net.b)) if j != right}
         return {j: (x.lower(), x.upper()) for j, x in gaps.items()}
@@ -80,11 +81,8 @@ class KeptRun(NamedTuple):
     def _factors(self, t: int) -> list[arb]:
         reads, largest = self.reads(t), self.fmt.largest
         require(all(abs(y) <= largest for y in reads), "a factor of the readout may overflow", NOT_CHECKABLE)
-        return [self._factor(y) for y in reads]
-
-    def _factor(self, y: arb) -> arb:
-        found = self.fmt.of_ball(y)
-        return y + arb(0, (abs(y) * self.fmt.u + self.fmt.tiny).upper()) if found is None else arb(found)
+        ends = ([arb(self.fmt.closest(*scaled(exact(x)))) for x in (y.lower(), y.upper())] for y in reads)
+        return [low.union(high) for low, high in ends]
 
     def is_no_number(self, t: int, right: int) -> bool:
         """Whether factors are infinite, and the answer so is wrong: not all other logits are infinitely small."""

@@ -105,27 +105,30 @@ class Rounding:
         return self.checked([a * b for a, b in zip(x.value, y.value, strict=True)], error)
 
     def blend(self, z: ComputedBalls, n: ComputedBalls, h: ComputedBalls) -> ComputedBalls:
-        """(1 - z) n + z h, or n + z (h - n), h kept with more bits than it has as a factor, or not.
+        """(1 - z) n + z h, or n + z (h - n).
 
-        What either rounds is bounded from all that z, n and h are computed as. That by itself is no error of theirs,
-        which moves the exact result by (1 - z) dn + z dh + (h - n) dz, z as it is computed, h and n exact.
+        What operations round is bounded at computed z, n and h, of which one operation may read another form than the
+        other one. What these are off by moves the blend by at most dz |h - n| + |1 - z| dn + |z| dh, at some z, n and h
+        between.
         """
-        h = ComputedBalls(
-            h.value, [(e + self.fmt.u * size).upper() for e, size in zip(h.error, h.sizes(), strict=True)]
+        h, none = self._reread(h), [arb(0)] * len(z.value)
+        Z, N, K = (
+            ComputedBalls([v + arb(0, e) for v, e in zip(x.value, x.error, strict=True)], none) for x in (z, n, h)
         )
-        read, new, old = (_held(x) for x in (z, n, h))
-        rest = [1 - v for v in read.value]
-        kept = ComputedBalls(rest, [self.fmt.of_result(abs(v).upper()) for v in rest])
-        one = self.add(self.times(kept, new), self.times(read, old))
-        other = self.add(new, self.times(read, self.add(old, ComputedBalls([-v for v in new.value], new.error))))
-        value = [x + y * (w - x) for y, x, w in zip(z.value, n.value, h.value, strict=True)]
-        apart = [abs(w - x) for x, w in zip(n.value, h.value, strict=True)]
-        moved = [
-            abs(a) * dn + abs(y) * dh + c * dz
-            for a, y, c, dz, dn, dh in zip(rest, read.value, apart, z.error, n.error, h.error, strict=True)
+        rest = self.add(ComputedBalls([arb(1)] * len(none), none), _minus(self._reread(Z)))
+        apart = self.add(K, _minus(self._reread(N)))
+        either = self.add(self.times(rest, N), self.times(Z, K)), self.add(N, self.times(Z, apart))
+        parts = zip(*(x.error for x in (*either, z, n, h)), Z.value, K.value, N.value, strict=True)
+        error = [
+            (e.max(f) + dz * abs(x - y) + dn * abs(1 - v) + dh * abs(v)).upper() for e, f, dz, dn, dh, v, x, y in parts
         ]
-        rounded = [a.max(b) for a, b in zip(one.error, other.error, strict=True)]
-        return self.checked(value, [e.upper() for e in _sum(rounded, moved)])
+        value = [(1 - v) * y + v * x for v, y, x in zip(z.value, n.value, h.value, strict=True)]
+        return self.checked(value, error)
+
+    def _reread(self, x: ComputedBalls) -> ComputedBalls:
+        """Numbers that another operation may have read as they are kept, or rounded."""
+        forms = zip(x.error, x.sizes(), strict=True)
+        return ComputedBalls(x.value, [(e + self.fmt.u * size + self.fmt.tiny).upper() for e, size in forms])
 
     def function(self, x: ComputedBalls, f: Callable[[arb], arb], slope: Callable[[arb], arb]) -> ComputedBalls:
         """tanh or sigmoid; slope(y) bounds the derivative where the values of f are in y."""
@@ -148,13 +151,12 @@ class Rounding:
         return ComputedBalls(value, [arb(0) if v + e <= 0 else e for v, e in zip(x.value, x.error, strict=True)])
 
 
+def _minus(x: ComputedBalls) -> ComputedBalls:
+    return ComputedBalls([-v for v in x.value], x.error)
+
+
 def _sum(x: Vector, y: Vector) -> Vector:
     return [a + b for a, b in zip(x, y, strict=True)]
-
-
-def _held(x: ComputedBalls) -> ComputedBalls:
-    """All that is computed, as what is exact."""
-    return ComputedBalls([v + arb(0, e) for v, e in zip(x.value, x.error, strict=True)], [arb(0)] * len(x.value))
 
 
 def _cut(x: ComputedBalls, start: int, stop: int) -> ComputedBalls:

@@ -187,10 +187,13 @@ WRONG_EVALUATION: Table = WRONG_STRING | {
     "counterexample.is_first": Field("flag", "equals right_to + 1 = length, by inductive._route"),
 }
 OF_DECAYS = "by kept_runs.decide, computed_turns.decide or inductive._certified"
-WRONG_DECAYS: Table = WRONG_EVALUATION | {
+WRONG_FAR: Table = WRONG_EVALUATION | {
     "right_to": WRONG_RUN["right_to"],
-    "counterexample.evaluation": Field("text", OF_DECAYS),
+    "counterexample.evaluation": Field("text", "by computed_lengths.decide"),
     "counterexample.is_first": Field("flag", "by linear.wrong_after"),
+}
+WRONG_DECAYS: Table = WRONG_FAR | {
+    "counterexample.evaluation": Field("text", OF_DECAYS),
     "run?": Field("object", OF_DECAYS),
     "run.kept": Field("list", "a witness, by kept_runs.decaying_run"),
     "run.kept[]": Field("number", "a witness, by kept_runs.decaying_run"),
@@ -799,6 +802,7 @@ TABLES: dict[str, Table] = {
     "line, wrong in a named run, no number": WRONG_NAMED | {"margin": NULL},
     "line, wrong in a run of even turns": WRONG_NAMED
     | {path.replace("leaps?", "leaps"): field for path, field in LEAPS.items()},
+    "line, wrong after many turns": WRONG_FAR,
     "line, wrong in a run of decays": WRONG_DECAYS,
     "line, wrong in a run of decays, no number": WRONG_DECAYS | {"margin": NULL},
     "line, for ever": FOR_EVER,
