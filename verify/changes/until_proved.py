@@ -21,11 +21,11 @@ from constructions.errors import BadInput
 from constructions.training import Recipe, load_optimizers, train
 from verify.arithmetic.outward import float_at_least
 from verify.arithmetic.readings import Reading, Real
-from verify.changes.changeable import Changeable
+from verify.changes.changeable import Changeable, Decide
 from verify.changes.repair import RepairOutcome, repair
-from verify.frame.certificate import CERTIFIED, Certificate, Verdict
+from verify.frame.certificate import Certificate, Verdict
 from verify.frame.clock import Deadline
-from verify.frame.decide import Decidable, Effort, decide
+from verify.frame.decide import Effort
 
 REPAIRABLE = 0.003  # share of wrong answers below which a repair is tried
 LEAST = 0.2  # seconds of a verdict, even where no time is left: small models are decided in them
@@ -38,20 +38,17 @@ class Lesson:
     """A module to be trained, and what it is to know.
 
     `loss` draws its batch from a generator, half of it from the hard inputs where there are any; `hard` says, by a seed
-    and the hard ones so far, which inputs need practice most. `problem` is what the verifier decides of the module as
-    it stands, `changeable` its readout, None where that is not changed, and `file` its bytes on disk.
+    and the hard ones so far, which inputs need practice most. `decided` is the verdict on the module as it
+    stands, `changeable` its readout, None where that is not changed, and `file` its bytes on disk.
     """
 
     module: nn.Module
     recipe: Recipe
     loss: Callable[[torch.Generator, Tensor], Tensor]
     hard: Callable[[int, Tensor], Tensor]
-    problem: Callable[[nn.Module], Decidable]
+    decided: Decide
     file: Callable[[nn.Module], bytes]
     changeable: Callable[[nn.Module], Changeable] | None = None
-
-    def decided(self, module: nn.Module, reading: Reading, effort: Effort) -> Certificate:
-        return decide(self.problem(module), reading, CERTIFIED, effort)
 
 
 @dataclass(frozen=True)

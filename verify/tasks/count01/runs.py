@@ -181,14 +181,8 @@ def chunks(items: list[Counted], length: int) -> Iterator[list[Counted]]:
 def failed(model: Count01Model, tokens: list[int], expected: int, logits: list[float]) -> dict[str, object]:
     """A failed run as a counterexample."""
     n = (tokens.count(1), tokens.count(2), tokens.count(3))
-    return {
-        **describe(n, tokens[-1], expected),
-        "tokens": [TOKENS[t] for t in tokens] if len(tokens) <= 64 else None,
-        "predicted": name(predicted(logits)),
-        "logits": [x if x == x and abs(x) != float("inf") else None for x in logits],
-        "fails": True,
-        "replayed": f"torch {name_of(model.dtype)} on the string",
-    }
+    found = _answered(n, tokens[-1], expected, logits, f"torch {name_of(model.dtype)} on the string")
+    return found | {"tokens": [TOKENS[t] for t in tokens] if len(tokens) <= 64 else None, "fails": True}
 
 
 def find_failure(

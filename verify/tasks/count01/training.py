@@ -11,7 +11,7 @@ from verify.commands.vocabulary import JUDGED, group, option
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from verify.changes.until_proved import Lesson
 
@@ -41,6 +41,7 @@ def course(args: argparse.Namespace) -> Lesson:
 
     from constructions.count01 import EOS, EQUALS, FIVE, FOUR, Count01Transformer, as_bytes
     from constructions.training import ONE_CYCLE, Recipe
+    from verify.changes.changeable import of_kind
     from verify.changes.until_proved import Lesson
     from verify.tasks.count01.noisy_majority import counts_of, initialise
     from verify.tasks.count01.task import PromptDomain
@@ -75,14 +76,7 @@ def course(args: argparse.Namespace) -> Lesson:
         with torch.no_grad():
             return ahead(EQUALS, due).argsort()[:KEPT]
 
-    def problem(trained: nn.Module) -> Count01:
-        assert isinstance(trained, Count01Transformer)
-        return Count01.of(trained, args.labels, PromptDomain(args.max_digits, args.max_noise, None))
-
-    def file(trained: nn.Module) -> bytes:
-        assert isinstance(trained, Count01Transformer)
-        return as_bytes(trained)
-
-    return Lesson(
-        module, Recipe("Adam", lr=0.02, steps=3000, batch=BATCH, schedule=ONE_CYCLE), loss, hard, problem, file
-    )
+    domain = PromptDomain(args.max_digits, args.max_noise, None)
+    judged = of_kind(Count01Transformer, lambda trained, _: Count01.of(trained, args.labels, domain), as_bytes)
+    recipe = Recipe("Adam", lr=0.02, steps=3000, batch=BATCH, schedule=ONE_CYCLE)
+    return Lesson(module, recipe, loss, hard, *judged)

@@ -12,7 +12,7 @@ from verify.tasks.histogram.catalogue import MODELS
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from constructions.histogram import HistogramTransformer
     from verify.changes.until_proved import Lesson
@@ -35,6 +35,7 @@ def course(args: argparse.Namespace) -> Lesson:
     from constructions import checkpoint
     from constructions.histogram import HistogramTransformer, check_sizes
     from constructions.training import ONE_CYCLE, Recipe
+    from verify.changes.changeable import of_kind
     from verify.changes.until_proved import Lesson
     from verify.tasks.histogram.changing import changeable
     from verify.tasks.histogram.every_reading import problem
@@ -44,20 +45,10 @@ def course(args: argparse.Namespace) -> Lesson:
     check_sizes(args.model, T=args.T, L=args.L, d=d, p=p)
     module = HistogramTransformer(args.model, T=args.T, L=args.L, d=d, p=p)
     initialise(module, args.seed)
-
-    def file(trained: nn.Module) -> bytes:
-        assert isinstance(trained, HistogramTransformer)
-        return checkpoint.as_bytes(trained, claim=None, construction=f"trained until proved, seed {args.seed}")
-
-    return Lesson(
-        module,
-        Recipe("Adam", lr=0.01, steps=2000, batch=BATCH, schedule=ONE_CYCLE),
-        partial(loss, module),
-        partial(hard, module),
-        problem,  # type: ignore[arg-type]
-        file,
-        changeable,  # type: ignore[arg-type]
-    )
+    file = partial(checkpoint.as_bytes, claim=None, construction=f"trained until proved, seed {args.seed}")
+    judged = of_kind(HistogramTransformer, lambda trained, _: problem(trained), file)
+    recipe = Recipe("Adam", lr=0.01, steps=2000, batch=BATCH, schedule=ONE_CYCLE)
+    return Lesson(module, recipe, partial(loss, module), partial(hard, module), *judged, changeable)  # type: ignore[arg-type]
 
 
 def classes(x: Tensor) -> Tensor:

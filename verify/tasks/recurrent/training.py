@@ -11,7 +11,7 @@ from verify.commands.vocabulary import MODEL, group, option
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from verify.changes.until_proved import Lesson
 
@@ -38,6 +38,7 @@ def course(args: argparse.Namespace) -> Lesson:
 
     from constructions.recurrent.model import RecurrentModel, as_bytes
     from constructions.training import Recipe
+    from verify.changes.changeable import of_kind
     from verify.changes.until_proved import Lesson
     from verify.counting.tasks import Task
     from verify.tasks.recurrent.task import Homogeneous
@@ -49,13 +50,7 @@ def course(args: argparse.Namespace) -> Lesson:
     def loss(g: torch.Generator, practised: Tensor) -> Tensor:
         return torch.nn.functional.cross_entropy(network(tokens)[0], due)
 
-    def problem(trained: nn.Module) -> Homogeneous:
-        assert isinstance(trained, RecurrentModel)
-        return Homogeneous(trained, Task.of("modular", modulus=args.modulus), None)
-
-    def file(trained: nn.Module) -> bytes:
-        assert isinstance(trained, RecurrentModel)
-        return as_bytes(trained)
-
+    task = Task.of("modular", modulus=args.modulus)
+    judged = of_kind(RecurrentModel, lambda trained, _: Homogeneous(trained, task, None), as_bytes)
     recipe = Recipe("Adam", lr=0.01, steps=1000, batch=1, clip=1.0, stop=0.003)
-    return Lesson(network, recipe, loss, lambda seed, practised: practised, problem, file)
+    return Lesson(network, recipe, loss, lambda seed, practised: practised, *judged)

@@ -10,7 +10,7 @@ from verify.commands.vocabulary import MODEL, group
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from verify.changes.until_proved import Lesson
 
@@ -28,14 +28,14 @@ def course(args: argparse.Namespace) -> Lesson:
     if not 2 <= args.P <= MOST:
         raise BadInput(f"--P {args.P}: must be from 2 to {MOST}")
     import torch
-    from safetensors.torch import save
+    from torch import nn
 
-    from constructions.decoder import Decoder, to_progress_measures
     from constructions.training import Recipe
+    from verify.changes.changeable import of_kind
     from verify.changes.until_proved import Lesson
     from verify.frame.tracing import load_tracer
+    from verify.tasks.addition.modular.changing import file, problem
     from verify.tasks.addition.modular.experiments import decoder
-    from verify.tasks.addition.modular.grokking import problem_of
 
     load_tracer()  # for the verdicts, before the time of the training begins
     P = args.P
@@ -56,13 +56,6 @@ def course(args: argparse.Namespace) -> Lesson:
         closest: Tensor = ahead.argsort()[:KEPT]
         return closest
 
-    def problem(trained: nn.Module):  # type: ignore[no-untyped-def]
-        assert isinstance(trained, Decoder)
-        return problem_of(to_progress_measures(trained), P)[0]
-
-    def file(trained: nn.Module) -> bytes:
-        assert isinstance(trained, Decoder)
-        return save(to_progress_measures(trained))
-
     recipe = Recipe("AdamW", lr=0.01, steps=1500, batch=BATCH, weight_decay=0.3, betas=(0.9, 0.98))
-    return Lesson(module, recipe, loss, hard, problem, file)
+    judged = of_kind(nn.Module, lambda trained, _: problem(trained, P), file)
+    return Lesson(module, recipe, loss, hard, *judged)
