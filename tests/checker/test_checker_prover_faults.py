@@ -138,7 +138,7 @@ OVERSTATED = {  # a way to prove, and a certificate of that way
     "strings, sets of states": "sets",
     "strings, ellipsoids": "ellipsoids",
     "strings, sets of states of each type": "blocks",
-    "strings, block by block": "thermometer",
+    "strings, block by block": "rings",
     "addition, proved": "addition",
     "contextual, proved": "regions",
     "placed, proved": "places, absolute",

@@ -93,7 +93,8 @@ def saved(name):
         certificate = certify(problem, Real() if precision == "real" else reading_of(precision), Effort(budget=30))
     model = problem.model
     weights = bytes_of(model)
-    return weights, json.loads(certificate.about(weights).to_json())
+    found = json.loads(certificate.about(weights).to_json())
+    return weights, certificates.with_signs(found) if name.startswith("thermometer") else found
 
 
 @pytest.mark.parametrize("name", every(3, CASES))

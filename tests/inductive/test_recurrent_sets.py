@@ -17,12 +17,14 @@ from tests.clocks import ENDLESS, looks
 from tests.command import as_json, run
 from tests.planted import planted
 from verify.arithmetic.any_order import RoundedArithmetic
-from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.formats import FORMATS, format_named
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
 from verify.tasks.recurrent import lines, merged, sets
 from verify.tasks.recurrent.blocks import BlockProof
+from verify.tasks.recurrent.enclosures import Off, Roundings
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.selective import Selective
 
@@ -148,6 +150,44 @@ def test_built_thermometers_close_as_well_and_formats_widen():
     from verify.arithmetic.readings import reading_of
 
     assert certify(trained, reading_of("float32"), Effort(budget=ENDLESS)).verdict.value == "PROVED"
+
+
+def outside(function, fmt="p8"):
+    """How many numbers that a format may compute of a function, of arguments in balls or off by their errors, are not
+    where sets of states are said to be: arguments and errors are drawn, and functions pushed as far as they may be off.
+    """
+    rng, at = np.random.default_rng(0), RoundedArithmetic.of(format_named(fmt))
+    mid, rad, error = rng.normal(0, 3, 400), 10.0 ** rng.uniform(-3, 1, 400), 10.0 ** rng.uniform(-4, 0.5, 400)
+    found = getattr(Roundings(at, of_sets=True), function)(Off(Ball(mid, rad), error))
+    exact = np.tanh if function == "tanh" else lambda x: 1 / (1 + np.exp(-x))
+    count, u = 0, 2.0**-(at.stored.p)
+    for of_set, of_error in product((-1, -0.9, 0, 1), (-1, 1)):
+        values = exact(mid + of_set * rad + of_error * error)
+        unit = 2.0 ** (np.floor(np.log2(np.abs(values))) + 1) * u
+        for off in (-2, -1, 0, 1, 2):  # units in the last place: rounded, and what is off beside
+            low, high = found.value.lower - found.error, found.value.upper + found.error
+            computed = values + off * unit
+            count += int(((computed < low) | (computed > high)).sum())
+    return count
+
+
+@pytest.mark.parametrize("function", ["tanh", "sigmoid"])
+def test_sets_hold_all_that_functions_are_computed_as(function):
+    assert outside(function) == 0
+    for fault in (("lower - x.error", "lower"), ("upper + x.error", "upper"), ("0.0, np.inf", "-1.0, np.inf")):
+        with planted(Roundings, "_between_ends", *fault):
+            assert outside(function) > 0, fault
+
+
+def test_sets_are_no_wider_than_the_ends_of_what_is_computed_and_hold_no_overflow():
+    """A set round 0 on which tanh is steep lies between -1 and 1, but for its rounding; one that overflows is open."""
+    on = Roundings(RoundedArithmetic.of(format_named("p8")), of_sets=True)
+    wide = on.tanh(Off(Ball(np.zeros(1), np.full(1, 30.0)), np.full(1, 0.5)))
+    assert wide.value.upper + wide.error < 1 + 4 * 2.0**-7
+    for function in (on.tanh, on.sigmoid):
+        assert np.isinf(function(Off(Ball(np.zeros(1), np.ones(1)), np.full(1, np.inf))).error).all()
+    with planted(Roundings, "_between_ends", "np.where(np.isfinite(x.error), 0.0, np.inf)", "0 * x.value.mid"):
+        assert not np.isinf(on.tanh(Off(Ball(np.zeros(1), np.ones(1)), np.full(1, np.inf))).error).all()
 
 
 def test_numbers_that_underflow_are_not_told_apart():

@@ -6,19 +6,14 @@ K (C + 1) K steps decide all strings of all lengths, by induction over the token
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from verify.arithmetic.any_order import RoundedArithmetic
-from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import Array
-from verify.tasks.recurrent.enclosures import Balls, Off, Roundings, tanh
-from verify.tasks.recurrent.network import CellNumbers, Network, X, nonzeros
+from verify.tasks.recurrent.network import Network
 
-SIGNS = (1 - 2.0**-16, 0.98, 0.95, 0.9, 0.8)  # least absolute values of a sign that are tried, one after the other
 MOST_STATES = 10_000  # of one type's units
 LARGEST = 1 << 20  # of integers that are followed
 
@@ -32,122 +27,6 @@ class BlockProof(NamedTuple):
     margin: float | None
     reason: str | None = None
     facts: dict[str, object] | None = None
-
-
-class OfAnyNumbers(Protocol):
-    """A part of a step, in numbers of any kind."""
-
-    def __call__(self, on: CellNumbers[X], x: X, /) -> X: ...
-
-
-@dataclass(frozen=True)
-class Thermometer:
-    """2KC + 1 tanh units: u_i1..u_iC and v_i1..v_iC of each type, then s; rounded as `at` says, None for not."""
-
-    net: Network
-    K: int
-    C: int
-    at: RoundedArithmetic | None
-
-    def prove(self) -> BlockProof:
-        """Tries boxes of signs until one is invariant; no rounded number of a proof is left out."""
-        proof = BlockProof(None, "no boxes were tried")
-        for least in SIGNS:
-            proof = self._with(least)
-            if proof.reason is None:
-                break
-        return proof
-
-    def _with(self, least: float) -> BlockProof:
-        """The boxes [least, R] and [-R, -least] of signs, and [2 - R, R] of s."""
-        R = 1 + (8 * self.at.stored.u if self.at is not None else 0.0) + 2.0**-20
-        K, C, N = self.K, self.C, 2 * self.K * self.C + 1
-        wide = np.full(N, R)
-
-        def box(i: int, count: int, is_read: bool) -> tuple[Array, Array]:
-            """Ends of the units of type i with this count, and of s; all other units anywhere in their range."""
-            low, high = -wide, wide.copy()
-            signs = np.concatenate([np.arange(1, C + 1) <= count, (np.arange(1, C + 1) == count) & is_read])
-            own = slice(2 * C * i, 2 * C * (i + 1))
-            low[own], high[own] = np.where(signs, least, -R), np.where(signs, R, -least)
-            low[-1] = 2 - R
-            return low, high
-
-        cases = [(i, c) for i in range(K) for c in range(C + 1)]
-        low, high = (np.stack(ends) for ends in zip(*(box(i, c, False) for i, c in cases), strict=True))
-        for row, (i, _) in enumerate(cases):
-            v = slice(2 * C * i + C, 2 * C * (i + 1))
-            low[row, v], high[row, v] = -R, R  # the token before left anything there
-        start = np.zeros((1, N))
-        for token in range(K):
-            first, ends = self._step(start, start, token), self._step(low, high, token)
-            for i in range(K):
-                is_read = i == token
-                if not self._inside(first, 0, i, box(i, int(is_read), is_read)):
-                    return BlockProof(
-                        None, f"the first token {token} may leave the units of type {i} outside their box"
-                    )
-            for row, (i, c) in enumerate(cases):
-                is_read = i == token and c < C
-                if not self._inside(ends, row, i, box(i, c + is_read, is_read)):
-                    return BlockProof(None, f"with count {c} of type {i}, token {token} may lead out of the boxes")
-        margin = self._margin(box, least)
-        if not margin > 0:
-            return BlockProof(None, "the boxes are invariant, and do not separate the logits")
-        return BlockProof(margin, None, {"least_sign": least, "cases": K * len(cases)})
-
-    def _margin(self, box: Callable[[int, int, bool], tuple[Array, Array]], least: float) -> float:
-        """A bound on the margins after the n-th token of a type, the v of all other types being negative."""
-        K, C = self.K, self.C
-        read = [(i, n) for i in range(K) for n in range(1, C + 1)]
-        low, high = (np.stack(ends) for ends in zip(*(box(i, n, True) for i, n in read), strict=True))
-        for row, (i, _) in enumerate(read):
-            for k in range(K):
-                if k != i:
-                    high[row, 2 * C * k + C : 2 * C * (k + 1)] = -least
-        V, b = self.net.V, self.net.b
-        below, above = self._computed(lambda on, x: on.linear(V, x, b, nonzeros(V, b)), low, high)
-        rows, right = np.arange(len(read)), np.array([n for _, n in read])
-        others = above.copy()
-        others[rows, right] = -np.inf
-        return float(np.nextafter(below[rows, right] - others.max(-1), -np.inf).min())
-
-    def _step(self, low: Array, high: Array, token: int) -> tuple[Array, Array]:
-        layer, given = self.net.layers[0], self.net.tokens[token]
-        n = layer.terms
-        below, above = self._computed(
-            lambda on, x: on.whole(
-                on.linear(layer.W_x, given, layer.b_x, n), on.linear(layer.W_h, x, layer.b_h, n)
-            ),
-            low, high,
-        )  # fmt: skip
-        return self._tanh(below, above)
-
-    def _tanh(self, below: Array, above: Array) -> tuple[Array, Array]:
-        """The ends of tanh as it is computed, which is increasing but for its own rounding, largest at an end."""
-        if self.at is None:
-            return tanh(Ball.exact(below)).lower, tanh(Ball.exact(above)).upper
-        on, zero = Roundings(self.at), np.zeros_like(below)
-        ends = [on.tanh(Off(Ball.exact(x), zero)) for x in (below, above)]
-        error = np.maximum(ends[0].error, ends[1].error)
-        return (
-            np.nextafter(ends[0].value.lower - error, -np.inf),
-            np.nextafter(ends[1].value.upper + error, np.inf),
-        )
-
-    def _computed(self, run: OfAnyNumbers, low: Array, high: Array) -> tuple[Array, Array]:
-        """The ends of all computed results over boxes of states."""
-        box = Ball.between(low, high)
-        if self.at is None:
-            exact: Ball = run(Balls(), box)
-            return exact.lower, exact.upper
-        off: Off = run(Roundings(self.at), Off(box, np.zeros_like(low)))
-        return np.nextafter(off.value.lower - off.error, -np.inf), np.nextafter(off.value.upper + off.error, np.inf)
-
-    def _inside(self, ends: tuple[Array, Array], row: int, i: int, target: tuple[Array, Array]) -> bool:
-        """Whether the units of type i, and s, are in the target; NaN is not."""
-        own = np.r_[2 * self.C * i : 2 * self.C * (i + 1), 2 * self.K * self.C]
-        return bool((ends[0][row, own] >= target[0][own]).all() and (ends[1][row, own] <= target[1][own]).all())
 
 
 @dataclass(frozen=True)

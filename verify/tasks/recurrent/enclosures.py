@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import astuple, dataclass
 
 import numpy as np
@@ -187,10 +188,14 @@ class Roundings:
     Stored numbers are weights, biases and what the tokens read: a subnormal one may be read as zero.
     |f(x + e) - f(x)| <= s |e| with s the largest slope between the two; slopes of tanh and sigmoid are largest at the
     number nearest to 0. What float64 rounds of a slope, three roundings of numbers of at most 1, is below 2^-40.
+
+    `of_sets` asks only where computed numbers may be at any point of a set, not how far they are from exact ones. Both
+    functions grow, so that their values at the ends of what the argument may be computed as hold all others, and a
+    slope that is steep in the middle of a set costs nothing at its ends.
     """
 
-    def __init__(self, at: RoundedArithmetic, factor: Format | None = None) -> None:
-        self._at, self._factor = at, factor
+    def __init__(self, at: RoundedArithmetic, factor: Format | None = None, *, of_sets: bool = False) -> None:
+        self._at, self._factor, self._of_sets = at, factor, of_sets
 
     @classmethod
     def of_factors(cls, fmt: Format) -> Roundings:
@@ -287,10 +292,14 @@ class Roundings:
         return self.add(n, self.multiply(z, self.add(h, Off(-n.value, n.error))))
 
     def tanh(self, x: Off) -> Off:
+        if self._of_sets:
+            return self._between_ends(tanh, x)
         at_least = np.maximum(tanh(Ball(x.least, np.zeros_like(x.least))).lower, 0.0)
         return self._function(tanh(x.value), x.error * np.minimum(1 - at_least**2 + OF_MANY, 1.0))
 
     def sigmoid(self, x: Off) -> Off:
+        if self._of_sets:
+            return self._between_ends(sigmoid, x)
         at_least = np.maximum(sigmoid(Ball(x.least, np.zeros_like(x.least))).lower, 0.5)
         return self._function(
             sigmoid(x.value), x.error * np.minimum(at_least * (1 - at_least) * INFLATION + OF_MANY, 0.25)
@@ -301,6 +310,12 @@ class Roundings:
 
     def cut(self, x: Off, start: int, stop: int) -> Off:
         return Off(x.value[..., start:stop], x.error[..., start:stop])
+
+    def _between_ends(self, function: Callable[[Ball], Ball], x: Off) -> Off:
+        """The values at all numbers that an argument may be computed as, and what is rounded of them."""
+        low, high = np.nextafter(x.value.lower - x.error, -np.inf), np.nextafter(x.value.upper + x.error, np.inf)
+        value = Ball.between(function(Ball.exact(low)).lower, function(Ball.exact(high)).upper)
+        return self._function(value, np.where(np.isfinite(x.error), 0.0, np.inf))
 
     def _function(self, value: Ball, error: Array) -> Off:
         u = self._at.stored.u

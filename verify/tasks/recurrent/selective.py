@@ -28,7 +28,7 @@ from verify.frame.decide import (
 )
 from verify.tasks.recurrent import gated, held, shares
 from verify.tasks.recurrent.assumed import assumptions, blocks
-from verify.tasks.recurrent.blocks import BlockProof, Rings, Thermometer
+from verify.tasks.recurrent.blocks import BlockProof, Rings
 from verify.tasks.recurrent.kinds import has_cells, is_gated, is_residual, module_of
 from verify.tasks.recurrent.looked import one_run
 from verify.tasks.recurrent.network import Network
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from verify.tasks.recurrent.kinds import AnyModel
     from verify.tasks.recurrent.sets import Trained
 
-ARGUMENT = "block invariants: each token maps the units of each type from one count's box into the next one's"
 ARGUMENT_HELD = "each unit adds at its type's tokens and holds at others: what it is lies between two known numbers"
 ARGUMENT_EXACT = "all states of the units of each type, in exact integers"
 ARGUMENT_SEPARATE = "block invariants: sets of states of the units of each type, that each token maps into each other"
@@ -292,7 +291,7 @@ class Selective(RecurrentTask):
     def _proof(self, reading: Reading, effort: Effort) -> tuple[str, BlockProof]:
         """The proof that goes with the network's shape; it is of all lengths, whatever length is asked for."""
         if is_gated(self.model):
-            return ARGUMENT, BlockProof(None, "no proof is known for a network of this shape")
+            return ARGUMENT_SEPARATE, BlockProof(None, "no proof is known for a network of this shape")
         net, at, p = Network.of(self.model), None, 53
         if isinstance(reading, Rounded):
             at, p = RoundedArithmetic.of(reading.format), reading.format.p
@@ -303,9 +302,6 @@ class Selective(RecurrentTask):
         if is_plain and net.activation == "relu":
             length = None if self.which.m is not None else self.length
             return ARGUMENT_EXACT, Rings(net, self.K, self.which.m, p, self.which.C, length).prove()
-        C = self.which.C
-        if is_plain and net.activation == "tanh" and self.which.m is None and C and net.hidden == 2 * self.K * C + 1:
-            return ARGUMENT, Thermometer(net, self.K, C, at).prove()
         from verify.tasks.recurrent import separate
 
         return ARGUMENT_SEPARATE, separate.prove(net, self.which, at, effort.deadline(1 / 3))

@@ -80,14 +80,14 @@ class Trained:
         """Whether no later answer is judged."""
         return not self.is_periodic and self.types is None and min(counts) > (self.task.C or 0)
 
-    def step(self, ends: Ends, token: int) -> Ends:
-        """The ends of all computed states (S, size) after one more token."""
+    def step(self, ends: Ends, token: int, *, of_sets: bool = False) -> Ends:
+        """The ends of all computed states (S, size) after one more token; `of_sets` as `Roundings` has it."""
         parts = cut(self.net, Ball.between(*ends))
         if self.at is None:
             after = step(self.net, parts, token, Balls())
             low = np.concatenate([x.lower for x in after], axis=-1)
             return low, np.concatenate([x.upper for x in after], axis=-1)
-        on = Roundings(self.at)
+        on = Roundings(self.at, of_sets=of_sets)
         off = step(self.net, [on.held(x) for x in parts], token, on)
         low = np.concatenate([np.nextafter(x.value.lower - x.error, -np.inf) for x in off], axis=-1)
         return low, np.concatenate([np.nextafter(x.value.upper + x.error, np.inf) for x in off], axis=-1)
@@ -191,7 +191,7 @@ def _closed(trained: Trained, window: int, keys: dict[Key, int], until: Deadline
         known = np.flatnonzero(is_live & (low[:, 0] <= high[:, 0]))
         grown_low, grown_high = low.copy(), high.copy()
         for x in range(trained.K):
-            ends = trained.step((low[known], high[known]), x)
+            ends = trained.step((low[known], high[known]), x, of_sets=True)
             if not (np.isfinite(ends[0]).all() and np.isfinite(ends[1]).all()):
                 return "the sets of states grow without bound"
             np.minimum.at(grown_low, goes[known, x], ends[0])
