@@ -29,7 +29,7 @@ from verify.checker.inductive import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
 from verify.counting.tasks import Task
 from verify.frame.decide import Effort, certify, exhaustive
-from verify.tasks.recurrent import chain, proof
+from verify.tasks.recurrent import chain, proof, search
 from verify.tasks.recurrent.models import bytes_of
 from verify.tasks.recurrent.selective import Selective
 from verify.tasks.recurrent.task import Homogeneous
@@ -288,10 +288,15 @@ def test_the_token_that_takes_most_is_found_where_floats_are_all_one():
 def test_a_forgotten_rounding_term_is_refused():
     """The honest ellipsoids in 14 bits hold; those that leave out what rounding adds do not."""
     model = counters.cycle(m=10)
-    with planted(chain, "_rounding", "return delta", "return 0 * delta"):
+    with (
+        planted(chain, "_rounding", "return delta", "return 0 * delta"),
+        planted(search, "noise", "if rules.at is None:", "if True:"),
+        planted(proof, "_rings", "(0, -2, -6)", "(-24,)"),  # else they are larger than they must be
+    ):
         forged = certify(modular(model), reading_of("p14"), Effort(budget=30))
     weights = bytes_of(model)
     assert forged.verdict.value == "PROVED"
+    assert "invariant" in forged.extra
     assert outcome(weights, json.loads(forged.about(weights).to_json())) in (FAILS, NOT_CHECKABLE)
 
 

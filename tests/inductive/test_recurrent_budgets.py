@@ -32,7 +32,6 @@ def test_ellipsoids_leave_off():
         assert 1 <= len(chain) < 200
     assert search.along_cycle(NET, 0, cycle, looks(3).deadline()) is None
     assert search.round_cycle(NET, 0, cycle, Rules(), 0.9, looks(3).deadline()) is None
-    assert search.tight_cycle(NET, 0, cycle, Rules(), 1.05, looks(3).deadline()) is None
 
 
 def test_boxes_and_runs_leave_off():

@@ -213,10 +213,7 @@ def _after_layer_1(model: Adder, sums: Digits, at: RoundedArithmetic, until: Dea
     def alone(q: int) -> tuple[Array, Array]:
         """By the own token, where it is a digit: all other tokens may be anything."""
         rest = np.arange(L) != q
-        return (
-            low[q, q] + base_low[q, rest].sum() - loose[q],
-            high[q, q] + base_high[q, rest].sum() + loose[q],
-        )
+        return (low[q, q] + base_low[q, rest].sum() - loose[q], high[q, q] + base_high[q, rest].sum() + loose[q])
 
     def attended(q: int, column: int | None) -> tuple[Array, Array]:
         rest = np.ones(L, dtype=bool)

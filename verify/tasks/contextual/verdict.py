@@ -37,12 +37,7 @@ RIGHT = "right means: the right class has strictly the largest logit"
 
 
 def domain_of(
-    module: ContextualModel,
-    N: int,
-    *,
-    regions: int | None = None,
-    exactly: bool = False,
-    zeros: int | None = None,
+    module: ContextualModel, N: int, *, regions: int | None = None, exactly: bool = False, zeros: int | None = None
 ) -> StringDomain:
     """Returns the strings to judge a model on. Without BOS the empty string is left out: there is nothing to attend to.
 

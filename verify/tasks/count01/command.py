@@ -197,12 +197,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def decided(
-    model: Count01Model,
-    claim: str | None,
-    wish: Count01Wish,
-    domain: PromptDomain,
-    strings: int | None,
-    asked: Request,
+    model: Count01Model, claim: str | None, wish: Count01Wish, domain: PromptDomain, strings: int | None, asked: Request
 ) -> int:
     """Prints the verdict on a domain in the reading and by the method that are asked for."""
     from constructions.model_arrays import module_of

@@ -162,11 +162,7 @@ def wrong_string(module: Count01Transformer, counts: list[int], labels: str = LA
 
 
 def trained(
-    module: Count01Transformer,
-    sets: Sequence[Tensor],
-    how: Recipe,
-    seed: int,
-    labels: str = LABELS,
+    module: Count01Transformer, sets: Sequence[Tensor], how: Recipe, seed: int, labels: str = LABELS
 ) -> dict[str, object]:
     """The record of a training that keeps the weights of the best validation score."""
     from constructions.training import train

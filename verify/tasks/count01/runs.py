@@ -186,12 +186,7 @@ def failed(model: Count01Model, tokens: list[int], expected: int, logits: list[f
 
 
 def find_failure(
-    model: Count01Model,
-    kernels: dict[str, Kernel],
-    labels: str,
-    domain: PromptDomain,
-    start: int,
-    longest: int = 2000,
+    model: Count01Model, kernels: dict[str, Kernel], labels: str, domain: PromptDomain, start: int, longest: int = 2000
 ) -> dict[str, object] | None:
     """A failing input of at least `start` digits in the domain, under one of the kernels.
 

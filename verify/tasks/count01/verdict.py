@@ -21,17 +21,7 @@ from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Roun
 from verify.arithmetic.slack import LEAST
 from verify.frame import decide
 from verify.frame.certificate import CERTIFIED, EXHAUSTIVE, Certificate
-from verify.frame.decide import (
-    LONGEST_BESIDE,
-    Effort,
-    Failure,
-    Finding,
-    Item,
-    OneRun,
-    Ran,
-    Run,
-    is_wrong_in_its_ball,
-)
+from verify.frame.decide import LONGEST_BESIDE, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
 from verify.tasks.count01 import bits, dtype, proof
 from verify.tasks.count01.boxes import LARGEST_COUNT
 from verify.tasks.count01.judged import judged
@@ -326,12 +316,7 @@ def without(item: Item, digit: int) -> Item:
 
 
 def certify(
-    model: Count01Model,
-    labels: str,
-    domain: PromptDomain,
-    *,
-    reading: Reading | None = None,
-    claim: str | None = None,
+    model: Count01Model, labels: str, domain: PromptDomain, *, reading: Reading | None = None, claim: str | None = None
 ) -> Certificate:
     """Decides a model on every prompt of a domain, and on 4 and 5 after it; without limits it finds them.
 

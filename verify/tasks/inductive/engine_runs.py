@@ -93,11 +93,7 @@ def of_strings(runs: Runs, strings: list[tuple[int, ...]], shift: int, reading: 
 
 
 def _run(
-    runs: Runs,
-    enclosed: EnclosedGraph,
-    lines: list[list[Line]],
-    shifts: list[int],
-    until: Deadline = NEVER,
+    runs: Runs, enclosed: EnclosedGraph, lines: list[list[Line]], shifts: list[int], until: Deadline = NEVER
 ) -> tuple[Array, Array]:
     """Bounds on the margins of the lines of each shift, one after the other."""
     graph, at, stored = enclosed

@@ -205,13 +205,7 @@ def by_position(asked: Asked) -> tuple[ModelArrays, str]:
 def _of_one_token(asked: Asked, N: int) -> tuple[ModelArrays, str]:
     """The decoder that tells a^n by positions up to N, with its claim."""
     task, dtype = asked.task, asked.dtype
-    sizes: dict[str, Any] = {
-        "task": task.name,
-        "N": N,
-        "m": task.m,
-        "positions": asked.room,
-        "dtype": dtype,
-    }
+    sizes: dict[str, Any] = {"task": task.name, "N": N, "m": task.m, "positions": asked.room, "dtype": dtype}
     if asked.pe == "sine":
         sizes |= {} if asked.d is None else {"d": asked.d}
         return sine(**sizes, layernorm=asked.has_layernorm), "C-T6"

@@ -22,7 +22,6 @@ from verify.tasks.recurrent.search import (
     find_turn,
     round_cycle,
     spectral_rate,
-    tight_cycle,
 )
 from verify.tasks.recurrent.slow import creep
 
@@ -32,12 +31,11 @@ LONG = 4000  # steps, beyond which many turns are followed at once where that is
 LONGEST_LOOK = 200_000
 NUMBERS_AT_A_TIME = 1 << 19  # of the matrices of a chunk: 4 MiB, and a look at the clock every 128 steps of 64 units
 CHUNKS = (64, 512)  # steps of a walk between two looks at the clock, where results are rounded and where not
-RATES = (0.5, 0.25, 0.75, 0.1, 0.9)  # between the cycle's own rate and 1
+RATE = 0.5  # between the cycle's own rate and 1
 GROWTHS_REAL = (1 + 2.0**-13, 1 + 2.0**-18, 1 + 2.0**-8)
 GROWTHS_ROUNDED = (1.3, 1.0, 1.05, 2.0, 4.0)
 GROWTHS_FINE = (1.3, 1 + 2.0**-8, 1 + 2.0**-13, *GROWTHS_ROUNDED[1:])  # where little is rounded
 FINE = 24  # bits
-SLACKS = (1.05, 1.1, 1.03)  # of rings that are no larger than rounding makes them
 MOST_DOUBLINGS = 60
 BEYOND = 2  # times as far as where a float64 run is first wrong: its rounding may have brought that about too early
 ARGUMENT_FOR_EVER = "a cycle, ellipsoids round it that each step maps into the next, and the steps until it is entered"
@@ -369,8 +367,7 @@ def _locked(
 ) -> OrbitOutcome | str:
     """The proof for all lengths, or why it does not close."""
     reason = "no ellipsoids round its cycle are mapped into each other"
-    rings = _rings(net, line, cycle, rules, until)
-    for ring in rings if net.size < WIDE else _first_entered(rings, line, cycle, states):
+    for ring in _rings(net, line, cycle, rules, until):
         entered = _entered(net, line, cycle, ring, states, rules, until)
         if entered is not None:
             return entered
@@ -381,26 +378,14 @@ def _locked(
 
 
 def _rings(net: Network, line: OrbitQuestion, cycle: Cycle, rules: Rules, until: Deadline) -> Iterator[Ellipsoids]:
-    """Ellipsoids round the cycle to try: large ones, which are entered early, and then those that rounding makes."""
+    """Ellipsoids round the cycle to try: large ones, which are entered early, and smaller ones, which fit better."""
     J = along_cycle(net, line.token, cycle, until)
     if J is None:
         return
     own = spectral_rate(J)
-    for share in RATES:
-        ring = _largest_ring(net, line, cycle, own + (1 - own) * share, rules, until)
-        if ring is not None:
-            yield from (enlarged(ring, smaller) for smaller in (0, -2, -6))  # entered later, and fit better
-        for slack in SLACKS if rules.at is not None and share == RATES[0] else ():
-            tight = tight_cycle(net, line.token, cycle, rules, slack, until)
-            if tight is not None:
-                yield tight
-
-
-def _first_entered(rings: Iterator[Ellipsoids], line: OrbitQuestion, cycle: Cycle, states: Array) -> list[Ellipsoids]:
-    """Those that the float orbit enters, the earliest first: walks of wide networks take seconds."""
-    entries = [(_float_entry(ring, states, cycle.start, _least_entry(line)), ring) for ring in rings]
-    found = [(entry, ring) for entry, ring in entries if entry is not None]
-    return [ring for _, ring in sorted(found, key=lambda pair: pair[0])]
+    ring = _largest_ring(net, line, cycle, own + (1 - own) * RATE, rules, until)
+    if ring is not None:
+        yield from (enlarged(ring, smaller) for smaller in (0, -2, -6))
 
 
 def _least_entry(line: OrbitQuestion) -> int:

@@ -18,7 +18,6 @@ CLOSE = 1e-7  # how near a state must come to itself before a cycle is polished
 SLOW = 1e-3  # by which an orbit that creeps changes in a turn, at most
 POINT = -900  # log2 of the size of an ellipsoid that is a point
 LEAST_SLACK = 1.015  # of ellipsoids that are hardly larger than they must be
-TIGHT_TURNS = 12  # of the cycle, until ellipsoids round it no longer grow
 MOST_TURNS = 8  # multiples of the modulus that are tried as the length of a cycle
 
 
@@ -146,23 +145,6 @@ def round_cycle(
         for i in range(k - 1):
             Q[i + 1] = J[i] @ Q[i] @ J[i].T / rate**2 + _floor(floor[i])
     return _as_chain(cycle.states, Q)
-
-
-def tight_cycle(
-    net: Network, token: int, cycle: Cycle, rules: Rules, slack: float, until: Deadline
-) -> Ellipsoids | None:
-    """Ellipsoids round the cycle that hold what rounding adds, hardly larger than that takes, nonlinearity included."""
-    k, N = cycle.states.shape
-    L, first = np.zeros((N, N)), None
-    for _ in range(TIGHT_TURNS):
-        chain = tight_along(net, token, np.concatenate([cycle.states, cycle.states[:1]]), L, rules, slack, until)
-        L = chain.shapes[-1] * chain.scales[-1]
-        if len(chain) <= k or not np.isfinite(L).all() or np.abs(L).max() > 1:
-            return None
-        if first is not None and np.abs(L - first).max() <= 1e-3 * np.abs(L).max():
-            break
-        first = L
-    return chain[1:].rolled()
 
 
 def tight_along(

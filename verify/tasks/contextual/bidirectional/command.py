@@ -81,11 +81,7 @@ class BidirectionalWish:
             narrow = "float16" if fmt.smallest_exponent > -100 else "float32"
             coordinates = -(-(self.built_for + 1) // arrays.block_length(narrow))
         module = arrays.build(
-            self.built_for,
-            self.regions,
-            coordinates=coordinates,
-            dtype=stored,
-            u=None if fmt is None else fmt.u,
+            self.built_for, self.regions, coordinates=coordinates, dtype=stored, u=None if fmt is None else fmt.u
         )
         return Bidirectional.of(module, length=self.length, regions=self.on_regions, claim="W-19")
 

@@ -35,12 +35,7 @@ class Least:
 
     def described(self) -> dict[str, object]:
         """The input as a certificate has it."""
-        return {
-            "at": list(self.n),
-            "last": name(self.last),
-            "expected": name(self.expected),
-            "rival": name(self.rival),
-        }
+        return {"at": list(self.n), "last": name(self.last), "expected": name(self.expected), "rival": name(self.rival)}
 
 
 @dataclass(frozen=True)
