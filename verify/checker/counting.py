@@ -19,10 +19,7 @@ from verify.checker.statement import certificate_of, claimed_margin, compare
 
 Gaps = Callable[[Tokens, Sequence[int | None], int], list[list[arb]]]  # of tokens, what is due, and a shift
 MOST_WORK = 10**8  # numbers of the file times tokens that are run
-ASSUMED = [
-    "torch.export traced the module faithfully",
-    "the module is called on a batch of one input",
-]
+ASSUMED = ["torch.export traced the module faithfully", "the module is called on a batch of one input"]
 CONTRACT = [
     "each operation is rounded to nearest, or kept with 2p + 2 bits; sums in any order, products fused or not",
     "exp and erf within 8 u of their value, GELU within 8 u of |x|, exp(0) = 1",

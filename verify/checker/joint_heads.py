@@ -20,8 +20,7 @@ def all_excluded(heads: list[RationalHead], named: tuple[int, ...], law: Law, c:
     size = sum(heads[h].size - 1 for h in named) + 1
     require(len(rows) == len(more) == size + 1, "rows: must be d + 2 triples")
     require(
-        all(is_constraint([1, *row], m, law) for row, m in zip(rows, more, strict=True)),
-        "rows: not triples of the law",
+        all(is_constraint([1, *row], m, law) for row, m in zip(rows, more, strict=True)), "rows: not triples of the law"
     )
     for bits in BITS:
         with ctx.workprec(bits):

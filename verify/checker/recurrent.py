@@ -11,16 +11,7 @@ from typing import Protocol
 
 from flint import arb, arb_mat, ctx, fmpq
 
-from verify.checker.reading import (
-    FAILS,
-    NOT_CHECKABLE,
-    UNREADABLE,
-    WORDS,
-    Refusal,
-    read_tensors,
-    require,
-    tables_of,
-)
+from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require, tables_of
 from verify.checker.records import LineCertificate, LineParameters, SavedEllipsoids
 from verify.checker.statement import compare
 

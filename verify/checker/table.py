@@ -210,9 +210,7 @@ HALF, OF_STEP = "half of the margin", "that torch.export traced the step"
 BY_STEP: Table = INDUCTIVE | {
     "margin": _trusted("number", HALF, "the other half is shown in every evaluation, by inductive._route"),
     "program": _trusted(
-        "elsewhere",
-        OF_STEP,
-        "in real arithmetic it is the network's on all that is followed, by captured.beside",
+        "elsewhere", OF_STEP, "in real arithmetic it is the network's on all that is followed, by captured.beside"
     ),
 }
 

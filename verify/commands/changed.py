@@ -126,11 +126,7 @@ class ChangeAsked(request.Wanted):
         return found
 
     def written(
-        self,
-        record: dict[str, object],
-        weights: bytes | None,
-        certificate: Certificate | None,
-        alone: bytes | None,
+        self, record: dict[str, object], weights: bytes | None, certificate: Certificate | None, alone: bytes | None
     ) -> list[str]:
         """Writes what was asked for, a folder or the weights alone where there are any; returns the files' names.
 

@@ -58,8 +58,7 @@ OPTIONS: Mapping[str, Word] = {
     "modulus": _whole(MODEL, "m", "what is counted modulo"),
     "built-for": _whole(MODEL, "N", "longest input that the model is built for (default: --length)"),
     "dtype": Word(
-        MODEL,
-        {"choices": DTYPES, "help": "dtype of the stored weights (default: float64, or that of --precision)"},
+        MODEL, {"choices": DTYPES, "help": "dtype of the stored weights (default: float64, or that of --precision)"}
     ),
     "as-printed": _flag(MODEL, "the document's own numbers, misprints included"),
     "weights": Word(MODEL, {"metavar": "FILE", "help": "judge these weights (.safetensors or .pt state dict) instead"}),
@@ -105,8 +104,7 @@ OPTIONS: Mapping[str, Word] = {
     ),
     "seed": Word(HOW, {"type": int, "default": 0, "metavar": "S", "help": "for what is drawn at random (default: 0)"}),
     "workers": Word(
-        HOW,
-        {"type": int, "default": 1, "metavar": "N", "help": "processes; each takes seconds to start (default: 1)"},
+        HOW, {"type": int, "default": 1, "metavar": "N", "help": "processes; each takes seconds to start (default: 1)"}
     ),
     "scheduler": Word(
         HOW, {"metavar": "ADDRESS", "help": "of dask.distributed: its workers do the jobs (extra: cluster)"}

@@ -118,10 +118,7 @@ def rows(output: Array, question: Question) -> Array:
 
 
 def evaluate(
-    graph: Graph,
-    tokens: Tensor,
-    at: torch.fx.Node | None = None,
-    as_factor: Callable[[Array], Array] | None = None,
+    graph: Graph, tokens: Tensor, at: torch.fx.Node | None = None, as_factor: Callable[[Array], Array] | None = None
 ) -> Array:
     """The module's output on one input (length,), or what another node holds, as an array of balls.
 

@@ -147,12 +147,7 @@ def positive_gap(graph: Graph, at: Arithmetic, device: torch.device | str = "cpu
     moving = {name: ball for name, ball in stored.items() if isinstance(ball, Ball) and ball.rad is not None}
 
     def one(
-        mids: Named,
-        rads: Named,
-        slack: Tensor,
-        tokens: Tensor,
-        own: Tensor,
-        rival: Tensor,
+        mids: Named, rads: Named, slack: Tensor, tokens: Tensor, own: Tensor, rival: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Named, Named]:
         box = {name: Ball(mids[name], rads[name]) for name in moving}
         gap, error, local, slopes = _gap(graph, {**stored, **box}, at, tokens, own, rival)

@@ -595,12 +595,7 @@ def _format(reading: Reading) -> dict[str, object]:
 
 
 def _certificate(
-    problem: Provable,
-    reading: Reading,
-    method: str,
-    finding: Finding,
-    assumptions: tuple[str, ...],
-    started: float,
+    problem: Provable, reading: Reading, method: str, finding: Finding, assumptions: tuple[str, ...], started: float
 ) -> Certificate:
     verdict = finding.verdict
     return Certificate(

@@ -8,9 +8,7 @@ GENERAL = {
         "relation_counting": "A-4.2: for all T, L and d >= max(T, 1) a dot model with one neuron counts, with margin 1",
         "one_dimension_less": "for all T >= 3 and L >= 1 one with d = T - 1 does",
     },
-    "LowerBound": {
-        "neurons_for_counting": "a dot model with softmax that counts, for some T, L >= 2, has T < 2^p",
-    },
+    "LowerBound": {"neurons_for_counting": "a dot model with softmax that counts, for some T, L >= 2, has T < 2^p"},
     "AnyOrder": {
         "any_order": "sums of n floats, rounded to nearest after each addition, in any order and without overflow, are "
         "off by at most ((1 + u)^(n-1) - 1) times the absolute values' sum",
@@ -32,7 +30,7 @@ GENERAL = {
         "float32_counts": "for example float32 with T = 32, L = 10, d = 32, where nothing overflows",
     },
     "Count01": {
-        "uniform_solves": "W-10: uniform attention solves Count01 on every string of digits, and then says EOS",
+        "uniform_solves": "W-10: uniform attention solves Count01 on every string of digits, and then says EOS"
     },
     "SeparatingValue": {
         "documents_solve": "D-1: the documents' weights, exact, N >= 5, solve Count01 for all n0 and n1 iff n2 is at "

@@ -489,11 +489,7 @@ class ModuleProblem:
 
     def extra(self, tally: Tally, left: int) -> dict[str, object]:
         return {
-            "counts": {
-                "right": str(tally.right),
-                "wrong": str(tally.wrong),
-                "undecided": str(tally.undecided + left),
-            },
+            "counts": {"right": str(tally.right), "wrong": str(tally.wrong), "undecided": str(tally.undecided + left)},
             "decided_by": dict(tally.by),
             "wrong_inputs": tally.wrong_inputs,
             **({"by_position": [*self._by_position(left > 0)]} if self.at else {}),
@@ -518,7 +514,7 @@ class ModuleProblem:
                 "sha256": [graph.digest for graph in self.graphs.values()],
                 "operations": next(iter(self.graphs.values())).operations,
                 "torch": torch.__version__,
-            },
+            }
         }
 
     def report(self, certificate: Certificate) -> Iterator[tuple[str, str]]:

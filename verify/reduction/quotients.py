@@ -336,13 +336,7 @@ class Quotients:
         return total + low - off, total + high + off
 
     def least(
-        self,
-        u: Tensor,
-        constant: Tensor,
-        error: Tensor,
-        *,
-        by_least_quotients: bool = True,
-        by_token: bool = False,
+        self, u: Tensor, constant: Tensor, error: Tensor, *, by_least_quotients: bool = True, by_token: bool = False
     ) -> LowerBounds:
         """Lower bounds on constant - error + u . atoms.
 

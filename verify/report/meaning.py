@@ -5,14 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from verify.arithmetic.outward import about, above, below, decimal
-from verify.frame.certificate import (
-    CERTIFIED,
-    READING_BIT_EXACT,
-    READING_DTYPE,
-    READING_REAL,
-    Certificate,
-    Verdict,
-)
+from verify.frame.certificate import CERTIFIED, READING_BIT_EXACT, READING_DTYPE, READING_REAL, Certificate, Verdict
 
 LONGEST = 24  # digits of a number that is written in full
 

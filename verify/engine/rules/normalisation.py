@@ -244,14 +244,7 @@ def masked(at: Arithmetic, x: Ball, mask: Tensor) -> Ball:
 
 @rule("aten.native_layer_norm.default")
 def layer_norm(
-    at: Arithmetic,
-    x: Ball,
-    shape: list[int],
-    weight: Ball | None,
-    bias: Ball | None,
-    eps: float,
-    *,
-    least: float = 0.0,
+    at: Arithmetic, x: Ball, shape: list[int], weight: Ball | None, bias: Ball | None, eps: float, *, least: float = 0.0
 ) -> tuple[Ball, None, None]:
     """LayerNorm over the last axis: (x - mean) / sqrt(variance + eps), times the weight, plus the bias.
 

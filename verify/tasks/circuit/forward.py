@@ -104,11 +104,7 @@ def tokens_of(g: Ball) -> Tokens:
 
 
 def next_g(
-    model: CircuitModel,
-    fmt: Format | None,
-    run: WayOfRunning | RealRun,
-    tokens: Tokens,
-    between: Between = goes_on,
+    model: CircuitModel, fmt: Format | None, run: WayOfRunning | RealRun, tokens: Tokens, between: Between = goes_on
 ) -> Ball:
     """The coordinate g that each position computes after the right tokens: (n, N), with radius zero where it is run.
 

@@ -20,13 +20,7 @@ from verify.frame.certificate import Certificate, Verdict
 from verify.frame.clock import Budget, TimeIsUp
 from verify.frame.decide import Effort, Finding, run_all, run_some
 from verify.tasks.circuit.decomposition import wrong_decomposition
-from verify.tasks.circuit.refutation import (
-    EXHAUSTIVE_INPUTS,
-    InputFinder,
-    WhyNone,
-    exhaustive_words,
-    random_words,
-)
+from verify.tasks.circuit.refutation import EXHAUSTIVE_INPUTS, InputFinder, WhyNone, exhaustive_words, random_words
 from verify.tasks.circuit.retrieval import TooManyPairs
 from verify.tasks.circuit.steps import Fault, Opaque, Steps
 from verify.tasks.circuit.task import CircuitProblem, Progress, silent

@@ -35,11 +35,7 @@ def format_of(reading: Real | Rounded) -> tuple[Format | None, Format | None]:
 
 
 def chain_of_thought(
-    model: CircuitModel,
-    decomposition: Decomposition,
-    s: int,
-    bits: list[int],
-    reading: Real | Rounded | None = None,
+    model: CircuitModel, decomposition: Decomposition, s: int, bits: list[int], reading: Real | Rounded | None = None
 ) -> tuple[list[ChainStep], dict[str, int | None]]:
     """Every step of one run as a row, and the outputs by name."""
     import numpy as np

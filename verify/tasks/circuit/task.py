@@ -22,18 +22,7 @@ from verify.arithmetic.formats import KERNEL_NAMES, format_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.torch_settings import lowered
 from verify.frame.clock import Deadline
-from verify.frame.decide import (
-    LONGEST_BESIDE,
-    Batch,
-    Effort,
-    Failure,
-    Finding,
-    Item,
-    OneRun,
-    Ran,
-    Run,
-    first_in_order,
-)
+from verify.frame.decide import LONGEST_BESIDE, Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, first_in_order
 from verify.frame.unmade import check_judged
 from verify.tasks.circuit import MODEL
 from verify.tasks.circuit.forward import MOST_SIMULATED, RealRun, in_kernel, next_g
@@ -89,12 +78,7 @@ class CircuitProblem:
 
     @classmethod
     def of(
-        cls,
-        model: CircuitModel,
-        decomposition: Decomposition,
-        proof: Proof,
-        runs: int = 0,
-        advance: Progress = silent,
+        cls, model: CircuitModel, decomposition: Decomposition, proof: Proof, runs: int = 0, advance: Progress = silent
     ) -> CircuitProblem:
         """Raises: BadInput for the weights of another circuit, or a forward pass that is not the class's own."""
         check_sizes(model, decomposition)

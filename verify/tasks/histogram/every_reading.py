@@ -55,12 +55,7 @@ def exhaustive(
 
 
 def sampled(
-    module: HistogramTransformer,
-    *,
-    L: int | None = None,
-    claim: str | None = None,
-    seed: int = 0,
-    s: int | None = None,
+    module: HistogramTransformer, *, L: int | None = None, claim: str | None = None, seed: int = 0, s: int | None = None
 ) -> Certificate:
     """Runs the module on sequences drawn by recursive partitions; shrinks a failure, and never proves.
 

@@ -178,10 +178,7 @@ def rank_of_readings(seed: int = 0) -> Impossibility:
     spread = Fraction(1, 2 * L - 3)
     checks: dict[str, object] = {}
     holds = True
-    for model, d, least, most in (
-        ("lin", 29, rank_bound_lin(L, T), 29),
-        ("dot", 8, rank_bound_dot(L, T), 8 * 9 // 2),
-    ):
+    for model, d, least, most in (("lin", 29, rank_bound_lin(L, T), 29), ("dot", 8, rank_bound_dot(L, T), 8 * 9 // 2)):
         noise = relative_spread(code(model, T=T, L=L, d=d))
         largest = max(abs(x) for row in noise for x in row)
         rank = rank_of_identity_plus(noise)

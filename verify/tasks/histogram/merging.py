@@ -76,12 +76,7 @@ def merged_row(positions: tuple[int, ...], slots: tuple[tuple[tuple[int, ...], .
     rad = np.full(len(low), float(weights.rad[list(positions)].max(initial=0.0)))
     chosen = list(positions)
     return Row(
-        positions,
-        slots,
-        Ball(centre, rad),
-        weights[chosen, chosen],
-        Ball.exact(1.0),
-        Spread(low, high, sums, weights),
+        positions, slots, Ball(centre, rad), weights[chosen, chosen], Ball.exact(1.0), Spread(low, high, sums, weights)
     )
 
 

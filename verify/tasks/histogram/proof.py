@@ -92,10 +92,7 @@ def prove(problem: CountProblem, effort: Effort) -> Finding:
     wrong = outcome.exact_wrong_pairs
     found: dict[str, object] = {
         "error_share": outcome.error_share,
-        "extra": {
-            "wrong_pairs": None if wrong is None else decimal(wrong),
-            "tree": outcome.record.to_json(),
-        },
+        "extra": {"wrong_pairs": None if wrong is None else decimal(wrong), "tree": outcome.record.to_json()},
     }
     if outcome.counterexample is not None:
         found_at = outcome.counterexample
@@ -181,11 +178,7 @@ def exact_failure(
 
 
 def counterexample(
-    problem: CountProblem,
-    tokens: Sequence[int],
-    position: int,
-    judgement: Judgement,
-    is_smallest: bool,
+    problem: CountProblem, tokens: Sequence[int], position: int, judgement: Judgement, is_smallest: bool
 ) -> dict[str, object]:
     """A wrong input, what is expected and predicted there, and what the torch module itself answers."""
     expected = histogram(tokens)[position]

@@ -185,12 +185,7 @@ class Table:
             self.decide_block(self._block(levels), self._last(levels), readout, found, smallest)
 
     def decide_block(
-        self,
-        block: MultisetBlock,
-        last: Last,
-        readout: CountReadout,
-        found: Tabulated,
-        smallest: Smallest,
+        self, block: MultisetBlock, last: Last, readout: CountReadout, found: Tabulated, smallest: Smallest
     ) -> None:
         """Decides the multisets of one block."""
         near = Near()

@@ -371,13 +371,7 @@ def form_ranges(
 
 
 def _least_sum(
-    stored: StoredModel,
-    row: Row,
-    base: Array,
-    own_low: Array,
-    own_high: Array,
-    other_low: Array,
-    other_high: Array,
+    stored: StoredModel, row: Row, base: Array, own_low: Array, own_high: Array, other_low: Array, other_high: Array
 ) -> Array:
     """Lower bounds on base + (sum over slots) with k - 1 slots holding t and the rest anything else: (n, L, r).
 

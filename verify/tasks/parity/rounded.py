@@ -33,11 +33,7 @@ class RoundedRun:
 
 
 def runs(
-    module: Model,
-    tokens: tuple[int, ...],
-    position: int,
-    reading: Rounded,
-    readouts: tuple[str, ...] = ORDERS,
+    module: Model, tokens: tuple[int, ...], position: int, reading: Rounded, readouts: tuple[str, ...] = ORDERS
 ) -> Iterator[RoundedRun]:
     """For each order of the sums up to the neurons, the run whose logits are summed in the worst of these orders.
 

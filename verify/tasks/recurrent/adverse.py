@@ -333,12 +333,7 @@ def _summed(steps: Sequence[Signs]) -> Signs:
 
 
 def run(
-    net: Network,
-    line: OrbitQuestion,
-    steps: int | None,
-    choosing: Choosing,
-    steering: Steering,
-    until: Deadline,
+    net: Network, line: OrbitQuestion, steps: int | None, choosing: Choosing, steering: Steering, until: Deadline
 ) -> ComputedRun:
     """Runs until an answer is wrong, a state comes again, so many steps are done, or time is up."""
     state, saved, look, t, taken = zeros(net), zeros(net), 1, 0, list[Signs]()

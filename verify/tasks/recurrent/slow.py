@@ -325,11 +325,7 @@ class Creeping:
 
     @staticmethod
     def _searched(
-        gaps: Sequence[Sequence[tuple[Gap, int]]],
-        segment: Segment,
-        first: int,
-        last: int,
-        found: Bisection,
+        gaps: Sequence[Sequence[tuple[Gap, int]]], segment: Segment, first: int, last: int, found: Bisection
     ) -> Bisection:
         for r, of_step in enumerate(gaps):
             for gap, _ in of_step:

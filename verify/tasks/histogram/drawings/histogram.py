@@ -158,14 +158,7 @@ def _logit_lines(
         middle = (a + min(b, 1.06 * right)) / 2
         if a < 1.06 * right and middle - last > LABEL * right:
             last = middle
-            axes.text(
-                middle,
-                0.3 * depth,
-                str(c + first_count),
-                ha="center",
-                color=colours[c],
-                fontsize=9,
-            )
+            axes.text(middle, 0.3 * depth, str(c + first_count), ha="center", color=colours[c], fontsize=9)
     axes.set_ylabel("logit $c_i$ $-$ largest logit")
 
 

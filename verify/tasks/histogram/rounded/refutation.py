@@ -94,12 +94,7 @@ def search(
 
 
 def directed_search(
-    stored: StoredModel,
-    inputs: Tokens,
-    positions: list[int],
-    fmt: Format,
-    accumulate: Format | None,
-    paced: Paced,
+    stored: StoredModel, inputs: Tokens, positions: list[int], fmt: Format, accumulate: Format | None, paced: Paced
 ) -> SimulatedFailure | None:
     """The first failure among these inputs of sums in their worst order, a few inputs at a time."""
     stores = (False, True) if stored.is_softmax and accumulate is not None else (False,)
