@@ -27,6 +27,7 @@ from verify.arithmetic import contract
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import FORMATS, precision_named
 from verify.arithmetic.readings import Rounded
+from verify.checker import creeping_pieces
 from verify.checker.inductive import check
 from verify.checker.reading import NOT_CHECKABLE, Refusal
 from verify.frame.certificate import Verdict
@@ -407,7 +408,6 @@ def checked(weights, certificate):
     try:
         check(weights, certificate)
     except Refusal as refusal:
-        assert "not checked" in str(refusal) or "are checked" in str(refusal)
         return refusal.exit_code
     return 0
 
@@ -430,7 +430,8 @@ def test_certificates_of_tubes_hold_in_one_format(name, precision, accumulate, l
 
 
 def test_the_certificate_names_the_run_and_the_length_before_which_all_are_right():
-    found, told = certified(crafted(20).model, FORMATS["float64"])
+    with mock.patch.object(creeping_pieces, "MOST_WORK", 100):  # steps, with any of which it is open
+        found, told = certified(crafted(20).model, FORMATS["float64"])
     assert found.verdict is Verdict.REFUTED and found.counterexample["evaluation"] == contract.EVERY
     assert not found.counterexample["is_first"] and 10**11 < found.extra["right_to"] < found.counterexample["length"]
     assert told == NOT_CHECKABLE

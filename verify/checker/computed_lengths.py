@@ -18,6 +18,7 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     wrong, is_linear = c["verdict"] == "REFUTED", said["model"] in linear.KINDS
     n = c["counterexample"]["length"] if wrong else c["length"]
     ways = [(computed_turns if is_linear and wrong else rounded_lines).decide, by_turns]
+    why = None
     for way in ways[:: 1 if is_linear or type(n) is not int or n <= SHORT else -1]:
         try:
             way(weights, c, said)
@@ -25,7 +26,8 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
         except Refusal as refusal:
             if refusal.exit_code != NOT_CHECKABLE:
                 raise
-            why = refusal
+            why = why or refusal
+    assert why is not None
     raise why
 
 

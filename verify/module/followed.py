@@ -99,6 +99,7 @@ class Known:
 def margin(logits: Sequence[Entry], right: int) -> Margin:
     """The margin of logits in balls; nothing is known where one is no number.
 
+    >>> from flint import arb
     >>> margin([arb(1), arb(3)], 0)
     Margin(low=-2.0, high=-2.0, rival=1, state=None, bits=0)
     """
