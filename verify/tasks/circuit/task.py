@@ -19,6 +19,7 @@ from constructions.model_arrays import ModelArrays, module_of, name_of
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import KERNEL_NAMES, format_of
+from verify.arithmetic.margins import OneRun
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.torch_settings import lowered
 from verify.frame.clock import Deadline
@@ -29,7 +30,6 @@ from verify.frame.decide import (
     Failure,
     Finding,
     Item,
-    OneRun,
     Ran,
     Run,
     first_in_order,

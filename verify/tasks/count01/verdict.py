@@ -16,7 +16,7 @@ from constructions.errors import BadInput
 from constructions.model_arrays import ModelArrays, module_of
 from verify.arithmetic.contract import constant_bits
 from verify.arithmetic.exact_reals import float_above
-from verify.arithmetic.margins import margins_of
+from verify.arithmetic.margins import OneRun, margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded, precision_of
 from verify.arithmetic.slack import LEAST
 from verify.frame import decide
@@ -27,7 +27,6 @@ from verify.frame.decide import (
     Failure,
     Finding,
     Item,
-    OneRun,
     Ran,
     Run,
     is_wrong_in_its_ball,
