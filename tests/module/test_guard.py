@@ -1,5 +1,6 @@
 """The run beside the proof: a planted fault in a rule, or in a task's proof, ends it as a bug, with the operation."""
 
+import math
 from dataclasses import replace
 from unittest import mock
 
@@ -10,13 +11,14 @@ from models.selection import every, first
 from torch import nn
 
 from tests.models.doors import last_token
+from verify.arithmetic.margins import OneRun
 from verify.engine import guard
 from verify.engine.balls import Ball
 from verify.engine.one_layer.layer import OneLayer
 from verify.engine.rules import RULES
 from verify.frame import decide
 from verify.frame.certificate import Verdict
-from verify.frame.decide import BUG, OneRun
+from verify.frame.decide import BUG
 from verify.module import Automaton, tokens
 from verify.module import certify as certify_module
 from verify.module.problem import ModuleProblem
@@ -205,3 +207,13 @@ def test_real_arithmetic_is_run_beside_in_float64_also_where_whole_numbers_becom
     found = certify_module(WholeLessPart(dtype).eval(), inputs=tokens([3]), expected=lambda t: (t[:, 0] < 1).long())
     assert found.verdict is Verdict.PROVED and found.inputs_covered == 3 and 0.19 < found.margin < 0.21
     assert torch.get_default_dtype() is torch.float32
+
+
+def test_what_contradicts_a_run():
+    """Each end of what is proved against each end of where a run lies; at an end both hold."""
+    run = OneRun(0.5, 0.0, 1.0, at_most=1.0)
+    assert run.contradicts(1.0, 1.0) is None and run.contradicts(-1.0, 0.0) is None
+    assert "at most 1.0" in run.contradicts(1.5, 2.0) and "at least 0.0" in run.contradicts(-2.0, -1.5)
+    assert all("must be from" in run._replace(margin=margin).contradicts(0.0) for margin in (-0.5, 1.5, math.nan))
+    unbounded = OneRun(math.nan, high=1.0)  # a rival that may overflow
+    assert unbounded.contradicts(0.5) is None and "at most" in unbounded._replace(at_most=1.0).contradicts(2.0)

@@ -16,10 +16,11 @@ from constructions import contextual_counting, count01, count01_heads, inventory
 from tests.models.judged import MODELS, NAND
 from tests.public.test_beside import TASKS
 from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.margins import OneRun
 from verify.arithmetic.readings import Real, Rounded
 from verify.frame import decide
 from verify.frame.certificate import Verdict
-from verify.frame.decide import BUG, Effort, OneRun, Ran
+from verify.frame.decide import BUG, Effort, Ran
 from verify.tasks.circuit.task import CircuitProblem
 from verify.tasks.contextual.verdict import ContextualCounting, domain_of
 from verify.tasks.count01.task import PromptDomain

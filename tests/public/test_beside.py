@@ -10,11 +10,12 @@ from models.selection import every
 
 from constructions.recurrent import selective
 from tests.models.doors import DOORS
+from verify.arithmetic.margins import OneRun
 from verify.arithmetic.readings import Kernel, Real
 from verify.counting.tasks import Task
 from verify.frame import decide
 from verify.frame.certificate import Verdict
-from verify.frame.decide import BUG, Decidable, Finding, OneRun, Ran, certify
+from verify.frame.decide import BUG, Decidable, Finding, Ran, certify
 from verify.module.problem import ModuleProblem
 from verify.tasks.addition.modular.task import ModularAddition
 from verify.tasks.addition.task import DigitAddition

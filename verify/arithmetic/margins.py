@@ -1,9 +1,12 @@
-"""By how much a computed answer is right: the one function of logits that every run is judged by."""
+"""By how much a computed answer is right: the one function of logits that every run is judged by.
+
+And the one rule by which a run contradicts what is proved.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -60,3 +63,38 @@ def _own_and_rival(logits: Array, right: np.ndarray | int) -> tuple[Array, Array
     place, others = np.asarray(right)[..., None], logits.copy()
     np.put_along_axis(others, place, -math.inf, -1)
     return np.take_along_axis(logits, place, -1)[..., 0], others.max(-1)  # max propagates NaN
+
+
+class OneRun(NamedTuple):
+    """One answer beside a proof: the margin of the module's run, between what every such run lies, and what no proof
+    of the reading may exceed.
+
+    A task leaves out what it cannot tell at the price of a run. There is no tolerance: what a run may be off by is
+    between `low` and `high`.
+    """
+
+    margin: float | None = None
+    low: float = -math.inf
+    high: float = math.inf
+    at_most: float = math.inf
+
+    def contradicts(self, proved: float | None, most: float = math.inf) -> str | None:
+        """What disagrees, if anything, with a margin of at least `proved` and at most `most`.
+
+        A run may give NaN where nothing bounds it from below: a rival that may overflow leaves the upper end finite.
+
+        >>> OneRun(math.nan, high=1.0).contradicts(None)
+        >>> OneRun(math.nan, 0.5, 1.0).contradicts(None)
+        "the module's margin is nan, where it must be from 0.5 to 1.0"
+        """
+        if proved is not None and proved > self.at_most:
+            return f"a margin of {proved} is proved, and it is at most {self.at_most}"
+        if most < self.low:
+            return f"a margin of at most {most} is proved, and it is at least {self.low}"
+        if (
+            self.margin is None
+            or self.low <= self.margin <= self.high
+            or (math.isnan(self.margin) and self.low == -math.inf)
+        ):
+            return None
+        return f"the module's margin is {self.margin}, where it must be from {self.low} to {self.high}"

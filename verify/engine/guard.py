@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from verify.arithmetic.formats import FORMATS, Format, format_of
-from verify.arithmetic.margins import margins
+from verify.arithmetic.margins import OneRun, margins
 from verify.arithmetic.readings import Real, Rounded
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import CREATING, Graph, given
@@ -137,27 +137,26 @@ class Guard:
     def _look_at(
         self, module: nn.Module, fmt: Format, tokens: Tensor, answers: Tensor, said: tuple[float, float]
     ) -> None:
-        """Bounds the run of one input, alone: it must lie there, and something of what is said of the margin must.
+        """Bounds the run of one input, alone: it must lie there, and something of what is said of the margin must."""
+        run = self._run(module, tokens, answers, fmt)
+        disagrees, place = run._replace(margin=None).contradicts(*said), None
+        if disagrees is None:
+            disagrees = run.contradicts(None)
+            if disagrees is None:
+                return
+            place = first_apart(self.graph, tokens[0])
+            if place is None and module is not self.module:  # code may depend on the dtype: its own is what is known
+                run = self._run(self.module, tokens, answers, self._own_format())
+                if run.contradicts(None) is None:
+                    return
+        where = "" if place is None else f", and they part at {place}"
+        raise Disagreement(f"on {tokens[0].tolist()} {disagrees}{where}")
 
-        Where nothing bounds the run it may be no number.
-        """
+    def _run(self, module: nn.Module, tokens: Tensor, answers: Tensor, fmt: Format) -> OneRun:
+        """The margin of one input, alone, and between what it lies in every order of evaluation in a format."""
         margin = float(self._alone(module, tokens, answers))
         low, high = self._ends(tokens, answers, fmt)
-        if said[0] > high or said[1] < low:
-            raise Disagreement(
-                f"on {tokens[0].tolist()} the margin lies in {low} to {high}, and {said[0]} to {said[1]} is proved"
-            )
-        if low <= margin <= high or (low, high) == (-torch.inf, torch.inf):
-            return
-        place = first_apart(self.graph, tokens[0])
-        if place is None and module is not self.module:  # code may depend on the dtype: then its own is what is known
-            low, high = self._ends(tokens, answers, self._own_format())
-            if low <= float(self._alone(self.module, tokens, answers)) <= high:
-                return
-        where = "" if place is None else f", and they part at {place}"
-        raise Disagreement(
-            f"on {tokens[0].tolist()} a run has the margin {margin}, and {low} to {high} is proved{where}"
-        )
+        return OneRun(margin, low, high, at_most=high)
 
     def _ends(self, tokens: Tensor, answers: Tensor, fmt: Format) -> tuple[float, float]:
         """Between which margins every order of evaluation in a format lies."""

@@ -6,7 +6,6 @@ the verdict, the count of inputs and the meaning of every field are here, the sa
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from constructions.errors import BadInput
 from verify.arithmetic.formats import KERNEL_NAMES, format_of
+from verify.arithmetic.margins import OneRun
 from verify.arithmetic.outward import decimal
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded, precision_of
 from verify.arithmetic.torch_settings import lowered, warn_if_lowered
@@ -59,31 +59,6 @@ class Ran(NamedTuple):
 
 
 Run = Callable[[Batch], Ran]
-
-
-class OneRun(NamedTuple):
-    """One answer beside a proof: the margin of the module's run, between what every such run lies, and what no proof
-    of the reading may exceed.
-
-    A task leaves out what it cannot tell at the price of a run.
-    """
-
-    margin: float | None = None
-    low: float = -math.inf
-    high: float = math.inf
-    at_most: float = math.inf
-
-    def contradicts(self, proved: float | None) -> str | None:
-        """What disagrees, if anything. A run may give NaN where nothing bounds it from below."""
-        if proved is not None and proved > self.at_most:
-            return f"a margin of {proved} is proved, and it is at most {self.at_most}"
-        if (
-            self.margin is None
-            or self.low <= self.margin <= self.high
-            or (math.isnan(self.margin) and self.low == -math.inf)
-        ):
-            return None
-        return f"the module's margin is {self.margin}, where it must be from {self.low} to {self.high}"
 
 
 def silent(share: float) -> None:

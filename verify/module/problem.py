@@ -19,7 +19,7 @@ from constructions.errors import BadInput
 from constructions.threads import one_thread
 from verify.arithmetic.contract import TRACED
 from verify.arithmetic.formats import format_of
-from verify.arithmetic.margins import margins
+from verify.arithmetic.margins import OneRun, margins
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.slack import LARGEST_NU, gamma
 from verify.engine import few_bits
@@ -31,7 +31,7 @@ from verify.engine.run import enclose
 from verify.engine.tables import Sets
 from verify.frame.certificate import Certificate
 from verify.frame.clock import Budget, Deadline
-from verify.frame.decide import BUG, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order
+from verify.frame.decide import BUG, Effort, Failure, Finding, Ran, Run, first_in_order
 from verify.frame.judged import check_on_cpu, check_read, is_judged
 from verify.frame.over_time import OverTime
 from verify.frame.tracing import load_tracer

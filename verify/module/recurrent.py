@@ -20,13 +20,13 @@ from verify.arithmetic import torch_settings
 from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.contract import TRACED, rounding
 from verify.arithmetic.formats import format_of
-from verify.arithmetic.margins import margins_between
+from verify.arithmetic.margins import OneRun, margins_between
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.engine.balls import Arithmetic
 from verify.frame.arguments import check_whole_number
 from verify.frame.certificate import Certificate
 from verify.frame.clock import Budget, Deadline
-from verify.frame.decide import BUG, Batch, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, no_reading
+from verify.frame.decide import BUG, Batch, Effort, Failure, Finding, Ran, Run, first_in_order, no_reading
 from verify.frame.over_time import OverTime
 from verify.module import followed
 from verify.module.closed import Closed, closed

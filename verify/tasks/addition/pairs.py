@@ -11,8 +11,9 @@ import numpy as np
 
 from constructions.model_arrays import module_of
 from verify.arithmetic.evaluation import Evaluation
+from verify.arithmetic.margins import OneRun
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.frame.decide import Batch, Failure, Item, OneRun, Ran, Run, first_in_order
+from verify.frame.decide import Batch, Failure, Item, Ran, Run, first_in_order
 from verify.tasks.addition.rounded import ORDERS
 
 if TYPE_CHECKING:

@@ -19,10 +19,11 @@ from constructions.model_arrays import ModelArrays, module_of, name_of
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import KERNEL_NAMES, format_of
+from verify.arithmetic.margins import OneRun
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.torch_settings import lowered
 from verify.frame.clock import Deadline
-from verify.frame.decide import LONGEST_BESIDE, Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, first_in_order
+from verify.frame.decide import LONGEST_BESIDE, Batch, Effort, Failure, Finding, Item, Ran, Run, first_in_order
 from verify.frame.unmade import check_judged
 from verify.tasks.circuit import MODEL
 from verify.tasks.circuit.forward import MOST_SIMULATED, RealRun, in_kernel, next_g

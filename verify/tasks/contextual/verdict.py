@@ -12,11 +12,12 @@ from constructions.errors import BadInput
 from constructions.model_arrays import name_of
 from verify.arithmetic.contract import STORED
 from verify.arithmetic.formats import Format
+from verify.arithmetic.margins import OneRun
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame import decide
 from verify.frame.arguments import check_whole_number
 from verify.frame.certificate import Certificate
-from verify.frame.decide import Effort, Failure, Finding, Item, OneRun, check_not_accumulated, no_reading
+from verify.frame.decide import Effort, Failure, Finding, Item, check_not_accumulated, no_reading
 from verify.frame.unmade import check_judged
 from verify.tasks.contextual import MODEL, dtype, proof
 from verify.tasks.contextual.rounding import CONTRACT

@@ -16,12 +16,12 @@ from constructions.errors import BadInput
 from constructions.model_arrays import ModelArrays, module_of
 from verify.arithmetic.contract import constant_bits
 from verify.arithmetic.exact_reals import float_above
-from verify.arithmetic.margins import margins_of
+from verify.arithmetic.margins import OneRun, margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded, precision_of
 from verify.arithmetic.slack import LEAST
 from verify.frame import decide
 from verify.frame.certificate import CERTIFIED, EXHAUSTIVE, Certificate
-from verify.frame.decide import LONGEST_BESIDE, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
+from verify.frame.decide import LONGEST_BESIDE, Effort, Failure, Finding, Item, Ran, Run, is_wrong_in_its_ball
 from verify.tasks.count01 import bits, dtype, proof
 from verify.tasks.count01.boxes import LARGEST_COUNT
 from verify.tasks.count01.judged import judged

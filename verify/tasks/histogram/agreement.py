@@ -16,11 +16,10 @@ import numpy as np
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball, exponential, reciprocal_sqrt, relu
 from verify.arithmetic.formats import KERNEL_NAMES, Format, format_of
-from verify.arithmetic.margins import margins_between
+from verify.arithmetic.margins import OneRun, margins_between
 from verify.arithmetic.readings import Reading, Rounded
 from verify.arithmetic.softmax import ULPS
 from verify.arithmetic.torch_settings import lowered
-from verify.frame.decide import OneRun
 from verify.tasks.histogram.stored import StoredModel
 
 if TYPE_CHECKING:

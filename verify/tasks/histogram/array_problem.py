@@ -16,9 +16,9 @@ from constructions.histogram_arrays import HistogramArrays
 from verify.arithmetic.contract import STORED
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import FORMATS
-from verify.arithmetic.margins import margins_of
+from verify.arithmetic.margins import OneRun, margins_of
 from verify.arithmetic.readings import Reading, Rounded
-from verify.frame.decide import Effort, Finding, Item, OneRun
+from verify.frame.decide import Effort, Finding, Item
 from verify.tasks.histogram import proof
 from verify.tasks.histogram.agreement import look_at
 from verify.tasks.histogram.stored import StoredModel

@@ -16,8 +16,9 @@ from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
 from constructions.partition_sampler import sample
 from verify.arithmetic.contract import STORED, constant_bits
+from verify.arithmetic.margins import OneRun
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_exactly
+from verify.frame.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, is_wrong_exactly
 from verify.frame.judged import check_judged
 from verify.tasks.histogram import runs
 from verify.tasks.histogram.agreement import look

@@ -15,13 +15,13 @@ from constructions.decoder_arrays import MADE_BY, DecoderArrays, has_bos
 from constructions.errors import BadInput
 from constructions.model_arrays import ModelArrays, module_of
 from verify.arithmetic.contract import TRACED
-from verify.arithmetic.margins import margins_of
+from verify.arithmetic.margins import OneRun, margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.slack import OF_FEW, Array
 from verify.counting.tasks import Line, Task
 from verify.frame.certificate import Verdict
 from verify.frame.clock import Deadline, TimeIsUp
-from verify.frame.decide import Effort, Failure, Finding, Item, OneRun, Ran, Run, first_in_order, is_wrong_in_its_ball
+from verify.frame.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order, is_wrong_in_its_ball
 from verify.frame.unmade import check_judged
 from verify.tasks.inductive import boxes, cells, first_token, marked, placed, sharp, uniform
 from verify.tasks.inductive.document_c import lengths

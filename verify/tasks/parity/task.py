@@ -15,10 +15,11 @@ from constructions.model_arrays import module_of, name_of
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.contract import STORED, Contract, constant_bits
 from verify.arithmetic.evaluation import ORDERS, rounded_model
+from verify.arithmetic.margins import OneRun
 from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame.clock import Deadline
-from verify.frame.decide import Batch, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, no_reading
+from verify.frame.decide import Batch, Effort, Failure, Finding, Ran, Run, first_in_order, no_reading
 from verify.frame.unmade import check_judged
 from verify.tasks.parity import MODEL, proof, rounded
 

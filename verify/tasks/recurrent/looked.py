@@ -11,10 +11,10 @@ import numpy as np
 
 from constructions.model_arrays import ModelArrays
 from constructions.recurrent import arrays
-from verify.arithmetic.margins import margins_of
+from verify.arithmetic.margins import OneRun, margins_of
 from verify.arithmetic.slack import Array
 from verify.frame.certificate import Verdict
-from verify.frame.decide import Finding, Item, OneRun
+from verify.frame.decide import Finding, Item
 
 if TYPE_CHECKING:
     from verify.tasks.recurrent.kinds import AnyModel

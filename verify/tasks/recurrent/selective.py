@@ -12,6 +12,7 @@ import numpy as np
 
 from constructions.errors import BadInput
 from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.margins import OneRun
 from verify.arithmetic.readings import Kernel, Reading, Real, Rounded
 from verify.counting.lengths import Counts
 from verify.frame.clock import Budget, Deadline
@@ -21,7 +22,6 @@ from verify.frame.decide import (
     Failure,
     Finding,
     Item,
-    OneRun,
     check_not_accumulated,
     first_in_order,
     is_wrong_in_its_ball,

@@ -13,13 +13,14 @@ import numpy as np
 
 from constructions.errors import BadInput
 from verify.arithmetic.any_order import RoundedArithmetic
+from verify.arithmetic.margins import OneRun
 from verify.arithmetic.readings import Kernel, Reading, Real, Rounded
 from verify.counting.lengths import as_json as as_counts
 from verify.counting.lengths import counted
 from verify.counting.tasks import LARGEST, STARTED
 from verify.frame.certificate import Verdict
 from verify.frame.clock import Budget, Deadline
-from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, is_wrong_in_its_ball
+from verify.frame.decide import Batch, Effort, Failure, Finding, Item, is_wrong_in_its_ball
 from verify.tasks.recurrent import exact, gated, shares
 from verify.tasks.recurrent.assumed import assumptions, blocks
 from verify.tasks.recurrent.chain import Rules

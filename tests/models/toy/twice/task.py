@@ -12,8 +12,9 @@ from verify.tasks.twice import proof
 from verify.tasks.twice.model import TwiceTransformer
 
 from verify.arithmetic.contract import STORED
+from verify.arithmetic.margins import OneRun
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real
-from verify.frame.decide import Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, is_wrong_exactly, no_reading
+from verify.frame.decide import Effort, Failure, Finding, Ran, Run, first_in_order, is_wrong_exactly, no_reading
 from verify.frame.judged import check_judged
 
 Tokens = tuple[int, ...]

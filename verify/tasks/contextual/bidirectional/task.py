@@ -17,12 +17,13 @@ from constructions.model_arrays import ModelArrays, module_of, name_of
 from verify.arithmetic.contract import STORED
 from verify.arithmetic.exact_reals import float_above
 from verify.arithmetic.formats import Format, format_of
+from verify.arithmetic.margins import OneRun
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import check_finite, numbers
 from verify.frame.arguments import check_whole_number
 from verify.frame.clock import Deadline, TimeIsUp
-from verify.frame.decide import Effort, Failure, Finding, OneRun
+from verify.frame.decide import Effort, Failure, Finding
 from verify.frame.unmade import check_judged
 from verify.tasks.contextual import exact
 from verify.tasks.contextual.bidirectional import MODEL
