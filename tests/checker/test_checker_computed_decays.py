@@ -222,6 +222,15 @@ def overflowing(seed):
     return said == (is_wrong and not all(map(np.isfinite, factors)))
 
 
+@pytest.mark.parametrize("w", [800.0, 2.0**1023])
+def test_a_rate_beyond_the_largest_number_is_left_open(w):
+    net = StoredCell("rwkv", {"w": [[w]], "k": [[1.0]], "v": [[1.0]], "r": [[1.0]]}, [[1.0], [2.0]], [0.0, 0.0])
+    fmt = formats.BinaryFormat(*formats.NAMED["float64"])
+    with ctx.workprec(computed_decays.BITS), pytest.raises(Refusal, match="may overflow") as refusal:
+        ComputedStates(net, fmt)
+    assert refusal.value.exit_code == NOT_CHECKABLE
+
+
 def test_answers_beyond_the_largest_number_are_those_of_float64():
     with ctx.workprec(computed_decays.BITS), np.errstate(all="ignore"):
         assert all(map(overflowing, range(300)))

@@ -28,7 +28,7 @@ from verify.checker.kept_runs import KEPT
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
 from verify.checker.recurrent import due_of, network, point, step
 from verify.checker.rounded import ComputedBalls, Rounding, rounding_of_step, stored_in
-from verify.checker.rounded_lines import EVERY
+from verify.checker.rounded_lines import EVERY, is_wrong
 from verify.tasks.recurrent.models import bytes_of
 
 CRAFTED = [
@@ -241,6 +241,15 @@ def test_a_length_is_wrong_where_every_drawn_evaluation_is():
         assert overtaken(41) == "REFUTED"
         with mock.patch.object(creeping_pieces, "MOST_WORK", 100):
             assert overtaken(41) == NOT_CHECKABLE
+
+
+def test_a_class_that_may_win_is_no_lie_where_another_surely_does_not():
+    ends = {1: (arb(0.5), arb(0.625)), 2: (arb(-5), arb(0.75))}
+    for margin, code in ((0.0, NOT_CHECKABLE), (-5.5, FAILS)):
+        with pytest.raises(Refusal) as refusal:
+            is_wrong(lambda right: ends, 0, margin, -1, "length 1")
+        assert refusal.value.exit_code == code
+    is_wrong(lambda right: ends, 0, 0.625, -1, "length 1")
 
 
 def is_any(probe, *seeds):

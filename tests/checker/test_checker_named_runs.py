@@ -121,6 +121,15 @@ def test_a_fault_in_a_run_is_seen(fault):
         assert differing(*RULES[number], range(6), 300)
 
 
+def test_a_factor_beyond_the_format_is_infinite_where_its_number_is_kept():
+    """Unit 0 is 2^17 - 1 when unit 1 reads it with weight 0."""
+    tables = ([[2.0, 0.0], [0.0, 0.0]], [1.0, 1.0], [[1.0, 0.5], [-1.0, -0.5]], [0.0, 0.0])
+    model = LinearModel("ssm", *(torch.tensor(x, dtype=torch.float64) for x in tables))
+    with ctx.workprec(kept_gates.BITS):
+        run = NamedRun.of(bytes_of(model), said_of(model, "float16"), BinaryFormat(*NAMED["float16"]), KEPT)
+    assert run.logits(16) == [math.inf, -math.inf] and all(map(math.isnan, run.logits(17)))
+
+
 def test_runs_of_other_formats_cells_and_of_many_tokens_are_not_checked():
     weights, c = saved(SLOW[0])
     said = c["parameters"]

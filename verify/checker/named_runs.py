@@ -96,13 +96,14 @@ class NamedRun(NamedTuple):
 
     def logits(self, n: int) -> Vector:
         """After so many tokens."""
-        h, rows = [0.0] * len(self.rows), [([x for x in terms if x[0]], b, a) for terms, b, a in self.rows]
+        h, rows = [0.0] * len(self.rows), [([w for w in terms if w[0]], b, a) for terms, b, a in self.rows]
         for _ in range(n):
-            h = self.sums(rows, h if self.is_gated else [*map(self.factor, h)])
+            x = h if self.is_gated else [*map(self.factor, h)]
+            if not math.isfinite(sum(x)):
+                rows = self.rows  # a weight 0 times infinity is no number
+            h = self.sums(rows, x)
             if self.is_relu:
                 h = [y if y > 0 or math.isnan(y) else 0.0 for y in h]
-            if not math.isfinite(sum(h)):
-                rows = self.rows  # a weight 0 times infinity is no number
         y = [self.rounded(r * x) for r, x in zip(self.read, h, strict=True)] if self.is_gated else h
         return self.sums(self.readout, [*map(self.factor, y)])
 
