@@ -1,5 +1,7 @@
 """Lines of recurrent networks that creep, up to a length in a format, or wrong at one."""
 
+from functools import partial
+
 from flint import arb, ctx
 
 from verify.checker import computed_turns, linear, rounded_lines
@@ -44,7 +46,7 @@ def by_turns(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
             CreepingLine(ComputedCreeps(net, fmt, due, positive_margin(c)), period).right_to(length)
             return
         n, margin, wrong = wrong_after(c, due, said)
-        line = CreepingLine(ComputedCreeps(net, fmt, due, arb(0)), period)
-        line.wrong_at(n, due(n) or 0, margin, wrong)
+        line = partial(CreepingLine, ComputedCreeps(net, fmt, due, arb(0)), period)
+        line().wrong_at(n, due(n) or 0, margin, wrong)
         if c["counterexample"].get("is_first", True):
-            line.right_to(n - 1)
+            line().right_to(n - 1)

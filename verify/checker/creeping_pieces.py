@@ -24,7 +24,7 @@ from verify.checker.rounded_lines import is_wrong
 
 PIECES = (64, 512)  # in which turns are taken, the second where the first does not show
 WIDENINGS, WIDER = 12, 2.0**-4  # of a box of a piece's states, and by which share
-MOST_WORK = 300_000  # steps, times numbers of the state to the power of three
+MOST_WORK = 300_000  # steps, times numbers of the state to the power of three: up to half a minute
 
 
 class Piece(NamedTuple):
