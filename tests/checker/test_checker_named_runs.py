@@ -130,6 +130,19 @@ def test_a_factor_beyond_the_format_is_infinite_where_its_number_is_kept():
     assert run.logits(16) == [math.inf, -math.inf] and all(map(math.isnan, run.logits(17)))
 
 
+def test_a_tie_has_a_margin():
+    """One unit is 1 in both classes, whatever is read."""
+    _, c = saved(QUICK[0])
+    rows = ([[0.0]], [1.0], [[1.0], [1.0]], [0.0, 0.0])
+    own = bytes_of(LinearModel("ssm", *(torch.tensor(x, dtype=torch.float64) for x in rows)))
+    said = {"model": "ssm", "units": 1, "layers": 1, "dtype": "float64", "precision": "float64", "length": "all"}
+    case = c["counterexample"] | {"input": "token 0, 4 times", "length": 4, "expected": 2, "predicted": 1}
+    c |= {"parameters": said | {"task": "modular", "modulus": 2}, "counterexample": case | {"evaluation": ROUNDED}}
+    c |= {"right_to": 0, "weights_sha256": hashlib.sha256(own).hexdigest()}
+    assert outcome(own, c | {"margin": 0.0}) == "REFUTED"
+    assert outcome(own, c | {"margin": None}) == outcome(own, c | {"margin": -1.0}) == FAILS
+
+
 def test_runs_of_other_formats_cells_and_of_many_tokens_are_not_checked():
     weights, c = saved(SLOW[0])
     said = c["parameters"]

@@ -39,7 +39,7 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
         fmt = named(said)
         run = NamedRun.of(weights, said, fmt, c["counterexample"]["evaluation"])
         due = due_of(len(run.readout), said)
-        n, margin, wrong = wrong_after(c, due, said)
+        n, _, wrong = wrong_after(c, due, said)
     require(not c["counterexample"]["is_first"], "that a run is right before is not checked", NOT_CHECKABLE)
     require(n * run.terms <= MOST_TERMS, "the run is too long to be run again", NOT_CHECKABLE)
     logits, right = run.logits(n), due(n) or 0
@@ -48,7 +48,7 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
         return
     gap = min(0.0 if logits[right] == y else logits[right] - y for j, y in enumerate(logits) if j != right)
     require(gap <= 0, f"length {n}: the answer is right, by {gap}")
-    is_said = margin == gap if math.isfinite(gap) else c["margin"] is None
+    is_said = c["margin"] == (gap if math.isfinite(gap) else None)
     require(is_said, f"margin: is not {gap}, that of the run")
     is_best = wrong == -1 or 0 <= wrong < len(logits) and logits[wrong] == max(logits)
     require(is_best, "counterexample: another class is predicted")
