@@ -20,7 +20,7 @@ from verify.counting.tasks import Task
 from verify.frame.decide import Effort, certify
 from verify.tasks.recurrent import chain
 from verify.tasks.recurrent.chain import Ellipsoids, Rules
-from verify.tasks.recurrent.enclosures import Duals, Roundings
+from verify.tasks.recurrent.enclosures import Dual, Duals, Roundings
 from verify.tasks.recurrent.network import Network, float_step, orbit, step, vectors
 from verify.tasks.recurrent.task import Homogeneous
 
@@ -196,3 +196,10 @@ def test_cholesky_refuses_what_is_not_definite():
         C = B + np.eye(4)
         assert is_positive_definite(chain.Ball(C[None], np.zeros((1, 4, 4))))[0] == (least > -1)
         assert not is_positive_definite(chain.Ball(C[None], np.full((1, 4, 4), 2.0)))[0]
+
+
+def test_a_value_that_is_no_number_may_move_with_its_argument():
+    """Though its centre is known, a ReLU's slope there is anything from 0 to 1."""
+    lost, one = Ball(np.array([[np.nan]]), np.array([[np.inf]])), Ball(np.ones((1, 1)), np.zeros((1, 1)))
+    slope = Duals(np.ones(1), 1).relu(Dual(lost, one[..., None], one)).slope
+    assert slope.lower <= 0 and slope.upper >= 1

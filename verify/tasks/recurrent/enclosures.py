@@ -149,8 +149,11 @@ class Duals:
         return Dual(y, (y * (ONE - y))[..., None] * x.slope, sigmoid(x.centre))
 
     def relu(self, x: Dual) -> Dual:
-        """The slope is 1 above 0, 0 below, and anything from 0 to 1 where the box has both (the mean value theorem)."""
-        low, high = (x.value.lower > 0).astype(float), (x.value.upper > 0).astype(float)
+        """The slope is 1 above 0, 0 below, and anything from 0 to 1 where the box has both (the mean value theorem).
+
+        A value that is no number may be above 0.
+        """
+        low, high = (x.value.lower > 0).astype(float), 1.0 - (x.value.upper <= 0)
         return Dual(relu(x.value), Ball.between(low, high)[..., None] * x.slope, relu(x.centre))
 
     def cut(self, x: Dual, start: int, stop: int) -> Dual:
