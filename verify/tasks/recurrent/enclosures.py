@@ -153,7 +153,7 @@ class Duals:
 
         A value that is no number may be above 0.
         """
-        low, high = (x.value.lower > 0).astype(float), 1.0 - (x.value.upper <= 0)
+        low, high = (x.value.lower > 0).astype(float), (~(x.value.upper <= 0)).astype(float)
         return Dual(relu(x.value), Ball.between(low, high)[..., None] * x.slope, relu(x.centre))
 
     def cut(self, x: Dual, start: int, stop: int) -> Dual:
