@@ -47,7 +47,7 @@ def test_what_is_named_holds_and_another_length_class_margin_or_name_does_not(na
     moved = [{"length": n + k} for k in (-1, 1)] + [{"predicted": case["expected"]}, {"predicted": 9}]
     moved += [{"is_first": True}, {"expected": case["expected"] + 1}, {"evaluation": case["evaluation"] + " "}]
     forged = [c | {"counterexample": case | x} for x in moved] + [c | {"right_to": n - 1}, c | {"margin": 0.5}]
-    forged += [c | {"margin": 0.0 if c["margin"] is None else 2 * c["margin"]}]
+    forged += [c | {"margin": 0.0 if c["margin"] is None else 2.0**20 * c["margin"]}]
     assert {outcome(weights, x) for x in forged} <= {FAILS, NOT_CHECKABLE}
 
 
@@ -147,7 +147,8 @@ def test_runs_of_other_formats_cells_and_of_many_tokens_are_not_checked():
     weights, c = saved(SLOW[0])
     said = c["parameters"]
     assert outcome(weights, c | {"parameters": said | {"precision": "bfloat16"}}) == NOT_CHECKABLE
-    far = {"length": 10**9 + 1, "input": f"token 0, {10**9 + 1} times"}
+    n = c["counterexample"]["length"] + 10**9 * said["modulus"]
+    far = {"length": n, "input": f"token 0, {n} times"}
     assert outcome(weights, c | {"counterexample": c["counterexample"] | far}) == NOT_CHECKABLE
     with ctx.workprec(256), pytest.raises(Refusal, match="of such a name"):
         NamedRun.of(weights, said, BinaryFormat(*NAMED["float32"]), kept_gates.KEPT)

@@ -220,7 +220,7 @@ FORGED = {  # a case, what is changed, and a fault in the checker with which it 
     "a margin of all lengths": ("up to a length", no_more(1.001), LINE, "right_to", "low >= margin and", ""),
     "a margin in every order": (
         "wrong in every order", no_more(1.01), rounded_lines, "is_wrong",
-        "bool(high <= arb(margin))", "True",
+        "any(high <= arb(margin) for _, high in ends)", "True",
     ),
     "boxes of another format": ("boxes", in_float32, rounded_boxes, "for_ever", "is_within(after, box)", "True"),
     "boxes not entered": ("boxes", above, rounded_boxes, "for_ever", "is_within(state, box)", "True"),

@@ -52,7 +52,6 @@ SLOWLY_MADE = {
     "dot, 4 bits",
     "drawn",
     "gru, named askew, wrong, float32",
-    "gru, named, wrong, float32",
     "gru, for ever, float64",
     "gru, wrong in a run",
     "lstm, named, wrong, float32",
