@@ -19,17 +19,18 @@ from constructions.recurrent.gated import DiagonalCell, GatedModel
 from constructions.recurrent.linear import LinearModel
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
-from verify.checker import exact_runs, kept_gates
+from verify.checker import exact_runs, kept_gates, named_runs
 from verify.checker.formats import NAMED, BinaryFormat
 from verify.checker.kept_gates import KeptGates
-from verify.checker.named_runs import KEPT, ROUNDED, NamedRun
+from verify.checker.named_runs import AGAINST, KEPT, ROUNDED, NamedRun, SortedRun, plain_network
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, read_tensors, tables_of
 from verify.checker.recurrent import network
 from verify.checker.rounded import stored_in
 from verify.checker.steady import FractionSteps
 from verify.tasks.recurrent.models import bytes_of
 
-QUICK = ["relu, named, wrong, no number, float64", "relu, even turns, wrong, float64"]
+OPEN = "relu, against an answer, wrong, bfloat16"
+QUICK = [OPEN, "relu, named, wrong, no number, float64", "relu, even turns, wrong, float64"]
 SLOW = ["relu, named, wrong, float32", "gru, named, wrong, float32", "gru, named askew, wrong, float32",
         "lstm, named, wrong, float32", "ssm, named, wrong, float32", "s4, named, wrong, bfloat16"]  # fmt: skip
 
@@ -45,8 +46,13 @@ def test_what_is_named_holds_and_another_length_class_margin_or_name_does_not(na
     case, n = c["counterexample"], c["counterexample"]["length"]
     assert "run" not in c and outcome(weights, c) == "REFUTED"
     moved = [{"length": n + k} for k in (-1, 1)] + [{"predicted": case["expected"]}, {"predicted": 9}]
-    moved += [{"is_first": True}, {"expected": case["expected"] + 1}, {"evaluation": case["evaluation"] + " "}]
-    forged = [c | {"counterexample": case | x} for x in moved] + [c | {"right_to": n - 1}, c | {"margin": 0.5}]
+    moved += [
+        {"is_first": not case["is_first"]},
+        {"expected": case["expected"] + 1},
+        {"evaluation": case["evaluation"] + " "},
+    ]
+    forged = [c | {"counterexample": case | x} for x in moved] + [c | {"margin": 0.5}]
+    forged += [c | {"right_to": c["right_to"] - 1 if case["is_first"] else n - 1}]
     forged += [c | {"margin": 0.0 if c["margin"] is None else 2.0**20 * c["margin"]}]
     assert {outcome(weights, x) for x in forged} <= {FAILS, NOT_CHECKABLE}
 
@@ -132,7 +138,7 @@ def test_a_factor_beyond_the_format_is_infinite_where_its_number_is_kept():
 
 def test_a_tie_has_a_margin():
     """One unit is 1 in both classes, whatever is read."""
-    _, c = saved(QUICK[0])
+    _, c = saved(QUICK[1])
     rows = ([[0.0]], [1.0], [[1.0], [1.0]], [0.0, 0.0])
     own = bytes_of(LinearModel("ssm", *(torch.tensor(x, dtype=torch.float64) for x in rows)))
     said = {"model": "ssm", "units": 1, "layers": 1, "dtype": "float64", "precision": "float64", "length": "all"}
@@ -152,6 +158,84 @@ def test_runs_of_other_formats_cells_and_of_many_tokens_are_not_checked():
     assert outcome(weights, c | {"counterexample": c["counterexample"] | far}) == NOT_CHECKABLE
     with ctx.workprec(256), pytest.raises(Refusal, match="of such a name"):
         NamedRun.of(weights, said, BinaryFormat(*NAMED["float32"]), kept_gates.KEPT)
+
+
+# ---- runs of a name that leaves open what is rounded
+
+
+def differing_in_order(precision, seeds, tokens=60):
+    """The drawn networks of which the run with sorted sums is not that of torch."""
+    fmt, found = BinaryFormat(*NAMED[precision]), []
+    for kind, seed in ((kind, seed) for kind in ("rnn", "ssm") for seed in seeds):
+        model = drawn(kind, seed)
+        weights = bytes_of(model)
+        rows = tables_of(read_tensors(weights)[0], ("cell.B",) if kind == "ssm" else ())
+        with ctx.workprec(kept_gates.BITS):
+            own = SortedRun(plain_network(weights, said_of(model, precision), fmt), fmt).logits(tokens)
+        other = forged_named.ascending(rows, FORMATS[precision], tokens)
+        is_same = all(x == y or x != x and y != y for x, y in zip(own, other, strict=True))
+        found += [] if is_same else [(kind, seed)]
+    return found
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16", "float32"])
+def test_a_run_with_sorted_sums_is_the_one_of_torch(precision):
+    assert differing_in_order(precision, range(4)) == []
+
+
+OF_SORTED_RUNS = [
+    ("sums", "sorted(terms)", "terms"),
+    ("sums", "self.on.add, sorted", "max, sorted"),
+    ("sums", ", b[i])", ", 0.0)"),
+    ("logits", "y > 0 or math.isnan(y)", "True"),
+    ("logits", " or math.isnan(y)", ""),
+    ("logits", "*self.of_token, ", ""),
+]
+
+
+@pytest.mark.parametrize("fault", OF_SORTED_RUNS)
+def test_a_fault_in_a_run_with_sorted_sums_is_seen(fault):
+    with planted(SortedRun, *fault):
+        assert any(differing_in_order("bfloat16", range(6), tokens) for tokens in (20, 300))
+
+
+def said_to_be_no_number(model, n, *, is_first):
+    """A network of two units modulo 2, of which it is said that no number is answered after n tokens."""
+    weights, (_, c) = bytes_of(model), saved(OPEN)
+    case = {"input": f"token 0, {n} times", "length": n, "expected": (n - 1) % 2 + 1, "is_first": is_first}
+    return weights, c | {
+        "weights_sha256": hashlib.sha256(weights).hexdigest(), "right_to": n - 1 if is_first else 0,
+        "counterexample": c["counterexample"] | case,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_no_number_is_answered_from_where_the_named_run_overflows(is_first):
+    """The sum is 2^-9 (2^t - 1) after t tokens, and infinite from 137 tokens on, where 2^128 is reached."""
+
+    def found(n, model=None):
+        return outcome(*said_to_be_no_number(model or swinging(2.0, 0.0), n, is_first=is_first))
+
+    later = NOT_CHECKABLE if is_first else "REFUTED"
+    assert [found(n) for n in (2, 135, 136, 137, 138)] == [NOT_CHECKABLE] * 3 + ["REFUTED", later]
+    assert found(137, swinging(1.0, 0.0)) == NOT_CHECKABLE  # which is right for ever
+
+
+def test_a_first_length_of_a_named_run_is_one_before_which_every_order_is_right():
+    """The sum is 2^-9 (2^t - 1), which takes more than 1 from the right class after nine tokens and more."""
+    wrong_before = said_to_be_no_number(swinging(2.0, 2.0**-8), 137, is_first=True)
+    assert outcome(*wrong_before) == NOT_CHECKABLE
+    with planted(named_runs, "decide", "right_to(n - 1", "right_to(0"):
+        assert outcome(*wrong_before) == "REFUTED"
+
+
+def test_an_open_name_says_nothing_of_margins_other_cells_and_long_runs():
+    weights, c = said_to_be_no_number(swinging(2.0, 0.0), 137, is_first=False)
+    far = {"length": 10**8 + 1, "input": f"token 0, {10**8 + 1} times"}
+    for change in ({"margin": -1.0}, {"counterexample": c["counterexample"] | far}):
+        assert outcome(weights, c | change) == NOT_CHECKABLE
+    gru, other = growing(40_000, AGAINST)
+    assert outcome(gru, other) == NOT_CHECKABLE
 
 
 # ---- even turns

@@ -164,6 +164,7 @@ def slow(seed):
 LOOKS = {  # at the clock, of certificates about runs that a name gives
     "relu, named, wrong, float32": 1500,
     "relu, named, wrong, no number, float64": 500,
+    "relu, against an answer, wrong, bfloat16": 200,
     "relu, even turns, wrong, float64": 200,
     "gru, named, wrong, float32": 2000,
     "gru, named askew, wrong, float32": 2000,
@@ -208,6 +209,7 @@ RECURRENT = {
     "ssm, wrong in a run, bfloat16": lambda: (of_crafted(297), "bfloat16"),
     "relu, named, wrong, float32": lambda: (of_crafted(78), "float32"),
     "relu, named, wrong, no number, float64": lambda: (modular(swinging(4.0, 0.0), 2), "float64"),
+    "relu, against an answer, wrong, bfloat16": lambda: (modular(swinging(2.0**20, 0.0), 2), "bfloat16"),
     "relu, even turns, wrong, float64": lambda: (of_crafted(485), "float64"),
     "gru, named, wrong, float32": lambda: (of_crafted(215), "float32"),
     "gru, named askew, wrong, float32": lambda: (of_crafted(248), "float32"),

@@ -215,7 +215,7 @@ def _of_computed_decays(c: LineCertificate, wrong: str) -> tuple[str, Decide]:
 def _in_a_named_run(c: LineCertificate, model: str) -> tuple[str, Decide]:
     """The same where nothing is saved of the run that is wrong."""
     name, is_number = c["counterexample"]["evaluation"], c["margin"] is not None
-    if name in named_runs.RULES:
+    if name in named_runs.RULES or name == named_runs.AGAINST and not is_number:
         return "line, wrong in a named run" + ", no number" * (not is_number), named_runs.decide
     if name in kept_gates.OF_53_BITS and not is_number and model in ("gru", "lstm"):
         return "line, wrong in a named run, no number", kept_gates.decide
