@@ -40,11 +40,12 @@ from verify.checker import (
     parity,
     reading,
     recurrent,
+    selective,
     stored_selective,
     table,
     thermometers,
 )
-from verify.checker.reading import FAILS, UNREADABLE, Refusal
+from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
 
 SLOWLY_MADE = {
     "blocks of types, float32",
@@ -372,3 +373,41 @@ def test_numbers_are_written_as_json_writes_them(name):
 @pytest.mark.parametrize("text", ['{"task": []}', '{"a":' * 100_000, "[]", "", '{"task": {"a": 1}}', '{"task": 1e999}'])
 def test_a_task_that_is_none_is_no_crash(text):
     assert outcome(honest("dot")[0], text)[0] in (FAILS, UNREADABLE)
+
+
+MALFORMED = [  # each once raised something within what decides
+    ("relu", ("repeats",), [1, 3, 5], "two lengths"),
+    ("relu", ("parameters", "model"), ["rnn"], "must have model"),
+    ("thermometer", ("parameters", "types"), None, "must have model, types"),
+    ("thermometer", ("argument",), None, "malformed"),
+    ("thermometer", ("invariant_found", "least_sign"), None, "no least sign"),
+    ("ssm, wrong in a run, bfloat16", ("run", "logits"), [0.0], "a logit of each class"),
+    ("rwkv, wrong in a run, bfloat16", ("run", "logits"), [0.0], "a logit of each class"),
+]
+
+
+@pytest.mark.parametrize(("name", "path", "value", "why"), MALFORMED)
+def test_what_has_another_shape_is_refused_in_words(name, path, value, why):
+    weights, text = honest(name)
+    c = json.loads(text)
+    put(c, path, value)
+    if value is None:
+        del at(c, path[:-1])[path[-1]]
+    code, said = outcome(weights, json.dumps(c), name)
+    assert code == FAILS and why in said
+
+
+DECIDES = {"relu": (linear, "exact"), "thermometer": (selective, "decide"), "uniform": (heads, "separates")}
+
+
+@pytest.mark.parametrize("error", [TypeError, ValueError, KeyError, IndexError, AttributeError, ZeroDivisionError])
+@pytest.mark.parametrize("name", DECIDES)
+def test_a_failure_of_the_checker_is_not_called_false(name, error):
+    """Arithmetic that fails says nothing of a statement; all else is a bug, which is not caught."""
+    weights, text = honest(name)
+    with mock.patch.object(*DECIDES[name], side_effect=error("of ours")):
+        if error is ZeroDivisionError:
+            assert outcome(weights, text, name)[0] == NOT_CHECKABLE
+        else:
+            with pytest.raises(error, match="of ours"):
+                outcome(weights, text, name)

@@ -61,16 +61,18 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     require(isinstance(task, str) and task in SIZES, f"task {task!r} is not checked", NOT_CHECKABLE)
     require(length == "all" or type(length) is int and length > 0, f"length: {length!r} is none")
     require(as_text(said.get("length")) == as_text(length), "parameters: another length")
+    due = ["model", *SIZES[str(task)]]
+    require({*due} <= {*said} and isinstance(said["model"], str), f"parameters: must have {', '.join(due)}")
+    if str(said["model"]).startswith("stacked "):
+        return captured_cells.stacked(weights, recorded(c, CellCertificate))
+    is_of_decays = gated.is_of_decays(weights, said)
     try:
-        if str(said.get("model")).startswith("stacked "):
-            return captured_cells.stacked(weights, recorded(c, CellCertificate))
-        is_of_decays = gated.is_of_decays(weights, said)
         kind, decide = _route(c, said, is_of_decays)
-        trusted = walk(c, kind)
-        _check_parameters(said, c["reading"], is_of_decays)
-        decide(weights, c, said)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise Refusal(f"the certificate is malformed ({type(error).__name__}: {error})") from None
+    trusted = walk(c, kind)
+    _check_parameters(said, c["reading"], is_of_decays)
+    decide(weights, c, said)
     return verdict, trusted
 
 
@@ -85,7 +87,10 @@ def _check_parameters(said: LineParameters, reading: str, may_have_neurons: bool
 
 
 def _route(c: LineCertificate, said: LineParameters, is_of_decays: bool) -> tuple[str, Decide]:
-    """The kind of a certificate, whose fields table.py has, and what decides its statement again."""
+    """The kind of a certificate, whose fields table.py has, and what decides its statement again.
+
+    Reads fields that may be missing or of another type, and decides nothing.
+    """
     reading, method, model = c.get("reading"), c.get("method"), said.get("model")
     if (reading, method) == ("bit-exact", "exhaustive"):
         require("states" in c and c["verdict"] == "PROVED", "a run without its states is not repeated", NOT_CHECKABLE)

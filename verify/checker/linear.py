@@ -63,6 +63,7 @@ def _decide(net: FractionSteps, c: LineCertificate, said: LineParameters, due: D
         return
     repeats = c["repeats"]
     assert isinstance(repeats, list)
+    require(len(repeats) == 2, f"repeats: must be two lengths, not {len(repeats)}")
     first, again = repeats
     period = said.get("modulus", 1)
     is_right = type(first) is type(again) is int and (0 if period > 1 else 1) < first < again

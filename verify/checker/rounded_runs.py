@@ -52,7 +52,7 @@ def replay(
 def check_run(c: LineCertificate, right: int, wrong: int, n: int) -> None:
     """Checks that a run has the numbers of so many tokens, and that its answer is the wrong one."""
     rows, logits = c["run"]["numbers"], c["run"]["logits"]
-    require(len(rows) == n, f"run: must have the numbers of {n} tokens")
+    require(len(rows) == n and len(logits) > max(right, 1), f"run: must have {n} tokens, and a logit of each class")
     require(sum(map(len, rows)) <= MOST_NUMBERS, "the run is too long to follow", NOT_CHECKABLE)
     found = {j: logits[right] - y for j, y in enumerate(logits) if j != right}
     require(0 <= wrong < len(logits) and logits[wrong] == max(logits), "counterexample: another class is predicted")

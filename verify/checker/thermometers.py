@@ -30,6 +30,7 @@ class StoredThermometer:
     """
 
     def __init__(self, net: StoredSelective, found: FoundInBlocks) -> None:
+        require("least_sign" in found, "invariant_found: has no least sign")
         K, C, least = net.K, net.C, found["least_sign"]
         due = {"least_sign": least, "cases": K * K * (C + 1)}
         require(as_text(found) == as_text(due), "invariant_found: has other fields")

@@ -83,7 +83,7 @@ def of_file(weights: bytes, said: LineParameters) -> StoredBlocks:
     own = {name.removeprefix("blocks.0."): shape for name, shape in shapes.items()}
     try:
         each = SHAPES[kind](d, own)
-    except (KeyError, IndexError) as error:
+    except (KeyError, IndexError, ValueError) as error:
         require(False, f"block 0 is none of {kind}: {error}", UNREADABLE)
     due = {"embedding.weight": [types, d], "head.weight": [classes, d]}
     due |= {"head.bias": [classes]} if "head.bias" in shapes else {}
