@@ -251,7 +251,7 @@ FAULTS = [
     ("gap_ends", "on.times(_ends(read), _ends(h))", "_ends(h)"),
     ("_ends", "exact((v + e).upper())", "exact(v)"),
     ("after", "d * x + g + rounding(fmt, k * x + a, terms)", "0"),
-    ("gates", "_off(fmt, y)", "0"),
+    ("gates", "fmt.of_values(y)", "0"),
     ("turning", "own[0] ** 2 + own[1] ** 2", "zero"),
     ("turning", "h[-1].error[0] + ", ""),
 ]
@@ -292,9 +292,9 @@ def test_all_evaluations_at_once_stay_within_what_the_checker_says(name):
 @pytest.mark.parametrize(
     ("function", "right", "wrong"),
     [
-        ("rounding", "(1 + fmt.u) * ", ""),
+        ("rounding", "fmt.once", "fmt.u**2 / 4"),
         ("after", "abs(f) * e + ", ""),
-        ("gates", "_off(fmt, y)", "_off(fmt, y) / 2"),
+        ("gates", "fmt.of_values(y)", "fmt.of_values(y) / 2"),
     ],
 )
 def test_a_fault_in_a_bound_is_seen_by_all_evaluations_at_once(function, right, wrong):
@@ -342,7 +342,7 @@ def of_functions():
     fmt, places = formats.named({"precision": "p3"}), [Fraction(k, 8) for k in range(-16, 17)]
     for y in (Fraction(n, 32) for n in range(32, 128)):
         unit = Fraction(1, 4) if y < 2 else Fraction(1, 2)
-        off = computed_tables._off(fmt, arb(y.numerator) / y.denominator)
+        off = fmt.of_values(arb(y.numerator) / y.denominator)
         if not all(off >= abs(float(Fraction(fmt.nearest(float(y + unit * place))) - y)) for place in places):
             return False
     return True
@@ -350,7 +350,7 @@ def of_functions():
 
 def test_a_stored_function_is_as_near_as_is_said():
     assert of_functions()
-    with planted(computed_tables, "_off", "(x + two).upper()", "x"):
+    with planted(formats.BinaryFormat, "of_values", "self.unit(size + two)", "self.unit(size)"):
         assert not of_functions()  # it may be rounded beyond the next power of two
 
 

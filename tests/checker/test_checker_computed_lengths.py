@@ -35,6 +35,7 @@ CRAFTED = [
     (480, "float32", EVERY), (461, "float64", EVERY), (347, "float32", EVERY),
     (384, "float64", EVERY), (61, "float32", EVERY), (400, "float64", EVERY),
     (404, "float64", EVERY), (377, "float32", EVERY), (233, "float64", None), (289, "float64", EVERY),
+    (20, "float64", EVERY),
 ]  # fmt: skip
 
 

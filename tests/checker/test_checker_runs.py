@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 from unittest import mock
 
+import mpmath
 import pytest
 import torch
 from flint import arb, ctx, fmpq
@@ -476,7 +477,7 @@ def test_drawn_evaluations_stay_within_what_the_checker_says(seed, name, wider):
 
 
 FAULTS = [
-    (BOXES, "_increasing", "a - off(abs(a))", "a"),
+    (BOXES, "_increasing", "a - off(a, b)", "a"),
     (BOXES, "sums", "(w < 0) != up", "up"),
     (BOXES, "times", "for b in others", "for b in others[:1]"),
     (rounded, "moved", "delta = rounding_of_step(net, box, fmt)", "delta = [arb(0)] * net.size"),
@@ -514,20 +515,31 @@ def test_errors_that_are_followed_together_reach_no_less(many):
 
 def blended(seed):
     """Whether what a format makes of drawn z, n and h, in either order, is within what is said of all that are near."""
-    draw, fmt = random.Random(seed), BinaryFormat(4, -126, 127)
-    on, hulls = rounded.Rounding(fmt), Hulls(fmt.p, fmt.least)
+    draw = random.Random(seed)
     exact = [draw.choice([0, 1, 7, 8, 15, 16]) / 16, draw.uniform(-1, 1), draw.choice([1.0, 4.0]) * draw.uniform(-1, 1)]
     errors = [draw.choice([0.0, 2.0**-5, 2.0**-3]) for _ in exact]
     computed = [Fraction(x) + draw.choice([-1, 1]) * Fraction(e) for x, e in zip(exact, errors, strict=True)]
-    as_factor = computed[2] * (1 + draw.choice([-1, 0, 1]) * Fraction(1, 16))
-    z, n, h = ((x, x) for x in (*computed[:2], as_factor))
-    rest, away = hulls.result(1 - z[0], 1 - z[0]), hulls.plus(h, (-n[0], -n[0]))
+    return is_blended(exact, errors, computed, [x * (1 + Fraction(draw.choice([-1, 0, 1]), 16)) for x in computed])
+
+
+def is_blended(exact, errors, computed, others):
+    """Whether it is where operations read z, n and h as they are computed, or in these other forms."""
+    fmt = BinaryFormat(4, -126, 127)
+    on, hulls = rounded.Rounding(fmt), Hulls(fmt.p, fmt.least)
+    z, n, other_z, other_n, h = ((x, x) for x in (*computed[:2], *others))
+    rest, away = hulls.plus((1, 1), (-other_z[0], -other_z[0])), hulls.plus(h, (-other_n[0], -other_n[0]))
     found = hulls.plus(hulls.times(rest, n), hulls.times(z, h)), hulls.plus(n, hulls.times(z, away))
     with ctx.workprec(BITS):
         balls = (rounded.ComputedBalls([arb(x)], [arb(e)]) for x, e in zip(exact, errors, strict=True))
         said = on.blend(*balls)
         ends = [fmpq(x.numerator, x.denominator) for pair in found for x in pair]
         return all(not abs(arb(x) - said.value[0]) > said.error[0] for x in ends)
+
+
+def is_far_blended():
+    """The same of a gate of 1 that a difference reads as 15/16, where all else is rounded up by half a unit."""
+    exact = [1.0, 17 / 32, 0.5]
+    return is_blended(exact, [0.0] * 3, [*map(Fraction, exact)], [Fraction(15, 16), Fraction(17, 32), Fraction(17, 32)])
 
 
 @pytest.mark.parametrize("start", first(1, range(0, 2000, 100)))
@@ -547,6 +559,46 @@ def test_what_a_gru_keeps_and_adds_is_within_what_is_said(start):
 def test_a_fault_in_what_a_gru_keeps_and_adds_is_seen(right, wrong):
     with planted(rounded.Rounding, "blend", right, wrong):
         assert not all(map(blended, range(300)))
+
+
+def test_a_gate_that_two_operations_read_differently_is_within_what_is_said():
+    assert is_far_blended()
+    with planted(rounded.Rounding, "blend", "_minus(self._reread(Z))", "_minus(Z)"):
+        assert not is_far_blended()
+    with planted(BinaryFormat, "apart", "(1 + self.u) * size", "0"):
+        assert not is_far_blended()
+    with planted(BinaryFormat, "once", "(1 + self.u) * ", ""):
+        assert not all(map(blended, range(100)))
+
+
+def is_held(seed):
+    """Whether sigmoids of a drawn set, two units in the last place off, are within the ends that are said of them."""
+    draw, fmt, of_hull = random.Random(seed), BinaryFormat(4, -126, 127), Hulls(4, -126)
+    x = draw.randint(-96, 96)
+    x = x, x + draw.choice([0, 1, 4, 32])
+    with mpmath.workdps(60):
+        low, high = (Fraction(int(mpmath.ldexp(1 / (1 + mpmath.exp(-mpmath.mpf(v) / 16)), 99)), 2**99) for v in x)
+    values = [low, high, *(Fraction(2) ** k for k in range(-12, 1) if low <= Fraction(2) ** k <= high)]
+    found = [v + side * of_hull.unit(v) for v in values for side in (-2, 2)]
+    found += [Fraction(fmt.closest(y.numerator, y.denominator.bit_length() - 1)) for y in found]
+    with ctx.workprec(BITS):
+        a, b = rounded_boxes.ComputedEnds(fmt).sigmoid([(fmpq(x[0], 16), fmpq(x[1], 16))])[0]
+    return all(a <= fmpq(y.numerator, y.denominator) <= b for y in found)
+
+
+def test_functions_of_a_set_are_within_its_ends():
+    assert all(map(is_held, range(150)))
+    for right, wrong in (("abs(end).max(abs(other))", "abs(end)"), ("self.of_function(abs(end)).min(", "(0 * ")):
+        with planted(BinaryFormat, "beyond", right, wrong):
+            assert not all(map(is_held, range(150)))
+    with planted(BinaryFormat, "unit", "max(top, self.least + 1)", "max(top - 1, self.least + 1)"):
+        assert not all(map(is_held, range(150)))
+
+
+def test_functions_of_two_bits_are_not_followed():
+    with ctx.workprec(BITS), pytest.raises(Refusal) as refusal:
+        BinaryFormat(2, -126, 127).of_function(arb(1))
+    assert refusal.value.exit_code == NOT_CHECKABLE
 
 
 # ---- a fault in the prover

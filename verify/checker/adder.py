@@ -143,7 +143,7 @@ class InSteps:
 
     def apart(self, x: Sequence[arb]) -> list[arb]:
         """How far two readings of computed numbers are from each other, one rounded and one kept."""
-        return [arb(0) if self.fmt is None else self.fmt.of_result(abs(y)) for y in x]
+        return [arb(0) if self.fmt is None else self.fmt.apart(abs(y)) for y in x]
 
     def off(self, x: Sequence[arb], W: fmpq_mat, other: Sequence[arb]) -> list[arb]:
         """What x W + other rounds, of computed numbers, all of them terms of one sum or not.

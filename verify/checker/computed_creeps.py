@@ -5,9 +5,13 @@ known from its corners, and so much wider. The first tokens are followed in such
 a limit of the turns, and is so much wider as later roundings may move a state, is shown to lead into itself.
 """
 
+from collections.abc import Callable, Iterator
+from functools import partial
+
 from flint import arb, arb_mat, ctx
 
 from verify.checker import creeping
+from verify.checker.arguments import first_shown
 from verify.checker.computed_orders import exact
 from verify.checker.corners import CornerBox, Due, box_of, gaps, identity, image, slopes
 from verify.checker.creeping import MOST_NUMBERS, limit_of_turns
@@ -44,22 +48,18 @@ class ComputedCreeps:
 
     def go_on(self, period: int) -> None:
         """At every length: the first ones, and all turns after one of these. Raises: Refusal where none is found."""
-        box, t, why = box_of([arb(0)] * self.net.size), 0, Refusal("", NOT_CHECKABLE)
+        first_shown(self._entries(period))
+
+    def _entries(self, period: int) -> Iterator[Callable[[], None]]:
+        """What may be shown of turns after more and more tokens. Raises: Refusal where an answer before is wrong."""
+        box, t = box_of([arb(0)] * self.net.size), 0
         for entry in creeping.ENTRIES:
             is_short = entry * self.net.size**3 <= MOST_WORK
             require(is_short or t > 0, f"{entry} tokens are too many to follow", NOT_CHECKABLE)
             if not is_short:
-                break
+                return
             box, t = self.after(box, t, entry - t), entry
-            for k in (period * n for n in creeping.PERIODS_OF_TURN):
-                try:
-                    self._keep(box, t, k)
-                    return
-                except Refusal as error:
-                    if error.exit_code != NOT_CHECKABLE:
-                        raise
-                    why = error
-        raise why
+            yield from (partial(self._keep, box, t, period * n) for n in creeping.PERIODS_OF_TURN)
 
     def after(self, box: CornerBox, t: int, k: int) -> CornerBox:
         """The states k tokens after those of a box, which t tokens lead to."""

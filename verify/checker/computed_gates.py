@@ -28,7 +28,7 @@ def rounding(fmt: BinaryFormat, size: arb, terms: int, more: int = 0) -> arb:
     """
     if size == 0:
         return arb(0)
-    growth = ((1 + fmt.u) * (1 + fmt.u**2 / 4)) ** (terms + more) - 1
+    growth = (1 + fmt.once) ** (terms + more) - 1
     off = (growth * size + 2 * terms * fmt.tiny * (1 + growth)).upper()
     require(fmt.holds((size + off).upper()), "a computed number may overflow", NOT_CHECKABLE)
     return off

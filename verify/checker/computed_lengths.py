@@ -5,11 +5,12 @@ from functools import partial
 from flint import arb, ctx
 
 from verify.checker import computed_turns, linear, rounded_lines
+from verify.checker.arguments import first_shown
 from verify.checker.computed_creeps import BITS, ComputedCreeps
 from verify.checker.creeping import MOST_NUMBERS
 from verify.checker.creeping_pieces import CreepingLine
 from verify.checker.linear import wrong_after
-from verify.checker.reading import NOT_CHECKABLE, Refusal, require
+from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import PERIODS, due_of, positive_margin
 from verify.checker.rounded import SHORT, stored_network
@@ -20,17 +21,8 @@ def decide(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     wrong, is_linear = c["verdict"] == "REFUTED", said["model"] in linear.KINDS
     n = c["counterexample"]["length"] if wrong else c["length"]
     ways = [(computed_turns if is_linear and wrong else rounded_lines).decide, by_turns]
-    why = None
-    for way in ways[:: 1 if is_linear or type(n) is not int or n <= SHORT else -1]:
-        try:
-            way(weights, c, said)
-            return
-        except Refusal as refusal:
-            if refusal.exit_code != NOT_CHECKABLE:
-                raise
-            why = why or refusal
-    assert why is not None
-    raise why
+    ways = ways[:: 1 if is_linear or type(n) is not int or n <= SHORT else -1]
+    first_shown(partial(way, weights, c, said) for way in ways)
 
 
 def by_turns(weights: bytes, c: LineCertificate, said: LineParameters) -> None:

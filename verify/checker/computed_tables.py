@@ -39,7 +39,7 @@ def gates(net: StoredCell, fmt: BinaryFormat) -> Gates:
     def exp(x: ComputedBalls) -> ComputedBalls:
         around = [(v - e).union(v + e).exp().upper() for v, e in zip(x.value, x.error, strict=True)]
         require(all(map(fmt.holds, around)), "a computed number may overflow", NOT_CHECKABLE)
-        error = [(y * e + _off(fmt, y) + fmt.tiny).upper() for y, e in zip(around, x.error, strict=True)]
+        error = [(y * e + fmt.of_values(y)).upper() for y, e in zip(around, x.error, strict=True)]
         return on.checked([v.exp() for v in x.value], error)
 
     def faded(x: ComputedBalls) -> ComputedBalls:
@@ -58,18 +58,6 @@ def gates(net: StoredCell, fmt: BinaryFormat) -> Gates:
     rate, steps = exp(cell["A"][0]), [_softplus(on, x) for x in cell["delta"]]
     added = [product(s, x) for s, x in zip(steps, cell["B"], strict=True)]
     return [faded(product(s, rate)) for s in steps], added, cell["C"]
-
-
-def _off(fmt: BinaryFormat, x: arb) -> arb:
-    """How far a function of at most x is off: two units in the last place, and half of one where that is rounded."""
-    two = 2 * _unit(fmt, x)
-    return two + _unit(fmt, (x + two).upper()) / 2
-
-
-def _unit(fmt: BinaryFormat, x: arb) -> arb:
-    """A unit in the last place of numbers of at most x."""
-    mantissa, exponent = x.man_exp()
-    return arb(2) ** max(int(exponent) + int(mantissa).bit_length() - fmt.p, fmt.least - fmt.p + 1)
 
 
 def as_stored(row: list[float]) -> ComputedBalls:

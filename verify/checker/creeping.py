@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from flint import arb, arb_mat, ctx
 
+from verify.checker.arguments import first_shown
 from verify.checker.corners import REST, CornerBox, Due, around, box_of, identity, is_read, slopes, turned, win
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import LineCertificate, LineParameters
@@ -75,19 +76,15 @@ def _by_turns(argument: Argument, net: StoredNetwork, due: Due, least: arb, peri
 
     Raises: Refusal where an answer is wrong, or nothing is said.
     """
-    why, spend = Refusal("", NOT_CHECKABLE), net.spending(2 * net.size * BITS)  # a step from each corner
-    for t in ENTRIES:
-        x = follow(net, t, due, least, narrow=NARROW)
-        for k in (period * n for n in PERIODS_OF_TURN):
-            try:
-                spend(AT_LEAST * k)
-                with ctx.workprec(BITS):
-                    return argument(spend, x, t, k)
-            except Refusal as error:
-                if error.exit_code != NOT_CHECKABLE:
-                    raise
-                why = error
-    raise why
+    spend = net.spending(2 * net.size * BITS)  # a step from each corner
+
+    def tried(x: Vector, t: int, k: int) -> Vector:
+        spend(AT_LEAST * k)
+        with ctx.workprec(BITS):
+            return argument(spend, x, t, k)
+
+    states = ((follow(net, t, due, least, narrow=NARROW), t) for t in ENTRIES)
+    return first_shown(partial(tried, x, t, period * n) for x, t in states for n in PERIODS_OF_TURN)
 
 
 # ---- for ever

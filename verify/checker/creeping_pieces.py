@@ -9,11 +9,13 @@ greatest phi and m. Pieces of turns follow each other.
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
 from flint import arb, arb_mat
 
+from verify.checker.arguments import first_shown
 from verify.checker.computed_creeps import ComputedCreeps, widened
 from verify.checker.corners import CornerBox, box_of, identity, image
 from verify.checker.creeping import PERIODS_OF_TURN
@@ -80,16 +82,7 @@ class CreepingLine:
 
     def _tried(self, argument: Callable[[int, int], object]) -> None:
         """Raises: Refusal where an answer is another, or nothing shows with any of these turns and pieces."""
-        why = Refusal("", NOT_CHECKABLE)
-        for pieces, times in product(PIECES, PERIODS_OF_TURN):
-            try:
-                argument(self.period * times, pieces)
-                return
-            except Refusal as error:
-                if error.exit_code != NOT_CHECKABLE:
-                    raise
-                why = error
-        raise why
+        first_shown(partial(argument, self.period * n, pieces) for pieces, n in product(PIECES, PERIODS_OF_TURN))
 
     def _spend(self, steps: int) -> None:
         self.left -= steps * self.on.net.size**3

@@ -12,7 +12,7 @@ from verify.checker.reading import FAILS, NOT_CHECKABLE, require
 
 NAMED = {"float64": (53, -1022, 1023), "float32": (24, -126, 127), "bfloat16": (8, -126, 127), "float16": (11, -14, 15)}
 BESIDE = 2000  # bits below a number: what is so near to a half-way case is rounded to one side of it
-ULPS = 4  # unit round-offs of a computed tanh or sigmoid: two units in the last place
+ULPS = 4  # unit round-offs of a computed function: two units in the last place, which are at most so many
 
 
 @dataclass(frozen=True)
@@ -101,13 +101,43 @@ class BinaryFormat:
         growth = self.growth(max(terms, 2))
         return (growth * size + (2 * columns + 2) * self.tiny * (1 + growth)).upper()
 
+    def unit(self, size: arb) -> arb:
+        """A unit in the last place of numbers of at most this size."""
+        require(size.is_finite(), "a computed number may overflow", NOT_CHECKABLE)
+        mantissa, exponent = size.upper().man_exp()
+        top = int(exponent) + int(mantissa).bit_length() if mantissa else self.least
+        return arb(2) ** (max(top, self.least + 1) - self.p)
+
+    def of_values(self, size: arb) -> arb:
+        """How far a function is off whose value is at most `size`: two units in the last place, and half of one where
+        it is rounded; or it is flushed."""
+        two = ULPS / 2 * self.unit(size)
+        return (two + self.unit(size + two) / 2 + self.tiny).upper()
+
     def of_function(self, size: arb) -> arb:
-        """How far a computed tanh or sigmoid of at most `size` is off: two units in the last place, and stored."""
+        """The same by a share of the value, less than 1, so that what is left of a value grows with it."""
+        require(self.p > 2, "functions of numbers of 2 bits are not followed", NOT_CHECKABLE)
         return ((ULPS + 1) * self.u * (1 + ULPS * self.u) * size + self.tiny).upper()
+
+    def beyond(self, end: arb, other: arb) -> arb:
+        """How far beyond an end any value between both is computed: by a share of the end, or by as much as any is."""
+        return self.of_function(abs(end)).min(self.of_values(abs(end).max(abs(other))))
+
+    @cached_property
+    def once(self) -> arb:
+        """The share by which one operation is off: kept with 2p + 2 bits, rounded, or both."""
+        return (1 + self.u) * (1 + self.u**2 / 4) - 1
 
     def of_result(self, size: arb) -> arb:
         """How far one operation is off."""
-        return (self.growth(2) * size + self.tiny).upper()
+        return (self.once * size + self.tiny).upper()
+
+    def apart(self, size: arb) -> arb:
+        """How far two readings of a result of at most `size` are apart, one rounded and one kept.
+
+        Of the exact result these are off by u and u^2 / 4 of it, and (u + u^2 / 4) / (1 - u^2 / 4) < u (1 + u).
+        """
+        return (self.u * (1 + self.u) * size + self.tiny).upper()
 
     def holds(self, size: arb) -> bool:
         """Whether results of at most this size never overflow."""

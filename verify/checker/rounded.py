@@ -128,14 +128,14 @@ class Rounding:
     def _reread(self, x: ComputedBalls) -> ComputedBalls:
         """Numbers that another operation may have read as they are kept, or rounded."""
         forms = zip(x.error, x.sizes(), strict=True)
-        return ComputedBalls(x.value, [(e + self.fmt.u * size + self.fmt.tiny).upper() for e, size in forms])
+        return ComputedBalls(x.value, [(e + self.fmt.apart(size)).upper() for e, size in forms])
 
     def function(self, x: ComputedBalls, f: Callable[[arb], arb], slope: Callable[[arb], arb]) -> ComputedBalls:
         """tanh or sigmoid; slope(y) bounds the derivative where the values of f are in y."""
         value, error = list[arb](), list[arb]()
         for v, e in zip(x.value, x.error, strict=True):
             y, around = f(v), f((v - e).union(v + e))
-            moved = (slope(around).upper() * e + self.fmt.of_function(abs(around).upper())).upper()
+            moved = (slope(around).upper() * e + self.fmt.of_values(abs(around).upper())).upper()
             value, error = [*value, y], [*error, moved]
         return self.checked(value, error)
 

@@ -88,8 +88,8 @@ class ComputedEnds:
 
     def _increasing(self, f: Callable[[arb], arb], x: Box) -> Box:
         ends = [(f(arb(a)).lower(), f(arb(b)).upper()) for a, b in x]
-        off = (lambda size: arb(0)) if self.is_exact else self.fmt.of_function
-        return [(exact((a - off(abs(a))).lower()), exact((b + off(abs(b))).upper())) for a, b in ends]
+        off = (lambda end, other: arb(0)) if self.is_exact else self.fmt.beyond
+        return [(exact((a - off(a, b)).lower()), exact((b + off(b, a)).upper())) for a, b in ends]
 
     def sums(self, parts: list[Part]) -> Box:
         """Every row's sum in any order. What is a factor is rounded first, which keeps the order of numbers."""
