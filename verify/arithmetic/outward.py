@@ -41,6 +41,15 @@ def float_at_least(x: fmpq | Fraction) -> float:
     return float_neighbours(x)[1]
 
 
+def finite(x: float) -> float:
+    """The number itself, and the largest or smallest float for an infinity: how a margin beyond all floats is said.
+
+    >>> finite(-math.inf), finite(-0.5)
+    (-1.7976931348623157e+308, -0.5)
+    """
+    return max(-sys.float_info.max, min(x, sys.float_info.max))
+
+
 def float_neighbours(x: fmpq | Fraction) -> tuple[float, float]:
     """The largest float64 number that is at most a rational one, and the smallest that is at least it.
 

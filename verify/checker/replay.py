@@ -154,7 +154,7 @@ class Replay(RoundedOperations):
         require(all(next(signs, None) is None for signs in self.signs.values()), "run_as: has more directions")
 
     def margin(self, logits: Row, right: int, predicted: int | None) -> float | None:
-        """(right logit) - (the predicted one), None where a logit is no number; it is above zero only of right answers.
+        """(right logit) - (the predicted one), None where it is no number; it is above zero only of right answers.
 
         Raises: Refusal for another prediction.
         """
@@ -163,12 +163,14 @@ class Replay(RoundedOperations):
             require(predicted is None, "predicted: some logit is no number")
             return None
         others = [x for c, x in enumerate(logits) if c != right]
+        if predicted is None and math.isinf(logits[right]) and logits[right] == max(others):
+            return None  # a tie of two infinities
         is_class = type(predicted) is int and 0 <= predicted < len(logits) and predicted != right
         require(is_class, "predicted: is no wrong class")
         assert predicted is not None
         is_largest = bool(self.signs) or logits[predicted] == max(others)
         require(is_largest, "predicted: another class has a larger logit")
-        return logits[right] - logits[predicted]
+        return least([logits[right] - logits[predicted]])
 
 
 def _way(said: list[str | bool]) -> Way:
@@ -199,12 +201,24 @@ def replay_of(case: RunInput, parameters: FormatSaid, fmt: BinaryFormat) -> Repl
     return Replay(fmt, inner_format(fmt, parameters.get("accumulate"), said.get("kept")), said)
 
 
+def least(gaps: Sequence[float]) -> float | None:
+    """The least of some differences, None where one of them is no number."""
+    return None if any(map(math.isnan, gaps)) else min(gaps)
+
+
 def check_margin(said: float | None, found: float | None, has_exp: bool) -> None:
-    """Another exp within the contract may be off by a last place, which decides nothing here.
+    """A margin that is infinite or no number is said as null: JSON has neither.
+
+    Another exp within the contract may be off by a last place, which decides nothing here.
 
     Raises: Refusal where the run is right, or has another margin.
     """
-    close = NOT_CHECKABLE if has_exp and None not in (said, found) and abs(said - found) <= 2.0**-20 else 1  # type: ignore[operator]
+    close = NOT_CHECKABLE if has_exp and _is_near(said, found) else 1
     if found is not None and found > 0:
         raise Refusal("counterexample: the evaluation that is named is right", close)
-    require(said == found, f"margin: is {said}, and the evaluation that is named has {found}", close)
+    is_same = said == (None if found in (None, -math.inf) else found)
+    require(is_same, f"margin: is {said}, and the evaluation that is named has {found}", close)
+
+
+def _is_near(said: float | None, found: float | None) -> bool:
+    return said is not None and found is not None and abs(said - found) <= 2.0**-20 * max(1.0, abs(found))

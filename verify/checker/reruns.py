@@ -84,7 +84,7 @@ def check_answers(
     on.ended()
     require(not any(math.isnan(x) for row in rows for x in row), "a logit is no number", NOT_CHECKABLE)
     gaps = [row[k] - max(x for j, x in enumerate(row) if j != k) for row, k in zip(rows, right, strict=True)]
-    replay.check_margin(margin, min(gaps), True)
+    replay.check_margin(margin, replay.least(gaps), True)
     return [row.index(max(row)) for row in rows]
 
 

@@ -61,8 +61,12 @@ def stands_for(x: float, exact: Fraction) -> bool:
 def is_close(x: float | None, ball: arb) -> bool:
     """Whether a margin that is not above zero is shown to be a number in the ball, to nine digits.
 
+    The negative of the largest float stands for all below it.
+
     Raises: Refusal where no number in the ball has it.
     """
+    if x == -sys.float_info.max and ball <= arb(x):
+        return True
     apart, room = abs(ball - arb(x or 0)), arb(abs(x or 0)) * arb(2) ** -29 + arb(2) ** -1000
     require(x is not None and x <= 0 and not apart > room, f"margin: is {x}, must be {ball}")
     return bool(apart <= room)

@@ -11,7 +11,7 @@ from verify.checker.exponentials import BITS
 from verify.checker.prompts import EQUALS, TOKENS, Domain, PromptModel, PromptRegion, difference_at, sign_at
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import PromptsCertificate
-from verify.checker.replay import Replay, check_margin
+from verify.checker.replay import Replay, check_margin, least
 from verify.checker.reruns import of_prompt
 from verify.checker.statement import check_counts, compare, is_close
 
@@ -55,7 +55,7 @@ def run_again(
     case, row = c["counterexample"], of_prompt(on, W, skip, [TOKENS.index(t) for t in tokens], norm)
     on.ended()
     require(not any(map(math.isnan, row)), "a logit is no number", NOT_CHECKABLE)
-    check_margin(c["margin"], row[cell.due] - max(x for j, x in enumerate(row) if j != cell.due), True)
+    check_margin(c["margin"], least([row[cell.due] - max(x for j, x in enumerate(row) if j != cell.due)]), True)
     said, first = [x if math.isfinite(x) else None for x in row], row.index(max(row))
     compare(case, {"predicted": TOKENS[first] if first < len(TOKENS) else f"class {first}", "fails": True})
     require(case["logits"] == said, "logits: are others in the evaluation that is named", NOT_CHECKABLE)

@@ -17,7 +17,7 @@ from constructions.model_arrays import name_of
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import Evaluation, rounded_model
 from verify.arithmetic.margins import margins_of
-from verify.arithmetic.outward import float_at_most
+from verify.arithmetic.outward import finite, float_at_most
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame.clock import Deadline, TimeIsUp
 from verify.frame.decide import SAMPLES, Effort, Failure, Finding, Item, is_wrong_exactly
@@ -272,7 +272,7 @@ class DigitAddition(PairsAdded):
             said: list[int | None] = [int(c) for c in values.argmax(-1)]
             return Failure(self._described(wrong, said), float(self.run([wrong]).min()))
         found = self._exactly(wrong)
-        return Failure(self._described(wrong, [a.predicted for a in found]), min(a.margin for a in found))
+        return Failure(self._described(wrong, [a.predicted for a in found]), finite(min(a.margin for a in found)))
 
     def _is_wrong(self, pair: Pair) -> bool:
         return any(answer.is_right is False for answer in self._exactly(pair))

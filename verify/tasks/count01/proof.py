@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from verify.tasks.count01.model import Count01Model
 
 DEFAULT_DIGITS = 1000
+BITS, FLOAT_BITS = (256, 1024, 4096), 53  # of a difference, and of the margin that is said
 BY_LISTING = "every triple, with as many digits as it takes"
 BY_INEQUALITIES, BY_BOXES = "exact linear inequalities", "branch and bound over counts"
 
@@ -166,12 +167,15 @@ def replayed(model: Count01Model, failure: ExactFailure) -> dict[str, object]:
 
 def against_largest(exact: ExactModel, failure: ExactFailure) -> ExactFailure:
     """The same input and the rival that is largest there: a form may have failed against a smaller one."""
-    differences = logit_differences(exact, failure.n, failure.last, failure.expected, 256)
-    rivals = (j for j in range(exact.classes) if j != failure.expected)
-    rival = min(rivals, key=lambda j: float(differences[j].mid()))
+    rivals = [j for j in range(exact.classes) if j != failure.expected]
+    for bits in BITS:
+        differences = logit_differences(exact, failure.n, failure.last, failure.expected, bits)
+        rival = min(rivals, key=lambda j: differences[j].lower())
+        if differences[rival].rel_accuracy_bits() > FLOAT_BITS:  # not where large numbers cancel
+            break
     if not differences[rival] < 0:  # all that fail are ties
         return failure
-    margin = float_of(differences[rival] / exact.scale.ball(256))
+    margin = float_of(differences[rival] / exact.scale.ball(bits))
     return replace(failure, rival=rival, margin=margin, margin_exact=None)
 
 

@@ -399,8 +399,7 @@ def margin_at(model: ExactModel, n: Triple, last: int, expected: int) -> tuple[i
 def logit_differences(model: ExactModel, n: Triple, last: int, expected: int, bits: int) -> list[arb]:
     """Enclosures of (expected logit - logit j) * scale for every j."""
     with ctx.workprec(bits):
-        constant = [c.ball(bits) for c in model.constant[last]]
-        out = [constant[expected] - c for c in constant]
+        out = [(model.constant[last][expected] - c).ball(bits) for c in model.constant[last]]
         for h in range(model.heads):
             weights = [
                 exponentials({model.scores[h][last][t]: k}).ball(bits)

@@ -20,7 +20,7 @@ from verify.arithmetic.any_order import RoundedArithmetic, times
 from verify.arithmetic.balls import Ball, point
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import Format
-from verify.arithmetic.outward import float_at_least, float_at_most
+from verify.arithmetic.outward import finite, float_at_least, float_at_most
 from verify.arithmetic.slack import ENLARGE, INFLATION, LEAST, Array
 from verify.arithmetic.softmax import exponential_errors, quotient_error, total_error
 from verify.arithmetic.stored import fractions, numbers
@@ -129,7 +129,7 @@ class QueryErrors:
             k = [[rounded_dot(stored[t], w, at) for w in W_K] for t in self.tokens]
             self.scores.append([self.score(q, key) for key in k])
             v = [[rounded_dot(stored[t], w, at) for w in W_V] for t in self.tokens]
-            values.append([[float(x.value) for x in row] for row in v])
+            values.append([[finite(float_at_least(x.value)) for x in row] for row in v])
             radii.append([[float_at_least(x.radius) for x in row] for row in v])
         self.V, self.V_radius = np.array(values), np.array(radii)
         self.tables = [self.weight_errors(h) for h in range(model.heads)]

@@ -77,7 +77,8 @@ def _counterexample(found: dict[str, object]) -> str:
 def _rounded_failure(found: dict[str, object]) -> str:
     """A failure in the reading "dtype, any order"."""
     verb = "ties with" if found["is_tie"] else "loses to"
-    outcome = "a logit is NaN" if found["predicted"] is None else f"{found['expected']} {verb} {found['predicted']}"
+    none = "a logit is no number, or two are infinite"
+    outcome = none if found["predicted"] is None else f"{found['expected']} {verb} {found['predicted']}"
     torch_says = "torch has no such kernel"
     if found["module_predicts"] is not None:
         torch_says = f"torch on this machine answers {found['module_predicts']}"

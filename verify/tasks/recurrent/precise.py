@@ -6,8 +6,9 @@ itself starts in one point, 0: a ball round it is as wide as rounding made it, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -151,9 +152,17 @@ def bounds(gaps: Sequence[tuple[arb, int]]) -> tuple[float, float, int | None]:
     wrong = [(gap, other) for gap, other in gaps if gap <= 0]
     if not wrong:
         return low, float("inf"), None
-    least, other = min(wrong, key=lambda pair: float_below(pair[0]))
-    is_known = all(gap is least or least <= gap for gap, _ in gaps)
-    return low, min(0.0, float_above(least)), other if is_known else None
+    least, other = least_of(wrong)
+    return low, min(0.0, float_above(least)), other if all(gap is least or least <= gap for gap, _ in gaps) else None
+
+
+def least_of(gaps: Iterable[tuple[arb, int]]) -> tuple[arb, int]:
+    """The pair whose difference has the least lower end, also where floats are too coarse to tell.
+
+    >>> least_of([(arb(2) ** 64 + 1, 0), (arb(2) ** 64, 1)])[1]
+    1
+    """
+    return reduce(lambda least, pair: pair if pair[0].lower() < least[0].lower() else least, gaps)
 
 
 def follow(net: Network, line: JudgedTokens, steps: int, until: Deadline) -> Followed:

@@ -123,6 +123,17 @@ def taken(walked: Followed, found: EllipsoidMargins, holds: np.ndarray, first: i
     return True
 
 
+def _is_largest(net: Network, there: Ellipsoids, j: int, rules: Rules) -> bool:
+    """Whether class j has the largest logit on one ellipsoid, or the same as others that are read alike.
+
+    Where results are rounded, rows that are alike may be summed in two orders.
+    """
+    is_read = (net.V[j] != net.V).any(1) | (net.b != net.b[j]) | (rules.at is not None)
+    is_read[j] = True
+    apart = replace(net, V=net.V[is_read], b=net.b[is_read])
+    return bool(margins(apart, there, [int(is_read[:j].sum())], rules).low[0] > 0)
+
+
 @dataclass(frozen=True)
 class Target:
     """A ring of ellipsoids, the first of which belongs to `start` tokens; it may be entered from `least` tokens on."""
@@ -169,10 +180,10 @@ def walk(
         holds = np.cumprod(excess(net, token, chain[:-1], chain[1:], rules) <= 1).astype(bool)
         due = [line.expected(t) for t in range(start + 1, start + n + 1)]
         is_well = taken(found, margins(net, chain[1:], due, rules), holds, start + 1)
-        if found.wrong_at is not None and found.predicted is not None and rules.at is not None:
+        if found.wrong_at is not None and found.predicted is not None:
             there = chain[found.wrong_at - start : found.wrong_at - start + 1]
-            is_sure = margins(net, there, [found.predicted], rules).low[0] > 0  # in every order
-            found.predicted = found.predicted if is_sure else None
+            if not _is_largest(net, there, found.predicted, rules):
+                found.predicted = None if rules.at else follow(net, line, found.wrong_at, until).predicted
         if target is not None and found.wrong_at is None:
             found.entered = target.entered(net, token, chain[: found.right_to - start + 1], start, rules)
         if not is_well or found.entered is not None:

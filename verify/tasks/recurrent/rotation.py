@@ -18,6 +18,7 @@ from flint import acb, arb, ctx, fmpz
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.kinds import stored
+from verify.tasks.recurrent.precise import least_of
 
 if TYPE_CHECKING:
     from verify.tasks.recurrent.kinds import AnyModel
@@ -109,8 +110,7 @@ def _count(model: AnyModel, m: int, length: int | None) -> Counted | None:
                     least, tightest = value, t
     right = (first - 1) % m
     others = turning.margins(first, right)
-    predicted = min(others, key=lambda j: float(others[j].upper()))
-    worst = others[predicted]
+    worst, predicted = least_of((gap, j) for j, gap in others.items())
     if not worst < 0 or (least is not None and not least > 0):
         return None
     proved = math.inf if least is None else float_below(least)

@@ -8,6 +8,7 @@ close, all strings up to a length are followed, each in a box of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.chain import cut
 from verify.tasks.recurrent.enclosures import Balls, Roundings, least_margins
 from verify.tasks.recurrent.network import Network, State, float_step, nonzeros, step
-from verify.tasks.recurrent.precise import BITS, Digits, Vector, answers
+from verify.tasks.recurrent.precise import BITS, Digits, Vector, answers, least_of
 from verify.tasks.recurrent.proof import OrbitQuestion
 
 WINDOWS = (1, 2, 3, 4, 6, 8)  # how many last tokens a box stands for
@@ -345,9 +346,9 @@ def _read_back(before: list[tuple[np.ndarray, np.ndarray]], row: int) -> tuple[i
     return tuple(reversed(string))
 
 
-def gap(net: Network, string: tuple[int, ...], right: int) -> tuple[float, int]:
-    """An upper bound on (right logit) - (largest other) after a string in real arithmetic, and which other."""
-    found = []
+def gap(net: Network, string: tuple[int, ...], right: int) -> tuple[float, int | None]:
+    """An upper bound on (right logit) - (largest other) after a string in real arithmetic, and which that is."""
+    found = math.inf
     for bits in BITS:
         with ctx.workprec(bits):
             numbers = Digits(net)
@@ -355,7 +356,8 @@ def gap(net: Network, string: tuple[int, ...], right: int) -> tuple[float, int]:
             for token in string:
                 parts = step(net, parts, token, numbers)
             gaps = numbers.gaps(parts[net.read.start // net.hidden], right)
-            found.append(min((float_above(x), j) for x, j in gaps))
-            if all(x > 0 or x <= 0 for x, _ in gaps):
+            least, other = least_of(gaps)
+            found, is_known = min(found, float_above(least)), all(x is least or least <= x for x, _ in gaps)
+            if is_known and all(x > 0 or x <= 0 for x, _ in gaps):
                 break
-    return min(found)
+    return found, other if is_known else None

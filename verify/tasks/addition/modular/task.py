@@ -15,6 +15,7 @@ from constructions.model_arrays import name_of
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import Evaluation, rounded_model
 from verify.arithmetic.margins import margins_of
+from verify.arithmetic.outward import finite
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame.clock import TimeIsUp
 from verify.frame.decide import Effort, Failure, Finding, Item, is_wrong_exactly, no_reading
@@ -171,7 +172,7 @@ class ModularAddition(PairsAdded):
             predicted = int(self.run_by_torch(tokens)[0, -1].argmax())
             return Failure(self._described(wrong, predicted), float(self.run([wrong])[0, 0]))
         found = self._exactly(wrong)
-        return Failure(self._described(wrong, found.predicted), found.margin)
+        return Failure(self._described(wrong, found.predicted), finite(found.margin))
 
     def _exactly(self, pair: Pair) -> exact.Answer:
         return exact.answers(self.model, [*pair, self.P], [2], [sum(pair) % self.P])[0]

@@ -1,0 +1,70 @@
+"""Weights so large that a run overflows or floats cannot tell logits apart: what is REFUTED there holds all the same."""
+
+import json
+
+import pytest
+import torch
+from command import as_json, run
+from safetensors.torch import load_file, save_file
+
+TOP = 2.0**127
+BUILT = {
+    "parity": ("parity --T 3 --L 3", "parity --L 3"),
+    "histogram": ("histogram --model dot --T 4 --L 4 --d 4", "histogram --model dot --L 4"),
+    "count01": ("count01 --N 9", "count01"),
+    "modular": ("modular --modulus 5",) * 2,
+    "addition": ("addition --digits 2",) * 2,
+    "lstm": ("inductive --model lstm --task modular --modulus 3",) * 2,
+    "selective": ("inductive --task selective --model rnn --types 2 --max-count 2",) * 2,
+}
+CASES = [
+    ("parity", "W_2", 0, TOP, "--precision float32", None),  # the right logit is -inf
+    ("parity", "b_1", ..., 3e38, "--precision tf32", None),
+    ("histogram", "W_2", 1, TOP, "--precision float32", None),
+    ("histogram", "W_2", ..., 3e38, "--precision bfloat16", None),  # two logits are infinite
+    ("count01", "W_O", 0, 1e308, "--precision float64", None),
+    ("modular", "layers.0.W_2", 0, 3e38, "--precision tf32", None),
+    ("addition", "W_out", ..., TOP, "--precision tf32", None),
+    ("count01", "W_O", 0, -1e308, "", -1.7976931348623157e308),  # beyond all floats
+    ("modular", "layers.0.W_2", 1, 1e308, "", -1.7976931348623157e308),
+    ("addition", "layers.0.W_1", 2, 1e308, "", -1.7976931348623157e308),
+    ("count01", "b_out", ..., -4.149515568880993e180, "", -8.655292893150024),  # floats see a tie of all classes
+    ("lstm", "readout.weight", 14, 2.0**64, "", -1.4048932475870181e19),
+    ("selective", "readout.weight", 10, 2.0**64, "", -1.844674407370955e19),
+    ("lstm", "cell.weight_hh_l0", ..., 2.0**64, "--precision bfloat16", 0.0),  # a sigmoid is below all numbers
+]
+
+
+def changed(capsys, tmp_path, name, tensor, place, value):
+    """The folder of a built model with one number, or a whole tensor, set to a value."""
+    assert run(capsys, *BUILT[name][0].split(), "--save", str(tmp_path / "built"))[0] in (0, 1)
+    weights = load_file(tmp_path / "built" / "weights.safetensors")
+    weights[tensor].view(-1)[place] = torch.tensor(value, dtype=torch.float64).to(weights[tensor].dtype)
+    save_file(weights, tmp_path / "changed.safetensors")
+    return tmp_path / "changed.safetensors"
+
+
+@pytest.mark.parametrize(("name", "tensor", "place", "value", "options", "margin"), CASES)
+def test_a_run_that_overflows_is_checked(capsys, tmp_path, name, tensor, place, value, options, margin):
+    file, out = changed(capsys, tmp_path, name, tensor, place, value), tmp_path / "out"
+    argv = [*BUILT[name][1].split(), *options.split(), "--weights", str(file), "--save", str(out), "--json"]
+    code, said, _ = run(capsys, *argv)
+    assert code == 1
+    found = json.loads(said)["margin"]
+    assert found is None if margin is None else found == pytest.approx(margin, rel=1e-9)
+    assert run(capsys, "check", str(out))[0] == 0
+    certificate = json.loads((out / "certificate.json").read_text())
+    lower = 2 * found if name in ("lstm", "selective") and found else found / 2 if found else -1.5
+    for other in (lower, -1e307 if found is None else None):
+        (out / "certificate.json").write_text(json.dumps(certificate | {"margin": other}))
+        assert run(capsys, "check", str(out))[0] != 0
+
+
+def test_weights_that_no_float_holds_are_no_bug_of_ours(capsys, tmp_path):
+    """A value of 1e346 in exact arithmetic, in a format where it overflows."""
+    file = changed(capsys, tmp_path, "count01", "W_V", ..., -1e308)
+    weights = load_file(file)
+    weights["W_K"].view(-1)[0], weights["W_O"].view(-1)[0] = 3e38, 1e308
+    save_file(weights, file)
+    code, found = as_json(capsys, "count01", "--weights", str(file), "--precision", "float64")
+    assert code == 1 and found["margin"] is None
