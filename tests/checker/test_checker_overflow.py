@@ -1,4 +1,4 @@
-"""Weights so large that a run overflows or floats cannot tell logits apart: what is REFUTED there holds all the same."""
+"""Weights so large that a run overflows, or floats cannot tell logits apart: what is REFUTED there holds anyway."""
 
 import json
 
