@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from unittest import mock
 
@@ -29,7 +30,7 @@ from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
 from verify.tasks.recurrent import computed, enclosures, gated, grid, logged
-from verify.tasks.recurrent.enclosures import Roundings
+from verify.tasks.recurrent.enclosures import Off, Roundings
 from verify.tasks.recurrent.network import Network, nonzeros, orbit
 from verify.tasks.recurrent.proof import OrbitQuestion
 from verify.tasks.recurrent.task import Homogeneous, network_of
@@ -479,3 +480,36 @@ def test_sums_in_a_wider_format_are_refuted_by_the_run_that_keeps_results():
         logits = stored["readout.weight"] @ h.bfloat16().double() + stored["readout.bias"]
         margins.append(float(logits[t % 10] - logits[torch.arange(10) != t % 10].max()))
     assert margins[-1] == pytest.approx(found.margin, abs=1e-9) and margins[-1] <= 0 < min(margins[:-1])
+
+
+def blended(seed, accumulate):
+    """Whether a blend of drawn numbers is within its bound, whichever way each result is rounded by one unit round-off.
+
+    What one operation reads rounded, another may read as it is kept.
+    """
+    rng, u = random.Random(seed), Fraction(FORMATS["bfloat16"].u)
+    at = RoundedArithmetic.of(FORMATS["bfloat16"], FORMATS.get(accumulate))
+    z, n, h = (Fraction(rng.randint(0, 64), 64) * rng.choice(signs) for signs in ([1], [-1, 1], [-1, 1]))
+
+    def ways(f, *args):
+        return {f(*x) * r for x in product(*args) for r in (1 - u, 1 + u)}
+
+    read = ways(lambda x: x, {z}), ways(lambda x: x, {n}), ways(lambda x: x, {h})
+    rest = ways(lambda x: 1 - x, {z})
+    found = ways(Fraction.__add__, ways(Fraction.__mul__, rest, {n}), ways(Fraction.__mul__, read[0], read[2]))
+    apart = ways(Fraction.__sub__, read[2], read[1])
+    found |= ways(Fraction.__add__, {n}, ways(Fraction.__mul__, {z}, apart))
+    said = Roundings(at).blend(*(Off(Ball.exact(np.array([float(x)])), np.zeros(1)) for x in (z, n, h)))
+    exact = (1 - z) * n + z * h
+    return all(abs(y - exact) <= Fraction(float(said.error[0] + said.value.rad[0])) for y in found)
+
+
+@pytest.mark.parametrize("accumulate", [None, "float32"])
+def test_a_blend_may_read_a_gate_kept_and_rounded(accumulate):
+    assert all(blended(seed, accumulate) for seed in range(40))
+
+
+@pytest.mark.parametrize("part", ["_reread", "_kept"])
+def test_a_blend_that_reads_each_number_once_is_seen(part):
+    with mock.patch.object(Roundings, part, lambda self, x: x):
+        assert not all(blended(seed, "float32") for seed in range(40))

@@ -299,10 +299,19 @@ class Roundings:
 
     def _blend_one(self, z: Off, n: Off, h: Off) -> Off:
         rest = ONE - z.value
-        return self.add(self.multiply(self._result(rest, z.error, rest.magnitude), n), self.multiply(z, h))
+        first = self.multiply(self._result(rest, z.error, rest.magnitude), n)
+        return self.add(first, self.multiply(self._reread(z), h))
 
     def _blend_other(self, z: Off, n: Off, h: Off) -> Off:
-        return self.add(n, self.multiply(z, self.add(h, Off(-n.value, n.error))))
+        again = self._reread(n)
+        return self.add(n, self.multiply(z, self.add(h, Off(-again.value, again.error))))
+
+    def _reread(self, x: Off) -> Off:
+        """What another operation has just read: where sums have a wider format, one may read it kept, one rounded.
+
+        In one format the product that reads it counts two roundings for its own one, and the other is this.
+        """
+        return x if self._at.inner is self._at.stored else self._kept(x)
 
     def tanh(self, x: Off) -> Off:
         if self._of_sets:
