@@ -18,7 +18,6 @@ from verify.engine.rules.linear import (
     SLOPES,
     mean,
     negated,
-    off_in_variance,
     plus,
     product,
     times,
@@ -389,7 +388,7 @@ def layer_norm_rounding(at: Arithmetic, size: Tensor, z: Tensor, s0: Tensor, d: 
     mean_size = size.mean(-1, keepdim=True) * (1 + gamma(d + 4))
     square = size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4))
     mean_error = at.sums(d + 2) * mean_size + at.lost_in_sums(d)
-    var_error = off_in_variance(at, d) * square + at.lost_in_sums(4 * d)
+    var_error = at.off_in_variance(d) * square + at.lost_in_sums(4 * d)
     floor = s0.square()
     share = var_error / floor
     # 1/sqrt(V'): off by less than delta/V relatively where delta <= V/4; then the centring, a root, 1/root, a product

@@ -179,7 +179,7 @@ def centred(at: Allowed, x: Drift, eps: float) -> Centred:
     of the variance is relative, is the variance and the square of the mean.
     """
     d, size, off = x.exact.mid.shape[-1], x.size, x.off
-    of_mean = (off + at.sums(d + 2) * size).mean(-1, keepdims=True) * ENLARGE + at.lost_in_sums(d)
+    of_mean = (off + at.off_in_mean(d) * size).mean(-1, keepdims=True) * ENLARGE + at.lost_in_sums(d)
     reach = (size + x.centre + of_mean) * ENLARGE
     middle = x.exact.mid - x.exact.mid.mean(-1, keepdims=True)
     r, error = noisy.inverse_deviation(REAL, middle, x.exact.noise, x.exact.size, eps)

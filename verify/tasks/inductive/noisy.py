@@ -351,7 +351,7 @@ def layer_norm(at: Allowed, x: Noisy, layer: NormArrays | None, name: str, lanes
     is_some = sizes > 0
     mean_noise = total(noise) / d * ENLARGE
     mean_size = sizes / d * (1 + gamma(d + 4))
-    m_error = (total(x.own) / d + (gamma(d + 8) + at.sums(d + 2)) * mean_size) * ENLARGE
+    m_error = (total(x.own) / d + (gamma(d + 8) + at.off_in_mean(d)) * mean_size) * ENLARGE
     m_error = m_error + underflow(is_some, 8) + (0.0 if at.is_real else at.lost_in_sums(d))
     c = x.mid - centre
     r, r_error = inverse_deviation(at, c, noise, size, layer.eps)
@@ -426,14 +426,14 @@ def inverse_deviation(
 def of_root(at: Allowed, d: int, share: np.ndarray, low: np.ndarray) -> np.ndarray:
     """What a dtype's 1 / sqrt(variance + eps) may be off by, relatively, where the root is at least `low`.
 
-    The variance is off by what sums of d squares are, and their mean is at most `share` times the root's square. So it
-    is by 2 `share` relatively, which leaves 1/sqrt(1 - 2 share), of which the root and what divides by it are off.
+    The variance is off by a share of the mean square of d numbers, which is at most `share` times the root's square. So
+    it is off by `off` relatively, which leaves 1/sqrt(1 - off), of which the root and what divides by it are off.
     """
-    share = (at.sums(2 * d + 8) * share + at.lost_in_sums(2 * d) / np.square(low)) * ENLARGE
-    is_some = share <= 0.25
-    of_variance = 1 / np.sqrt(1 - 2 * np.where(is_some, share, 0.0))
+    off: np.ndarray = (at.off_in_variance(d) * share + 2 * at.lost_in_sums(2 * d) / np.square(low)) * ENLARGE
+    is_some = off <= 0.5
+    of_variance = 1 / np.sqrt(1 - np.where(is_some, off, 0.0))
     relative = (of_variance * (1 + at.by_root(ULPS, 8)) - 1) * ENLARGE + 16 * U
-    return np.where(is_some, relative, np.full_like(share, math.inf))
+    return np.where(is_some, relative, np.full_like(off, math.inf))
 
 
 def activate(at: Allowed, x: Noisy, activation: str) -> Noisy:
