@@ -16,7 +16,7 @@ from planted import planted
 
 from constructions.decoder import Decoder
 from constructions.inductive import positioned, selective, started, succession, unmarked
-from verify.arithmetic import intervals, norms
+from verify.arithmetic import intervals, layer_norm, norms
 from verify.arithmetic.readings import Real
 from verify.arithmetic.slack import LEAST
 from verify.counting.tasks import Task
@@ -222,7 +222,7 @@ def test_a_norm_without_its_scale_is_found_out(no_door):
     model, task = missed(0.7 * 2.0**-537, 5e-324), Task.of("vanilla", vocabulary=1)
     assert least_margin(task, model, [(0, (0,))]) < -1
     right, wrong = "least, most = root_mean_square(c)", "least = most = np.sqrt(np.square(c).mean(-1, keepdims=True))"
-    with planted(noisy, "inverse_deviation", right, wrong):
+    with planted(layer_norm, "deviation_near", right, wrong):
         assert certify(Counting(model, task), Real(), BRIEF).verdict is Verdict.PROVED
 
 

@@ -1,7 +1,8 @@
 """A LayerNorm's parts, in numbers whose operations are exact or hold what they stand for.
 
-Rationals, fractions, arrays of them, balls of many bits: any of them can be the entries. What rounding does to a
-LayerNorm is bounded by the engine, and where rows share errors by the transformers of inductive counting.
+Rationals, fractions, arrays of them, balls of many bits: any of them can be the entries of `centred` and of
+`squared_deviation`. The rest bounds s = sqrt(variance + eps), which a LayerNorm divides by, of rows in float64: of
+midpoints and errors, and of what a dtype computes. The engine's rules do so for tensors.
 """
 
 from __future__ import annotations
@@ -40,21 +41,39 @@ def squared_deviation(x: Sequence[F], eps: F) -> F:
     return sum(squares[1:], squares[0]) / len(x) + eps
 
 
+def deviation(least: np.ndarray, most: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds on s = sqrt(v^2 + eps), v the root mean square of a row less its mean, between `least` and `most`.
+
+    For an eps that is negative or no number they are 0 and NaN.
+
+    >>> [float(end[0]) for end in deviation(np.array([3.0]), np.array([3.0]), 16.0)]  # doctest: +ELLIPSIS
+    [4.99999999999..., 5.00000000000...]
+    """
+    root = np.sqrt(np.array([eps]))
+    return hypotenuse(least, root * (1 - 4 * U))[0], hypotenuse(most, root * (1 + 4 * U))[1]
+
+
+def deviation_near(c: np.ndarray, noise: np.ndarray, size: np.ndarray, eps: float) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds on s of rows that are within `noise` of their midpoints, and at most `size`.
+
+    `c` are midpoints less their mean, which is rounded: the standard deviation is a seminorm, at most the root mean
+    square, so that it is off by that of the noise and of what is rounded.
+    """
+    rms = root_mean_square(noise)[1] + 4 * gamma(c.shape[-1] + 8) * root_mean_square(size)[1]
+    rms = (rms + underflow(total(size) > 0, 2)) * ENLARGE
+    least, most = root_mean_square(c)
+    return deviation(np.maximum(least * (1 - 4 * U) - rms, 0), (most + rms) * ENLARGE, eps)
+
+
 def inverse_deviation(
     at: Operations, c: np.ndarray, noise: np.ndarray, size: np.ndarray, eps: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """A number r, and a relative error that holds 1 / sqrt(variance + eps) of each row: 1/s = r (1 + e).
 
-    `c` are midpoints less their mean, which is rounded: the standard deviation is off by that and by the noise's root
-    mean square. Nothing is known where s may be 0, or eps is negative or no number: NaN, or an infinite error.
+    Rows and eps are as in `deviation_near`. Nothing is known where s may be 0, or eps is negative or no number: NaN, or
+    an infinite error.
     """
-    d = c.shape[-1]
-    rms = root_mean_square(noise)[1] + 4 * gamma(d + 8) * root_mean_square(size)[1]
-    rms = (rms + underflow(total(size) > 0, 2)) * ENLARGE
-    least, most = root_mean_square(c)
-    root = np.sqrt(np.array([eps]))
-    low = hypotenuse(np.maximum(least * (1 - 4 * U) - rms, 0), root * (1 - 4 * U))[0]
-    high = hypotenuse((most + rms) * ENLARGE, root * (1 + 4 * U))[1]
+    d, (low, high) = c.shape[-1], deviation_near(c, noise, size, eps)
     least, most = np.maximum(1 / high * (1 - 4 * U) - LEAST, 0), 1 / low * (1 + 4 * U) + LEAST
     r = (least + most) / 2
     error = ((most - least) / 2 + LEAST) / r * ENLARGE + 4 * U

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verify.arithmetic.balls import Ball, point
-from verify.arithmetic.slack import ENLARGE, ENLARGE_LONG, OF_MANY, Array, U, gamma, underflow
+from verify.arithmetic.slack import ENLARGE, OF_MANY, Array, U, gamma, underflow
 
 LOST = 2.0**-200  # far more than underflow can take away from the numbers here
 LARGEST = np.finfo(np.float64).max
@@ -16,17 +16,6 @@ def length(x: Ball) -> Array:
     n = x.mid.shape[-1]
     norm: Array = np.sqrt((x.magnitude**2).sum(-1)) * (1 + gamma(n + 8)) + LOST
     return norm
-
-
-def scaled_length(x: Array) -> Array:
-    """An upper bound on the l2 norm of numbers along the last axis, whatever their size.
-
-    Scaled by the largest entry, so that no square underflows or overflows; the rounding is within ENLARGE_LONG.
-    """
-    top = np.abs(x).max(-1, keepdims=True)
-    safe = np.where((top > 0) & np.isfinite(top), top, 1.0)
-    total = np.sqrt(np.square(x / safe).sum(-1, keepdims=True)) * safe * ENLARGE_LONG
-    return np.asarray(np.where(np.isfinite(total), total + LOST, top))[..., 0]
 
 
 def frobenius(x: Ball) -> Array:
