@@ -9,6 +9,7 @@ import pytest
 from tests.some import some
 from tests.tools.house import (
     KINDS,
+    NO_BOUNDS,
     arrows,
     circles,
     imports,
@@ -16,6 +17,7 @@ from tests.tools.house import (
     nodes,
     numbers_with_an_error,
     room_of,
+    roots_of_deviations,
     texts_of_verify,
 )
 from verify.claims import CLAIMS
@@ -94,6 +96,36 @@ def test_a_fifth_kind_is_found():
     }
     assert numbers_with_an_error(elsewhere) == {"here.Fifth"}
     assert numbers_with_an_error({"here": FIFTH.replace("rad", "size")}) == set()
+
+
+NORM = """
+class Rows:
+    def deviation(self, variance, off):
+        def ends(x):
+            return x.sqrt()
+        return ends(variance - off + self.layer.eps)
+def normed(x, layer):
+    s = deviation(x, eps=layer.eps)
+    return x / s + sqrt(x)
+"""
+
+
+def test_layer_norms_have_two_bounds():
+    """One of arrays in arithmetic, and one of tensors in the engine; what NO_BOUNDS names takes such roots, too."""
+    found = roots_of_deviations(texts_of_verify())
+    bounds = {"verify.arithmetic.layer_norm.deviation", "verify.engine.rules.normalisation.deviation"}
+    assert found == set.union(bounds, *NO_BOUNDS.values())
+
+
+def test_a_third_bound_on_layer_norms_is_found():
+    assert roots_of_deviations({"here": NORM}) == set()
+    for right, wrong, name in (
+        ("return x.sqrt()", "return (x + eps).sqrt()", "ends"),
+        ("ends(variance", "sqrt(variance", "deviation"),
+        ("deviation(x, eps=", "sqrt(", "normed"),
+        ("sqrt(x)", "sqrt(x + eps)", "normed"),
+    ):
+        assert roots_of_deviations({"here": NORM.replace(right, wrong)}) == {f"here.{name}"}
 
 
 def test_few_rooms_know_each_other():

@@ -16,7 +16,7 @@ from planted import planted
 
 from constructions.decoder import Decoder
 from constructions.inductive import positioned, selective, started, succession, unmarked
-from verify.arithmetic import intervals
+from verify.arithmetic import intervals, layer_norm, norms
 from verify.arithmetic.readings import Real
 from verify.arithmetic.slack import LEAST
 from verify.counting.tasks import Task
@@ -222,7 +222,7 @@ def test_a_norm_without_its_scale_is_found_out(no_door):
     model, task = missed(0.7 * 2.0**-537, 5e-324), Task.of("vanilla", vocabulary=1)
     assert least_margin(task, model, [(0, (0,))]) < -1
     right, wrong = "least, most = root_mean_square(c)", "least = most = np.sqrt(np.square(c).mean(-1, keepdims=True))"
-    with planted(noisy, "inverse_deviation", right, wrong):
+    with planted(layer_norm, "deviation_near", right, wrong):
         assert certify(Counting(model, task), Real(), BRIEF).verdict is Verdict.PROVED
 
 
@@ -265,7 +265,7 @@ def test_halves_products_and_means_of_the_least_number_are_not_zero():
 def test_root_mean_squares_hold_at_any_size(x):
     row = np.array([x])
     exact = mpmath.sqrt(mpmath.fsum(mpmath.mpf(v) ** 2 for v in x) / 2)
-    low, high = (part.item() for part in noisy.root_mean_square(row))
+    low, high = (part.item() for part in norms.root_mean_square(row))
     assert low <= exact <= high and high <= exact * (1 + 1e-12) + 4 * LEAST
-    low, high = (part.item() for part in noisy.hypotenuse(row[:, :1], row[:, 1:]))
+    low, high = (part.item() for part in norms.hypotenuse(row[:, :1], row[:, 1:]))
     assert low <= exact * mpmath.sqrt(2) <= high

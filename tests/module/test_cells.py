@@ -387,7 +387,7 @@ def test_squares_beyond_float64_decide_nothing():
     drawn = Drawn(0, [("norm", 3)], scales=(258,), radius=False)
     bounded = Cells(drawn.layer, cells.entries_of(np.ones((1, 2, 1), dtype=bool)))
     assert bool(bounded.roots[0].most.isnan().all())
-    with planted(Cells, "_root", "torch.where(torch.isfinite(length), length, torch.nan)", "length"):
+    with planted(bounds, "deviation", "least - 4 * U * total", "least * (1 - 4 * U)"):
         assert float(Cells(drawn.layer, cells.entries_of(np.ones((1, 2, 1), dtype=bool))).roots[0].most) == 0
 
 

@@ -9,6 +9,10 @@ the arrows between them are counted apart. A circle is a set of files that impor
 A number with an error is a class outside of the checker and the kernel that has a field for an error and three
 operations or more that are given it and return it. KINDS says of which kind each is; one that it does not name is a
 kind of its own.
+
+A bound on LayerNorms is a function there that bounds sqrt(variance + eps): it takes a root, and adds an eps or takes
+the root of one. NO_BOUNDS names those that only compute it; what calls a bound bounds the rest of a LayerNorm. An exact
+variance, whose root an interval takes, needs none, and RMSNorm and BatchNorm go by each operation's own rule.
 """
 
 from __future__ import annotations
@@ -56,6 +60,22 @@ KINDS = {
         "verify.tasks.contextual.positional.every_string.SizedNumbers",
         "verify.tasks.inductive.drift.Drift",
         "verify.tasks.recurrent.enclosures.Off",
+    },
+}
+ROOTS = {"sqrt", "rsqrt", "hypot", "hypotenuse"}
+EPSILONS = {"eps", "norm_eps", "EPS"}
+NO_BOUNDS = {
+    "in balls of many bits, which hold what they stand for": {
+        "verify.engine.exact.batch_norm",
+        "verify.engine.exact.normal",
+        "verify.engine.exact.rms_norm",
+        "verify.tasks.count01.layer_norm.one_prompt._normed",
+        "verify.tasks.inductive.ceilings.fading._deviation",
+    },
+    "in floats, of a run or a guess that no bound follows from": {
+        "verify.engine.one_layer.after.normalised",
+        "verify.engine.plain.layer_norm",
+        "verify.tasks.count01.runs.sequential_logits",
     },
 }
 
@@ -198,6 +218,30 @@ def numbers_with_an_error(texts: dict[str, str]) -> set[str]:
     return {name for name, times in found.items() if times >= FEWEST}
 
 
+def roots_of_deviations(texts: dict[str, str]) -> set[str]:
+    """Functions that bound s = sqrt(variance + eps), which a LayerNorm divides by, or compute it; `texts` by module."""
+    return {
+        f"{module}.{node.name}"
+        for module, text in texts.items()
+        for node in nodes(text)
+        if isinstance(node, ast.FunctionDef) and any(name in text for name in EPSILONS) and has_root_of_eps(node)
+    }
+
+
+def has_root_of_eps(function: ast.FunctionDef) -> bool:
+    """Whether it calls a root, and an eps is within that or a sum; functions inside of it speak for themselves."""
+    inner = below(function)
+    nested = {id(x) for node in inner[1:] if isinstance(node, ast.FunctionDef) for x in below(node)}
+    own = [node for node in inner if id(node) not in nested]
+    roots = [node for node in own if isinstance(node, ast.Call) and name_of(node.func) in ROOTS]
+    sums = [node for node in own if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)]
+    return bool(roots) and any(name_of(part) in EPSILONS for node in (*roots, *sums) for part in below(node))
+
+
+def name_of(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
 def fields_of(node: ast.ClassDef) -> set[str]:
     return {
         item.target.id for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
@@ -240,6 +284,7 @@ def counted() -> dict[str, object]:
             f"{kind}: {', '.join(names)}"
             for kind, names in sorted(kinds_of_numbers(numbers_with_an_error(texts_of_verify())).items())
         ],
+        "bounds on LayerNorms": sorted(roots_of_deviations(texts_of_verify()) - set.union(*NO_BOUNDS.values())),
         "rooms": len({room_of(name) for name in graph.nodes}),
         "arrows between rooms": len(arrows(graph, room_of)),
         "folders": len({folder_of(name) for name in graph.nodes}),

@@ -80,6 +80,10 @@ class Interval:
         error = self.size @ by.size * (8 * by.lower.shape[-2] + 16) * U + 8 * terms(self.size, by.size) * LEAST
         return Interval(low - error, high + error)
 
+    def inverse_root(self) -> Interval:
+        """1 / sqrt(x) of numbers at or above 0."""
+        return Interval(1 / np.sqrt(self.upper) * (1 - 8 * U), 1 / np.sqrt(self.lower) * (1 + 8 * U))
+
     @property
     def size(self) -> Numbers:
         found: Numbers = np.maximum(np.abs(self.lower), np.abs(self.upper))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from verify.arithmetic.balls import Ball, point
-from verify.arithmetic.slack import ENLARGE, ENLARGE_LONG, OF_MANY, Array, gamma
+from verify.arithmetic.slack import ENLARGE, OF_MANY, Array, U, gamma, underflow
 
 LOST = 2.0**-200  # far more than underflow can take away from the numbers here
+LARGEST = np.finfo(np.float64).max
 
 
 def length(x: Ball) -> Array:
@@ -15,17 +16,6 @@ def length(x: Ball) -> Array:
     n = x.mid.shape[-1]
     norm: Array = np.sqrt((x.magnitude**2).sum(-1)) * (1 + gamma(n + 8)) + LOST
     return norm
-
-
-def scaled_length(x: Array) -> Array:
-    """An upper bound on the l2 norm of numbers along the last axis, whatever their size.
-
-    Scaled by the largest entry, so that no square underflows or overflows; the rounding is within ENLARGE_LONG.
-    """
-    top = np.abs(x).max(-1, keepdims=True)
-    safe = np.where((top > 0) & np.isfinite(top), top, 1.0)
-    total = np.sqrt(np.square(x / safe).sum(-1, keepdims=True)) * safe * ENLARGE_LONG
-    return np.asarray(np.where(np.isfinite(total), total + LOST, top))[..., 0]
 
 
 def frobenius(x: Ball) -> Array:
@@ -76,3 +66,33 @@ def is_positive_definite(A: Ball) -> np.ndarray:
             except np.linalg.LinAlgError:
                 found[t] = False
     return found
+
+
+def total(*x: np.ndarray) -> np.ndarray:
+    """The sum of numbers, or of products of two, along the last axis, kept as an axis of size one: in any order."""
+    return np.asarray(np.einsum(",".join(["...i"] * len(x)) + "->...", *x))[..., None]
+
+
+@np.errstate(all="ignore")
+def root_mean_square(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds on sqrt(mean of x_i^2) along the last axis, kept as an axis of size one.
+
+    Rows are scaled by a power of two first, so that their largest number is between 2^-80 and 2^80, unless all sums of
+    squares are between 2^-160 and 2^160 without: what products and squares then lose to underflow is less than 2^-900
+    of their mean, and gamma counts it. Scaling back loses LEAST / 2.
+    """
+    d, squares, scale = x.shape[-1], total(x, x), np.array(1.0)
+    if not bool(((squares >= 2.0**-160) & (squares <= 2.0**160)).all()) and bool(x.any()):
+        scale = np.ldexp(1.0, -np.clip(np.frexp(np.abs(x).max(-1, keepdims=True))[1], -1000, 1000))
+        squares = total(x * scale, x * scale)
+    found = np.sqrt(squares / d) / scale
+    lost = underflow(squares > 0, 1)
+    low = np.maximum(np.minimum(found, LARGEST) * (1 - gamma(d + 16)) - lost, 0)
+    return np.where(np.isfinite(squares), low, 0.0), found * (1 + gamma(d + 16)) + lost
+
+
+@np.errstate(all="ignore")
+def hypotenuse(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds on sqrt(x^2 + y^2), scaled as `root_mean_square`."""
+    low, high = root_mean_square(np.concatenate([x + np.zeros_like(y), y + np.zeros_like(x)], -1))
+    return np.minimum(low * (2**0.5 * (1 - 4 * U)), LARGEST), high * (2**0.5 * (1 + 4 * U))

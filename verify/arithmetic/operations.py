@@ -56,6 +56,25 @@ class Operations:
         kept = (k + 2) * 2.0 ** -(2 * inner.p + 2)  # results kept wider and rounded later
         return gamma(k + 2, inner.u) * (1 + kept) + kept + (0.0 if self.accumulate is None else 2 * self.u)
 
+    def off_in_mean(self, k: int) -> float:
+        """The relative error of the dtype's mean of k numbers, of the mean of their absolute values.
+
+        In steps, where sums are in a wider format, the sum, 1/k and their product are rounded to the dtype: once more
+        than `sums` counts.
+        """
+        return self.sums(k + 2) + (0.0 if self.accumulate is None else self.u)
+
+    def off_in_variance(self, k: int) -> float:
+        """How far a variance of k numbers is off in a dtype, as a share of the mean of their squares.
+
+        Sums are off by gamma_(4k+16), and by twice gamma_(2k+8). In steps, where they are in a wider format, results
+        are rounded that its sums do not count. Of one pass these are a square, the sum of all, and its quotient; the
+        mean's sum and quotient, twice each in its square, which is rounded itself; the difference, and what corrects
+        the divisor: ten. Squares and mean may read their numbers in two forms, each squared: four more.
+        """
+        in_steps = 0.0 if self.accumulate is None else ((1 + self.u) ** 14 - 1) * ENLARGE
+        return min(self.sums(4 * k + 16), 2 * self.sums(2 * k + 8)) + in_steps
+
     def own_sums(self, k: int) -> float:
         """Float64's error and the dtype's together."""
         return gamma(k + 4) + self.sums(k)

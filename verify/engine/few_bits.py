@@ -310,16 +310,16 @@ def layer_norm(at: Arithmetic, x: Ball, weight: Ball | None, bias: Ball | None, 
     assert at.tape is not None
     d, m = x.mid.shape[-1], x.mid
     c = m - m.mean(-1, keepdim=True)
-    s = (c.square().mean(-1, keepdim=True) + eps).sqrt()
+    variance = c.square().mean(-1, keepdim=True)
+    s, *_ = rules.deviation(variance, 0.0, eps)
     slack = (OF_MANY + gamma(2 * d + 64)) * (m.abs().mean(-1, keepdim=True) + s) + LOST  # what float64 rounds of c, s
     rho = x.deviation(-1)
     rows = c.reshape(-1, d)
     every = torch.eye(len(rows), dtype=m.dtype, device=m.device).unsqueeze(-1) * rows
     along = backwards(at.tape, x, every.flatten(1)).reshape(*m.shape[:-1], 1)
     q = (2 * along + rho.square()) / d * ENLARGE + 4 * slack * (s + slack)
-    low = (s.square() - q).clamp(min=0).sqrt() * (1 - OF_MANY)
+    _, low, high = rules.deviation(variance, q, eps)
     low = torch.maximum(low, rules.least_deviation(x, eps))
-    high = (s.square() + q).sqrt() * ENLARGE
     a, b = 1 / s, 1 / (s * s * s)
     a_off = torch.maximum(1 / low - a, a - 1 / high) * ENLARGE + OF_MANY / low
     b_low = 2 / (s * low * (s + low)) * ENLARGE

@@ -26,7 +26,7 @@ from verify.engine.balls import Arithmetic, Ball, Norm, Step, length
 from verify.engine.capture import Graph, given
 from verify.engine.margins import Question
 from verify.engine.mean_value import difference
-from verify.engine.rules.normalisation import layer_norm
+from verify.engine.rules.normalisation import deviation, layer_norm
 from verify.engine.run import call, enclosed_weights
 from verify.engine.tables import NoRadius, Tabled, Tables
 
@@ -106,9 +106,10 @@ def _apart(tape: list[Step], x: Ball, graph: Graph) -> float:
 def least_deviation(computed: float, x: Ball) -> float:
     """Less than sqrt(variance + eps) of a vector of x, where a run in float64 has computed at least so much for it."""
     at, d, size = Arithmetic(FORMATS["float64"]), x.mid.shape[-1], float(x.size.amax())
-    off = at.sums(4 * d + 16) * size * size + at.lost_in_sums(4 * d)
-    square = computed * computed * (1 - 32 * U) - off * ENLARGE
-    return math.sqrt(square) * (1 - 8 * U) if square > 0 else 0.0
+    square = torch.tensor(computed * computed, dtype=torch.float64)
+    off = at.off_in_variance(d) * size * size + at.lost_in_sums(4 * d) + 32 * U * square
+    least = float(deviation(square, off * ENLARGE, 0.0)[1])
+    return least if least > 0 else 0.0
 
 
 def _hulls(found: Tabled, at: Arithmetic) -> Hulled:

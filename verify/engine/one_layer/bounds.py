@@ -28,6 +28,7 @@ from verify.arithmetic.slack import LEAST, U, gamma
 from verify.engine.one_layer.after import NORMS, RMS
 from verify.engine.one_layer.layer import Affine, Block, Layer
 from verify.engine.one_layer.lines import Lines, lines
+from verify.engine.rules.normalisation import deviation
 from verify.reduction.quotients import Entries, LowerBounds, Quotients, Tables
 
 ATTENTION = -1
@@ -334,12 +335,11 @@ class Cells:
             middle = middle - middle.mean(-1, keepdim=True)
         length = middle.square().sum(-1).sqrt()
         distance = (distance + off) * ENLARGE + 2.0**-500
-        length = torch.where(torch.isfinite(length), length, torch.nan)  # its squares overflow: nothing is known
         near = ((length * (1 - 2.0**-40) - distance).clamp(min=0)) * (1 - 2.0**-40)
         far = (length + distance) * ENLARGE
-        least = (near.square() * (1 - 2.0**-40) / d + block.eps) * (1 - 8 * U)
-        most = (far.square() * ENLARGE / d + block.eps) * (1 + 8 * U)
-        ends = most.rsqrt() * (1 - 2.0**-40), least.rsqrt() * (1 + 2.0**-40)
+        _, low, _ = deviation(near.square() * (1 - 2.0**-40) / d, 2 * LEAST, block.eps)
+        _, _, high = deviation(far.square() * ENLARGE / d, 2 * LEAST, block.eps)
+        ends = 1 / high * (1 - 4 * U), 1 / low * (1 + 4 * U)
         return Root(*(end.unsqueeze(1) for end in ends))
 
     def rounding_of(self, block: Block) -> Tensor:

@@ -386,19 +386,8 @@ def variance(at: Arithmetic, x: Ball, dim: Axes = None, *, correction: float | N
     if at.is_real:
         return found
     square = x.size.square().sum(axes, keepdim) * (1 + gamma(k + 16))
-    off = off_in_variance(at, k) * square / abs(divisor) + at.lost_in_sums(4 * k)
+    off = at.off_in_variance(k) * square / abs(divisor) + at.lost_in_sums(4 * k)
     return widened(at, found, at.within_reach(square, k, off * ENLARGE))
-
-
-def off_in_variance(at: Arithmetic, k: int) -> float:
-    """How far a variance of k numbers is off in a dtype, as a share of the mean of their squares.
-
-    Sums are off by gamma_(4k+16). In steps, where they are in a wider format, results are rounded that its sums do not
-    count. Of one pass these are a square, the sum of all, and its quotient; the mean's sum and quotient, twice each in
-    its square, which is rounded itself; the difference, and what corrects the divisor: ten. Squares and mean may read
-    their numbers in two forms, each squared: four more.
-    """
-    return at.sums(4 * k + 16) + (0.0 if at.accumulate is None else ((1 + at.u) ** 14 - 1) * ENLARGE)
 
 
 def negated(at: Arithmetic, x: Ball) -> Ball:

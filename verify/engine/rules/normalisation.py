@@ -18,7 +18,6 @@ from verify.engine.rules.linear import (
     SLOPES,
     mean,
     negated,
-    off_in_variance,
     plus,
     product,
     times,
@@ -273,9 +272,7 @@ def layer_norm(
     c_error = gamma(k + 4) * size + U * c.abs() + 4 * LEAST
     variance = average(c.square())
     v_error = (2 * c.abs() * c_error + c_error.square()).mean(-1, keepdim=True) + gamma(k + 8) * variance + 8 * LEAST
-    eps = eps if eps >= 0 else math.nan  # of a negative one s may change faster than its row does
-    s = (variance + eps).sqrt()
-    low = ((variance + eps - v_error - 4 * U * (variance + eps)).clamp(min=0)).sqrt() * (1 - 4 * U)
+    s, low, _ = deviation(variance, v_error, eps)
     y = c / s
     s_error = v_error / (s + low).clamp(min=1e-300) + 4 * U * s
     own = ((c_error + y.abs() * s_error) / low + 2 * U * y.abs()) * ENLARGE + 16 * LEAST
@@ -327,8 +324,8 @@ def reordered(at: Arithmetic, out: Ball, x: Ball, eps: float, weight: Ball | Non
     d = x.mid.shape[-1]
     square = x.size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4))
     size = (x.size + x.size.mean(-1, keepdim=True) * (1 + gamma(d + 4))).reshape(out.mid.shape)
-    least, most = least_deviation(x, eps), (square + eps).sqrt() * ENLARGE
-    least, most = (end.expand_as(x.mid).reshape(out.mid.shape) for end in (least, most))
+    ends = least_deviation(x, eps), deviation(square, 0.0, eps)[2]
+    least, most = (end.expand_as(x.mid).reshape(out.mid.shape) for end in ends)
     scale, shift = (0.0 if part is None else part.size for part in (weight, bias))
     extra = 4 * at.u * out.size + 4 * at.u * shift + 4 * at.tiny
     if weight is not None:
@@ -344,7 +341,20 @@ def least_deviation(x: Ball, eps: float) -> Tensor:
     """Less than s = sqrt(var + eps) of every row: of d numbers, two that are `apart` have var >= apart^2 / (2 d)."""
     low, high = x.ends
     apart = (low.amax(-1, keepdim=True) - high.amin(-1, keepdim=True)).clamp(min=0)
-    return (apart / math.sqrt(2 * x.mid.shape[-1])).clamp(min=math.sqrt(eps) if eps >= 0 else math.nan) * (1 - 8 * U)
+    _, of_eps, _ = deviation(torch.zeros_like(apart), 0.0, eps)
+    return torch.maximum(apart / math.sqrt(2 * x.mid.shape[-1]) * (1 - 8 * U), of_eps)
+
+
+def deviation(variance: Tensor, off: Tensor | float, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """sqrt(variance + eps), and its ends for all variances within `off` of these, of which none is below 0.
+
+    NaN for a negative eps, of which s may change faster than its row does, and at the lower end where squares are
+    infinite. Sums are within 4 U of themselves, and so are roots; neither underflows.
+    """
+    eps = eps if eps >= 0 else math.nan
+    least, total, most = (variance - off).clamp(min=0) + eps, variance + eps, variance + off + eps
+    low = (least - 4 * U * total).clamp(min=0).sqrt() * (1 - 4 * U)
+    return total.sqrt(), low, (most * (1 + 4 * U)).sqrt() * (1 + 4 * U)
 
 
 def normal_slopes(slope: Ball, normal: Ball, s: Tensor, least: Tensor, width: Tensor) -> Ball:
@@ -389,7 +399,7 @@ def layer_norm_rounding(at: Arithmetic, size: Tensor, z: Tensor, s0: Tensor, d: 
     mean_size = size.mean(-1, keepdim=True) * (1 + gamma(d + 4))
     square = size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4))
     mean_error = at.sums(d + 2) * mean_size + at.lost_in_sums(d)
-    var_error = off_in_variance(at, d) * square + at.lost_in_sums(4 * d)
+    var_error = at.off_in_variance(d) * square + at.lost_in_sums(4 * d)
     floor = s0.square()
     share = var_error / floor
     # 1/sqrt(V'): off by less than delta/V relatively where delta <= V/4; then the centring, a root, 1/root, a product

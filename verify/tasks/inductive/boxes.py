@@ -19,11 +19,11 @@ import numpy as np
 from constructions.decoder_arrays import DecoderArrays
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import OF_FEW, gamma
+from verify.arithmetic.slack import OF_FEW, gamma, underflow
 from verify.counting.tasks import FIRST, Task
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.inductive import uniform
-from verify.tasks.inductive.noisy import Allowed, Noisy, box, is_power, plus, sum_error, underflow
+from verify.tasks.inductive.noisy import Allowed, Noisy, box, is_power, plus, sum_error
 
 ARGUMENT = "rows of token, count and range of lengths, for every string: boxes with shared errors"
 LARGEST = 1 << 40  # beyond every length that a dtype tells apart

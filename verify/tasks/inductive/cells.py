@@ -30,8 +30,8 @@ import numpy as np
 from constructions.decoder_arrays import DecoderArrays, NormArrays
 from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.intervals import Interval, Numbers
-from verify.arithmetic.layer_norm import squared_deviation
-from verify.arithmetic.norms import scaled_length
+from verify.arithmetic.layer_norm import deviation, squared_deviation
+from verify.arithmetic.norms import root_mean_square
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG, LEAST, U
 from verify.arithmetic.stored import exact_product, fractions, rationals
@@ -110,8 +110,8 @@ def divisors(x: Numbers, layer: NormArrays | None) -> Interval:
     if layer is None:
         ones = np.ones(x.shape[:-1])
         return Interval(ones, ones)
-    found = Interval.of(squared_deviation(list(np.moveaxis(x, -1, 0)), np.array(rational(Fraction(layer.eps)))))
-    return Interval(1 / np.sqrt(found.upper) * (1 - 8 * U), 1 / np.sqrt(found.lower) * (1 + 8 * U))
+    square = squared_deviation(list(np.moveaxis(x, -1, 0)), np.array(rational(Fraction(layer.eps))))
+    return Interval.of(square).inverse_root()
 
 
 def decide(model: DecoderArrays, task: Task, longest: int | None, reading: Real | Rounded) -> CellsDecided:
@@ -266,14 +266,14 @@ def _largest_divisors(model: DecoderArrays, x: Numbers, shared_of: Reader) -> tu
     d = x.shape[-1]
     identity = np.array([[Fraction(int(i == j)) for j in range(d)] for i in range(d)], dtype=object)
     entries = Interval.of(x).size.max((0, 1)) + shared_of(identity).size.max(0)
-    across = float(scaled_length(entries)) / np.sqrt(d) * ENLARGE_LONG
+    across = root_mean_square(entries)[1]
     after = across
     if block.norm_2 is not None:
-        second = float(scaled_length(np.array([across, np.sqrt(block.norm_2.eps) * ENLARGE_LONG])))
+        second = float(deviation(across, across, block.norm_2.eps)[1][0])
     if block.mlp is not None:  # it adds at most |row| |W_in| |W_out| in the Frobenius norms
         read = across if block.norm_2 is None else float(np.abs(block.norm_2.weight).max())
-        W_in, W_out = (float(scaled_length(W.ravel())) for W in (block.mlp.W_in, block.mlp.W_out))
-        after += read * W_in * W_out
+        W_in, W_out = (root_mean_square(W.ravel())[1] * np.sqrt(W.size) for W in (block.mlp.W_in, block.mlp.W_out))
+        after = after + (read * W_in + LEAST) * W_out * ENLARGE_LONG + LEAST
     if model.norm is not None:
-        last = float((after + np.sqrt(model.norm.eps)) * ENLARGE_LONG + 2 * LEAST)
+        last = float(deviation(after, after, model.norm.eps)[1][0])
     return second, last

@@ -17,10 +17,12 @@ from typing import NamedTuple
 import numpy as np
 
 from constructions.decoder_arrays import DecoderArrays, NormArrays
+from verify.arithmetic.layer_norm import deviation, deviation_near, of_root
+from verify.arithmetic.norms import root_mean_square
 from verify.arithmetic.operations import ULPS
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import gamma
+from verify.arithmetic.slack import U, gamma
 from verify.tasks.inductive import boxes, noisy, uniform
 from verify.tasks.inductive.noisy import Allowed, Noisy
 
@@ -179,17 +181,16 @@ def centred(at: Allowed, x: Drift, eps: float) -> Centred:
     of the variance is relative, is the variance and the square of the mean.
     """
     d, size, off = x.exact.mid.shape[-1], x.size, x.off
-    of_mean = (off + at.sums(d + 2) * size).mean(-1, keepdims=True) * ENLARGE + at.lost_in_sums(d)
+    of_mean = (off + at.off_in_mean(d) * size).mean(-1, keepdims=True) * ENLARGE + at.lost_in_sums(d)
     reach = (size + x.centre + of_mean) * ENLARGE
     middle = x.exact.mid - x.exact.mid.mean(-1, keepdims=True)
-    r, error = noisy.inverse_deviation(REAL, middle, x.exact.noise, x.exact.size, eps)
-    steepest = 1 / math.sqrt(eps) if eps > 0 else math.inf  # r is NaN where eps is negative
-    steep = np.minimum(np.nan_to_num(r * (1 + error), nan=np.inf), steepest) * ENLARGE
-    moved = noisy.root_mean_square(off)[1] * steep * ENLARGE
+    least, _ = deviation_near(middle, x.exact.noise, x.exact.size, eps)
+    steep = np.nan_to_num(1 / least, nan=np.inf) * (1 + 4 * U)
+    moved = root_mean_square(off)[1] * steep * ENLARGE
     is_some = moved <= 0.25
     low = (1 - np.where(is_some, moved, 0.0)) / steep * (1 - 2.0**-40)  # of s of the computed row
     share = np.minimum(np.square(size).mean(-1, keepdims=True), np.square(low) + np.square(x.centre + of_mean))
-    of_s = noisy.of_root(at, d, share / np.square(low) * ENLARGE, low)
+    of_s = of_root(at, d, share / np.square(low) * ENLARGE, low)
     of_s = np.where(is_some, ((1 + of_s) / (1 - moved) - 1) * ENLARGE + 2.0**-48, np.inf)
     of_c = (off + of_mean) * ENLARGE
     return Centred(reach, at.checked(np.square(size).sum(-1, keepdims=True) * 2, of_c), steep, of_s)
@@ -223,7 +224,8 @@ def undivided(at: Allowed, model: DecoderArrays, n: int) -> tuple[float, float]:
     if bool(layer.bias.any()) or model.b_U is not None or not bool(np.isfinite(logits.off).all()):
         return math.inf, math.inf
     c, weight = centred(at, x, layer.eps), np.abs(layer.weight)
-    most_of_s = (noisy.root_mean_square(x.size)[1] + math.sqrt(layer.eps)) * 2
+    across = root_mean_square(x.size)[1]
+    most_of_s = 2 * deviation(across, across, layer.eps)[1]
     lost = 8 * at.tiny * (1 + weight) * (1 + c.reach) * (1 + most_of_s)
     rows = Drift(box_of(c.reach * weight), ((c.off + 5 * at.u * c.reach) * weight + lost) * ENLARGE, x.centre)
     logits = linear(at, rows, model.W_U, None)

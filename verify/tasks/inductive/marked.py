@@ -17,12 +17,12 @@ import numpy as np
 from constructions.decoder_arrays import AttentionArrays, DecoderArrays
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import gamma
+from verify.arithmetic.slack import gamma, underflow
 from verify.counting.tasks import Task
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.inductive import boxes, sharp, uniform
 from verify.tasks.inductive.boxes import Found, TokenBoxes
-from verify.tasks.inductive.noisy import Allowed, Noisy, box, joined, layer_norm, plus, product, underflow
+from verify.tasks.inductive.noisy import Allowed, Noisy, box, joined, layer_norm, plus, product
 
 ARGUMENT = "the first token and later ones after layer 1, then rows of token, count and range of lengths: boxes"
 LARGEST = 1 << 20  # no table of positions, and no length that weights store, is larger

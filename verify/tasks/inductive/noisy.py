@@ -10,7 +10,6 @@ what is computed from numbers that are not exactly 0 is off by `underflow` of so
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, reduce
@@ -19,15 +18,16 @@ from typing import TypeAlias
 import numpy as np
 
 from constructions.decoder_arrays import NormArrays
+from verify.arithmetic.layer_norm import inverse_deviation
+from verify.arithmetic.norms import total
 from verify.arithmetic.operations import ULPS, Operations
 from verify.arithmetic.polynomials import decay, erf, erf_error, exp_error
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import INFLATION, LEAST, LOST, OF_FEW, OF_MANY, U, gamma
+from verify.arithmetic.slack import INFLATION, LEAST, LOST, OF_FEW, OF_MANY, U, gamma, underflow
 
 GRID = range(-8, 5)  # 2^-a, of which numbers may be multiples
-LARGEST = np.finfo(np.float64).max
 Lanes: TypeAlias = np.ndarray | slice  # places in rows
 SMALLEST = 2.0**-1000  # of products of two numbers that are not 0, so that none underflows
 ALIKE = 4  # kinds of columns that a matrix has several times, whose errors are kept apart
@@ -135,16 +135,6 @@ def joined(parts: Sequence[Noisy], axis: int) -> Noisy:
     return Noisy(mid, own, shared)
 
 
-def underflow(is_some: np.ndarray | np.bool, operations: int) -> np.ndarray:
-    """What so many products, quotients and roots lose to underflow in float64, none of them multiplied up since.
-
-    Nothing where not `is_some`: operations on zeros are exact. The bound is twice what they lose, so that it holds for
-    as many more on the way to a bound on the error. The bits of the float k LEAST are those of the whole number k,
-    for k up to 2^52, and a product of whole numbers takes a hundredth of the time of one that is subnormal.
-    """
-    return np.asarray(np.asarray(is_some, np.int64) * operations).view(np.float64)
-
-
 def box(low: np.ndarray, high: np.ndarray) -> Noisy:
     """A box that holds all numbers between two ends.
 
@@ -153,36 +143,6 @@ def box(low: np.ndarray, high: np.ndarray) -> Noisy:
     mid = (low + high) / 2
     rad = (high - low) / 2 + OF_FEW * (np.abs(low) + np.abs(high)) + underflow((low != 0) | (high != 0), 2)
     return Noisy(mid, rad * ENLARGE)
-
-
-def total(*x: np.ndarray) -> np.ndarray:
-    """The sum of numbers, or of products of two, along the last axis, kept as an axis of size one: in any order."""
-    return np.asarray(np.einsum(",".join(["...i"] * len(x)) + "->...", *x))[..., None]
-
-
-@np.errstate(all="ignore")
-def root_mean_square(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds on sqrt(mean of x_i^2) along the last axis, kept as an axis of size one.
-
-    Rows are scaled by a power of two first, so that their largest number is between 2^-80 and 2^80, unless all sums of
-    squares are between 2^-160 and 2^160 without: what products and squares then lose to underflow is less than 2^-900
-    of their mean, and gamma counts it. Scaling back loses LEAST / 2.
-    """
-    d, squares, scale = x.shape[-1], total(x, x), np.array(1.0)
-    if not bool(((squares >= 2.0**-160) & (squares <= 2.0**160)).all()) and bool(x.any()):
-        scale = np.ldexp(1.0, -np.clip(np.frexp(np.abs(x).max(-1, keepdims=True))[1], -1000, 1000))
-        squares = total(x * scale, x * scale)
-    found = np.sqrt(squares / d) / scale
-    lost = underflow(squares > 0, 1)
-    low = np.maximum(np.minimum(found, LARGEST) * (1 - gamma(d + 16)) - lost, 0)
-    return np.where(np.isfinite(squares), low, 0.0), found * (1 + gamma(d + 16)) + lost
-
-
-@np.errstate(all="ignore")
-def hypotenuse(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds on sqrt(x^2 + y^2), scaled as `root_mean_square`."""
-    low, high = root_mean_square(np.concatenate([x + np.zeros_like(y), y + np.zeros_like(x)], -1))
-    return np.minimum(low * (2**0.5 * (1 - 4 * U)), LARGEST), high * (2**0.5 * (1 + 4 * U))
 
 
 def sum_error(at: Allowed, most: int) -> np.ndarray:
@@ -351,7 +311,7 @@ def layer_norm(at: Allowed, x: Noisy, layer: NormArrays | None, name: str, lanes
     is_some = sizes > 0
     mean_noise = total(noise) / d * ENLARGE
     mean_size = sizes / d * (1 + gamma(d + 4))
-    m_error = (total(x.own) / d + (gamma(d + 8) + at.sums(d + 2)) * mean_size) * ENLARGE
+    m_error = (total(x.own) / d + (gamma(d + 8) + at.off_in_mean(d)) * mean_size) * ENLARGE
     m_error = m_error + underflow(is_some, 8) + (0.0 if at.is_real else at.lost_in_sums(d))
     c = x.mid - centre
     r, r_error = inverse_deviation(at, c, noise, size, layer.eps)
@@ -397,43 +357,6 @@ def loudest(reach: np.ndarray, steep: np.ndarray, weight: np.ndarray, bias: np.n
     """A bound on all numbers on a dtype's way from rows to w (x - m) / s + b, where numbers and means are of the size
     `reach` and 1/s is computed as `steep` at most: w/s, x w/s and (x - m) / s among them."""
     return np.asarray((2 * np.maximum(weight, 1) * (reach + 1) * steep + 2 * bias) * ENLARGE)
-
-
-def inverse_deviation(
-    at: Allowed, c: np.ndarray, noise: np.ndarray, size: np.ndarray, eps: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """A number r, and a relative error that holds 1 / sqrt(variance + eps) of each row: 1/s = r (1 + e).
-
-    `c` are midpoints less their mean, which is rounded: the standard deviation is off by that and by the noise's root
-    mean square. Nothing is known where s may be 0, or eps is negative or no number: NaN, or an infinite error.
-    """
-    d = c.shape[-1]
-    rms = root_mean_square(noise)[1] + 4 * gamma(d + 8) * root_mean_square(size)[1]
-    rms = (rms + underflow(total(size) > 0, 2)) * ENLARGE
-    least, most = root_mean_square(c)
-    root = np.sqrt(np.array([eps]))
-    low = hypotenuse(np.maximum(least * (1 - 4 * U) - rms, 0), root * (1 - 4 * U))[0]
-    high = hypotenuse((most + rms) * ENLARGE, root * (1 + 4 * U))[1]
-    least, most = np.maximum(1 / high * (1 - 4 * U) - LEAST, 0), 1 / low * (1 + 4 * U) + LEAST
-    r = (least + most) / 2
-    error = ((most - least) / 2 + LEAST) / r * ENLARGE + 4 * U
-    if at.is_real:
-        return r, error
-    lost = of_root(at, d, np.square(size).mean(-1, keepdims=True) * (1 + gamma(d + 4)) / np.square(low) * ENLARGE, low)
-    return r, (error + lost * (1 + error)) * ENLARGE
-
-
-def of_root(at: Allowed, d: int, share: np.ndarray, low: np.ndarray) -> np.ndarray:
-    """What a dtype's 1 / sqrt(variance + eps) may be off by, relatively, where the root is at least `low`.
-
-    The variance is off by what sums of d squares are, and their mean is at most `share` times the root's square. So it
-    is by 2 `share` relatively, which leaves 1/sqrt(1 - 2 share), of which the root and what divides by it are off.
-    """
-    share = (at.sums(2 * d + 8) * share + at.lost_in_sums(2 * d) / np.square(low)) * ENLARGE
-    is_some = share <= 0.25
-    of_variance = 1 / np.sqrt(1 - 2 * np.where(is_some, share, 0.0))
-    relative = (of_variance * (1 + at.by_root(ULPS, 8)) - 1) * ENLARGE + 16 * U
-    return np.where(is_some, relative, np.full_like(share, math.inf))
 
 
 def activate(at: Allowed, x: Noisy, activation: str) -> Noisy:

@@ -19,12 +19,12 @@ from numpy.polynomial.chebyshev import chebvander
 from constructions.decoder_arrays import DecoderArrays
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import LEAST, U, gamma
+from verify.arithmetic.slack import LEAST, U, gamma, underflow
 from verify.counting.tasks import Task
 from verify.frame.clock import Budget
 from verify.tasks.inductive import boxes, drift, uniform
 from verify.tasks.inductive.boxes import Found
-from verify.tasks.inductive.noisy import Allowed, Noisy, joined, underflow
+from verify.tasks.inductive.noisy import Allowed, Noisy, joined
 
 ARGUMENT = "equal weights over tokens and positions: rows of token, count and length, shifts as shared errors"
 LARGEST = 1 << 20  # no table of positions is larger

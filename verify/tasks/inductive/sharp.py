@@ -18,10 +18,10 @@ from constructions.decoder_arrays import AttentionArrays, DecoderArrays
 from verify.arithmetic.operations import ULPS
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.rounding import rounded
-from verify.arithmetic.slack import ENLARGE_LONG, LEAST, LOST, OF_MANY, U, gamma
+from verify.arithmetic.slack import ENLARGE_LONG, LEAST, LOST, OF_MANY, U, gamma, underflow
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.tasks.inductive import uniform
-from verify.tasks.inductive.noisy import Allowed, Noisy, layer_norm, plus, product, underflow
+from verify.tasks.inductive.noisy import Allowed, Noisy, layer_norm, plus, product
 from verify.tasks.inductive.runs import MarginBounds, Runs, padded
 
 ARGUMENT = "one layer whose head brings one key's value: a tail bounds its error"

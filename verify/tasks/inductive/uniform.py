@@ -16,7 +16,7 @@ import numpy as np
 from constructions.decoder_arrays import AttentionArrays, BlockArrays, DecoderArrays
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import LEAST, U, gamma
+from verify.arithmetic.slack import LEAST, U, gamma, underflow
 from verify.counting.tasks import Line
 from verify.tasks.inductive.noisy import (
     Allowed,
@@ -34,7 +34,6 @@ from verify.tasks.inductive.noisy import (
     product_of_alike,
     some,
     sum_error,
-    underflow,
 )
 from verify.tasks.inductive.runs import MarginBounds, Runs, padded
 

@@ -69,7 +69,9 @@ def margins(stored: Stored, L: int, at: RoundedArithmetic = REAL, until: Deadlin
     """A lower bound on the margin of every token t at every own count k: shape (T, L), the tokens begun by `until`.
 
     A pre-activation is e_t W_1 + b_1 plus k times the term of t itself plus one term for each other slot: a form in the
-    counts of the other tokens, whose sum is L - k.
+    counts of the other tokens, whose sum is L - k. (Odd logit) - (even logit) is a sum of ReLUs of such forms, whose
+    range `leaf` bounds. Its lower end is the margin of an odd count, and less its upper end that of an even one; what
+    a dtype may round of the readout is taken from both.
     """
     T, p = stored.E.mid.shape[0], stored.b_1.mid.shape[0]
     E, W_1, W_2 = map(at.as_operand, (stored.E, stored.W_1, stored.W_2))
@@ -81,9 +83,9 @@ def margins(stored: Stored, L: int, at: RoundedArithmetic = REAL, until: Deadlin
     for t in range(T):
         if until is not None and until.is_up():
             return out[:t]
-        reading = Reading.of(stored, scores[t], t, L, at)
-        terms = wider(scores[t][:, None] * features, reading.of_slots)  # (T, p)
-        alone = wider(features[t][None] + stored.b_1[None], reading.of_own)
+        off = FormErrors.of(stored, scores[t], t, L, at)
+        terms = wider(scores[t][:, None] * features, off.of_slots)  # (T, p)
+        alone = wider(features[t][None] + stored.b_1[None], off.of_own)
         others = terms[np.arange(T) != t] if T > 1 else Ball.exact(np.zeros((1, p)))
         for start in range(0, L, max(1, AT_ONCE // p)):
             k = np.arange(start + 1.0, min(L, start + max(1, AT_ONCE // p)) + 1)
@@ -91,7 +93,7 @@ def margins(stored: Stored, L: int, at: RoundedArithmetic = REAL, until: Deadlin
             forms = Forms(alone + Ball.exact(k)[:, None] * terms[t][None], others)  # (k, p)
             difference = (leaf(domain, forms, odd).range + bias)[:, 0]
             least = np.where(k % 2 == 1, difference.lower, -difference.upper)
-            out[t, start : start + len(k)] = below(least, of_readout(stored, domain, forms, reading.unit, at))
+            out[t, start : start + len(k)] = below(least, of_readout(stored, domain, forms, off.unit, at))
     if T == 1:  # no other token: only k = L occurs
         out[:, : L - 1] = np.inf
     return out
@@ -103,7 +105,7 @@ def wider(x: Ball, more: Array) -> Ball:
 
 
 @dataclass(frozen=True)
-class Reading:
+class FormErrors:
     """How far computed pre-activations are off their forms: for each slot that holds s (T, p), and besides (p,).
 
     `unit` is log2 of a number of which computed ones are multiples and exact; -NO_UNIT where there is an error.
@@ -115,7 +117,7 @@ class Reading:
     unit: np.ndarray
 
     @classmethod
-    def of(cls, stored: Stored, scores: Ball, t: int, L: int, at: RoundedArithmetic) -> Reading:
+    def of(cls, stored: Stored, scores: Ball, t: int, L: int, at: RoundedArithmetic) -> FormErrors:
         """The stream of token t is e_t plus one product of score and token for each of L slots; W_1 and b_1 read it.
 
         A product of the stream is rounded, added to up to L others, and kept, stored or taken as a factor, three times

@@ -62,10 +62,6 @@ class Ellipsoids:
     def joined(cls, *parts: Ellipsoids) -> Ellipsoids:
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__annotations__))
 
-    def rolled(self) -> Ellipsoids:
-        """The same ellipsoids, the last one first."""
-        return Ellipsoids(*(np.roll(getattr(self, name), 1, axis=0) for name in self.__annotations__))
-
     @property
     def scales(self) -> Array:
         return np.ldexp(1.0, self.exponents)
