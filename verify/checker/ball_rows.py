@@ -13,10 +13,21 @@ Ends = tuple[int, int]  # whole numbers over 2^BITS, or a weight's over its own 
 
 def mean(scores: Sequence[arb], values: arb_mat, numbers: Sequence[int] | None = None) -> list[arb]:
     """The rows of values, each so many times, weighed by e^score."""
+    weights, total = _weights(scores, numbers or [1] * len(scores))
+    return [x / total for x in (arb_mat([weights]) * values).table()[0]]
+
+
+def shares(scores: Sequence[arb]) -> list[arb]:
+    """e^score over the sum of all."""
+    weights, total = _weights(scores, [1] * len(scores))
+    return [w / total for w in weights]
+
+
+def _weights(scores: Sequence[arb], numbers: Sequence[int]) -> tuple[list[arb], arb]:
+    """e^(score - the middle of the largest), each so many times, and their sum."""
     top = most_of(x.mid() for x in scores).mid()
-    weights = arb_mat([[(x - top).exp() * n for x, n in zip(scores, numbers or [1] * len(scores), strict=True)]])
-    total = sum(weights.table()[0], arb(0))
-    return [x / total for x in (weights * values).table()[0]]
+    found = [(x - top).exp() * n for x, n in zip(scores, numbers, strict=True)]
+    return found, sum(found, arb(0))
 
 
 def least_of(found: Iterable[arb]) -> arb:
