@@ -1,5 +1,6 @@
 """The exit code 1 is for what is shown to be false; what a bound, no number or our own arithmetic leaves open has 3."""
 
+import ast
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -9,6 +10,7 @@ from flint import arb, fmpq
 
 from verify.checker import boxes, kinds, mathematics, operations, statement
 from verify.checker.arrays import array
+from verify.checker.ball_rows import least_of, most_of
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
 
 CHECKER = Path(kinds.__file__).parent
@@ -73,13 +75,31 @@ def test_a_tie_with_what_is_claimed_is_no_lie():
     assert refused.value.exit_code == NOT_CHECKABLE
 
 
-OF_ENDS = re.compile(r"(?<![.\w])(min|max)\((?!max\(|0, )[^()]*(\([^()]*\))*[^()]*\.(upper|lower)\(\)")
+BALLS, NUMBERS = {"arb", "lower", "upper", "mid"}, {"float", "exact", "int", "below", "ceiling"}
+
+
+def takes_balls(source):
+    """Whether Python's min or max is given what makes balls and does not turn them into other numbers."""
+
+    def name(node):
+        return getattr(node.func, "id", None) or getattr(node.func, "attr", None) if isinstance(node, ast.Call) else ""
+
+    def makes(node):
+        inner = [] if name(node) in NUMBERS else ast.iter_child_nodes(node)
+        return name(node) in BALLS or any(map(makes, inner))
+
+    calls = (node for node in ast.walk(ast.parse(source)) if name(node) in ("min", "max"))
+    return any(isinstance(node.func, ast.Name) and any(map(makes, node.args)) for node in calls)
 
 
 def test_the_least_of_balls_is_not_taken_by_python():
-    """Its min and max drop what is no number, unless that comes first."""
-    assert min(arb(1), arb("nan")) == 1 and arb(1).min(arb("nan")).is_nan()
-    for source in ("min(leak, (leak / 2).upper())", "max(x.lower() for x in bounds)"):
-        assert OF_ENDS.search(source)
-    found = [(file.name, hit[0]) for file in CHECKER.glob("*.py") for hit in OF_ENDS.finditer(file.read_text())]
-    assert not found
+    """Its min and max drop what is no number, unless that comes first, and of two balls that meet take either."""
+    assert (
+        min(arb(1), arb("nan")) == 1 and least_of([arb(1), arb("nan")]).is_nan() and most_of([arb("nan"), 1]).is_nan()
+    )
+    met = [arb(1, 0.5), arb(0.75, 0.5)]
+    assert not min(met) <= 0.5 and least_of(met).lower() <= 0.25 and most_of(reversed(met)).upper() >= 1.5
+    for source in ("min(leak, (leak / 2).upper())", "max(x.lower() for x in bounds)", "min(arb(x) / 2 for x in y)"):
+        assert takes_balls(source)
+    assert not takes_balls("max(float(x.mid()) for x in scores)") and not takes_balls("min(exact(a.lower()), b)")
+    assert not [file.name for file in CHECKER.glob("*.py") if takes_balls(file.read_text())]

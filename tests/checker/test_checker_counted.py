@@ -28,7 +28,7 @@ from verify.tasks.recurrent.models import bytes_of
 from verify.tasks.recurrent.selective import Selective
 
 LENGTH, KINDS = 6, ("s4", "mamba", "rwkv")
-MODULO = Task.of("selective-modular", types=2, max_count=LENGTH, modulus=2)
+MODULO, TO_5 = (Task.of("selective-modular", types=2, max_count=C, modulus=2) for C in (LENGTH, 5))
 UP_TO = Task.of("selective", types=2, max_count=3)
 
 
@@ -40,7 +40,7 @@ CASES = {
     "s4": lambda: (layered("s4"), MODULO, "real"),
     "s4, up to a count": lambda: (layered("s4", UP_TO), UP_TO, "real"),
     "mamba": lambda: (layered("mamba"), MODULO, "real"),
-    "rwkv without neurons": lambda: (gated.decays(kind="rwkv", m=2, s=4, N=5, types=2), MODULO, "real"),
+    "rwkv without neurons": lambda: (gated.decays(kind="rwkv", m=2, s=4, N=5, types=2), TO_5, "real"),
     "s4, float32": lambda: (layered("s4"), MODULO, "float32"),
     "rwkv, float32": lambda: (layered("rwkv"), MODULO, "float32"),
 }
@@ -106,15 +106,18 @@ def test_other_weights_hold_where_every_string_is_right_alone(name, part, place,
 
 
 def lies(seeds):
-    """Whether a state or a gap of a random network in exact arithmetic leaves what the checker says."""
-    for kind, seed, has_layer in product(KINDS, seeds, (True, False)):
-        model = random_model(kind, seed, has_layer=has_layer)
-        said = {"model": kind, "units": 3, "layers": 1, "dtype": "float64", "types": 2, "max_count": 2}
+    """Whether a state or a gap of a random network in exact arithmetic leaves what the checker says.
+
+    With three types, each has several others.
+    """
+    for kind, seed, (K, has_layer) in product(KINDS, seeds, ((2, True), (3, False))):
+        model = random_model(kind, seed, has_layer=has_layer, K=K)
+        said = {"model": kind, "units": 3, "layers": 1, "dtype": "float64", "types": K, "max_count": 2}
         said |= {"task": "selective"} | ({"neurons": 4} if has_layer else {})
         with ctx.workprec(rounded.BITS):
             on = ComputedStrings(StoredCell.of(bytes_of(model), said, EXACTLY), EXACTLY, said)
-            judged = [on._judged(t, 4) for t in (0, 1)]
-            for string, state, logits in strings(model, 2, 4):
+            judged = [on._judged(t, 4) for t in range(K)]
+            for string, state, logits in strings(model, K, 4):
                 t, n = string[-1], string.count(string[-1])
                 if n > 2:
                     continue

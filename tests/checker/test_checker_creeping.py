@@ -439,7 +439,7 @@ def test_the_state_after_many_turns_is_where_it_is_said_to_be(seed):
 FAULTS = [
     (corners, "image", "least = [a if s >= 0", "least = [b if s >= 0", lambda: any(map(outside, range(6)))),
     (corners, "image", "b if s <= 0 else y for", "b for", lambda: any(map(outside, range(30)))),
-    (corners, "win", "if not low >= least", "if not high >= least", lambda: bool(tried(13)[1])),
+    (corners, "win", "(low >= least and low > 0)", "(high >= least and high > 0)", lambda: bool(tried(13)[1])),
     (creeping, "_creep", "stay and box.holds", "box.holds", lambda: claims_too_much()[1]),
     (creeping, "_creep", "sum(beside, moved[c])", "moved[c]", lambda: misses(seeing(0.5))),
     (creeping, "_kept", "require(box.holds(boxes[-1])", "require(True", lambda: claims_too_much()[0]),

@@ -78,7 +78,7 @@ CASES = {
         "real",
     ),
     "cycle, float32": lambda: (modular(counters.cycle(m=3), 3), "float32"),
-    "cycle, p14": lambda: (modular(counters.cycle(m=10)), "p14"),
+    "cycle, p14": lambda: (modular(counters.cycle(m=8), 8), "p14"),
     "trained, float32": lambda: (modular(load(TRAINED)), "float32"),
     "cycle, bits": lambda: (modular(counters.cycle(m=3, dtype=torch.bfloat16), 3), None),
 }

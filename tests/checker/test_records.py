@@ -5,8 +5,26 @@ import typing
 
 import pytest
 
-from verify.checker import records
+from verify.checker import records, table
 from verify.checker.table import IN_BITS, IN_DTYPE, TABLES, WRONG_STEP
+
+LINES = """
+    by a.check = [[whole | null]]: a?; text: b.(c,d[],e?)
+    trusted name: a = b, or not = flag: f
+        g.h
+    trusted: it is so: or not = anything: i.(j?,k[])
+"""
+READ = {
+    "a?": ("list", "by a.check", ""), "a[]": ("list", "by a.check", ""), "a[][]": ("whole | null", "by a.check", ""),
+    "b.c": ("text", "by a.check", ""), "b.d[]": ("text", "by a.check", ""), "b.e?": ("text", "by a.check", ""),
+    "f": ("flag", "trusted: a = b, or not", "name"), "g.h": ("flag", "trusted: a = b, or not", "name"),
+    "i.j?": ("anything", "trusted: it is so: or not", "j"), "i.k[]": ("anything", "trusted: it is so: or not", "k"),
+}  # fmt: skip
+
+
+def test_a_table_is_read_from_its_lines():
+    assert table._fields(LINES) == READ
+
 
 JSON = {"null": type(None), "flag": bool, "whole": int, "integer": int, "number": float, "text": str}
 JSON |= {"list": list, "object": dict, "elsewhere": dict}

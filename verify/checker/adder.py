@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
+from verify.checker.ball_rows import shares
 from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import Head, HeadSteps, Layer, of_embedded, of_head, of_layers
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tiles, require, rows_of
@@ -54,10 +55,7 @@ class Adder:
                 W_Q, W_K, W_V, W_O = map(arb_mat, head)
                 scores, rows = ((x * W_Q) * (x * W_K).transpose()).tolist(), []
                 for i in range(n):
-                    top = max(scores[i][: i + 1], key=lambda score: score.mid()).mid()
-                    weights = [(score - top).exp() for score in scores[i][: i + 1]]
-                    total = sum(weights, arb(0))
-                    rows.append([w / total for w in weights] + [arb(0)] * (n - i - 1))
+                    rows.append(shares(scores[i][: i + 1]) + [arb(0)] * (n - i - 1))
                 attended = attended + arb_mat(rows) * (x * W_V) * W_O
             x = neurons(layer, x + attended if self.skip else attended, self.skip)
         return plus(x * arb_mat(self.W_out), self.b_out)

@@ -1,11 +1,10 @@
 """Certificates about addition digit by digit: the induction over columns again, by linear forms (docs/checker.md)."""
 
-from functools import reduce
-
-from flint import arb, ctx, fmpq
+from flint import ctx, fmpq
 
 from verify.checker.adder import Adder, InSteps, answer_of, how, in_dtype, least_gap, read_adder, rounded
 from verify.checker.any_order import HALF, half_of, opened, still_due
+from verify.checker.ball_rows import least_of
 from verify.checker.carries import prove_two_layers
 from verify.checker.columns import BITS, DigitColumn
 from verify.checker.formats import BinaryFormat
@@ -89,7 +88,7 @@ def _refute(model: Adder, n: int, B: int, c: SumsCertificate, fmt: BinaryFormat 
             for row, name in zip(rows, said, strict=True):
                 is_beaten = name != "?" and any(y > row[DIGITS.find(name)] for y in row)
                 require(not is_beaten, f"predicted: {name} is not the largest")
-            gap = reduce(arb.min, map(least_gap, rows, answer))
+            gap = least_of(map(least_gap, rows, answer))
             require(not gap > 0, "counterexample: is answered rightly")
             if gap <= 0 and is_close(c["margin"], gap):
                 return

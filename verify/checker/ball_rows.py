@@ -1,6 +1,6 @@
 """Rows of balls: their sums and means, and whole numbers below them (docs/checker.md)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 
 from flint import arb, arb_mat
@@ -13,10 +13,30 @@ Ends = tuple[int, int]  # whole numbers over 2^BITS, or a weight's over its own 
 
 def mean(scores: Sequence[arb], values: arb_mat, numbers: Sequence[int] | None = None) -> list[arb]:
     """The rows of values, each so many times, weighed by e^score."""
-    top = reduce(arb.max, (x.mid() for x in scores)).mid()
-    weights = arb_mat([[(x - top).exp() * n for x, n in zip(scores, numbers or [1] * len(scores), strict=True)]])
-    total = sum(weights.table()[0], arb(0))
-    return [x / total for x in (weights * values).table()[0]]
+    weights, total = _weights(scores, numbers or [1] * len(scores))
+    return [x / total for x in (arb_mat([weights]) * values).table()[0]]
+
+
+def shares(scores: Sequence[arb]) -> list[arb]:
+    """e^score over the sum of all."""
+    weights, total = _weights(scores, [1] * len(scores))
+    return [w / total for w in weights]
+
+
+def _weights(scores: Sequence[arb], numbers: Sequence[int]) -> tuple[list[arb], arb]:
+    """e^(score - the middle of the largest), each so many times, and their sum."""
+    top = most_of(x.mid() for x in scores).mid()
+    found = [(x - top).exp() * n for x, n in zip(scores, numbers, strict=True)]
+    return found, sum(found, arb(0))
+
+
+def least_of(found: Iterable[arb]) -> arb:
+    """The least of balls, and no number where one of them is none: Python's min and max drop what is none."""
+    return reduce(arb.min, found)
+
+
+def most_of(found: Iterable[arb]) -> arb:
+    return reduce(arb.max, found)
 
 
 def plus(x: arb_mat, row: arb_mat) -> arb_mat:

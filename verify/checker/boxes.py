@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
 from itertools import product
 from typing import NamedTuple
 
 from flint import arb, ctx, fmpq
 
+from verify.checker.ball_rows import least_of
 from verify.checker.exponentials import BITS, Sum, ball
 from verify.checker.reading import NOT_CHECKABLE, require
 
@@ -90,7 +90,7 @@ def _bound(
                 n0, n1 = (k, k + difference) if is_more else (k + difference, k)
                 top, bottom = (v[0] + n0 * v[1] + n1 * v[2] + n2 * v[3] for v in (N, D))
                 values.append((top / bottom).lower())
-            out = out + reduce(arb.min, values)
+            out = out + least_of(values)
         return arb(out.lower())
 
 

@@ -6,6 +6,7 @@ from functools import reduce
 from flint import arb, arb_mat, fmpq_mat
 
 from verify.checker.adder import AdderLayer, InSteps
+from verify.checker.ball_rows import least_of
 
 Balls = list[arb]
 Ends = tuple[arb, arb]
@@ -59,8 +60,8 @@ def ahead(steps: InSteps, x: Balls, means: list[Ends], W_O: fmpq_mat, right: int
         of_means = zip(means, (W_O * direction).entries(), strict=True)
         gap += product(x, direction)[0] - off_logits[right] - off_logits[other] - after.lost(difference, on)
         gap -= sum((abs(arb(g)) * e for g, e in zip(direction.entries(), off, strict=True)), arb(0))
-        found.append(sum((least_of([g * a, g * b]) for (a, b), g in of_means), gap))
-    return least_of(found)
+        found.append(sum((least_of([g * a, g * b]).lower() for (a, b), g in of_means), gap))
+    return least_of(found).lower()
 
 
 def product(x: Balls, W: fmpq_mat) -> Balls:
@@ -84,8 +85,3 @@ def added(x: Sequence[arb], y: Sequence[arb]) -> Balls:
 def hull(found: Sequence[Balls]) -> Balls:
     """Whatever any of them may be."""
     return [reduce(arb.union, column) for column in zip(*found, strict=True)]
-
-
-def least_of(found: Sequence[arb]) -> arb:
-    """Below all of them, and no number where one of them is none."""
-    return reduce(arb.min, found).lower()

@@ -8,7 +8,8 @@ from flint import arb, arb_mat, fmpq_mat
 
 from verify.checker.adder import Adder, InSteps, answer_of, in_dtype, least_gap
 from verify.checker.any_order import still_due
-from verify.checker.carried_digits import Balls, Ends, NeuronSteps, added, ahead, around, hull, least_of
+from verify.checker.ball_rows import least_of, most_of
+from verify.checker.carried_digits import Balls, Ends, NeuronSteps, added, ahead, around, hull
 from verify.checker.digit_prompts import Prompt, off_terms
 from verify.checker.forwards import Head
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
@@ -31,7 +32,9 @@ class Mean(NamedTuple):
         moved = []
         for (a, b), value in zip(self.values, values, strict=True):
             c, d = value.lower(), value.upper()
-            moved.append((least_of([a + p * (c - a) for p in shares]), -least_of([-b - p * (d - b) for p in shares])))
+            moved.append(
+                (least_of(a + p * (c - a) for p in shares).lower(), most_of(b + p * (d - b) for p in shares).upper())
+            )
         return Mean(((low + of_key[0]).lower(), (high + of_key[1]).upper()), moved)
 
     def off_by(self, errors: Sequence[arb]) -> "Mean":
@@ -45,7 +48,7 @@ class Mean(NamedTuple):
         if other is None:
             return self
         pairs = zip([self.weight, *self.values], [other.weight, *other.values], strict=True)
-        weight, *values = [(least_of([a, c]), -least_of([-b, -d])) for (a, b), (c, d) in pairs]
+        weight, *values = [(a.min(c).lower(), b.max(d).upper()) for (a, b), (c, d) in pairs]
         return Mean(weight, values)
 
 

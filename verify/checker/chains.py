@@ -12,6 +12,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from flint import arb, arb_mat
 
+from verify.checker.ball_rows import mean
+
 N = TypeVar("N")  # a number: a ball, or a whole number over 2^s
 H = TypeVar("H")  # what holds several numbers
 S = TypeVar("S")  # the share of all positions that are not looked at
@@ -91,9 +93,7 @@ class Balls:
         return from_left(self, column, x, *added)
 
     def mean(self, scores: Row[arb], values: Row[arb]) -> arb:
-        top = max(float(s.mid()) for s in scores)
-        weights = [(s - top).exp() for s in scores]
-        return sum((w * v for w, v in zip(weights, values, strict=True)), arb(0)) / sum(weights, arb(0))
+        return mean(scores, arb_mat([[v] for v in values]))[0]
 
     def retrieved(self, row: Row[arb], values: arb) -> tuple[int, tuple[arb, arb]]:
         """The position that is looked at, the share of all others, with e^-gap for each of them, and all values."""

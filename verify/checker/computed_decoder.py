@@ -4,11 +4,11 @@ Each operation is taken of balls, and its result widened by what rounding it can
 """
 
 from collections.abc import Sequence
-from functools import cache, reduce
+from functools import cache
 
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
-from verify.checker.ball_rows import mean
+from verify.checker.ball_rows import mean, most_of
 from verify.checker.decoder import Decoder, Tensors, activated, affine, placed
 from verify.checker.formats import BinaryFormat, as_factors
 from verify.checker.layer_norm import ULPS, LayerNormRoundings
@@ -98,7 +98,7 @@ class ComputedDecoder(LayerNormRoundings, Decoder):
         fmt, values = self.fmt, as_factors(self.fmt, values)
         if len(scores) == 1:
             return [*values.table()[0]]
-        n, top = len(scores), reduce(arb.max, (abs(x).upper() for x in scores))
+        n, top = len(scores), most_of(abs(x).upper() for x in scores)
         is_plain = bool(top == 0) and n <= 2**fmt.p  # all weights are 1
         moved = arb(0) if is_plain else self.growth(2) * 2 * top + 4 * fmt.tiny + 2 * (ULPS * fmt.u + self.growth(3))
         g = arb(0) if is_plain else self.growth(n + 1)
@@ -110,7 +110,7 @@ class ComputedDecoder(LayerNormRoundings, Decoder):
         share = (1 + 2 * g) * (1 + self.growth(3)) * (1 + (arb(2) ** -fmt.factors if fmt.factors else 0)) - 1
         out = []
         for x, y, size, column in zip(found, first, sizes, zip(*rows, strict=True), strict=True):
-            most = reduce(arb.max, (abs(v).upper() for v in column))
+            most = most_of(abs(v).upper() for v in column)
             if most == 0:
                 out.append(arb(0))
                 continue
@@ -142,7 +142,7 @@ class ComputedDecoder(LayerNormRoundings, Decoder):
         if self.activation == "relu":
             return found
         share, tiny = (ULPS * self.fmt.u + self.growth(2)) * (1 + self.growth(2)), 4 * self.fmt.tiny
-        self._hold(2 * reduce(arb.max, (abs(x).upper() for x in z.entries())))
+        self._hold(2 * most_of(abs(x).upper() for x in z.entries()))
         return arb_mat([[y + arb(0, (share * abs(x) + tiny).upper()) for x, y in zip(*rows, strict=True)]
                         for rows in zip(z.table(), found.table(), strict=True)])  # fmt: skip
 

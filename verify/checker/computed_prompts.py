@@ -5,11 +5,11 @@ the steps behind the exponentials round is bounded by the sizes of the numbers i
 """
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import NamedTuple
 
 from flint import arb, ctx, fmpq, fmpq_mat
 
+from verify.checker.ball_rows import most_of
 from verify.checker.boxes import Box, Row, all_shown
 from verify.checker.computed_orders import exact
 from verify.checker.depths import Departure, Depths, is_power
@@ -126,7 +126,7 @@ class ComputedPrompts:
         is_one = {t: sum(part[1] for part in parts if t in part[2]) == 1 for t in there}  # whose score is the maximum
         found = []
         for scores in self.scores:
-            least = reduce(arb.max, (scores[t].lower() for t in sure))
+            least = most_of(scores[t].lower() for t in sure)
             tops = [t for t in there if scores[t].upper() >= least]
             found.append([WeighedTokens(parts, {
                 t: (ONE, ONE) if t == top and is_one[t] else self._power(scores[t] - scores[top]) for t in there
@@ -146,7 +146,7 @@ class ComputedPrompts:
     def _mean(self, values: Sequence[arb], found: Sequence[WeighedTokens]) -> Departure:
         """One coordinate of what a head reads: it stands for the mean of its middle values by computed exponentials."""
         offs = [self._weighing(values, x) for x in found]
-        return Departure(*(reduce(arb.max, column) for column in zip(*offs, strict=True)))
+        return Departure(*(most_of(column) for column in zip(*offs, strict=True)))
 
     def _weighing(self, values: Sequence[arb], x: WeighedTokens) -> Departure:
         """The total, a quotient or a reciprocal and its product, products with values, and their sum."""
@@ -154,13 +154,13 @@ class ComputedPrompts:
         size = {t: values[t].abs_upper() for t in most if values[t] != 0}
         if not size:
             return Departure(arb(0), arb(0))
-        n, largest = sum(most[t] for t in size), reduce(arb.max, (y * x.weights[t][1] for t, y in size.items()))
+        n, largest = sum(most[t] for t in size), most_of(y * x.weights[t][1] for t, y in size.items())
         mean = arb(-x.least([-ceiling(size.get(t, arb(0))) for t in range(8)])) / ONE
         share = (1 + u) ** 2 * (1 + sums.stored) * (1 + sums.as_factor) / (1 - self._of_total(x)) - 1
         is_hard = not all(values[t].is_exact() and is_power(exact(values[t])) for t in size)
         grown = (1 + share) * (1 + u * is_hard)
         error = mean * (grown - 1) + sums.of_many(mean * grown, largest / x.total(False) * grown, n)
-        error = error + sums.storing(mean + error) + reduce(arb.max, (values[t].rad() for t in size))
+        error = error + sums.storing(mean + error) + most_of(values[t].rad() for t in size)
         lightest = {t: arb(x.weights[t][0]) / x.total(True) * values[t].abs_lower().min(arb(1)) for t in size}
         lost = [most[t] * y.max(arb(1)) for t, y in size.items() if not lightest[t] > 4 * fmt.tiny]
         has_one_sign = not lost and len({values[t] > 0 for t in size}) == 1

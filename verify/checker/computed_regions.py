@@ -8,7 +8,7 @@ from itertools import product
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
-from verify.checker.ball_rows import BITS, PRECISION, Ends, below
+from verify.checker.ball_rows import BITS, PRECISION, Ends, below, least_of
 from verify.checker.exponentials import BITS as DIGITS
 from verify.checker.formats import ULPS, BinaryFormat
 from verify.checker.forwards import Numbers, given, read_by_prompts, seen
@@ -94,8 +94,10 @@ class ComputedRegions:
             share = (1 + fmt.growth(bag.most(valued) + 4)) * as_factors / (1 - self._of_total(bag, weights)) - 1
             off = share * -bag.lowest(weights, [-size for size in sizes])
             signs = {(values[i][0] > 0) - (values[i][1] < 0) for i in valued}
-            least = min(arb(min(map(abs, values[i]))) / arb(2) ** BITS * (arb(weights[i][0]) / one) for i in valued)
-            lightest = min(arb(weights[i][0]) / one for i in valued)
+            least = least_of(
+                arb(min(map(abs, values[i]))) / arb(2) ** BITS * (arb(weights[i][0]) / one) for i in valued
+            )
+            lightest = least_of(arb(weights[i][0]) / one for i in valued)
             is_normal = len(signs) == 1 and 0 not in signs and bool(least.min(lightest) > 2 * (n + 1) * fmt.tiny)
             return -below(-off, 0) + (0 if is_normal else -below(-4 * n * fmt.tiny * (1 + most)))
 

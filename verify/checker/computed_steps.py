@@ -5,11 +5,11 @@ A sum of one large term and small ones is off by few times the small ones, howev
 
 import math
 from collections.abc import Sequence
-from functools import reduce
 from typing import NamedTuple
 
 from flint import arb, arb_mat
 
+from verify.checker.ball_rows import least_of, most_of
 from verify.checker.chains import Row
 from verify.checker.computed_sums import ComputedSums, is_there, largest, unit_of
 from verify.checker.formats import ULPS
@@ -108,7 +108,7 @@ class ComputedSteps(ComputedSums):
         bounds = [x + arb(0, off) for x in bounds]
         if share.is_clear:
             bounds.append(z + arb(0, self._moved(z, self._small(small, n), share.own == 1 or v == 0)))
-        low, high = reduce(arb.max, map(arb.lower, bounds)), reduce(arb.min, map(arb.upper, bounds))
+        low, high = most_of(map(arb.lower, bounds)), least_of(map(arb.upper, bounds))
         require(self.fmt.holds(abs(z).upper() + small + off), "a mean may overflow in the format", NOT_CHECKABLE)
         return self.result(low, high)
 
@@ -125,7 +125,7 @@ class ComputedSteps(ComputedSums):
         if share.is_clear:
             return self.mixed(values[best], share)
         read = [self.factor(v) for v in values]
-        spread = reduce(arb.max, map(arb.upper, scores)) - reduce(arb.min, map(arb.lower, scores))
+        spread = most_of(map(arb.upper, scores)) - least_of(map(arb.lower, scores))
         share_off = (1 + ULPS * self.inner.u) * (1 + self.once) * (1 + self._divided) - 1
         require(bool(share_off < HALF / 2), "a softmax is too far off in the format", NOT_CHECKABLE)
         moved = self.once * spread + self.fmt.tiny + 2 * share_off

@@ -1,10 +1,9 @@
 """Gated decays on all strings up to a length: real, or every operation rounded in any order (docs/checker.md)."""
 
-from functools import reduce
-
 from flint import arb, arb_mat, ctx
 
 from verify.checker import formats, gated, held
+from verify.checker.ball_rows import least_of, most_of
 from verify.checker.computed_gates import after, computed_sums, logit_errors, neuron_sums
 from verify.checker.computed_tables import Gates, StoredCell, Table, gates
 from verify.checker.formats import BinaryFormat
@@ -133,7 +132,7 @@ def _around(table: Table, t: int, is_own: bool) -> tuple[Ends, Vector]:
 
 def _product(x: tuple[arb, arb], y: tuple[arb, arb]) -> tuple[arb, arb]:
     corners = [a * b for a in x for b in y]
-    return reduce(arb.min, map(arb.lower, corners)), reduce(arb.max, map(arb.upper, corners))
+    return least_of(map(arb.lower, corners)), most_of(map(arb.upper, corners))
 
 
 def _balls(ends: Ends) -> Vector:

@@ -9,6 +9,7 @@ from functools import cache, reduce
 
 from flint import arb
 
+from verify.checker.ball_rows import most_of
 from verify.checker.chains import Column, Row
 from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, require
@@ -134,4 +135,4 @@ def _is_power(x: arb) -> bool:
 
 
 def largest(column: Sequence[arb]) -> arb:
-    return reduce(arb.max, map(abs, column)).upper()
+    return most_of(map(abs, column)).upper()

@@ -2,10 +2,11 @@
 
 from functools import partial
 
-from flint import fmpq
+from flint import arb, fmpq
 
 from verify.checker import count01_in_bits, count01_in_dtype, normed_prompts
 from verify.checker.any_order import contract, due_beside, opened
+from verify.checker.ball_rows import most_of
 from verify.checker.boxes import Box, all_positive, ends
 from verify.checker.constant_bits import bits_of, opened_in_bits
 from verify.checker.exponentials import Sum, scaled, sign_of
@@ -67,7 +68,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     size = domain_size(domain)
     prompts = None if size is None else size * len(lasts)
     if norm is not None and verdict == "PROVED":
-        normed_prompts.prove(numbers, norm, sizes["skip"], cells, domain, c, max(off.values()))
+        normed_prompts.prove(numbers, norm, sizes["skip"], cells, domain, c, float(most_of(map(arb, off.values()))))
     elif norm is not None and fmt is None:
         normed_prompts.refute(numbers, norm, sizes["skip"], wrong_prompt(cells, domain, c)[0], prompts, c)
     elif s is not None:

@@ -4,12 +4,12 @@ Attention looks at places alone. So the errors of the stream are a sum over plac
 """
 
 from collections.abc import Sequence
-from functools import reduce
 from operator import add
 
 from flint import arb, arb_mat, fmpq, fmpq_mat
 
 from verify.checker.adder import Adder
+from verify.checker.ball_rows import most_of
 from verify.checker.carried_digits import Balls
 from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import Head, chosen
@@ -108,10 +108,10 @@ class RoundedPrompt:
         on, rows, scores = self.on, self.prompt.rows, self.prompt.scores(head)
         q, k = (on.total([(self.x, W)], []) for W in head[:2])
         computed, real = on.scores(chosen(q, self.own), k), [arb(scores[at]) for at, _ in rows]
-        tops = [reduce(arb.max, map(add, real, off)) for off in computed.error.tolist()]
+        tops = [most_of(map(add, real, off)) for off in computed.error.tolist()]
         apart = [[top - y + e for y, e in zip(real, off, strict=True)]
                  for top, off in zip(tops, computed.error.tolist(), strict=True)]  # fmt: skip
-        tilts = [reduce(arb.max, column).upper() for column in zip(*on.tilts(computed, apart), strict=True)]
+        tilts = [most_of(column).upper() for column in zip(*on.tilts(computed, apart), strict=True)]
         worst = dict[int, arb]()
         for (at, _), share, a in zip(rows, shares, tilts, strict=True):
             worst[at] = worst.get(at, arb(0)).max(share * a)

@@ -9,7 +9,6 @@ from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, Weights, require
 from verify.checker.roundoff import Reach, Roundoff, exact, slack
 
-MOST_ROWS = 1 << 11  # of tokens beside what they look at, each followed by itself
 Numbers = dict[str, fmpq_mat]
 Head = tuple[fmpq_mat, fmpq_mat, fmpq_mat, fmpq_mat]
 Layer = tuple[Sequence[Head], fmpq_mat, fmpq_mat, fmpq_mat]
@@ -26,12 +25,6 @@ def fractions(rows: list[list[float]]) -> fmpq_mat:
     return fmpq_mat(len(rows), len(rows[0]), [fmpq(*x.as_integer_ratio()) for row in rows for x in row])
 
 
-def off_counts(fmt: BinaryFormat, W: Numbers, slots: int, is_softmax: bool, root: arb | None = None) -> float:
-    """The smaller of two bounds, with one row that bounds all means, and by rows where these are not too many."""
-    ways = [False] + [True] * (W["E"].nrows() * (W["E"].nrows() + 1) <= MOST_ROWS)
-    return min(of_counts(Roundoff(fmt, by_rows), W, slots, is_softmax, root) for by_rows in ways)
-
-
 def of_counts(on: Roundoff, W: Numbers, slots: int, is_softmax: bool, root: arb | None = None) -> float:
     """Of x = E[tokens], x' = x + weights x, logits = ReLU(x' W_1 + b_1) W_2 + b_2, with BOS as one more slot.
 
@@ -43,15 +36,7 @@ def of_counts(on: Roundoff, W: Numbers, slots: int, is_softmax: bool, root: arb 
     else:
         q, k = on.total([(x, W["W_Q"])], []), on.total([(x, W["W_K"])], [])
         scores = on.scores(q, k, root)
-    if "A" in W and on.by_rows and not is_softmax:  # any token in any slot
-        rows, top = x.size.nrows(), max(sum((abs(w) for w in row), fmpq(0)) for row in W["A"].tolist()) / slots
-        scores = exact(fmpq_mat(rows, rows, [top] * rows**2))._replace(unit=scores.unit, stored=None)
     mixed = on.softmax(scores, x, slots) if is_softmax else on.weighed(scores, x, slots)
-    if on.by_rows:  # each token beside each row
-        number = x.size.nrows()
-        size, error = (arb_mat(part.tolist() * (number**2 // part.nrows())) for part in (mixed.size, mixed.error))
-        own = [arb_mat([row for row in part.tolist() for _ in range(number)]) for part in (x.size, x.error)]
-        mixed, x = Reach(size, error, mixed.unit), Reach(own[0], own[1], x.unit)
     return _read(on, on.total([], [x, mixed], slots), W)
 
 

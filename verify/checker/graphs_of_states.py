@@ -20,13 +20,14 @@ from verify.checker.recurrent import (
     StoredNetwork,
     Vector,
     ellipsoids,
+    leads,
     length_of,
     network,
     on_ball,
     positive_margin,
     step,
 )  # fmt: skip
-from verify.checker.rounded import BITS, box_of, computed_gaps, leads, rounding_of_step, stored_network
+from verify.checker.rounded import BITS, box_of, computed_gaps, rounding_of_step, stored_network
 from verify.checker.rounded_boxes import ComputedBoxes
 
 MOST_WORK = 32_000_000  # steps times the numbers of a state to the third power

@@ -5,11 +5,11 @@ every pair as those of a module are, in balls.
 """
 
 import math
-from functools import reduce
 
 from flint import arb, arb_mat, ctx
 
 from verify.checker import module, rounded_module
+from verify.checker.ball_rows import least_of
 from verify.checker.graphs import Follower
 from verify.checker.layout_program import EMBEDDING, LENGTH, LayoutProgram, layout_of
 from verify.checker.module import BITS, TRACED
@@ -76,7 +76,7 @@ def noted(statement: Statement) -> dict[Tokens, arb]:
         follower: Follower, part: InputsPart, tokens: Tokens, due: list[int], logits: list[dict[int, arb]]
     ) -> Answered:
         found = answered(follower, part, tokens, due, logits)
-        least[tokens] = reduce(arb.min, found.gaps)
+        least[tokens] = least_of(found.gaps)
         return found
 
     statement.answer = answer

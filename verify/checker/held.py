@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable
-from functools import reduce
 from itertools import groupby
 
 from flint import arb
 
+from verify.checker.ball_rows import least_of
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.records import LineCertificate
 from verify.checker.recurrent import positive_margin, predicts
@@ -62,7 +62,7 @@ class HeldUnits:
         K = self.K
         for i in range(K):
             others = (self.keep[i][x].lower() for x in range(K) if x != i)
-            fade = reduce(arb.min, others)  # as exact numbers: as floats all may be 1
+            fade = least_of(others)  # as exact numbers: as floats all may be 1
             for n in range(1, min(self.C, length) + 1):
                 before = arb(0)
                 for _ in range(n - 1):

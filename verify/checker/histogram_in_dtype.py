@@ -8,12 +8,13 @@ from verify.checker import replay
 from verify.checker.any_order import HALF, contract, half_of, opened, still_due
 from verify.checker.computed_counts import shown_by_parts
 from verify.checker.formats import BinaryFormat, format_of
-from verify.checker.forwards import Numbers, off_counts, rounded_once
+from verify.checker.forwards import Numbers, of_counts, rounded_once
 from verify.checker.mathematics import BITS, Model
 from verify.checker.reading import NOT_CHECKABLE, Refusal, Weights, require
 from verify.checker.records import CountsCertificate
 from verify.checker.reruns import of_counts as of_counts_again
 from verify.checker.rounded_counts import rounded_model
+from verify.checker.roundoff import Roundoff
 from verify.checker.splits import decide
 from verify.checker.statement import compare
 
@@ -49,7 +50,7 @@ def check(w: Weights, c: CountsCertificate, claims: Sequence[str]) -> tuple[str,
     compare(c, {"margin": min(margins)})
     w, exact = rounded_once(w, fmt)
     try:
-        off = off_counts(fmt, exact, L, p["model"].endswith("+sftm"), arb(p["d"]).sqrt())
+        off = of_counts(Roundoff(fmt), exact, L, p["model"].endswith("+sftm"), arb(p["d"]).sqrt())
         model = Model(w, [still_due(m, off) for m in margins])
     except Refusal as refusal:
         return verdict, trusted + _show_half(fmt, format_of(inner) or fmt, w, exact, margins, c.get("tree"), refusal)

@@ -7,12 +7,13 @@ tensors of one evaluation. What is not linear adds an error of its own. Nothing 
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import count
 
 from flint import arb
 
 from verify.checker.arrays import FLOAT, Array, each, lines, permuted
+from verify.checker.ball_rows import most_of
 from verify.checker.operations import MINUS_INFINITY, total, weights_of
 
 ZERO, HALF = arb(0), arb(1) / 2
@@ -176,9 +177,9 @@ def _weights(
     grown = {j: rho[j].upper().exp() for j in there}
     phi = {j: grown[j] - 1 - rho[j] for j in there}
     spread = total([p[k] * phi[k] for k in there])
-    top = reduce(arb.max, [scores[j].mid() + reach[j] for j in there])
+    top = most_of([scores[j].mid() + reach[j] for j in there])
     share = {j: off((top - scores[j].mid() + reach[j]).upper()) for j in there}
-    mean = total([p[k] * grown[k] * share[k] for k in there]).min(reduce(arb.max, share.values()))
+    mean = total([p[k] * grown[k] * share[k] for k in there]).min(most_of(share.values()))
     errors = list[arb]()
     for j in range(n):
         if j not in p:

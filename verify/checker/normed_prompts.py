@@ -5,12 +5,12 @@ balls; each head's mean is a quotient of two sums over the prompt's tokens (docs
 """
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
 from itertools import islice
 
 from flint import arb, arb_mat, ctx, fmpq_mat
 
 from verify.checker.any_order import still_due
+from verify.checker.ball_rows import least_of
 from verify.checker.exponentials import BITS
 from verify.checker.prompts import EQUALS, SHAPES, Domain, PromptRegion
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
@@ -131,7 +131,7 @@ def refute(
         (row,) = NormedPrompts(numbers, norm, skip, bits).gaps(cell, iter([n]))
         require(not all(x > 0 for x in row), f"counterexample: {case['input']} is answered rightly")
         with ctx.workprec(bits):
-            gap = reduce(arb.min, row)
+            gap = least_of(row)
             if any(x < 0 for x in row) and is_close(c["margin"], gap):
                 return
     require(any(x < 0 for x in row), "counterexample: too near to a tie, or no number", NOT_CHECKABLE)

@@ -31,6 +31,7 @@ from verify.checker.arrays import (
     reshaped,
     sure,
 )
+from verify.checker.ball_rows import most_of
 from verify.checker.moves import MOVES, PARTS, transposed
 from verify.checker.reading import NOT_CHECKABLE, require
 
@@ -261,7 +262,7 @@ def cumulated(x: Array, dim: int) -> Array:
 
 def weights_of(scores: Sequence[arb]) -> list[arb]:
     """Softmax: e^(s - largest) over their sum; a score of exactly -inf has the weight 0."""
-    top = reduce(lambda a, b: a.max(b), scores)
+    top = most_of(scores)
     powers = [(s - top).exp() for s in scores]
     whole = total(powers)
     return [p / whole for p in powers]
@@ -282,7 +283,7 @@ MINUS_INFINITY = arb(-math.inf)
 
 
 def log_weights(scores: Sequence[arb]) -> list[arb]:
-    top = reduce(lambda a, b: a.max(b), scores)
+    top = most_of(scores)
     whole = total([(s - top).exp() for s in scores]).log()
     return [s - top - whole for s in scores]
 

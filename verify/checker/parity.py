@@ -6,7 +6,7 @@ from verify.checker import replay
 from verify.checker.any_order import contract, opened, still_due
 from verify.checker.computed_counts import shown_by_parts
 from verify.checker.formats import BinaryFormat, format_of
-from verify.checker.forwards import off_counts, rounded_once
+from verify.checker.forwards import of_counts, rounded_once
 from verify.checker.mathematics import Model
 from verify.checker.reading import (
     NOT_CHECKABLE,
@@ -21,6 +21,7 @@ from verify.checker.reading import (
 )
 from verify.checker.records import ModelSizes, ParityCertificate
 from verify.checker.reruns import of_counts as of_counts_again
+from verify.checker.roundoff import Roundoff
 from verify.checker.splits import decide
 from verify.checker.statement import certificate_of, claimed_margin, compare, stands_for
 
@@ -74,7 +75,7 @@ def _prove(w: Weights, c: ParityCertificate, fmt: BinaryFormat | None) -> list[s
         return []
     w, exact = rounded_once(w, fmt)
     try:
-        decide(Model(w, [still_due(margin, off_counts(fmt, exact, p["L"], False))] * p["L"]), None)
+        decide(Model(w, [still_due(margin, of_counts(Roundoff(fmt), exact, p["L"], False))] * p["L"]), None)
         return []
     except Refusal as refusal:
         if refusal.exit_code != NOT_CHECKABLE or fmt.factors:

@@ -4,10 +4,10 @@ The prover's floats are not used: the state is followed from 0 in balls of hundr
 saved ellipsoids, and one step is then shown to lead from each of them into the next.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from flint import arb, arb_mat, ctx, fmpq
 
@@ -23,6 +23,7 @@ RING_BITS = 128
 MOST_STEPS = 200_000
 MOST_WORK = 1 << 29  # of steps with 256 bits: half a minute
 MOST_STATE = 256
+FACTORS = [arb(2) ** (k / 4) for k in range(-12, 13)]
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class StoredNetwork:
 Vector = list[arb]
 Slopes = list[list[arb]]  # one row of derivatives by the state for each entry
 Reach = Callable[[Vector], arb]
+Ellipsoid = tuple[Vector, arb_mat]  # {P + L e : |e| <= 1}
 
 
 @dataclass(frozen=True)
@@ -446,31 +448,54 @@ def for_ever(net: StoredNetwork, c: LineCertificate, due: Callable[[int], int | 
     E_i = {P_i + L_i e : |e| <= 1}. With J the derivatives over E_i, r = |L_next^-1 (f(P_i) - P_next)|
     and |L_next^-1 J L_i| <= 1 - r, one step leads from E_i into the next.
     """
-    margin, period = positive_margin(c), c["parameters"].get("modulus", 1)
+    ring, margin = ring_of(c, net.size), positive_margin(c)
+    entered = follow(net, ring.entry, due, margin)
+    with ctx.workprec(RING_BITS):
+        P, L = ring.ellipsoids[ring.place]
+        off = arb_mat(net.size, 1, [x - p for x, p in zip(entered, P, strict=True)])
+        length = length_of(L.solve(off).entries())
+        what = f"invariant: the state after {ring.entry} tokens may be outside ellipsoid {ring.place}"
+        require(bool(length <= 1), what, FAILS if length > 1 else NOT_CHECKABLE)
+        for i, here, after, t in ring.steps():
+            leads(net, lambda box: [arb(0)] * len(box), here, after, i)
+            right = due(t)
+            require(right is not None, "invariant: a state without a right class")
+            what = f"invariant: class {right} is not shown to win by {ring.margin} on all of ellipsoid {i}"
+            found = gaps_beside(net, here[0], [here[1]], right or 0, is_ball=True).values()
+            require(all(bool(gap - reach >= ring.margin) for gap, reach in found), what, NOT_CHECKABLE)
+
+
+class Ring(NamedTuple):
+    """Ellipsoids {P + L e : |e| <= 1} that a line's states pass in turn, from that at `place` on after `entry` tokens.
+
+    The right class wins by `margin` on each.
+    """
+
+    entry: int
+    place: int
+    margin: arb
+    ellipsoids: list[Ellipsoid]
+
+    def steps(self) -> Iterator[tuple[int, Ellipsoid, Ellipsoid, int]]:
+        """Each ellipsoid with the next one, and after how many tokens it is met first."""
+        k = len(self.ellipsoids)
+        for i, here in enumerate(self.ellipsoids):
+            yield i, here, self.ellipsoids[(i + 1) % k], self.entry + (i - self.place) % k
+
+
+def ring_of(c: LineCertificate, size: int) -> Ring:
+    """The saved ring of a proof for all lengths."""
+    period = c["parameters"].get("modulus", 1)
     require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
     require(c["parameters"]["task"] in PERIODS, "parameters: the task does not go on for ever")
     require("invariant" in c, "invariant: no ring is saved, and its turns are not followed at once", NOT_CHECKABLE)
     ring = c["invariant"]
-    names = {"entry", "place", "rate", "margin", "centres", "exponents", "shapes"}
-    require({*ring} == names, f"invariant: its fields must be {', '.join(sorted(names))}")
     entry, place, k = ring["entry"], ring["place"], len(ring["centres"])
-    require(type(entry) is int and entry > (0 if period > 1 else 1), f"invariant: enters after {entry!r} tokens")
-    require(type(place) is int and 0 <= place < k and k % period == 0, f"invariant: {k} states and a period {period}")
-    rate, own = ring["rate"], ring["margin"]
-    require(type(rate) is float and 0 <= rate <= 1, f"invariant: a rate of {rate!r}")
-    require(type(own) is float and own >= c["margin"], "invariant: its margin is less than that of the certificate")
-    with ctx.workprec(RING_BITS):
-        centres, shapes = ellipsoids(ring, net.size)
-    entered = follow(net, entry, due, margin)
-    with ctx.workprec(RING_BITS):
-        off = arb_mat(net.size, 1, [x - p for x, p in zip(entered, centres[place], strict=True)])
-        length = length_of([y for row in shapes[place].solve(off).tolist() for y in row])
-        what = f"invariant: the state after {entry} tokens may be outside ellipsoid {place}"
-        require(bool(length <= 1), what, FAILS if length > 1 else NOT_CHECKABLE)
-        for i in range(k):
-            _leads(net, centres[i], shapes[i], centres[(i + 1) % k], shapes[(i + 1) % k], i)
-            t = entry + (i - place) % k
-            _is_right(net, centres[i], shapes[i], due(t), arb(own), i)
+    require(entry > (0 if period > 1 else 1), f"invariant: enters after {entry!r} tokens")
+    require(place < k and k % period == 0, f"invariant: {k} states and a period {period}")
+    require(0 <= ring["rate"] <= 1, f"invariant: a rate of {ring['rate']!r}")
+    require(ring["margin"] >= c["margin"], "invariant: its margin is less than that of the certificate")
+    return Ring(entry, place, arb(ring["margin"]), [*zip(*ellipsoids(ring, size), strict=True)])
 
 
 def ellipsoids(ring: SavedEllipsoids, size: int) -> tuple[list[Vector], list[arb_mat]]:
@@ -496,24 +521,61 @@ def length_of(x: Vector) -> arb:
     return total.upper().sqrt().upper()
 
 
-def _leads(net: StoredNetwork, P: Vector, L: arb_mat, Q: Vector, M: arb_mat, i: int) -> None:
-    """One step leads from {P + L e} into {Q + M e}."""
-    n = net.size
-    widths = [length_of([L[j, m] for m in range(n)]) for j in range(n)]
+def leads(
+    net: StoredNetwork,
+    rounding: Callable[[Vector], Vector],
+    before: Ellipsoid,
+    after: Ellipsoid,
+    i: int,
+) -> None:
+    """One computed step, which is off by `rounding` of what holds the numbers before, leads from {P + L e} into
+    {Q + M e}.
+    """
+    (P, L), (Q, M), n = before, after, net.size
+    widths = map(length_of, L.tolist())
     box = [(p - w).union(p + w) for p, w in zip(P, widths, strict=True)]
-    image = step(net, point(P)).value
-    off = arb_mat(n, 1, [a - b for a, b in zip(image, Q, strict=True)])
-    r = length_of([y for row in M.solve(off).tolist() for y in row])
-    slope = step(net, on_ball(box, [[L[a, b] for b in range(n)] for a in range(n)], P)).slope
-    assert slope is not None
-    JL = arb_mat(n, n, [s for row in slope for s in row])
-    G = [y for row in (M.inv() * JL).tolist() for y in row]
-    middle = arb_mat(n, n, [y.mid() for y in G])
-    room = 1 - r - length_of([y.rad() for y in G])  # |G| is at most |middle| and the Frobenius norm of the radii
+    image, inverse = step(net, on_ball(box, L.tolist(), P)), M.inv()
+    off = inverse * arb_mat(n, 1, [a - b for a, b in zip(image.centre, Q, strict=True)])
+    away = [y for row in off.tolist() for y in row]
+    room = 1 - length_of(away)
     require(bool(room > 0), f"invariant: the image of centre {i} may be outside the next ellipsoid", NOT_CHECKABLE)
-    A = arb_mat(n, n, [room * room * int(a == b) for a in range(n) for b in range(n)]) - middle.transpose() * middle
-    what = f"invariant: one step may lead from ellipsoid {i} out of the next"
-    require(is_positive_definite(A.tolist()), what, NOT_CHECKABLE)
+    slope = image.slope
+    assert slope is not None
+    A = inverse * arb_mat([[v.mid() for v in row] for row in slope])
+    D = [(delta + length_of([v.rad() for v in row])).upper() for delta, row in zip(rounding(box), slope, strict=True)]
+    columns = [[row[j] * D[j] for row in inverse.tolist()] for j in range(n)]
+    by_length = [length_of(g) for g in columns]
+    is_covered = any(_is_covered(A, columns, weights, room) for weights in (D, by_length))
+    is_covered = is_covered or _is_covered(A, [*columns, away], [*by_length, length_of(away)], arb(1))
+    require(is_covered, f"invariant: one step may lead from ellipsoid {i} out of the next", NOT_CHECKABLE)
+
+
+def _is_covered(A: arb_mat, columns: list[Vector], weights: Vector, room: arb) -> bool:
+    """Whether |A e + sum of x_j times the columns| <= room for all |e| <= 1 and |x_j| <= 1.
+
+    v (A e + K d) is at most |A^T v| + |K^T v| <= sqrt((1 + q) |A^T v|^2 + (1 + 1/q) |K^T v|^2), where K has the columns
+    over sqrt(w_j), and the w_j > 0, in proportion to the weights, add up to 1.
+    """
+    n = A.nrows()
+    total = sum(weights, arb(0)).upper()
+    G = A * A.transpose()
+    square = arb_mat(n, n)
+    for g, weight in zip(columns, weights, strict=True):
+        if weight > 0:
+            square += arb_mat([[a * b * (total / weight) for b in g] for a in g])
+        elif not all(x == 0 for x in g):
+            return False
+    traces = [sum((x[i, i] for i in range(n)), arb(0)).mid() for x in (G, square)]
+    best = (
+        (traces[1] / traces[0]).sqrt() if traces[0] > 0 and traces[1] > 0 else arb(2) ** (-64 if traces[0] > 0 else 64)
+    )
+    for factor in FACTORS:
+        q = best * factor
+        whole = G * (1 + q) + square * (1 + 1 / q)
+        gap = [[room * room * int(a == b) - whole[a, b] for b in range(n)] for a in range(n)]
+        if is_positive_definite(gap):
+            return True
+    return False
 
 
 def is_positive_definite(A: list[list[arb]]) -> bool:
@@ -529,15 +591,20 @@ def is_positive_definite(A: list[list[arb]]) -> bool:
     return True
 
 
-def _is_right(net: StoredNetwork, P: Vector, L: arb_mat, right: int | None, margin: arb, i: int) -> None:
-    """The right class wins by the margin on all of {P + L e}."""
-    require(right is not None, "invariant: a state without a right class")
-    values = iter(margins(net, P[net.read : net.read + net.hidden], right or 0))
-    for j in range(len(net.b)):
-        if j == right:
-            continue
-        v = [net.V[right or 0, m] - net.V[j, m] for m in range(net.hidden)]
-        reach = [sum((v[m] * L[net.read + m, q] for m in range(net.hidden)), arb(0)) for q in range(net.size)]
-        is_right = bool(next(values) - length_of(reach) >= margin)
-        what = f"invariant: class {right} is not shown to win by {margin} on all of ellipsoid {i}"
-        require(is_right, what, NOT_CHECKABLE)
+def gaps_beside(
+    net: StoredNetwork, centre: Vector, generators: Sequence[arb_mat], right: int, *, is_ball: bool
+) -> dict[int, tuple[arb, arb]]:
+    """(right logit) - (each other) at the centre, and how far it may be from that on centre + G x.
+
+    The x of each G have |x| <= 1 where `is_ball`, and |x_j| <= 1 otherwise.
+    """
+    first, found, rows = net.read, dict[int, tuple[arb, arb]](), net.V.tolist()
+    values = iter(margins(net, centre[first : first + net.hidden], right))
+    for j, row in enumerate(rows):
+        if j != right:
+            apart = [arb(0)] * first + [x - y for x, y in zip(rows[right], row, strict=True)]
+            v = arb_mat([apart + [arb(0)] * (net.size - len(apart))])
+            along = [(v * G).entries() for G in generators]
+            reach = sum((length_of(x) if is_ball else sum(map(abs, x), arb(0)) for x in along), arb(0))
+            found[j] = next(values), reach
+    return found

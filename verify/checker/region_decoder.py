@@ -6,7 +6,20 @@ from itertools import pairwise
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
-from verify.checker.ball_rows import BITS, MOST_BITS, PRECISION, Ends, below, e_to, mean, plus, relu, repeated
+from verify.checker.ball_rows import (
+    BITS,
+    MOST_BITS,
+    PRECISION,
+    Ends,
+    below,
+    e_to,
+    least_of,
+    mean,
+    most_of,
+    plus,
+    relu,
+    repeated,
+)
 
 SHAPES = {  # of the encoder behind the attention, and of the decoder
     "E": "tokens d", "W_V": "d h", "W_O": "h d", "W_1": "d p", "b_1": "p", "W_2": "p d", "b_2": "d", "P": "R d",
@@ -54,7 +67,7 @@ class RegionDecoder:
                 lows = [x + y.min(arb(0)) for x, y in zip(lows, added, strict=True)]
                 highs = [x + y.max(arb(0)) for x, y in zip(highs, added, strict=True)]
             columns = zip(*(plus(x * self.seen_by, self.constant) + z * self.gains).table(), strict=True)
-            ends = [(reduce(arb.min, column), reduce(arb.max, column)) for column in columns]
+            ends = [(least_of(column), most_of(column)) for column in columns]
             return [(below(a + x), -below(-b - y)) for (a, b), x, y in zip(ends, lows, highs, strict=True)]
 
     def weights(self, scores: Sequence[Ends]) -> list[Ends]:
@@ -68,7 +81,7 @@ class RegionDecoder:
         """The largest numbers of neurons before ReLU, where the output is in the hull of these points."""
         with ctx.workprec(PRECISION):
             _, z = self.before(repeated(own, points.nrows()), points)
-            return [reduce(arb.max, column) for column in zip(*z.table(), strict=True)]
+            return [most_of(column) for column in zip(*z.table(), strict=True)]
 
     def shows(
         self, k: int, box: Sequence[Ends], margin: fmpq, lost: Callable[[Sequence[Ends]], list[fmpq]] | None = None

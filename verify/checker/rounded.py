@@ -23,16 +23,17 @@ from verify.checker.recurrent import (
     StoredNetwork,
     Vector,
     due_of,
-    ellipsoids,
+    gaps_beside,
     is_positive_definite,
+    leads,
     length_of,
     logistic,
     margins,
     network,
-    on_ball,
     on_box,
     point,
     positive_margin,
+    ring_of,
     step,
 )
 
@@ -40,7 +41,6 @@ BITS = 160
 SHORT, LONG, MOST_WORK = 2000, 40_000, 2_500_000  # tokens, and these times numbers of the state to the power of three
 NEW_ERRORS = 32  # that are followed on their own, and at most twice as many
 SMALL = arb(2) ** -10  # of the newest errors: older ones that are less are no longer followed on their own
-FACTORS = [arb(2) ** (k / 4) for k in range(-12, 13)]
 
 Due = Callable[[int], int | None]
 
@@ -227,31 +227,16 @@ def for_ever(weights: bytes, c: LineCertificate, said: LineParameters) -> None:
     require(said.get("model") in GATES, f"parameters: no recurrent model, but {said.get('model')!r}", NOT_CHECKABLE)
     require(c["verdict"] == "PROVED" and c["length"] == "all", "only proofs of all lengths are checked", NOT_CHECKABLE)
     fmt, net = formats.named(said), network(weights, said)
-    due, period, margin = due_of(len(net.b), said), said.get("modulus", 1), positive_margin(c)
-    require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
-    require(said["task"] in PERIODS, "parameters: the task does not go on for ever")
-    ring = c["invariant"]
-    names = {"entry", "place", "rate", "margin", "centres", "exponents", "shapes"}
-    require({*ring} == names, f"invariant: its fields must be {', '.join(sorted(names))}")
-    entry, place, k, rate, own = ring["entry"], ring["place"], len(ring["centres"]), ring["rate"], ring["margin"]
-    is_entry = type(entry) is int and (0 if period > 1 else 1) < entry
-    require(is_entry, f"invariant: enters after {entry!r} tokens")
-    require(type(place) is int and 0 <= place < k and k % period == 0, f"invariant: {k} states and a period {period}")
-    require(type(rate) is float and 0 <= rate <= 1, f"invariant: a rate of {rate!r}")
-    require(type(own) is float and own >= c["margin"], "invariant: its margin is less than that of the certificate")
+    due, ring, margin = due_of(len(net.b), said), ring_of(c, net.size), positive_margin(c)
     with ctx.workprec(BITS):
         net = stored_in(net, fmt)
         most = most_tokens(net.size)
-        require(entry <= most, f"a ring entered after more than {most} tokens", NOT_CHECKABLE)
-        centres, shapes = ellipsoids(ring, net.size)
-        _enter(net, fmt, due, margin, entry, centres[place], shapes[place])
-        for i in range(k):
-            j = (i + 1) % k
-            leads(net, lambda box: rounding_of_step(net, box, fmt), (centres[i], shapes[i]), (centres[j], shapes[j]), i)
-            generator = [shapes[i]]
-            box = box_of(centres[i], [[length_of(row) for row in shapes[i].tolist()]])
-            right = due(entry + (i - place) % k)
-            _wins(net, fmt, centres[i], box, generator, right, arb(own), f"on ellipsoid {i}", is_ball=True)
+        require(ring.entry <= most, f"a ring entered after more than {most} tokens", NOT_CHECKABLE)
+        _enter(net, fmt, due, margin, ring.entry, *ring.ellipsoids[ring.place])
+        for i, (P, L), after, t in ring.steps():
+            leads(net, lambda box: rounding_of_step(net, box, fmt), (P, L), after, i)
+            box = box_of(P, [[length_of(row) for row in L.tolist()]])
+            _wins(net, fmt, P, box, [L], due(t), ring.margin, f"on ellipsoid {i}", is_ball=True)
 
 
 def most_tokens(size: int) -> int:
@@ -346,63 +331,6 @@ def _within(columns: list[Vector], room: arb) -> bool:
     return is_positive_definite([[limit * int(a == b) - square[a][b] for b in range(n)] for a in range(n)])
 
 
-def leads(
-    net: StoredNetwork,
-    rounding: Callable[[Vector], Vector],
-    before: tuple[Vector, arb_mat],
-    after: tuple[Vector, arb_mat],
-    i: int,
-) -> None:
-    """One computed step, which is off by `rounding` of what holds the numbers before, leads from {P + L e} into
-    {Q + M e}.
-    """
-    (P, L), (Q, M), n = before, after, net.size
-    widths = [length_of(row) for row in L.tolist()]
-    box = box_of(P, [widths])
-    image, inverse = step(net, on_ball(box, L.tolist(), P)), M.inv()
-    off = inverse * arb_mat(n, 1, [a - b for a, b in zip(image.centre, Q, strict=True)])
-    away = [y for row in off.tolist() for y in row]
-    room = 1 - length_of(away)
-    require(bool(room > 0), f"invariant: the image of centre {i} may be outside the next ellipsoid", NOT_CHECKABLE)
-    slope = image.slope
-    assert slope is not None
-    A = inverse * arb_mat([[v.mid() for v in row] for row in slope])
-    D = [(delta + length_of([v.rad() for v in row])).upper() for delta, row in zip(rounding(box), slope, strict=True)]
-    columns = [[row[j] * D[j] for row in inverse.tolist()] for j in range(n)]
-    by_length = [length_of(g) for g in columns]
-    is_covered = any(_is_covered(A, columns, weights, room) for weights in (D, by_length))
-    is_covered = is_covered or _is_covered(A, [*columns, away], [*by_length, length_of(away)], arb(1))
-    require(is_covered, f"invariant: one step may lead from ellipsoid {i} out of the next", NOT_CHECKABLE)
-
-
-def _is_covered(A: arb_mat, columns: list[Vector], weights: Vector, room: arb) -> bool:
-    """Whether |A e + sum of x_j times the columns| <= room for all |e| <= 1 and |x_j| <= 1.
-
-    v (A e + K d) is at most |A^T v| + |K^T v| <= sqrt((1 + q) |A^T v|^2 + (1 + 1/q) |K^T v|^2), where K has the columns
-    over sqrt(w_j), and the w_j > 0, in proportion to the weights, add up to 1.
-    """
-    n = A.nrows()
-    total = sum(weights, arb(0)).upper()
-    G = A * A.transpose()
-    square = arb_mat(n, n)
-    for g, weight in zip(columns, weights, strict=True):
-        if weight > 0:
-            square += arb_mat([[a * b * (total / weight) for b in g] for a in g])
-        elif not all(x == 0 for x in g):
-            return False
-    traces = [sum((x[i, i] for i in range(n)), arb(0)).mid() for x in (G, square)]
-    best = (
-        (traces[1] / traces[0]).sqrt() if traces[0] > 0 and traces[1] > 0 else arb(2) ** (-64 if traces[0] > 0 else 64)
-    )
-    for factor in FACTORS:
-        q = best * factor
-        whole = G * (1 + q) + square * (1 + 1 / q)
-        gap = [[room * room * int(a == b) - whole[a, b] for b in range(n)] for a in range(n)]
-        if is_positive_definite(gap):
-            return True
-    return False
-
-
 def _wins(
     net: StoredNetwork, fmt: BinaryFormat, centre: Vector, box: Vector, generators: list[arb_mat], right: int | None,
     margin: arb, where: str, *, is_ball: bool,
@@ -424,27 +352,14 @@ def computed_gaps(
     where: str, *, is_ball: bool,
 ) -> dict[int, tuple[arb, arb]]:  # fmt: skip
     """(right logit) - (each other) at the centre, and how far a computed one may be from it."""
-    first, found = net.read, dict[int, tuple[arb, arb]]()
-    h = box[first : first + net.hidden]
-    off = []
+    h, off = box[net.read : net.read + net.hidden], list[arb]()
     for i, b in enumerate(net.b):
         row = [(net.V[i, m], abs(h[m]).upper()) for m in range(net.hidden) if net.V[i, m] != 0]
         size = sum((abs(w) * x for w, x in row), abs(b)).upper()
         off.append(fmt.of_sum(size, len(row) + int(b != 0), net.hidden))
         require(fmt.holds((size + off[-1]).upper()), f"{where}: logit {i} may overflow", NOT_CHECKABLE)
-    values = iter(margins(net, centre[first : first + net.hidden], right))
-    for j in range(len(net.b)):
-        if j == right:
-            continue
-        reach = off[right] + off[j]
-        v = arb_mat(1, net.size, [arb(0)] * net.size)
-        for m in range(net.hidden):
-            v[0, first + m] = net.V[right, m] - net.V[j, m]
-        for G in generators:
-            along = [x for row in (v * G).tolist() for x in row]
-            reach += length_of(along) if is_ball else sum(map(abs, along), arb(0))
-        found[j] = (next(values), reach)
-    return found
+    found = gaps_beside(net, centre, generators, right, is_ball=is_ball)
+    return {j: (gap, reach + off[right] + off[j]) for j, (gap, reach) in found.items()}
 
 
 def repeated(weights: bytes, c: LineCertificate, said: LineParameters) -> None:

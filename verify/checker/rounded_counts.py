@@ -5,10 +5,10 @@ arithmetic minimises, and each input has its own. A row of lin has its weights b
 """
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 
 from flint import arb, arb_mat, fmpq_mat, fmpz_mat
 
+from verify.checker.ball_rows import most_of
 from verify.checker.formats import BinaryFormat
 from verify.checker.forwards import Numbers, chosen
 from verify.checker.mathematics import FINEST, Model
@@ -74,7 +74,7 @@ class CountRoundings:
     def _read_by(self, name: str) -> Reach:
         """Queries or keys, as the products with each other read them: between the ends of what each may be, rounded."""
         found, real = self.on.product(self.factors["x"], self.factors[name]), (self.W["x"] * self.W[name]).table()
-        off = [[reduce(arb.max, (abs(arb(y) - x) for y in self._ends(arb(x), e))) for x, e in zip(*rows, strict=True)]
+        off = [[most_of(abs(arb(y) - x) for y in self._ends(arb(x), e)) for x, e in zip(*rows, strict=True)]
                for rows in zip(real, found.error.tolist(), strict=True)]  # fmt: skip
         error = arb_mat([[x.upper() for x in row] for row in off])
         size = arb_mat([[abs(arb(x)) for x in row] for row in real]) + error

@@ -132,12 +132,10 @@ class Roundoff:
         """A mean of any rows of the values at up to so many slots, weighed by e^score.
 
         Weights w (1 + a_j), |a_j| <= a, move a mean by sum of w a_j (v - mean) over sum of w (1 + a_j), at most
-        a / (1 - a) times the largest |v|. By rows, the mean is that by the computed weights: these and the others
-        are as far apart with a / (1 - a) for a, so that both means are within a / (1 - 2 a) of twice the mean of |v|.
+        a / (1 - a) times the largest |v|.
         """
         a = self.tilt(scores)
-        moved = 2 * a / (1 - 2 * a) if self.by_rows else a / (1 - a)
-        return self.mean(values, slots, moved, bool(largest(scores.size) == 0))
+        return self.mean(values, slots, a / (1 - a), bool(largest(scores.size) == 0))
 
     def tilt(self, scores: Reach) -> arb:
         """By which share of itself an exponential is off at most."""
@@ -181,21 +179,12 @@ class Roundoff:
         return Reach(size + error, error)
 
     def weighed(self, weights: Reach, values: Reach, slots: int) -> Reach:
-        """The sum of any weight times any row of the values over so many slots.
-
-        By rows: those of one token's weights of each row, after each other. It is the mean of them, times the slots.
-        """
+        """The sum of any weight times any row of the values over so many slots."""
         weights, values = self.read(weights), self.read(values)
         unit = None if weights.unit is None or values.unit is None else weights.unit + values.unit
-        size, off = (values.size, values.error) if self.by_rows else map(rows_hull, (values.size, values.error))
-        pairs = [*zip(weights.size.tolist(), weights.error.tolist(), strict=True)]
-        if not self.by_rows:
-            pairs = [([largest(weights.size)], [largest(weights.error)])]
-        rows = [[(slots * w * v, slots * (w * e + x * v)) for v, e in zip(*value, strict=True)]
-                for pair in pairs
-                for w, x, *value in zip(*pair, size.tolist(), off.tolist(), strict=True)]  # fmt: skip
-        sizes, errors = (arb_mat([[entry[i] for entry in row] for row in rows]) for i in (0, 1))
-        return self._summed([], [Reach(sizes, errors, unit)], slots)
+        size, off = rows_hull(values.size), rows_hull(values.error)
+        w, x = largest(weights.size), largest(weights.error)
+        return self._summed([], [Reach(slots * w * size, slots * (w * off + x * size), unit)], slots)
 
 
 class Product:

@@ -4,6 +4,7 @@ A field that is not in the table of its kind is refused, and so is a value of an
 """
 
 import math
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -35,786 +36,547 @@ TYPES: dict[str, Callable[[object], bool]] = {
     "anything": lambda x: True,  # it is not walked: nothing rests on it
     "elsewhere": lambda x: type(x) is dict,  # it is walked along a table of its own
 }
-NULL = Field("null", "equals null")
 FILE, HEADER, TASK = "equals the digest of the file", "equals what the file's header says", "equals the task's own"
 
 # A path names keys with dots, and any element of a list by []; a key that may be missing ends in "?".
 Table = dict[str, Field]
 
 
-def _trusted(types: str, name: str, sentence: str) -> Field:
-    return Field(types, f"trusted: {sentence}", name)
+def _fields(text: str) -> Table:
+    """Reads lines "HOW = TYPES: PATHS; TYPES: PATHS", each with what is indented further below it.
+
+    [TYPES] are lists of them, and a.(b,c) is a.b and a.c. What is "trusted NAME: SENTENCE" has that name, and without
+    one that of its own key.
+    """
+    found: Table = {}
+    for line in re.sub("\n {8,}", " ", text.strip()).splitlines():
+        how, _, parts = line.strip().rpartition(" = ")
+        of_trust = re.fullmatch("trusted ?([^:]*): (.*)", how)
+        for types, _, paths in (part.partition(": ") for part in parts.split("; ")):
+            for path in _paths(paths):
+                own = re.sub(r"\[]|\?", "", path).rpartition(".")[2]
+                field = Field("list", f"trusted: {of_trust[2]}", of_trust[1] or own) if of_trust else Field("list", how)
+                depth = types.count("[")
+                found |= {path.rstrip("?" * (k > 0)) + "[]" * k: field for k in range(depth)}
+                found[path.rstrip("?" * (depth > 0)) + "[]" * depth] = field._replace(types=types.strip("[]"))
+    return found
 
 
-SECONDS = _trusted("number", "seconds", "how long deciding took")
-HISTOGRAM: Table = {
-    "seconds": SECONDS,
-    "verdict": Field("text", "by fields.check"),
-    "claim": Field("text | null", HEADER),
-    "task": Field("text", "equals histogram"),
-    "parameters": Field("object", HEADER),
-    "parameters.model": Field("text", HEADER),
-    **{f"parameters.{name}": Field("whole", HEADER) for name in "TLdp"},
-    "parameters.dtype": Field("text", HEADER),
-    "reading": Field("text", "equals real"),
-    "method": Field("text", "equals certified"),
-    "argument?": Field("text", "equals a known one, by fields.check"),
-    "inputs_covered": Field("text", "by fields.check"),
-    "margin": Field("number | null", "by fields._replay"),
-    "margin_exact": Field("text | null", "by fields._replay"),
-    "assumptions": Field("list", TASK),
-    "assumptions[]": Field("text", TASK),
-    "wrong_pairs?": Field("text | null", "by splits.decide"),
-    "error_share": Field("list | null", "by splits.decide"),
-    "error_share[]": Field("number", "by splits.decide"),
-    "reason": NULL,
-    "weights_sha256": Field("text", FILE),
-    "tree?": Field("object | null", "a search, every leaf decided again by splits.decide"),
-    "tree.parts": Field("whole | null", "by splits._decide_tree"),
-    "tree.data": Field("text | null", "a search, every leaf decided again by splits.decide"),
-    "tree.reason": Field("text | null", "equals null or a known reason, by splits.decide"),
-}
+def _paths(text: str) -> list[str]:
+    """The paths of "a.(b,c) d": a.b, a.c and d."""
+    cut = [word.rstrip(")").partition("(") for word in text.split()]
+    return [first + last for first, _, lasts in cut for last in lasts.split(",")]
+
+
+def _but(table: Table, *left_out: str) -> Table:
+    """The fields whose path does not begin so."""
+    return {path: field for path, field in table.items() if not path.startswith(left_out)}
+
+
+SECONDS = "trusted: how long deciding took = number: seconds"
+HISTOGRAM: Table = _fields(f"""
+    {SECONDS}
+    by fields.check = text: verdict inputs_covered
+    {HEADER} = text | null: claim; object: parameters; text: parameters.(model,dtype); whole: parameters.(T,L,d,p)
+    equals histogram = text: task
+    equals real = text: reading
+    equals certified = text: method
+    equals a known one, by fields.check = text: argument?
+    by fields._replay = number | null: margin; text | null: margin_exact
+    {TASK} = [text]: assumptions
+    by splits.decide = text | null: wrong_pairs?; list | null: error_share; number: error_share[]
+    equals null = null: reason
+    {FILE} = text: weights_sha256
+    a search, every leaf decided again by splits.decide = object | null: tree?; text | null: tree.data
+    by splits._decide_tree = whole | null: tree.parts
+    equals null or a known reason, by splits.decide = text | null: tree.reason
+""")
 
 
 def _an_input(name: str) -> Table:
-    return {
-        f"{name}.tokens": Field("list", "run exactly by fields._replay"),
-        f"{name}.tokens[]": Field("whole", "run exactly by fields._replay"),
-        f"{name}.position": Field("whole", "run exactly by fields._replay"),
-        f"{name}.expected": Field("whole", "by fields._replay"),
-    }
+    return _fields(f"""
+    run exactly by fields._replay = [whole]: {name}.tokens; whole: {name}.position
+    by fields._replay = whole: {name}.expected
+""")
 
 
-COUNTEREXAMPLE: Table = {
-    "counterexample": Field("object", "run exactly by fields._replay"),
-    **_an_input("counterexample"),
-    "counterexample.input?": Field("list", "equals its tokens"),
-    "counterexample.input[]": Field("whole", "equals its tokens"),
-    "counterexample.predicted": Field("whole", "by fields._replay"),
-    "counterexample.is_tie": Field("flag", "by fields._replay"),
-    "counterexample.is_smallest": _trusted("flag", "is_smallest", "no smaller input is wrong"),
-    "counterexample.module_predicts": _trusted("whole", "module_predicts", "what torch answers there"),
-}
-WRONG: Table = {"seconds": SECONDS} | COUNTEREXAMPLE | HISTOGRAM | {"margin_per_count": NULL, "tightest": NULL}
-UNCOUNTED: Table = {
-    "error_share": _trusted("list", "error_share", "how many pairs are wrong; it must fit wrong_pairs"),
-    "error_share[]": _trusted("number", "error_share", "how many pairs are wrong; it must fit wrong_pairs"),
-    "wrong_pairs?": _trusted("text | null", "wrong_pairs", "how many pairs are wrong; it must fit error_share"),
-}
+COUNTEREXAMPLE: Table = _an_input("counterexample") | _fields("""
+    run exactly by fields._replay = object: counterexample
+    equals its tokens = [whole]: counterexample.input?
+    by fields._replay = whole: counterexample.predicted; flag: counterexample.is_tie
+    trusted: no smaller input is wrong = flag: counterexample.is_smallest
+    trusted: what torch answers there = whole: counterexample.module_predicts
+""")
+WRONG = _fields(SECONDS) | COUNTEREXAMPLE | HISTOGRAM | _fields("equals null = null: margin_per_count tightest")
+MUST_FIT = "trusted: how many pairs are wrong; it must fit"
+UNCOUNTED: Table = _fields(f"""
+    {MUST_FIT} wrong_pairs = [number]: error_share
+    {MUST_FIT} error_share = text | null: wrong_pairs?
+""")
 
 # ---- recurrent networks
 
-OF_C = "what the document prints, and the share of by_length"
-BY_LENGTH = "how many lines are answered right at each length"
-INDUCTIVE: Table = {
-    "seconds": SECONDS,
-    "verdict": Field("text", "by inductive.check"),
-    "claim": _trusted("text | null", "claim", "which claim the weights come from"),
-    "task": Field("text", "equals inductive"),
-    "parameters": Field("object", "equals the file's and the task's, by inductive._check_parameters"),
-    **{f"parameters.{name}": Field("text", HEADER) for name in ("model", "dtype")},
-    **{f"parameters.{name}": Field("whole", HEADER) for name in ("units", "layers")},
-    "parameters.activation?": Field("text", HEADER),
-    "parameters.task": Field("text", "the statement that is decided, by inductive._route"),
-    **{
-        f"parameters.{name}?": Field("whole", "the statement that is decided, by inductive._route")
-        for name in ("modulus", "vocabulary", "types", "max_count", "neurons")
-    },
-    "parameters.length": Field("whole | text", "equals length"),
-    "parameters.precision?": Field("text", "the statement that is decided, by formats.named"),
-    "parameters.accumulate?": Field("text", "the statement that is decided, by formats.of_sums"),
-    "reading": Field("text", "the statement that is decided, by inductive._route"),
-    "method": Field("text", "the statement that is decided, by inductive._route"),
-    "length": Field("whole | text", "the statement that is decided, by inductive._route"),
-    "argument": _trusted("text", "argument", "how the prover came to it"),
-    "inputs_covered": Field("text", "by inductive._route"),
-    "margin": Field("number", "a bound, shown by inductive._route"),
-    "margin_exact": NULL,
-    "margin_per_count": NULL,
-    "tightest": _trusted("object | null", "tightest", "where the margin is least"),
-    "tightest.length": _trusted("whole", "tightest", "where the margin is least"),
-    "tightest.margin": _trusted("number", "tightest", "where the margin is least"),
-    "counterexample": NULL,
-    "assumptions": _trusted("list", "assumptions", "how the prover words what is taken for granted"),
-    "assumptions[]": _trusted("text", "assumptions", "how the prover words what is taken for granted"),
-    "error_share": NULL,
-    "reason": NULL,
-    "weights_sha256": Field("text", FILE),
-    "by_length?": _trusted("list", "by_length", BY_LENGTH),
-    "by_length[]": _trusted("object", "by_length", BY_LENGTH),
-    **{f"by_length[].{name}": _trusted("whole", "by_length", BY_LENGTH) for name in ("first", "last")},
-    **{f"by_length[].{name}": _trusted("text", "by_length", BY_LENGTH) for name in ("right", "wrong", "undecided")},
-    "first_wrong_length?": _trusted("whole | null", "by_length", BY_LENGTH),
-    "document_c?": _trusted("object", "document_c", OF_C),
-    **{f"document_c.{law}": _trusted("object", "document_c", OF_C) for law in ("trained", "tested")},
-    **{
-        f"document_c.{law}.{name}": _trusted(kind, "document_c", OF_C)
-        for law in ("trained", "tested")
-        for name, kind in (("lengths", "text"), ("percent", "number"), ("share", "text | null"))
-    },
-}
-WRONG_STRING: Table = INDUCTIVE | {
-    "tightest": NULL,
-    "right_to": Field("whole", "a bound, shown by inductive._route"),
-    "counterexample": Field("object", "by inductive._route"),
-    "counterexample.input": Field("list | text", "run by inductive._route"),
-    "counterexample.input[]": Field("whole", "run by inductive._route"),
-    "counterexample.length": Field("whole", "by inductive._route"),
-    "counterexample.expected": Field("whole", "by inductive._route"),
-    "counterexample.predicted": Field("whole | null", "another statement, shown by inductive._route"),
-    "counterexample.is_first?": Field("flag", "by inductive._route"),
-    "counterexample.float64_predicts?": _trusted("whole | null", "float64_predicts", "what torch answers there"),
-}
-SHORTER = "that all strings up to there are right, where the wrong one is not said to be the first"
-ONE_STRING: Table = WRONG_STRING | {"right_to": _trusted("whole", "right_to", SHORTER)}
-RUN = "a result that its operation may have, by rounded_runs.ReplayedRun"
-WRONG_RUN: Table = WRONG_STRING | {
-    "right_to": _trusted(
-        "whole", "right_to", "that every order is right up to there, where it is not said to be the first"
-    ),
-    "counterexample.evaluation": _trusted("text", "evaluation", "how the prover names the run"),
-    "counterexample.is_first": Field("flag", "by rounded_runs.decide"),
-    "run": Field("object", RUN),
-    "run.numbers": Field("list", RUN),
-    "run.numbers[]": Field("list", RUN),
-    "run.numbers[][]": Field("number", RUN),
-    "run.logits": Field("list", RUN),
-    "run.logits[]": Field("number", RUN),
-}
-WRONG_EVALUATION: Table = WRONG_STRING | {
-    "right_to": _trusted("whole", "right_to", "that every order is right up to there, as the run that is followed is"),
-    "counterexample.evaluation": _trusted("text", "evaluation", "which runs the prover found to be wrong"),
-    "counterexample.is_first": Field("flag", "equals right_to + 1 = length, by inductive._route"),
-}
-OF_DECAYS = "by kept_runs.decide, computed_turns.decide or inductive._certified"
-WRONG_FAR: Table = WRONG_EVALUATION | {
-    "right_to": WRONG_RUN["right_to"],
-    "counterexample.evaluation": Field("text", "by computed_lengths.decide"),
-    "counterexample.is_first": Field("flag", "by linear.wrong_after"),
-}
-WRONG_DECAYS: Table = WRONG_FAR | {
-    "counterexample.evaluation": Field("text", OF_DECAYS),
-    "run?": Field("object", OF_DECAYS),
-    "run.kept": Field("list", "a witness, by kept_runs.decaying_run"),
-    "run.kept[]": Field("number", "a witness, by kept_runs.decaying_run"),
-}
-AGAIN = "run again by named_runs.decide, exact_runs.by_steps, exact_runs.in_fractions or kept_gates.decide"
-WRONG_NAMED: Table = WRONG_EVALUATION | {
-    "right_to": WRONG_RUN["right_to"],
-    "counterexample.evaluation": Field("text", AGAIN),
-    "counterexample.is_first": Field("flag", AGAIN),
-}
-
-ONE_WRONG_EVALUATION = ONE_STRING | {path: WRONG_EVALUATION[path] for path in ("right_to", "counterexample.evaluation")}
+BY_ROUTE = "the statement that is decided, by inductive._route"
+INDUCTIVE: Table = _fields(f"""
+    {SECONDS}
+    by inductive.check = text: verdict
+    trusted: which claim the weights come from = text | null: claim
+    equals inductive = text: task
+    equals the file's and the task's, by inductive._check_parameters = object: parameters
+    {HEADER} = text: parameters.(model,dtype,activation?); whole: parameters.(units,layers)
+    {BY_ROUTE} = text: parameters.task reading method; whole | text: length;
+        whole: parameters.(modulus?,vocabulary?,types?,max_count?,neurons?)
+    equals length = whole | text: parameters.length
+    the statement that is decided, by formats.named = text: parameters.precision?
+    the statement that is decided, by formats.of_sums = text: parameters.accumulate?
+    trusted: how the prover came to it = text: argument
+    by inductive._route = text: inputs_covered
+    a bound, shown by inductive._route = number: margin
+    equals null = null: margin_exact margin_per_count counterexample error_share reason
+    trusted tightest: where the margin is least = object | null: tightest; whole: tightest.length;
+        number: tightest.margin
+    trusted: how the prover words what is taken for granted = [text]: assumptions
+    {FILE} = text: weights_sha256
+    trusted by_length: how many lines are answered right at each length = [object]: by_length?;
+        whole: by_length[].(first,last); text: by_length[].(right,wrong,undecided); whole | null: first_wrong_length?
+    trusted document_c: what the document prints, and the share of by_length =
+        object: document_c? document_c.(trained,tested); text: document_c.(trained.lengths,tested.lengths);
+        number: document_c.(trained.percent,tested.percent); text | null: document_c.(trained.share,tested.share)
+""")
+WRONG_STRING: Table = INDUCTIVE | _fields("""
+    equals null = null: tightest
+    a bound, shown by inductive._route = whole: right_to
+    by inductive._route = object: counterexample; whole: counterexample.(length,expected);
+        flag: counterexample.is_first?
+    run by inductive._route = list | text: counterexample.input; whole: counterexample.input[]
+    another statement, shown by inductive._route = whole | null: counterexample.predicted
+    trusted: what torch answers there = whole | null: counterexample.float64_predicts?
+""")
+SHORTER = "trusted: that all strings up to there are right, where the wrong one is not said to be the first"
+ONE_STRING: Table = WRONG_STRING | _fields(f"{SHORTER} = whole: right_to")
+IN_EACH = "trusted: that every order is right up to there, where it is not said to be the first = whole: right_to"
+WRONG_RUN: Table = WRONG_STRING | _fields(f"""
+    {IN_EACH}
+    trusted: how the prover names the run = text: counterexample.evaluation
+    by rounded_runs.decide = flag: counterexample.is_first
+    a result that its operation may have, by rounded_runs.ReplayedRun = object: run; [[number]]: run.numbers;
+        [number]: run.logits
+""")
+ONE_EVALUATION: Table = _fields("""
+    trusted: that every order is right up to there, as the run that is followed is = whole: right_to
+    trusted: which runs the prover found to be wrong = text: counterexample.evaluation
+""")
+WRONG_EVALUATION: Table = WRONG_STRING | ONE_EVALUATION | _fields("""
+    equals right_to + 1 = length, by inductive._route = flag: counterexample.is_first
+""")  # fmt: skip
+WRONG_FAR: Table = WRONG_EVALUATION | _fields(f"""
+    {IN_EACH}
+    by computed_lengths.decide = text: counterexample.evaluation
+    by linear.wrong_after = flag: counterexample.is_first
+""")
+WRONG_DECAYS: Table = WRONG_FAR | _fields("""
+    by kept_runs.decide, computed_turns.decide or inductive._certified = text: counterexample.evaluation; object: run?
+    a witness, by kept_runs.decaying_run = [number]: run.kept
+""")
+WRONG_NAMED: Table = WRONG_EVALUATION | _fields(f"""
+    {IN_EACH}
+    run again by named_runs.decide, exact_runs.by_steps, exact_runs.in_fractions or kept_gates.decide =
+        text: counterexample.evaluation; flag: counterexample.is_first
+""")
 HALF, OF_STEP = "half of the margin", "that torch.export traced the step"
-BY_STEP: Table = INDUCTIVE | {
-    "margin": _trusted("number", HALF, "the other half is shown in every evaluation, by inductive._route"),
-    "program": _trusted(
-        "elsewhere", OF_STEP, "in real arithmetic it is the network's on all that is followed, by captured.beside"
-    ),
-}
+BY_STEP: Table = INDUCTIVE | _fields(f"""
+    trusted {HALF}: the other half is shown in every evaluation, by inductive._route = number: margin
+    trusted {OF_STEP}: in real arithmetic it is the network's on all that is followed, by captured.beside =
+        elsewhere: program
+""")
 
 
 def _of_words(table: Table) -> Table:
     """A wrong line that begins with a number word, after which alone there may be none that is right."""
-    kept = {path: field for path, field in table.items() if path not in ("right_to", "counterexample.is_first?")}
-    first = {"counterexample.is_first": Field("flag", "by worded.decide")}
-    return kept | first | {
-        "right_to?": table["right_to"], "counterexample.start?": Field("whole", "by worded.decide")
-    }  # fmt: skip
+    of_words = "by worded.decide = flag: counterexample.is_first; whole: counterexample.start?"
+    kept = _but(table, "right_to", "counterexample.is_first?")
+    return kept | _fields(of_words) | {"right_to?": table["right_to"]}
 
 
 SET = "a witness, tried by closed_sets.proved or blocks.proved"
-
-
-def _sets(*sizes: str, depth: str) -> Table:
-    """Boxes in lists of lists of numbers."""
-    ends = [f"sets_found.{name}" for name in ("low", "high")]
-    lists = {end + depth[:k]: Field("list", SET) for end in ends for k in range(0, len(depth), 2)}
-    numbers = {end + depth: Field("number", SET) for end in ends}
-    return (
-        {"sets_found": Field("object", SET), **{f"sets_found.{x}": Field("whole", SET) for x in sizes}}
-        | lists
-        | numbers
-    )
-
-
-GRAPH = "a witness, tried by graphs_of_states.proved"
-ROUND_STATES: Table = {
-    "sets_found": Field("object", GRAPH),
-    "sets_found.sets": Field("whole", GRAPH),
-    "sets_found.graphs": Field("list", GRAPH),
-    "sets_found.graphs[]": Field("object", GRAPH),
-    **{
-        f"sets_found.graphs[].{name}": Field("list", GRAPH)
-        for name in (
-            "judged",
-            "then",
-            "then[]",
-            "centres",
-            "centres[]",
-            "exponents",
-            "shapes",
-            "shapes[]",
-            "shapes[][]",
-        )
-    },
-    "sets_found.graphs[].judged[]": Field("whole", GRAPH),
-    **{f"sets_found.graphs[].{name}": Field("integer", GRAPH) for name in ("then[][]", "exponents[]")},
-    **{f"sets_found.graphs[].{name}": Field("number", GRAPH) for name in ("centres[][]", "shapes[][][]")},
-}
-KEPT = "a witness, tried by rounded_boxes.for_ever"
-BOXES: Table = INDUCTIVE | {
-    "boxes": Field("object", KEPT),
-    **{f"boxes.{name}": Field("whole", KEPT) for name in ("entry", "turn")},
-    **{f"boxes.{name}": Field("list", KEPT) for name in ("low", "high")},
-    **{f"boxes.{name}[]": Field("number", KEPT) for name in ("low", "high")},
-}
-RING = "a witness, tried by recurrent.for_ever or rounded.for_ever"
-FOR_EVER: Table = INDUCTIVE | {
-    "invariant?": Field("object", RING),
-    "invariant.entry": Field("whole", RING),
-    "invariant.place": Field("whole", RING),
-    "invariant.rate": _trusted("number", "the rate of the invariant", "from 0 to 1; nothing rests on it"),
-    "invariant.margin": Field("number", "a bound, shown by recurrent.for_ever or rounded.for_ever"),
-    "invariant.centres": Field("list", RING),
-    "invariant.centres[]": Field("list", RING),
-    "invariant.centres[][]": Field("number", RING),
-    "invariant.exponents": Field("list", RING),
-    "invariant.exponents[]": Field("integer", RING),
-    "invariant.shapes": Field("list", RING),
-    "invariant.shapes[]": Field("list", RING),
-    "invariant.shapes[][]": Field("list", RING),
-    "invariant.shapes[][][]": Field("number", RING),
-}
-CLOSED: Table = INDUCTIVE | {
-    f"{name}?": _trusted("anything", name, "how the prover came to it; nothing rests on it")
-    for name in ("invariant", "boxes")
-}
+BOXES: Table = INDUCTIVE | _fields("""
+    a witness, tried by rounded_boxes.for_ever = object: boxes; whole: boxes.(entry,turn); [number]: boxes.(low,high)
+""")
+FOR_EVER: Table = INDUCTIVE | _fields("""
+    a witness, tried by recurrent.for_ever or rounded.for_ever = object: invariant?; whole: invariant.(entry,place);
+        [[number]]: invariant.centres; [integer]: invariant.exponents; [[[number]]]: invariant.shapes
+    trusted the rate of the invariant: from 0 to 1; nothing rests on it = number: invariant.rate
+    a bound, shown by recurrent.for_ever or rounded.for_ever = number: invariant.margin
+""")
 TURN = "a witness, tried by linear.exact"
-LEAPS: Table = {
-    "leaps?": Field("list", TURN),
-    "leaps[]": Field("object", TURN),
-    "leaps[].after": Field("whole", TURN),
-    "leaps[].turn": Field("whole", TURN),
-    "leaps[].turns": Field("whole | null", TURN),
-}
-TURNS: Table = INDUCTIVE | LEAPS | {"repeats?": Field("list", TURN), "repeats[]": Field("whole", TURN)}
-STATES: Table = INDUCTIVE | {
-    "margin": _trusted("number", "margin", "that the run has it: some order of the readout's sums does"),
-    "repeats": Field("object", "a witness, tried by rounded.repeated"),
-    "repeats.state_after": Field("whole", "a witness, tried by rounded.repeated"),
-    "repeats.comes_again_after": Field("whole", "a witness, tried by rounded.repeated"),
-    "states": _trusted("list", "that torch runs through the saved states", "each follows in some order of the sums"),
-    "states[]": Field("list", "a step of some order of the sums, by rounded.repeated"),
-    "states[][]": Field("number", "a step of some order of the sums, by rounded.repeated"),
-}
-BLOCKS: Table = INDUCTIVE | {
-    "invariant_found": Field("object", "by selective.decide"),
-    "invariant_found.least_sign?": Field("number", "a witness, tried by selective.decide"),
-    "invariant_found.cases?": Field("whole", "by selective.decide"),
-    "invariant_found.states?": Field("whole", "by selective.decide"),
-}
+LEAPS: Table = _fields(f"{TURN} = [object]: leaps?; whole: leaps[].(after,turn); whole | null: leaps[].turns")
+STATES: Table = INDUCTIVE | _fields("""
+    trusted: that the run has it: some order of the readout's sums does = number: margin
+    a witness, tried by rounded.repeated = object: repeats; whole: repeats.(state_after,comes_again_after)
+    trusted that torch runs through the saved states: each follows in some order of the sums = list: states
+    a step of some order of the sums, by rounded.repeated = [number]: states[]
+""")
+BLOCKS: Table = INDUCTIVE | _fields("""
+    by selective.decide = object: invariant_found; whole: invariant_found.(cases?,states?)
+    a witness, tried by selective.decide = number: invariant_found.least_sign?
+""")
 
 # ---- heads
 
-ANSWERED: Table = {
-    "separable": Field("flag | null", "by heads._certified; an open one is not checkable"),
-    "certificate": Field("elsewhere | null", "a witness, tried by heads._certified"),
-    "separator": _trusted("anything", "separator", "the certificate's in floating point"),
-    **{name: _trusted("text | null", name, "a share of the law") for name in ("learned_accuracy", "auc")},
-    "syntactic_accuracy": _trusted("text | null", "syntactic_accuracy", "a share of the law"),
-}
-HEAD: Table = ANSWERED | {
-    "head": Field("whole", "equals its place"),
-    "separable_unbounded": Field("flag | null", "by heads._certified; an open one is not checkable"),
-    "certificate_unbounded": Field("elsewhere | null", "a witness, tried by heads._certified"),
-    **{name: _trusted("anything", name, "a number of the head in floating point") for name in ("svc", "w01", "w02")},
-    **{name: _trusted("anything", name, "a number of the head in floating point") for name in ("values", "kappa")},
-}
-TOGETHER: Table = ANSWERED | {
-    "heads": Field("list", "the statement that is decided, by heads._certified"),
-    "heads[]": Field("whole", "the statement that is decided, by heads._certified"),
-}
-HEADS: Table = {
-    "seconds": SECONDS,
-    "task": Field("text", "equals heads"),
-    "reading": Field("text", "equals real"),
-    "parameters": Field("object", HEADER),
-    **{f"parameters.{name}": Field("whole", HEADER) for name in ("heads", "d", "d_h")},
-    **{f"parameters.{name}": Field("flag", HEADER) for name in ("skip", "norm")},
-    "parameters.dtype": Field("text", HEADER),
-    "weights_sha256": Field("text", FILE),
-    "law": Field("text", "the statement that is decided, by heads._law"),
-    "law_text": Field("text", "equals the law in words"),
-    "labels": _trusted("text", "labels", "which answers the counts and accuracies count as right"),
-    "inputs": Field("text", "equals the size of the law"),
-    "counts": _trusted("object | null", "counts", "of right and wrong answers"),
-    "counts.right": _trusted("text", "counts", "of right and wrong answers"),
-    "counts.wrong": _trusted("text", "counts", "of right and wrong answers"),
-    "accuracy": _trusted("text | null", "accuracy", "the share of right answers"),
-    "wrong_inputs?": _trusted("anything", "wrong_inputs", "inputs that are answered wrongly"),
-    "empty_prompt": Field("text", TASK),
-    "heads": Field("list", "one for each head of the file"),
-    "heads[]": Field("object", "see HEAD"),
-    "pairs": Field("list | null", "the statement that is decided, by heads._certified"),
-    "pairs[]": Field("object", "see TOGETHER"),
-    "subsets": Field("list", "the statement that is decided, by heads._certified"),
-    "subsets[]": Field("object", "see TOGETHER"),
-    **{f"heads[].{name}": field for name, field in HEAD.items()},
-    **{f"{these}[].{name}": field for these in ("pairs", "subsets") for name, field in TOGETHER.items()},
-    "all_subsets?": _trusted("anything", "all_subsets", "accuracies and shares of all subsets"),
-    "complete": Field("flag", "equals whether nothing is open"),
-    "open": _trusted("list", "open", "which numbers under the law the prover left open"),
-    "open[]": _trusted("text", "open", "which numbers under the law the prover left open"),
-}
+OF_CERTIFIED = "the statement that is decided, by heads._certified"
 WITNESS = "a witness, tried by heads._certified"
-KIND = {"kind": Field("text", "the statement that is decided, by heads._certified")}
-COLUMNS = {name: Field("list", WITNESS) for name in ("columns", "rows", "more_ones")}
-COLUMNS |= {"columns[]": Field("whole", WITNESS), "more_ones[]": Field("flag", WITNESS)}
-COLUMNS |= {"rows[]": Field("list", WITNESS), "rows[][]": Field("whole", WITNESS)}
-SHARES = {"shares": _trusted("list | null", "shares", "the combination's in floating point")}
-SHARES |= {"shares[]": _trusted("number", "shares", "the combination's in floating point")}
-NAMED = {
-    "heads": Field("list", "equals the heads it stands at"),
-    "heads[]": Field("whole", "equals those it stands at"),
-}
-RAYS = {"rays": Field("list", WITNESS), "rays[]": Field("object", WITNESS), "rays[].sign": Field("integer", WITNESS)}
+ANSWERED: Table = _fields(f"""
+    by heads._certified; an open one is not checkable = flag | null: separable
+    {WITNESS} = elsewhere | null: certificate
+    trusted: the certificate's in floating point = anything: separator
+    trusted: a share of the law = text | null: learned_accuracy auc syntactic_accuracy
+""")
+HEAD: Table = ANSWERED | _fields(f"""
+    equals its place = whole: head
+    by heads._certified; an open one is not checkable = flag | null: separable_unbounded
+    {WITNESS} = elsewhere | null: certificate_unbounded
+    trusted: a number of the head in floating point = anything: svc w01 w02 values kappa
+""")
+TOGETHER: Table = ANSWERED | _fields(f"{OF_CERTIFIED} = [whole]: heads")
+HEADS: Table = _fields(f"""
+    {SECONDS}
+    equals heads = text: task
+    equals real = text: reading
+    {HEADER} = object: parameters; whole: parameters.(heads,d,d_h); flag: parameters.(skip,norm);
+        text: parameters.dtype
+    {FILE} = text: weights_sha256
+    the statement that is decided, by heads._law = text: law
+    equals the law in words = text: law_text
+    trusted: which answers the counts and accuracies count as right = text: labels
+    equals the size of the law = text: inputs
+    trusted counts: of right and wrong answers = object | null: counts; text: counts.(right,wrong)
+    trusted: the share of right answers = text | null: accuracy
+    trusted: inputs that are answered wrongly = anything: wrong_inputs?
+    {TASK} = text: empty_prompt
+    one for each head of the file = list: heads
+    see HEAD = object: heads[]
+    {OF_CERTIFIED} = list | null: pairs; list: subsets
+    see TOGETHER = object: pairs[] subsets[]
+""")
+HEADS |= {f"heads[].{name}": field for name, field in HEAD.items()}
+HEADS |= {f"{these}[].{name}": field for these in ("pairs", "subsets") for name, field in TOGETHER.items()}
+HEADS |= _fields("""
+    trusted: accuracies and shares of all subsets = anything: all_subsets?
+    equals whether nothing is open = flag: complete
+    trusted: which numbers under the law the prover left open = [text]: open
+""")
+KIND = f"{OF_CERTIFIED} = text: kind\n"
+SHARES = "trusted shares: the combination's in floating point = list | null: shares; number: shares[]\n"
+NAMED = "equals the heads it stands at = list: heads\nequals those it stands at = whole: heads[]\n"
+ROWS, RAYS = "[[whole]]: rows; [flag]: more_ones", "[object]: rays; integer: rays[].sign"
 OF_HEADS: dict[str, Table] = {
-    "separator": KIND | {"w": Field("list", WITNESS), "w[]": Field("text", WITNESS), "b": Field("text", WITNESS)},
-    "tight": KIND | RAYS | {name: COLUMNS[name] for name in ("columns", "columns[]")}
-    | {f"rays[].{name}": field for name, field in COLUMNS.items() if "columns" not in name},
-    "gordan": KIND | COLUMNS | SHARES,
-    "one head": KIND | {"head": Field("whole", WITNESS), "certificate": Field("elsewhere", WITNESS)},
-    "joint separator": KIND | NAMED | {"w": Field("list", WITNESS), "w[]": Field("list", WITNESS),
-                                       "w[][]": Field("text", WITNESS), "b": Field("text", WITNESS)},
-    "joint gordan": KIND | NAMED | SHARES | {name: f for name, f in COLUMNS.items() if "columns" not in name},
-    "joint tight": KIND | NAMED | RAYS | {"rays[].rows": Field("list", WITNESS),
-                                          "rays[].rows[]": Field("whole", WITNESS)},
-}  # fmt: skip
+    "separator": _fields(f"{KIND}{WITNESS} = [text]: w; text: b"),
+    "tight": _fields(f"{KIND}{WITNESS} = {RAYS}; [whole]: columns; [[whole]]: rays[].rows; [flag]: rays[].more_ones"),
+    "gordan": _fields(f"{KIND}{SHARES}{WITNESS} = [whole]: columns; {ROWS}"),
+    "one head": _fields(f"{KIND}{WITNESS} = whole: head; elsewhere: certificate"),
+    "joint separator": _fields(f"{KIND}{NAMED}{WITNESS} = [[text]]: w; text: b"),
+    "joint gordan": _fields(f"{KIND}{NAMED}{SHARES}{WITNESS} = {ROWS}"),
+    "joint tight": _fields(f"{KIND}{NAMED}{WITNESS} = {RAYS}; [whole]: rays[].rows"),
+}
 
 # ---- real arithmetic by cells, forms and pairs
 
 
-def _real(task: str, **parameters: str) -> Table:
-    """What certificates of all these tasks have, whose parameters have these types."""
-    return {
-        "seconds": SECONDS,
-        "verdict": Field("text", "by statement.verdict_of"),
-        "claim": _trusted("text | null", "claim", "which claim the weights come from"),
-        "task": Field("text", f"equals {task}"),
-        "parameters": Field("object", HEADER),
-        **{f"parameters.{name}": Field(types, HEADER) for name, types in parameters.items()},
-        "reading": Field("text", "equals real"),
-        "method": Field("text", "equals certified"),
-        "argument": _trusted("text", "argument", "how the prover came to it"),
-        "inputs_covered": Field("text", f"by {task}.check"),
-        "margin": Field("number", f"a bound, shown by {task}.check"),
-        "margin_exact": NULL,
-        "margin_per_count": NULL,
-        "tightest": NULL,
-        "counterexample": NULL,
-        "assumptions": Field("list", TASK),
-        "assumptions[]": Field("text", TASK),
-        "error_share": NULL,
-        "reason": NULL,
-        "weights_sha256": Field("text", FILE),
-    }
+def _real(task: str, parameters: str) -> Table:
+    """What certificates of all these tasks have, with these parameters."""
+    return _fields(f"""
+    {SECONDS}
+    by statement.verdict_of = text: verdict
+    trusted: which claim the weights come from = text | null: claim
+    equals {task} = text: task
+    {HEADER} = object: parameters; {parameters}
+    equals real = text: reading
+    equals certified = text: method
+    trusted: how the prover came to it = text: argument
+    by {task}.check = text: inputs_covered
+    a bound, shown by {task}.check = number: margin
+    equals null = null: margin_exact margin_per_count tightest counterexample error_share reason
+    {TASK} = [text]: assumptions
+    {FILE} = text: weights_sha256
+""")
 
 
-PARITY = _real("parity", T="whole", L="whole", d="whole", p="whole", dtype="text")
-LEAST = "where the margin is least"
-WHERE = _trusted("object", "tightest", LEAST)
-PARITY_PROVED: Table = PARITY | {
-    "tightest": WHERE,
-    "tightest.token": _trusted("whole", "tightest", LEAST),
-    "tightest.count": _trusted("whole", "tightest", LEAST),
-}
-PARITY_WRONG: Table = PARITY | {
-    "margin": Field("number", "by parity.check"),
-    "margin_exact": Field("text", "by parity.check"),
-    "counterexample": Field("object", "run exactly by parity.check"),
-    "counterexample.input": Field("list", "run exactly by parity.check"),
-    "counterexample.input[]": Field("whole", "run exactly by parity.check"),
-    **{f"counterexample.{name}": Field("whole", "run exactly by parity.check") for name in ("position", "expected")},
-    "counterexample.predicted": Field("whole", "by parity.check"),
-    "counterexample.is_tie": Field("flag", "by parity.check"),
-}
+PARITY = _real("parity", "whole: parameters.(T,L,d,p); text: parameters.dtype")
+LEAST = "trusted tightest: where the margin is least"
+PARITY_PROVED: Table = PARITY | _fields(f"{LEAST} = object: tightest; whole: tightest.(token,count)")
+PARITY_WRONG: Table = PARITY | _fields("""
+    by parity.check = number: margin; text: margin_exact; whole: counterexample.predicted; flag: counterexample.is_tie
+    run exactly by parity.check = object: counterexample; [whole]: counterexample.input;
+        whole: counterexample.(position,expected)
+""")
 
-BUILDER = "how the weights were built"
-COUNTING: Table = _real("counting", **dict.fromkeys(["name", "model", "pe", "dtype"], "text")) | {
-    "task": Field("text", "equals inductive"),
-    **{f"parameters.{name}": Field("whole", HEADER) for name in ("layers", "n_heads", "d", "neurons")},
-    **{f"parameters.{name}": Field("flag", HEADER) for name in ("bos", "layernorm")},
-    "parameters.activation": Field("text | null", HEADER),
-    **{
-        f"parameters.{name}?": Field("whole", "the statement that is decided, by counting.check")
-        for name in ("vocabulary", "modulus", "types", "max_count", "positions")
-    },
-    "parameters.distinct_start?": Field("flag", "the statement that is decided, by counting.check"),
-    "length": Field("whole | text", "the statement that is decided, by counting.check"),
-    "tables?": _trusted(
-        "anything", "tables", "sines and cosines by torch; waves.tables_of compares them with the real"
-    ),
-    "longest?": Field("whole", "the number that the length all stands for, by counting.check"),
-    "margin": Field("number | null", "a bound, shown by counting.check"),
-    "margin_scaled?": Field("number", "a bound, shown by counting.check"),
-    "decided_by?": _trusted("anything", "decided_by", "how the prover came to it"),
-    "accuracy?": Field("anything", "by counting.check"),
-    "tightest": _trusted("object | null", "tightest", LEAST),
-    "tightest.input": _trusted("list", "tightest", LEAST),
-    "tightest.input[]": _trusted("whole", "tightest", LEAST),
-    **{f"tightest.{name}": _trusted("whole", "tightest", LEAST) for name in ("length", "shift")},
-    "tightest.start": _trusted("whole | null", "tightest", LEAST),
-    "tightest.margin": _trusted("number", "tightest", LEAST),
-}
-COUNTING_WRONG: Table = {name: field for name, field in COUNTING.items() if name != "longest?"} | {
-    "tightest": NULL,
-    "margin": _trusted("number | null", "margin", "what torch computes there; that it is not above zero is compared"),
-    "length": _trusted("whole | null", "length", "how long inputs may be that are all right"),
-    "accuracy?": _trusted("anything", "accuracy", "how many inputs are right"),
-    "counterexample": Field("object", "run by counting.check"),
-    "counterexample.input": Field("list", "run by counting.check"),
-    "counterexample.input[]": Field("whole", "run by counting.check"),
-    **{
-        f"counterexample.{name}": Field("whole", "run by counting.check")
-        for name in ("position", "expected", "length", "shift")
-    },
-    "counterexample.start": Field("whole | null", "run by counting.check"),
-    "counterexample.predicted": _trusted("whole | null", "predicted", "what torch answers there"),
-    "counterexample.is_tie": _trusted("flag", "is_tie", "whether torch computes a tie"),
-    "counterexample.is_smallest?": _trusted("flag", "is_smallest", "no shorter input is wrong"),
-}
-BUILT: Table = {"parameters.construction?": _trusted("text", "construction", "which builder made the weights")}
-SIZES = dict.fromkeys(["layers", "heads", "d", "d_h", "p"], "whole") | {"dtype": "text"}
-MODULAR: Table = _real("modular", P="whole", neurons="whole", **SIZES) | BUILT | {
-    **{f"parameters.{name}?": _trusted("list", name, BUILDER) for name in ("frequencies", "orbit")},
-    **{f"parameters.{name}[]": _trusted("whole", name, BUILDER) for name in ("frequencies", "orbit")},
-    **{f"counts.{name}": Field("text", "by modular.check") for name in ("right", "wrong")},
-}  # fmt: skip
-MODULAR_PROVED: Table = MODULAR | {
-    "counts": Field("object", "by modular.check"),
-    "tightest": WHERE,
-    "tightest.input": _trusted("list", "tightest", LEAST),
-    "tightest.input[]": _trusted("whole", "tightest", LEAST),
-    "tightest.margin": Field("number", "by modular.check"),
-}
-MODULAR_WRONG: Table = MODULAR | {
-    "counts?": Field("object", "by modular.check"),
-    "wrong_inputs": Field("list", "by modular.check"),
-    "wrong_inputs[]": Field("list", "by modular.check"),
-    "wrong_inputs[][]": Field("whole", "by modular.check"),
-    "counterexample": Field("object", "run by modular.check"),
-    "counterexample.input": Field("list", "run by modular.check"),
-    "counterexample.input[]": Field("whole", "run by modular.check"),
-    "counterexample.expected": Field("whole", "by modular.check"),
-    "counterexample.predicted": Field("whole | null", "a bound, shown by modular.check"),
-    "counterexample.torch": _trusted("whole", "torch", "what torch answers there"),
-    "counterexample.is_smallest": Field("flag", "a bound, shown by modular.check"),
-}
+COUNTING: Table = _real("counting", "text: parameters.(name,model,pe,dtype)") | _fields(f"""
+    equals inductive = text: task
+    {HEADER} = whole: parameters.(layers,n_heads,d,neurons); flag: parameters.(bos,layernorm);
+        text | null: parameters.activation
+    the statement that is decided, by counting.check = flag: parameters.distinct_start?; whole | text: length;
+        whole: parameters.(vocabulary?,modulus?,types?,max_count?,positions?)
+    trusted: sines and cosines by torch; waves.tables_of compares them with the real = anything: tables?
+    the number that the length all stands for, by counting.check = whole: longest?
+    a bound, shown by counting.check = number | null: margin; number: margin_scaled?
+    trusted: how the prover came to it = anything: decided_by?
+    by counting.check = anything: accuracy?
+    {LEAST} = object | null: tightest; [whole]: tightest.input; whole: tightest.(length,shift);
+        whole | null: tightest.start; number: tightest.margin
+""")
+COUNTING_WRONG: Table = _but(COUNTING, "longest") | _fields("""
+    equals null = null: tightest
+    trusted: what torch computes there; that it is not above zero is compared = number | null: margin
+    trusted: how long inputs may be that are all right = whole | null: length
+    trusted: how many inputs are right = anything: accuracy?
+    run by counting.check = object: counterexample; [whole]: counterexample.input;
+        whole: counterexample.(position,expected,length,shift); whole | null: counterexample.start
+    trusted: what torch answers there = whole | null: counterexample.predicted
+    trusted: whether torch computes a tie = flag: counterexample.is_tie
+    trusted: no shorter input is wrong = flag: counterexample.is_smallest?
+""")
+BUILDER, BUILT = "trusted: how the weights were built", "trusted: which builder made the weights"
+CONSTRUCTION = f"{BUILT} = text: parameters.construction?"
+SIZES = "text: parameters.dtype; whole: parameters.(layers,heads,d,d_h,p"
+MODULAR: Table = _real("modular", f"{SIZES},P,neurons)") | _fields(f"""
+    {CONSTRUCTION}
+    {BUILDER} = [whole]: parameters.(frequencies?,orbit?)
+    by modular.check = text: counts.(right,wrong)
+""")
+MODULAR_PROVED: Table = MODULAR | _fields(f"""
+    by modular.check = object: counts; number: tightest.margin
+    {LEAST} = object: tightest; [whole]: tightest.input
+""")
+MODULAR_WRONG: Table = MODULAR | _fields("""
+    by modular.check = object: counts?; [[whole]]: wrong_inputs; whole: counterexample.expected
+    run by modular.check = object: counterexample; [whole]: counterexample.input
+    a bound, shown by modular.check = whole | null: counterexample.predicted; flag: counterexample.is_smallest
+    trusted: what torch answers there = whole: counterexample.torch
+""")
 
-PAIRS = "how many pairs are wrong; they must add up"
-ADDITION: Table = _real("addition", digits="whole", base="whole", **SIZES) | BUILT | {
-    "parameters.lookahead?": _trusted("whole", "lookahead", BUILDER),
-}  # fmt: skip
-ADDITION_PROVED: Table = ADDITION | {
-    "tightest": WHERE,
-    "tightest.input?": _trusted("text", "tightest", LEAST),
-    **{f"tightest.{name}?": _trusted("whole", "tightest", LEAST) for name in ("column", "sum", "carry")},
-    "tightest.margin": Field("number", "by addition.check"),
-}
-ADDITION_WRONG: Table = ADDITION | {
-    "counterexample": Field("object", "run by addition.check"),
-    "counterexample.input": Field("text", "run by addition.check"),
-    "counterexample.expected": Field("text", "by addition.check"),
-    "counterexample.predicted": Field("text", "a bound, shown by addition.check"),
-    "counterexample.generated": _trusted("text", "generated", "what torch writes"),
-    "counterexample.is_smallest?": _trusted("flag", "is_smallest", "no smaller pair is wrong"),
-    "counts?": _trusted("object", "counts", PAIRS),
-    **{f"counts.{name}": _trusted("text", "counts", PAIRS) for name in ("right", "wrong")},
-}
-PROMPT = "run by count01.check"
-HOW_MANY = "how many prompts are wrong; they must fit the region and the share"
-COUNT01: Table = _real("count01", labels="text") | {
-    "parameters.construction?": BUILT["parameters.construction?"],
-    **{f"parameters.{name}?": Field("whole", HEADER) for name in ("heads", "d")},
-    "parameters.skip?": Field("flag", HEADER),
-    "parameters.dtype?": Field("text", HEADER),
-    **{f"parameters.{name}?": _trusted("anything", name, BUILDER) for name in ("N", "eps")},
-    "parameters.as_printed?": _trusted("text | null", "as_printed", BUILDER),
-    "parameters.labels": Field("text", "the statement that is decided, by count01.check"),
-    "parameters.semantic_only?": Field("flag", "the statement that is decided, by count01.check"),
-    **{
-        f"parameters.{name}?": Field("whole", "the statement that is decided, by count01.check")
-        for name in ("min_digits", "min_noise")
-    },
-    **{
-        f"parameters.{name}": Field("whole | null", "the statement that is decided, by count01.check")
-        for name in ("max_digits", "max_noise", "max_length")
-    },
-    "region": Field("text", "equals the domain in words"),
-    "inputs_are": Field("text", "equals what is counted"),
-    "exact_weights?": _trusted("anything", "exact_weights", "what the documents' formulas come to"),
-}
-COUNT01_PROVED: Table = COUNT01 | {
-    "margin": Field("number | null", "a bound, shown by count01.check"),
-    "margin_scaled?": Field("number", "a bound, shown by count01.check"),
-    "tightest": _trusted("anything", "tightest", LEAST),
-    "beyond?": _trusted("anything", "beyond", "what is wrong one step beyond the region"),
-    "boxes?": _trusted("whole", "boxes", "how many the prover looked at"),
-}
-COUNT01_WRONG: Table = COUNT01 | {
-    "margin": Field("number", "by count01.check"),
-    "margin_exact": Field("text | null", "by count01.check"),
-    "counterexample": Field("object", PROMPT),
-    "counterexample.input": Field("list", PROMPT),
-    "counterexample.input[]": Field("whole | text", PROMPT),
-    **{f"counterexample.{name}": Field("whole", PROMPT) for name in ("n0", "n1", "n2")},
-    **{f"counterexample.{name}": Field("text", PROMPT) for name in ("last", "expected")},
-    "counterexample.tokens": Field("list | null", PROMPT),
-    "counterexample.tokens[]": Field("text", PROMPT),
-    "counterexample.predicted": _trusted("text", "predicted", "what torch answers there"),
-    "counterexample.logits": _trusted("anything", "logits", "what torch computes there"),
-    "counterexample.fails": _trusted("flag", "fails", "whether torch shows it, too"),
-    "counterexample.replayed": _trusted("text", "replayed", "how torch ran it"),
-    "counterexample.margin": Field("number", "equals the margin"),
-    "counts?": _trusted("object", "counts", HOW_MANY),
-    **{f"counts.{name}": _trusted("text", "counts", HOW_MANY) for name in ("right", "wrong")},
-    "wrong_share?": _trusted("text", "counts", HOW_MANY),
-    "boxes?": _trusted("whole", "boxes", "how many the prover looked at"),
-}
+ADDITION: Table = _real("addition", f"{SIZES},digits,base)") | _fields(f"""
+    {CONSTRUCTION}
+    {BUILDER} = whole: parameters.lookahead?
+""")
+ADDITION_PROVED: Table = ADDITION | _fields(f"""
+    {LEAST} = object: tightest; text: tightest.input?; whole: tightest.(column?,sum?,carry?)
+    by addition.check = number: tightest.margin
+""")
+ADDITION_WRONG: Table = ADDITION | _fields("""
+    run by addition.check = object: counterexample; text: counterexample.input
+    by addition.check = text: counterexample.expected
+    a bound, shown by addition.check = text: counterexample.predicted
+    trusted: what torch writes = text: counterexample.generated
+    trusted: no smaller pair is wrong = flag: counterexample.is_smallest?
+    trusted counts: how many pairs are wrong; they must add up = object: counts?; text: counts.(right,wrong)
+""")
+COUNT01: Table = _real("count01", "flag: parameters.skip?; text: parameters.dtype?") | _fields(f"""
+    {CONSTRUCTION}
+    {HEADER} = whole: parameters.(heads?,d?)
+    {BUILDER} = anything: parameters.(N?,eps?); text | null: parameters.as_printed?
+    the statement that is decided, by count01.check = text: parameters.labels; flag: parameters.semantic_only?;
+        whole: parameters.(min_digits?,min_noise?); whole | null: parameters.(max_digits,max_noise,max_length)
+    equals the domain in words = text: region
+    equals what is counted = text: inputs_are
+    trusted: what the documents' formulas come to = anything: exact_weights?
+""")
+COUNT01_PROVED: Table = COUNT01 | _fields(f"""
+    a bound, shown by count01.check = number | null: margin; number: margin_scaled?
+    {LEAST} = anything: tightest
+    trusted: what is wrong one step beyond the region = anything: beyond?
+    trusted: how many the prover looked at = whole: boxes?
+""")
+COUNT01_WRONG: Table = COUNT01 | _fields("""
+    by count01.check = number: margin; text | null: margin_exact
+    run by count01.check = object: counterexample; [whole | text]: counterexample.input;
+        whole: counterexample.(n0,n1,n2); text: counterexample.(last,expected,tokens[]);
+        list | null: counterexample.tokens
+    trusted: what torch answers there = text: counterexample.predicted
+    trusted: what torch computes there = anything: counterexample.logits
+    trusted: whether torch shows it, too = flag: counterexample.fails
+    trusted: how torch ran it = text: counterexample.replayed
+    equals the margin = number: counterexample.margin
+    trusted counts: how many prompts are wrong; they must fit the region and the share = object: counts?;
+        text: counts.(right,wrong) wrong_share?
+    trusted: how many the prover looked at = whole: boxes?
+""")
 
 # ---- any module
 
-FOLLOWED, OWN_DIGEST = "followed on every input by module.check", "the prover's own digest of each graph"
-MODULE: Table = {
-    "seconds": SECONDS,
-    "verdict": Field("text", "by module.check"),
-    "claim": NULL,
-    "task": Field("text", "equals module"),
-    "parameters": Field("object", "by module.check_parameters"),
-    "parameters.module": _trusted("text", "the module's name", "of its class"),
-    "parameters.lengths": Field("list", "equals those of the inputs"),
-    "parameters.lengths[]": Field("whole", "equals those of the inputs"),
-    "parameters.positions": Field("list | null", "those at which answers are read, -1 for the last"),
-    "parameters.positions[]": Field("integer", "those at which answers are read, -1 for the last"),
-    "parameters.classes": Field("whole", "equals how many logits take part"),
-    "parameters.stored_numbers": Field("whole", "equals how many the graph reads"),
-    "reading": Field("text", "equals real"),
-    "method": Field("text", "equals certified"),
-    "argument": _trusted("text", "argument", "how the prover came to it"),
-    "inputs_covered": Field("text", "by module.check"),
-    "margin": Field("number | null", "a bound, shown by module.check"),
-    "margin_exact": NULL,
-    "margin_per_count": NULL,
-    "tightest": _trusted("object | null", "tightest", "where the margin is least; that input has it"),
-    "tightest.input": Field("list", "followed by module._check_tightest"),
-    "tightest.input[]": Field("whole", "followed by module._check_tightest"),
-    "tightest.margin": Field("number | null", "a bound, shown by module._check_tightest"),
-    "assumptions": Field("list", TASK),
-    "assumptions[]": Field("text", TASK),
-    "error_share": NULL,
-    "reason": NULL,
-    "graph": Field("object", "by module.check_parameters"),
-    "graph.sha256": _trusted("list", "graph.sha256", OWN_DIGEST),
-    "graph.sha256[]": _trusted("text", "graph.sha256", OWN_DIGEST),
-    "graph.operations": Field("elsewhere", "equals how often the program has each"),
-    "graph.torch": _trusted(
-        "text", "that torch.export traced the module", "which torch; the program is what it traced"
-    ),
-    "counts": Field("object", "by module.check"),
-    **{f"counts.{name}": Field("text", "by module.check") for name in ("right", "wrong", "undecided")},
-    "decided_by": _trusted("anything", "decided_by", "how many inputs each part of the prover decided"),
-    "wrong_inputs": Field("list", "followed by module.check_counts"),
-    "wrong_inputs[]": Field("list", "followed by module.check_counts"),
-    "wrong_inputs[][]": Field("whole", "followed by module.check_counts"),
-    "program": Field("elsewhere", FOLLOWED),
-    "weights_sha256": Field("text", FILE),
-}
-MODULE_PROVED: Table = MODULE | {"counterexample": NULL}
-EXPECTED = ("expected", "predicted")
-MODULE_WRONG: Table = MODULE | {
-    "counterexample": Field("object", "followed by module.check_wrong"),
-    "counterexample.input": Field("list", "followed by module.check_wrong"),
-    "counterexample.input[]": Field("whole", "followed by module.check_wrong"),
-    **{f"counterexample.{name}": Field("whole | list", "followed by module.check_wrong") for name in EXPECTED},
-    **{f"counterexample.{name}[]": Field("whole", "followed by module.check_wrong") for name in EXPECTED},
-    "counterexample.module_answers?": _trusted("whole | list", "module_answers", "what torch answers there"),
-    "counterexample.module_answers[]": _trusted("whole", "module_answers", "what torch answers there"),
-}
-LAYOUT = "what the prover traced; the operations of the layout are followed, not these"
-OF_DIFFERENCES = Field("list", "bounds, shown by grokking.check_differences")
+TRACE = """
+    trusted graph.sha256: the prover's own digest of each graph = [text]: graph.sha256
+    equals how often the program has each = elsewhere: graph.operations
+"""
+MODULE: Table = _fields(f"""
+    {SECONDS}
+    by module.check = text: verdict inputs_covered counts.(right,wrong,undecided); object: counts
+    equals null = null: claim margin_exact margin_per_count error_share reason
+    equals module = text: task
+    by module.check_parameters = object: parameters graph
+    trusted the module's name: of its class = text: parameters.module
+    equals those of the inputs = [whole]: parameters.lengths
+    those at which answers are read, -1 for the last = list | null: parameters.positions;
+        integer: parameters.positions[]
+    equals how many logits take part = whole: parameters.classes
+    equals how many the graph reads = whole: parameters.stored_numbers
+    equals real = text: reading
+    equals certified = text: method
+    trusted: how the prover came to it = text: argument
+    a bound, shown by module.check = number | null: margin
+    trusted: where the margin is least; that input has it = object | null: tightest
+    followed by module._check_tightest = [whole]: tightest.input
+    a bound, shown by module._check_tightest = number | null: tightest.margin
+    {TASK} = [text]: assumptions
+    {TRACE.strip()}
+    trusted that torch.export traced the module: which torch; the program is what it traced = text: graph.torch
+    trusted: how many inputs each part of the prover decided = anything: decided_by
+    followed by module.check_counts = [[whole]]: wrong_inputs
+    followed on every input by module.check = elsewhere: program
+    {FILE} = text: weights_sha256
+""")
+MODULE_PROVED: Table = MODULE | _fields("equals null = null: counterexample")
+MODULE_WRONG: Table = MODULE | _fields("""
+    followed by module.check_wrong = object: counterexample; [whole]: counterexample.input;
+        whole | list: counterexample.(expected,predicted); whole: counterexample.(expected[],predicted[])
+    trusted: what torch answers there = whole | list: counterexample.module_answers?;
+        whole: counterexample.module_answers[]
+""")
 
 
 def _grokking(kind: Table) -> Table:
     """The same of addition modulo P by a decoder of the grokking layout, without its operations."""
-    kept = {path: x for path, x in kind.items() if not path.startswith(("program", "graph"))}
-    return kept | {
-        "task": Field("text", "equals modular"),
-        "parameters.P": Field("whole", "the statement that is decided, by grokking.check"),
-        "parameters.stored_numbers": Field("whole", "equals how many the layout has"),
-        "graph": _trusted("anything", "graph", LAYOUT),
-        "margin_per_difference": OF_DIFFERENCES,
-        "margin_per_difference[]": OF_DIFFERENCES._replace(types="number | null"),
-        "frequencies": Field("list", "by grokking.check_spectrum"),
-        "frequencies[]": Field("whole", "by grokking.check_spectrum"),
-        "frequency_shares": Field("elsewhere", "to nine digits, by grokking.check_spectrum"),
-    }
+    return _but(kind, "program", "graph") | _fields("""
+    equals modular = text: task
+    the statement that is decided, by grokking.check = whole: parameters.P
+    equals how many the layout has = whole: parameters.stored_numbers
+    trusted: what the prover traced; the operations of the layout are followed, not these = anything: graph
+    bounds, shown by grokking.check_differences = [number | null]: margin_per_difference
+    by grokking.check_spectrum = [whole]: frequencies
+    to nine digits, by grokking.check_spectrum = elsewhere: frequency_shares
+""")
 
 
-STRING, LENGTHS = "run by contextual.check", "up to which lengths all strings are right, and from which some are wrong"
-CONTEXTUAL: Table = _real("contextual", **dict.fromkeys(["length", "regions", "prompts"], "whole"), dtype="text") | {
-    "task": Field("text", "equals contextual counting"),
-    "parameters.exactly": Field("flag", "the statement that is decided, by contextual.check"),
-    "parameters.zeros": Field("whole | null", "the statement that is decided, by contextual.check"),
-    **{
-        f"parameters.{name}": Field("whole", "the statement that is decided, by contextual.check")
-        for name in ("length", "regions")
-    },
-    **{f"parameters.{name}?": _trusted("text", name, BUILDER) for name in ("construction", "bias")},
-    "domain": Field("text", "equals the strings in words"),
-    "tightest": _trusted("object | null", "tightest", LEAST),
-    **{f"tightest.{name}": _trusted("whole", "tightest", LEAST) for name in ("prompt", "count")},
-    "tightest.regions": _trusted("list", "tightest", LEAST),
-    "tightest.regions[]": _trusted("whole", "tightest", LEAST),
-    "right_lengths": Field("anything", "a bound, shown by contextual.check"),
-}
-CONTEXTUAL_WRONG: Table = CONTEXTUAL | {
-    "tightest": NULL,
-    "right_lengths": _trusted("anything", "right_lengths", LENGTHS),
-    "counterexample": Field("object", STRING),
-    **{f"counterexample.{name}": Field("text", STRING) for name in ("input", "string")},
-    **{f"counterexample.{name}": Field("whole", STRING) for name in ("length", "prompt", "expected")},
-    "counterexample.predicted": _trusted("whole | null", "predicted", "what torch answers there"),
-    "counterexample.regions": Field("list", STRING),
-    "counterexample.regions[]": Field("text", STRING),
-    "counterexample.module_answers": _trusted("whole", "module_answers", "what torch answers there"),
-    "counterexample.all_expected": Field("list", STRING),
-    "counterexample.all_expected[]": Field("whole", STRING),
-    "counterexample.all_module_answers": _trusted("list", "module_answers", "what torch answers there"),
-    "counterexample.all_module_answers[]": _trusted("whole", "module_answers", "what torch answers there"),
-}
+CONTEXTUAL: Table = _real("contextual", "whole: parameters.prompts; text: parameters.dtype") | _fields(f"""
+    equals contextual counting = text: task
+    the statement that is decided, by contextual.check = flag: parameters.exactly; whole | null: parameters.zeros;
+        whole: parameters.(length,regions)
+    {BUILDER} = text: parameters.(construction?,bias?)
+    equals the strings in words = text: domain
+    {LEAST} = object | null: tightest; whole: tightest.(prompt,count); [whole]: tightest.regions
+    a bound, shown by contextual.check = anything: right_lengths
+""")
+CONTEXTUAL_WRONG: Table = CONTEXTUAL | _fields("""
+    equals null = null: tightest
+    trusted: up to which lengths all strings are right, and from which some are wrong = anything: right_lengths
+    run by contextual.check = object: counterexample; text: counterexample.(input,string);
+        whole: counterexample.(length,prompt,expected); [text]: counterexample.regions;
+        [whole]: counterexample.all_expected
+    trusted: what torch answers there = whole | null: counterexample.predicted
+    trusted module_answers: what torch answers there = whole: counterexample.module_answers;
+        [whole]: counterexample.all_module_answers
+""")
 
 
 def _placed(kind: Table) -> Table:
     """The same of encoders that know positions."""
-    others = ["exactly", "zeros", "construction", "bias", "right_lengths", "regions[]", "module_answers"]
-    kept = {path: x for path, x in kind.items() if path.rpartition(".")[2].rstrip("?") not in others}
-    del kept["tightest.regions"]
-    kept.pop("counterexample.regions", None)
-    named = {"pe": "text", "decoder_mlp": "flag", "construction": "text"}
-    return kept | {
-        "task": Field("text", "one of placed.TASKS, by placed.check"),
-        "parameters.slope?": Field("number", HEADER),
-        "parameters.coordinates?": Field("whole", HEADER),
-        **{f"parameters.{name}?": _trusted(types, name, BUILDER) for name, types in named.items()},
-    }
+    others = [f"parameters.{name}" for name in ("exactly", "zeros", "construction", "bias")]
+    others += ["right_lengths", "tightest.regions", "counterexample.regions", "counterexample.module_answers"]
+    return _but(kind, *others) | _fields(f"""
+    one of placed.TASKS, by placed.check = text: task
+    {HEADER} = number: parameters.slope?; whole: parameters.coordinates?
+    {BUILDER} = text: parameters.pe?; flag: parameters.decoder_mlp?; text: parameters.construction?
+""")
 
 
-GATES, INDUCTION = "by netlists.Gates", "by languages.check_language"
 OF_FILE = "that the program is the file's circuit"  # what is trusted of it; that the transformer runs it is shown
-AUTOMATON = "the statement that is decided, by languages.check_language"
-NODES = "which nodes are the states, a witness, by languages.check_language"
-CIRCUIT: Table = _real("circuits", **dict.fromkeys(["s", "n", "T", "k", "d"], "whole")) | {
-    "task": Field("text", "equals circuit or language"),
-    "parameters.circuit": _trusted("text", OF_FILE, "which file was read"),
-    "parameters.precision?": Field("text", "the statement that is decided, by circuits.check"),
-    "reading": Field("text", "the statement that is decided, by circuits.check"),
-    "margin": Field("number | null", "a bound, shown by circuits.check"),
-    "statistics": Field("elsewhere", "equals those of the program"),
-    "forward_runs": _trusted("anything", "forward_runs", "what was run beside the proof"),
-    "harmless_differences": _trusted("whole", "harmless_differences", "how many steps differ where no input leads"),
-    "smallest_bits?": _trusted("whole | null", "smallest_bits", "that fewer bits do not do"),
-    "smaller_bits?": _trusted("anything", "smallest_bits", "that fewer bits do not do"),
-    "chain?": _trusted("anything", "chain", "a chain of thought that was asked for"),
-    "outputs?": _trusted("anything", "chain", "a chain of thought that was asked for"),
-    "program": Field("object", GATES, OF_FILE),
-    "program.inputs": Field("whole", GATES, OF_FILE),
-    **{
-        f"program.{name}": Field("list", GATES, OF_FILE)
-        for name in ("gates", "outputs", "steps", "node_of", "gates[]", "steps[]")
-    },
-    **{f"program.{name}[]": Field("whole", GATES, OF_FILE) for name in ("outputs", "steps[]", "node_of")},
-    "program.gates[][]": Field("text | whole", GATES, OF_FILE),
-}
+OF_CIRCUIT = "the statement that is decided, by circuits.check"
+CIRCUIT: Table = _real("circuits", "whole: parameters.(s,n,T,k,d)") | _fields(f"""
+    equals circuit or language = text: task
+    trusted {OF_FILE}: which file was read = text: parameters.circuit
+    {OF_CIRCUIT} = text: parameters.precision? reading
+    a bound, shown by circuits.check = number | null: margin
+    equals those of the program = elsewhere: statistics
+    trusted: what was run beside the proof = anything: forward_runs
+    trusted: how many steps differ where no input leads = whole: harmless_differences
+    trusted smallest_bits: that fewer bits do not do = whole | null: smallest_bits?; anything: smaller_bits?
+    trusted chain: a chain of thought that was asked for = anything: chain? outputs?
+""")
+GATES = _fields("""
+    by netlists.Gates = object: program; [[text | whole]]: program.gates; [[whole]]: program.steps;
+        [whole]: program.(outputs,node_of); whole: program.inputs
+""")
+CIRCUIT |= {path: field._replace(name=OF_FILE) for path, field in GATES.items()}
 WRONG_STEP = ", a wrong step"
-STEP = "run by wrong_steps.refute"
-IS_WRONG: Table = {
-    "margin": Field("number | null", "by wrong_steps.refute"),
-    "counterexample": Field("object", STEP),
-    "counterexample.input": Field("text", STEP),
-    **{f"counterexample.{name}": Field("whole", STEP) for name in ("step", "expected")},
-    **{f"counterexample.{name}": Field("whole | null", STEP) for name in ("computed", "predicted")},
-    "counterexample.kind": Field("text", STEP),
-    "counterexample.gate": _trusted("text", "gate", "the name of the step's gate"),
-    "counterexample.why": _trusted("text | null", "why", "what is wrong there, in words"),
-    "counterexample.run?": _trusted("text", "run", "how the prover ran it"),
-    "counterexample.is_smallest?": _trusted("flag", "is_smallest", "no smaller input is wrong"),
-    "error_share": _trusted("list | null", "counts", "how many inputs are wrong"),
-    "error_share[]": _trusted("number", "counts", "how many inputs are wrong"),
-    "counts?": _trusted("object", "counts", "how many inputs are wrong"),
-    **{f"counts.{name}": _trusted("text", "counts", "how many inputs are wrong") for name in ("right", "wrong")},
-}
-LANGUAGE: Table = CIRCUIT | {
-    "parameters.length": Field("whole", INDUCTION),
-    "parameters.alphabet": Field("text", INDUCTION),
-    "language": _trusted("text", "that the automaton is the language's", "its name; the states are counted"),
-    "accepted": Field("text", INDUCTION),
-    "program.automaton": Field("object", AUTOMATON),
-    **{f"program.automaton.{name}": Field("list", AUTOMATON) for name in ("step", "step[]", "accepting")},
-    **{f"program.automaton.{name}": Field("list", NODES) for name in ("slices", "slices[]", "slices[][]")},
-    "program.automaton.step[][]": Field("integer", AUTOMATON),
-    "program.automaton.accepting[]": Field("whole", AUTOMATON),
-    "program.automaton.slices[][][]": Field("integer", NODES),
-}
+IS_WRONG: Table = _fields("""
+    by wrong_steps.refute = number | null: margin
+    run by wrong_steps.refute = object: counterexample; text: counterexample.(input,kind);
+        whole: counterexample.(step,expected); whole | null: counterexample.(computed,predicted)
+    trusted: the name of the step's gate = text: counterexample.gate
+    trusted: what is wrong there, in words = text | null: counterexample.why
+    trusted: how the prover ran it = text: counterexample.run?
+    trusted: no smaller input is wrong = flag: counterexample.is_smallest?
+    trusted counts: how many inputs are wrong = list | null: error_share; number: error_share[]; object: counts?;
+        text: counts.(right,wrong)
+""")
+LANGUAGE: Table = CIRCUIT | _fields("""
+    by languages.check_language = whole: parameters.length; text: parameters.alphabet accepted
+    trusted that the automaton is the language's: its name; the states are counted = text: language
+    the statement that is decided, by languages.check_language = object: program.automaton;
+        [[integer]]: program.automaton.step; [whole]: program.automaton.accepting
+    which nodes are the states, a witness, by languages.check_language = [[[integer]]]: program.automaton.slices
+""")
 
 TABLES: dict[str, Table] = {
     "circuit": CIRCUIT,
     f"circuit{WRONG_STEP}": CIRCUIT | IS_WRONG,
     "language": LANGUAGE,
-    f"language{WRONG_STEP}": LANGUAGE
-    | IS_WRONG
-    | {"counterexample.string": Field("text", "what the input's bits write, by languages.spelled")},
-    "histogram, proved": HISTOGRAM
-    | {
-        "margin_per_count": Field("list", "a bound, shown by splits.decide"),
-        "margin_per_count[]": Field("number | null", "a bound, shown by splits.decide"),
-        "tightest": Field("object | null", "run exactly by fields._replay"),
-        **_an_input("tightest"),
-        "tightest.margin": Field("number | null", "by fields._replay"),
-        "counterexample": NULL,
-    },
+    f"language{WRONG_STEP}": LANGUAGE | IS_WRONG
+    | _fields("what the input's bits write, by languages.spelled = text: counterexample.string"),
+    "histogram, proved": HISTOGRAM | _an_input("tightest") | _fields("""
+    a bound, shown by splits.decide = [number | null]: margin_per_count
+    run exactly by fields._replay = object | null: tightest
+    by fields._replay = number | null: tightest.margin
+    equals null = null: counterexample
+"""),
     "histogram, wrong, with its search": WRONG,
     "histogram, wrong": WRONG | UNCOUNTED,
-    "line": INDUCTIVE,
-    "words": INDUCTIVE,
     "words, wrong": _of_words(WRONG_STRING),
     "words, wrong in a run": _of_words(WRONG_RUN),
     "line, wrong": WRONG_STRING,
     "words, wrong in an evaluation": _of_words(WRONG_EVALUATION),
     "line, wrong in a run": WRONG_RUN,
     "line, wrong in an evaluation": WRONG_EVALUATION,
-    "strings, wrong in an evaluation": ONE_WRONG_EVALUATION,
+    "strings, wrong in an evaluation": ONE_STRING | ONE_EVALUATION,
+    **dict.fromkeys(("line", "words", "strings"), INDUCTIVE),
     **{f"{kind}, by its step": BY_STEP for kind in ("line", "words", "strings")},
     "line, wrong in a named run": WRONG_NAMED,
-    "line, wrong in a named run, no number": WRONG_NAMED | {"margin": NULL},
+    "line, wrong in a named run, no number": WRONG_NAMED | _fields("equals null = null: margin"),
     "line, wrong in a run of even turns": WRONG_NAMED
     | {path.replace("leaps?", "leaps"): field for path, field in LEAPS.items()},
     "line, wrong after many turns": WRONG_FAR,
     "line, wrong in a run of decays": WRONG_DECAYS,
-    "line, wrong in a run of decays, no number": WRONG_DECAYS | {"margin": NULL},
+    "line, wrong in a run of decays, no number": WRONG_DECAYS | _fields("equals null = null: margin"),
     "line, for ever": FOR_EVER,
     "line, for ever by boxes": BOXES,
-    "line, fractions": TURNS,
-    "line, in closed form": CLOSED,
+    "line, fractions": INDUCTIVE | LEAPS | _fields(f"{TURN} = [whole]: repeats?"),
+    "line, in closed form": INDUCTIVE
+    | _fields("trusted: how the prover came to it; nothing rests on it = anything: invariant? boxes?"),
     "line, wrong, fractions": WRONG_STRING | LEAPS,
     "line, states of a run that repeat": STATES,
-    "strings": INDUCTIVE,
     "strings, between two numbers": INDUCTIVE
-    | {"sets_found": _trusted("anything", "sets_found", "how many cases the prover met")},
-    "strings, sets of states": INDUCTIVE | _sets("window", "sets", depth="[][]"),
-    "strings, ellipsoids": INDUCTIVE | ROUND_STATES,
-    "strings, sets of states of each type": INDUCTIVE | _sets("sets", depth="[][][]"),
+    | _fields("trusted: how many cases the prover met = anything: sets_found"),
+    "strings, sets of states": INDUCTIVE | _fields(f"""
+    {SET} = object: sets_found; whole: sets_found.(window,sets); [[number]]: sets_found.(low,high)
+"""),
+    "strings, ellipsoids": INDUCTIVE | _fields("""
+    a witness, tried by graphs_of_states.proved = object: sets_found; whole: sets_found.sets;
+        [object]: sets_found.graphs; [whole]: sets_found.graphs[].judged; [[integer]]: sets_found.graphs[].then;
+        [[number]]: sets_found.graphs[].centres; [integer]: sets_found.graphs[].exponents;
+        [[[number]]]: sets_found.graphs[].shapes
+"""),
+    "strings, sets of states of each type": INDUCTIVE | _fields(f"""
+    {SET} = object: sets_found; whole: sets_found.sets; [[[number]]]: sets_found.(low,high)
+"""),
     "strings, wrong": WRONG_STRING,
     "strings, one wrong": ONE_STRING,
     "strings, block by block": BLOCKS,
@@ -838,231 +600,178 @@ TABLES: dict[str, Table] = {
     "parity, refuted": PARITY_WRONG,
     "heads": HEADS,
     **{f"heads, {kind}": table for kind, table in OF_HEADS.items()},
-}
+}  # fmt: skip
 
 IN_DTYPE = ", in a dtype"  # what is added to a kind's name
 STATED = "the statement that is decided, by any_order.reading_of"
-BELOW = "the margin below the roundings"
-KNOWN = Field("text", "equals the one of its verdict, by histogram_in_dtype.check")
+IN_FORMAT = f"{STATED} = text: reading parameters.precision; text | null: parameters.accumulate?"
+BELOW = "trusted the margin below the roundings"
+KNOWN = _fields("equals the one of its verdict, by histogram_in_dtype.check = text: argument?")
+SMALLEST = "trusted: no smaller input is wrong = flag: counterexample.is_smallest?"
 
 
 def _in_dtype(kind: str) -> Table:
     """A proof in a format: real arithmetic shows the margin up to what the roundings may do."""
-    table = TABLES[kind]
-    left_out: tuple[str, ...] = ("right_lengths", "margin_scaled", "counts", "wrong_pairs", "error_share")
-    left_out += ("tightest",) * ("margin_per_count[]" in table)
-    kept = {path: x for path, x in table.items() if not path.startswith(left_out)}
-    of_margin = "no more than twice their bound; all else is shown by any_order.still_due"
-    margins = {"margin": _trusted("number", BELOW, of_margin)}
-    margins |= {"margin_exact": NULL} if "margin_exact" in table else {}
-    if "margin_per_count[]" in table:
-        margins |= {"margin_per_count[]": margins["margin"], "tightest": _trusted("anything", "tightest", LEAST)}
-        margins |= {"argument?": KNOWN}
-    return kept | margins | {
-        "reading": Field("text", STATED),
-        "parameters.precision": Field("text", STATED),
-        "parameters.accumulate?": Field("text | null", STATED),
-        "error_share": NULL,
-        "search_ended_at?": _trusted("whole", "search_ended_at", "how far the prover looked"),
-    }  # fmt: skip
+    table, by_count = TABLES[kind], "margin_per_count[]" in TABLES[kind]
+    left_out = ("right_lengths", "margin_scaled", "counts", "wrong_pairs", "error_share") + ("tightest",) * by_count
+    known = KNOWN | _fields(f"{LEAST} = anything: tightest") if by_count else {}
+    return (
+        _but(table, *left_out)
+        | known
+        | _fields(f"""
+    {BELOW}: no more than twice their bound; all else is shown by any_order.still_due =
+        number: margin{" margin_per_count[]" * by_count}
+    {IN_FORMAT}
+    equals null = null: margin_exact error_share
+    trusted: how far the prover looked = whole: search_ended_at?
+""")
+    )
 
 
 RUN = "run again with every operation rounded, by replay.replay_of"
-EVALUATION: Table = {
-    "counterexample.run_as": Field("object", RUN),
-    "counterexample.run_as.order": Field("text", RUN),
-    "counterexample.run_as.seed": Field("integer", RUN),
-    "counterexample.run_as.kept?": Field("text", RUN),
-    **{f"counterexample.run_as.{name}": Field("flag", RUN) for name in ("fused", "flush", "reciprocal")},
-    **{f"counterexample.run_as.{name}": Field("list", RUN) for name in ("directions", "ways")},
-    **{f"counterexample.run_as.{name}[]": Field("list", RUN) for name in ("directions", "ways")},
-    "counterexample.run_as.directions[][]": Field("text", RUN),
-    "counterexample.run_as.ways[][]": Field("text | flag", RUN),
-    "counterexample.order": _trusted("text", "order", "the evaluation in words"),
-    "margin": Field("number | null", RUN),
-    "margin_exact": NULL,
-}
+EVALUATION: Table = _fields(f"""
+    {RUN} = object: counterexample.run_as; text: counterexample.run_as.(order,kept?);
+        integer: counterexample.run_as.seed; flag: counterexample.run_as.(fused,flush,reciprocal);
+        [[text]]: counterexample.run_as.directions; [[text | flag]]: counterexample.run_as.ways; number | null: margin
+    trusted: the evaluation in words = text: counterexample.order
+    equals null = null: margin_exact
+""")
 
 
 def _wrong_in_dtype(task: str) -> Table:
     """A wrong input in a format, and the evaluation in which it is wrong; where none is named, the plainest one."""
     of_real = TABLES[f"{task}, {'wrong' if task == 'histogram' else 'refuted'}"]
-    left_out = ("wrong_", "counts", "tree", "error_share", "right_lengths", "boxes")
-    left_out_too = ("counterexample.is_smallest", "counterexample.margin")
-    kept = {path: field for path, field in of_real.items() if not path.startswith(left_out + left_out_too)}
-    run: Table = EVALUATION
+    left_out = ("wrong_", "counts", "tree", "error_share", "right_lengths", "boxes", "counterexample.is_smallest")
+    kept = _but(of_real, *left_out, "counterexample.margin")
+    answer = "text" if task in ("addition", "count01") else "whole | null"
+    run = EVALUATION | _fields(f"{RUN} = {answer}: counterexample.predicted")
     if task in ("contextual", "placed"):
-        run = {
-            "margin": _trusted("number | null", "margin", "what torch computes; that it is not above zero is compared")
-        }
+        run = _fields("trusted: what torch computes; that it is not above zero is compared = number | null: margin")
     elif task == "count01":
-        run = {path: field for path, field in EVALUATION.items() if path != "counterexample.order"}
-        run |= {"counterexample.logits": Field("list", RUN), "counterexample.logits[]": Field("number | null", RUN)}
-        run["counterexample.fails"] = Field("flag", RUN)
+        of_logits = f"{RUN} = [number | null]: counterexample.logits; flag: counterexample.fails"
+        run = _but(run, "counterexample.order") | _fields(of_logits)
     elif task == "histogram":
-        predicts = _trusted("whole | null", "module_predicts", "what torch answers there")
-        every = _trusted("text", "fails_in", "whether another order is right")
-        run = EVALUATION | {"counterexample.module_predicts": predicts, "counterexample.fails_in": every}
-        run |= {"argument?": KNOWN}
-    if "counterexample.run_as" in run:
-        answer = "text" if task in ("addition", "count01") else "whole | null"
-        run = run | {"counterexample.predicted": Field(answer, RUN)}
-    return kept | run | {
-        "counterexample.is_smallest?": _trusted("flag", "is_smallest", "no smaller input is wrong"),
-        "reading": Field("text", STATED),
-        "parameters.precision": Field("text", STATED),
-        "parameters.accumulate?": Field("text | null", STATED),
-        "error_share": NULL,
-    }  # fmt: skip
+        run |= KNOWN | _fields("""
+    trusted: what torch answers there = whole | null: counterexample.module_predicts
+    trusted: whether another order is right = text: counterexample.fails_in
+""")
+    return (
+        kept
+        | run
+        | _fields(f"""
+    {SMALLEST}
+    {IN_FORMAT}
+    equals null = null: error_share
+""")
+    )
 
 
 ROUNDED = ("addition", "contextual", "count01", "histogram", "modular", "parity", "placed")
 TABLES |= {f"{task}, proved{IN_DTYPE}": _in_dtype(f"{task}, proved") for task in ROUNDED}
 TABLES |= {f"{task}, refuted{IN_DTYPE}": _wrong_in_dtype(task) for task in ROUNDED}
-TABLES |= {
-    f"{task}{IN_DTYPE}": TABLES[task]
-    | {
-        "margin": _trusted("number | null", "a tenth of the margin", "the rest by circuits.check"),
-        "parameters.precision": Field("text", STATED),
-        "parameters.accumulate": Field("text | null", STATED),
-    }
-    for task in ("circuit", f"circuit{WRONG_STEP}", "language", f"language{WRONG_STEP}")
-}
-TABLES |= {
-    f"transformer, {verdict}{IN_DTYPE}": TABLES[f"transformer, {verdict}"]
-    | {
-        "reading": Field("text", STATED),
-        "parameters.precision": Field("text", STATED),
-        "parameters.accumulate?": Field("text | null", STATED),
-    }
-    for verdict in ("proved", "refuted")
-}
-for _margin in ("margin", "margin_scaled?"):
-    TABLES[f"transformer, proved{IN_DTYPE}"][_margin] = _trusted(
-        COUNTING[_margin].types, BELOW, "no more than half of it; the rest is shown by counting.check"
-    )
+OF_CHAIN = _fields(f"""
+    trusted a tenth of the margin: the rest by circuits.check = number | null: margin
+    {STATED} = text: parameters.precision; text | null: parameters.accumulate
+""")
+for _kind in ("circuit", f"circuit{WRONG_STEP}", "language", f"language{WRONG_STEP}"):
+    TABLES[f"{_kind}{IN_DTYPE}"] = TABLES[_kind] | OF_CHAIN
+TABLES[f"transformer, refuted{IN_DTYPE}"] = COUNTING_WRONG | _fields(IN_FORMAT)
+TABLES[f"transformer, proved{IN_DTYPE}"] = COUNTING | _fields(f"""
+    {IN_FORMAT}
+    {BELOW}: no more than half of it; the rest is shown by counting.check = number | null: margin;
+        number: margin_scaled?
+""")
 
 IN_BITS = ", in constant bits"
-IN_S_BITS, HOW_MANY_WRONG = "the statement that is decided, by constant_bits.bits_of", "how many inputs are wrong"
-OF_BITS: Table = {
-    "reading": Field("text", IN_S_BITS),
-    "method": Field("text", IN_S_BITS),
-    "parameters.precision": Field("text", IN_S_BITS),
-    "argument?": _trusted("text", "argument", "how the prover came to it"),
-    "margin_exact": NULL,
-}
-BITS_RUN = "run again, by histogram_in_bits.check"
-TABLES |= {
-    f"histogram, proved{IN_BITS}": HISTOGRAM
+OF_BITS: Table = _fields("""
+    the statement that is decided, by constant_bits.bits_of = text: reading method parameters.precision
+    trusted: how the prover came to it = text: argument?
+    equals null = null: margin_exact tightest
+""")
+TABLES[f"histogram, proved{IN_BITS}"] = HISTOGRAM | OF_BITS | _fields("""
+    a bound, shown by histogram_in_bits.check = number | null: margin
+    by histogram_in_bits.check = object: counts; text: counts.(right,wrong)
+    equals null = null: margin_per_count counterexample
+""")  # fmt: skip
+TABLES[f"histogram, refuted{IN_BITS}"] = (
+    WRONG
     | OF_BITS
-    | {
-        "margin": Field("number | null", "a bound, shown by histogram_in_bits.check"),
-        "counts": Field("object", "by histogram_in_bits.check"),
-        **{f"counts.{name}": Field("text", "by histogram_in_bits.check") for name in ("right", "wrong")},
-        "margin_per_count": NULL,
-        "tightest": NULL,
-        "counterexample": NULL,
-    },
-    f"histogram, refuted{IN_BITS}": WRONG
-    | OF_BITS
-    | {
-        "counterexample.predicted": Field("whole | null", BITS_RUN),
-        "counterexample.module_predicts": Field("whole", BITS_RUN),
-        "wrong_pairs?": _trusted("text | null", "wrong_pairs", "how many pairs are wrong; it must fit error_share"),
-        "error_share": _trusted("list | null", "error_share", "how many pairs are wrong; it must fit wrong_pairs"),
-        "error_share[]": _trusted("number", "error_share", "how many pairs are wrong; it must fit wrong_pairs"),
-        "counts?": _trusted("object", "counts", HOW_MANY_WRONG),
-        **{f"counts.{name}": _trusted("text", "counts", HOW_MANY_WRONG) for name in ("right", "wrong")},
-    },
-}
-
-
-STRINGS_RUN = "by count01_in_bits.refute"
-for _verdict, _table in (("proved", COUNT01_PROVED), ("refuted", COUNT01_WRONG)):
-    _left_out = ("counts", "wrong_share", "boxes", "beyond", "margin_scaled", "tightest", "counterexample.margin")
-    _kept = {path: field for path, field in _table.items() if not path.startswith(_left_out)}
-    TABLES[f"count01, {_verdict}{IN_BITS}"] = _kept | OF_BITS | {
-        "tightest": NULL,
-        "margin": Field("number | null", STRINGS_RUN),
-    }  # fmt: skip
-TABLES[f"count01, proved{IN_BITS}"]["margin"] = Field("number", "a bound, shown by count01_in_bits.prove")
-TABLES[f"count01, refuted{IN_BITS}"] |= {
-    "counterexample.tokens": Field("list", STRINGS_RUN),
-    **{f"counterexample.{name}": Field("text", STRINGS_RUN) for name in ("predicted", "replayed")},
-    "counterexample.logits": Field("list", STRINGS_RUN),
-    "counterexample.logits[]": Field("number | null", STRINGS_RUN),
-    "counterexample.fails": Field("flag", STRINGS_RUN),
-    "counterexample.is_smallest?": _trusted("flag", "is_smallest", "no smaller input is wrong"),
-}
-
-
-IN_EVERY_ORDER = (
-    "of a proof half of it is shown in every order, by rounded_module.check; of a wrong input that it is not above 0"
+    | _fields(f"""
+    run again, by histogram_in_bits.check = whole | null: counterexample.predicted;
+        whole: counterexample.module_predicts
+    {MUST_FIT} error_share = text | null: wrong_pairs?
+    {MUST_FIT} wrong_pairs = list | null: error_share; number: error_share[]
+    trusted counts: how many inputs are wrong = object: counts?; text: counts.(right,wrong)
+""")
 )
-CELL: Table = {path: field for path, field in INDUCTIVE.items() if not path.startswith(("parameters", "by_length"))} | {
-    "task": Field("text", "equals module, or inductive"),
-    "reading": Field("text", "the statement that is decided, by captured_cells"),
-    "length": Field("whole | text", "the statement that is decided, by captured_cells"),
-    "inputs_covered": Field("text", "by captured_cells"),
-    "margin": Field("number | null", "a bound, shown by captured_cells"),
-    "parameters": Field("object", "equals the program's, by captured_cells"),
-    "parameters.length": Field("whole | text", "equals length"),
-    "parameters.precision?": Field("text", STATED),
-    "program": _trusted("elsewhere", OF_STEP, "each operation is followed, by captured_cells"),
-    "graph": Field("object", "by captured_cells"),
-    "graph.sha256": _trusted("list", "graph.sha256", OWN_DIGEST),
-    "graph.sha256[]": _trusted("text", "graph.sha256", OWN_DIGEST),
-    "graph.operations": Field("elsewhere", "equals how often the program has each"),
-    "graph.torch": _trusted("text", OF_STEP, "which torch; the program is what it traced"),
-}
-CELL |= {path: field for path, field in INDUCTIVE.items() if path.startswith(("by_length", "first_wrong"))}
+_NOT_IN_BITS = ("counts", "wrong_share", "boxes", "beyond", "margin_scaled", "tightest", "counterexample.margin")
+TABLES[f"count01, proved{IN_BITS}"] = (
+    _but(COUNT01_PROVED, *_NOT_IN_BITS)
+    | OF_BITS
+    | _fields("""
+    a bound, shown by count01_in_bits.prove = number: margin
+""")
+)
+TABLES[f"count01, refuted{IN_BITS}"] = (
+    _but(COUNT01_WRONG, *_NOT_IN_BITS)
+    | OF_BITS
+    | _fields(f"""
+    by count01_in_bits.refute = number | null: margin; list: counterexample.tokens;
+        text: counterexample.(predicted,replayed); [number | null]: counterexample.logits; flag: counterexample.fails
+    {SMALLEST}
+""")
+)
+
+
+IN_EVERY_ORDER = f"""trusted {HALF}: of a proof half of it is shown in every order, by rounded_module.check;
+        of a wrong input that it is not above 0 = number | null: margin"""
+CELL: Table = _but(INDUCTIVE, "parameters") | _fields(f"""
+    equals module, or inductive = text: task
+    the statement that is decided, by captured_cells = text: reading; whole | text: length
+    by captured_cells = text: inputs_covered; object: graph
+    a bound, shown by captured_cells = number | null: margin
+    equals the program's, by captured_cells = object: parameters
+    equals length = whole | text: parameters.length
+    {STATED} = text: parameters.precision?
+    trusted {OF_STEP}: each operation is followed, by captured_cells = elsewhere: program
+    {TRACE.strip()}
+    trusted {OF_STEP}: which torch; the program is what it traced = text: graph.torch
+""")
 OF_CELLS: dict[str, Table] = {
-    "cell": {
-        "parameters.module": _trusted("text", "the module's name", "of its class"),
-        **{f"parameters.{name}": Field("whole", "equals the program's") for name in ("tokens", "state", "classes")},
-        "parameters.stored_numbers": Field("whole", "equals how many the graph reads"),
-    },
-    "network": {
-        "parameters.task": Field("text", "the statement that is decided, by captured_cells"),
-        **{f"parameters.{name}?": Field("whole", "the statement that is decided, by captured_cells")
-           for name in ("modulus", "vocabulary", "types", "max_count")},
-        **{f"parameters.{name}": _trusted("text", name, "what the network is called") for name in
-           ("model", "activation", "dtype")},
-        **{f"parameters.{name}": _trusted("whole", name, "how large the network is called") for name in
-           ("units", "layers")},
-    },
-}  # fmt: skip
-WRONG_CELL: Table = {
-    "tightest": NULL,
-    "right_to?": _trusted("whole", "right_to", SHORTER),
-    "counterexample": Field("object", "followed by captured_cells"),
-    "counterexample.input": Field("list | text", "followed by captured_cells"),
-    "counterexample.input[]": Field("whole", "followed by captured_cells"),
-    "counterexample.length": Field("whole", "followed by captured_cells"),
-    "counterexample.expected": Field("whole", "followed by captured_cells"),
-    "counterexample.predicted": Field("whole | null", "followed by captured_cells"),
-    "counterexample.is_first?": Field("flag", "by captured_cells: all shorter strings are followed"),
-    "counterexample.module_answers?": _trusted("whole | null", "module_answers", "what torch answers there"),
+    "cell": _fields("""
+    trusted the module's name: of its class = text: parameters.module
+    equals the program's = whole: parameters.(tokens,state,classes)
+    equals how many the graph reads = whole: parameters.stored_numbers
+"""),
+    "network": _fields("""
+    the statement that is decided, by captured_cells = text: parameters.task;
+        whole: parameters.(modulus?,vocabulary?,types?,max_count?)
+    trusted: what the network is called = text: parameters.(model,activation,dtype)
+    trusted: how large the network is called = whole: parameters.(units,layers)
+"""),
 }
-RUN_OF_CELL: Table = {"counterexample.evaluation": WRONG_EVALUATION["counterexample.evaluation"]}
+WRONG_CELL: Table = _fields(f"""
+    equals null = null: tightest
+    {SHORTER} = whole: right_to?
+    followed by captured_cells = object: counterexample; list | text: counterexample.input;
+        whole: counterexample.(input[],length,expected); whole | null: counterexample.predicted
+    by captured_cells: all shorter strings are followed = flag: counterexample.is_first?
+    trusted: what torch answers there = whole | null: counterexample.module_answers?
+""")
+OF_EVALUATION = {"counterexample.evaluation": WRONG_EVALUATION["counterexample.evaluation"]}
 for _kind, _own in OF_CELLS.items():
     TABLES |= {f"{_kind}, proved": CELL | _own, f"{_kind}, refuted": CELL | WRONG_CELL | _own}
     TABLES |= {
-        f"{_kind}, proved{IN_DTYPE}": CELL | _own | {"margin": _trusted("number | null", HALF, IN_EVERY_ORDER)},
-        f"{_kind}, refuted{IN_DTYPE}": CELL | WRONG_CELL | _own | RUN_OF_CELL,
+        f"{_kind}, proved{IN_DTYPE}": CELL | _own | _fields(IN_EVERY_ORDER),
+        f"{_kind}, refuted{IN_DTYPE}": CELL | WRONG_CELL | _own | OF_EVALUATION,
     }
-MODULE_IN_DTYPE: Table = {
-    "reading": Field("text", "the statement that is decided, by rounded_module.check"),
-    "parameters.precision": Field("text", STATED),
-    "parameters.accumulate?": Field("text | null", STATED),
-    "margin": _trusted("number | null", "half of the margin", IN_EVERY_ORDER),
-    "tightest.margin": _trusted("number | null", "half of the margin", IN_EVERY_ORDER),
-}
-TABLES |= {
-    f"{kind}, {verdict}{IN_DTYPE}": TABLES[f"{kind}, {verdict}"] | MODULE_IN_DTYPE
-    for kind in ("module", "grokking")
-    for verdict in ("proved", "refuted")
-}
+MODULE_IN_DTYPE: Table = _fields(f"""
+    {IN_FORMAT}
+    the statement that is decided, by rounded_module.check = text: reading
+    {IN_EVERY_ORDER} tightest.margin
+""")
+for _kind in ("module, proved", "module, refuted", "grokking, proved", "grokking, refuted"):
+    TABLES[f"{_kind}{IN_DTYPE}"] = TABLES[_kind] | MODULE_IN_DTYPE
 
 
 class AtPath(NamedTuple):

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import reduce
 
-from flint import arb, ctx, fmpq_mat
+from flint import ctx, fmpq_mat
 
+from verify.checker.ball_rows import least_of
 from verify.checker.exponentials import BITS
 from verify.checker.prompts import EQUALS, TOKENS, Domain, PromptModel, PromptRegion, difference_at, sign_at
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
@@ -72,7 +72,7 @@ def refute(model: PromptModel, cell: PromptRegion, prompts: int | None, c: Promp
     compare(c, {"margin_exact": None if sign else "0"})
     counted(c, prompts)
     for bits in BITS:
-        gap = reduce(arb.min, (difference_at(model, cell, j, row, bits) for j in rivals))
+        gap = least_of(difference_at(model, cell, j, row, bits) for j in rivals)
         with ctx.workprec(bits):
             if is_close(c["margin"], gap):
                 return

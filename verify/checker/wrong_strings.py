@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from flint import arb, fmpq_mat
 
+from verify.checker.ball_rows import least_of
 from verify.checker.exponentials import BITS as DIGITS
 from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
@@ -31,7 +32,7 @@ def refute(c: StringsCertificate, strings: Strings, prompts: int, gaps: Callable
         require(not all(x > 0 for x in row), f"counterexample: {text[:80]!r} is answered rightly at prompt {prompt}")
         if any(x <= 0 for x in row):
             is_above = all(x > margin for x in row)
-            said = f"margin: is {c['margin']}, must be at least {min(row, key=float)}, and not above zero"
+            said = f"margin: is {c['margin']}, must be at least {float(least_of(row))}, and not above zero"
             require(margin <= 0 and not is_above, said)
             if any(x <= margin for x in row):
                 return
