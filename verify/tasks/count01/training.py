@@ -43,7 +43,7 @@ def course(args: argparse.Namespace) -> Lesson:
     from constructions.training import ONE_CYCLE, Recipe
     from verify.changes.changeable import of_kind
     from verify.changes.until_proved import Lesson
-    from verify.tasks.count01.noisy_majority import counts_of, initialise
+    from verify.tasks.count01.noisy_majority import counts_of, due_of, initialise
     from verify.tasks.count01.task import PromptDomain
     from verify.tasks.count01.verdict import Count01
 
@@ -51,8 +51,7 @@ def course(args: argparse.Namespace) -> Lesson:
     initialise(module, torch.Generator().manual_seed(args.seed))
     digits, noise = torch.arange(args.max_digits + 1), torch.arange(args.max_noise + 1)
     triples = torch.cartesian_prod(digits, digits, noise)
-    is_four = triples[:, 1] > triples[:, 0] if args.labels == "majority-ones" else triples[:, 0] >= triples[:, 1]
-    due = torch.where(is_four, FOUR, FIVE)
+    due = due_of(triples, args.labels)
 
     def ahead(last: int, right: Tensor) -> Tensor:
         logits = module.logits_at_counts(counts_of(triples, last), last)
