@@ -26,6 +26,7 @@ from verify.frame.impossibility import Impossibility, seeds
 from verify.tasks.histogram.attack import tried
 from verify.tasks.histogram.exact_forward import ExactForward
 from verify.tasks.histogram.handed_on import exact_logits
+from verify.tasks.histogram.kernels import free_vectors
 from verify.tasks.histogram.long_sequences import long_sequences
 from verify.tasks.histogram.proof import certify
 from verify.tasks.histogram.small_cases import Searched, kernel_signs, largest_family, orders_of_counts
@@ -412,24 +413,6 @@ def _sum_of_projection(seed: int, T: int, m: int) -> float:
     drawn = torch.randn(T, m, generator=g, dtype=torch.float64)
     Q = torch.linalg.qr(drawn - drawn.mean(0)).Q
     return float((Q @ Q.T).abs().sum())
-
-
-def free_vectors(module: HistogramTransformer) -> list[list[Fraction]]:
-    """A basis of the u with sum u_s = 0 and sum u_s e_s = 0 (lin), or sum u_s e_s e_s^T = 0, in exact rationals."""
-    E, T = fractions(module.E), module.T
-    rows = [[Fraction(1)] * T, *E.T]
-    if not module.is_linear:
-        pairs = [(i, j) for i in range(module.d) for j in range(i + 1)]
-        rows = [rows[0], *([e[i] * e[j] for e in E] for i, j in pairs)]
-    reduced, rank = matrix(np.array(rows)).rref()
-    pivots = [next(s for s in range(T) if reduced[i, s] != 0) for i in range(rank)]
-    basis = []
-    for free in (s for s in range(T) if s not in pivots):
-        u = [Fraction(int(s == free)) for s in range(T)]
-        for i, pivot in enumerate(pivots):
-            u[pivot] = -Fraction(int(reduced[i, free].p), int(reduced[i, free].q))
-        basis.append(u)
-    return basis
 
 
 def _is_reproduced(kernel: list[list[Fraction]], noise: Numbers, L: int) -> bool:
