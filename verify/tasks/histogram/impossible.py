@@ -26,7 +26,7 @@ from verify.frame.impossibility import Impossibility, seeds
 from verify.tasks.histogram.attack import tried
 from verify.tasks.histogram.exact_forward import ExactForward
 from verify.tasks.histogram.handed_on import exact_logits
-from verify.tasks.histogram.kernels import free_vectors
+from verify.tasks.histogram.kernels import Even, free_vectors, is_certificate
 from verify.tasks.histogram.long_sequences import long_sequences
 from verify.tasks.histogram.proof import certify
 from verify.tasks.histogram.small_cases import Searched, kernel_signs, largest_family, orders_of_counts
@@ -371,8 +371,9 @@ def even_readings(seed: int = 0) -> Impossibility:
     holds = is_above and found.largest_sum(T, m) <= needed and largest <= most and signs_agree and found_none
     for model, d in (("lin", lin), ("dot", dot)):
         module = code(model, T=T, L=L, d=d)
-        kernel = free_vectors(module)
-        is_even = _is_reproduced(kernel, relative_spread(module), L)
+        kernel, noise = free_vectors(module), relative_spread(module).tolist()
+        basis = [[u[t] for u in kernel] for t in range(T)]
+        is_even = is_certificate(basis, L, Even(tuple(map(tuple, noise))))
         checks[f"kept code of {model}"] = f"d = {d}, kernel of {len(kernel)}, reproduced by its spread: {is_even}"
         holds &= is_even and len(kernel) <= widest_kernel(T, L)
     return Impossibility(
@@ -413,12 +414,6 @@ def _sum_of_projection(seed: int, T: int, m: int) -> float:
     drawn = torch.randn(T, m, generator=g, dtype=torch.float64)
     Q = torch.linalg.qr(drawn - drawn.mean(0)).Q
     return float((Q @ Q.T).abs().sum())
-
-
-def _is_reproduced(kernel: list[list[Fraction]], noise: Numbers, L: int) -> bool:
-    """Whether u_t = -sum of n_ts u_s for all u of the kernel, with all |n_ts| < 1/(2L - 3): the dual certificate."""
-    is_small = all(abs(x) * (2 * L - 3) < 1 for x in noise.flatten().tolist())
-    return is_small and all((noise @ np.array(u) == [-x for x in u]).all() for u in kernel)
 
 
 ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {
