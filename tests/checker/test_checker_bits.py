@@ -8,6 +8,7 @@ import random
 import pytest
 import torch
 from models.certificates import IN_BITS, heads, honest
+from models.histogram_runs import in_bits
 from models.random_models import random_model
 from models.selection import first
 from oracles.forged import falsehood
@@ -23,14 +24,13 @@ from verify.checker.reading import read_weights
 from verify.frame.decide import certify
 from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import Count01
-from verify.tasks.histogram.constant_bits import certify as decide
 
 SIZES = range(1, 9)
 
 
 def histogram(module, s):
     weights = checkpoint.as_bytes(module, claim=None, construction=None)
-    return weights, decide(module, s).about(weights).to_json()
+    return weights, in_bits(module, s).about(weights).to_json()
 
 
 def prompts(module, s, domain):

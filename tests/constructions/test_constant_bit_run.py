@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from models.histogram_runs import in_bits
 from models.random_models import random_model
 from models.selection import every
 from oracles.circuit import NaiveTransformer, rounded, stored
@@ -19,7 +20,6 @@ from constructions.contextual.transformer import BOS, ContextualCountingTransfor
 from constructions.errors import BadInput
 from constructions.histogram import MODELS
 from verify.frame.certificate import Verdict
-from verify.tasks.histogram.constant_bits import certify
 
 
 class Integers(NaiveTransformer):
@@ -230,7 +230,7 @@ def test_verdicts_on_every_sequence_of_small_models(kind):
             return logits is not None and all(logits[right] > v for c, v in enumerate(logits) if c != right)
 
         pairs = itertools.product(itertools.product(range(module.T), repeat=module.L), range(module.L))
-        certificate = certify(module, s)
+        certificate = in_bits(module, s)
         expected = Verdict.PROVED if all(is_right(list(t), i) for t, i in pairs) else Verdict.REFUTED
         assert certificate.verdict is expected
         verdicts.add(expected)
@@ -241,10 +241,10 @@ def test_verdicts_on_every_sequence_of_small_models(kind):
 
 
 def test_large_models_are_refuted_by_a_run_or_stay_open():
-    few_bits = certify(relation_counting.dot(T=32, L=10), 4, budget=2)
+    few_bits = in_bits(relation_counting.dot(T=32, L=10), 4, budget=2)
     assert few_bits.verdict is Verdict.REFUTED
     found = few_bits.counterexample
     logits = constant_bit(relation_counting.dot(T=32, L=10), 4)(torch.tensor([found["tokens"]]))[0, found["position"]]
     assert not logits[found["expected"] - 1] > logits[torch.arange(10) != found["expected"] - 1].max()
-    enough = certify(inventory_counting.dot(T=6, L=10, dtype=torch.float32), 8, budget=1)
+    enough = in_bits(inventory_counting.dot(T=6, L=10, dtype=torch.float32), 8, budget=1)
     assert enough.verdict is Verdict.UNKNOWN and "without a failure" in enough.reason

@@ -12,12 +12,17 @@ from models.selection import every
 from constructions import count01 as build
 from constructions.errors import BadInput, ProvedImpossible
 from verify.commands.cli import main
+from verify.frame import decide as deciding
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, decide
 from verify.tasks.count01.task import PromptDomain
-from verify.tasks.count01.verdict import Count01, certify, exhaustive
+from verify.tasks.count01.verdict import Count01, certify
 
 ONES = "majority-ones"
+
+
+def exhaustive(model, labels, domain, strings=None):
+    return deciding.exhaustive(Count01.of(model, labels, domain, method="exhaustive", strings=strings))
 
 
 def test_exhaustive_runs_every_string():

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from models.histogram_runs import exhaustive
 from models.random_models import random_model, trained_like
 from models.selection import every, first
 from oracles.histogram import all_wrong_pairs, forward, smallest, weights_of
@@ -13,7 +14,6 @@ from oracles.histogram import all_wrong_pairs, forward, smallest, weights_of
 from constructions.histogram import MODELS
 from tests.clocks import ENDLESS
 from verify.frame.certificate import Verdict
-from verify.tasks.histogram.every_reading import exhaustive
 from verify.tasks.histogram.proof import certify
 
 RANDOM_MODELS, CHUNK = 500, 125

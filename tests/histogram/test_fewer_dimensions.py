@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import sympy
 import torch
+from models.histogram_runs import exhaustive
 from models.selection import first
 
 from bounds import coherent_counting
@@ -29,7 +30,6 @@ from constructions.histogram import HistogramTransformer
 from constructions.planar_relation import plane
 from verify.commands.cli import main
 from verify.frame.certificate import Verdict
-from verify.tasks.histogram.every_reading import exhaustive
 from verify.tasks.histogram.frontier.search import smallest_d
 from verify.tasks.histogram.proof import certify
 

@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import torch
-from models import steps
+from models import histogram_runs, steps
 from models.certificates_of_kinds import MADE
 from models.certificates_of_modules import MODULES, of_module
 from models.crafted import crafted
@@ -58,7 +58,6 @@ from verify.tasks.contextual.positional.task import Positional
 from verify.tasks.contextual.verdict import ContextualCounting, domain_of
 from verify.tasks.count01.task import PromptDomain
 from verify.tasks.count01.verdict import Count01
-from verify.tasks.histogram.constant_bits import certify as decide_in_bits
 from verify.tasks.histogram.proof import certify as decide_histogram
 from verify.tasks.histogram.rounded.verdict import certify as decide_rounded
 from verify.tasks.inductive.task import Counting
@@ -591,7 +590,7 @@ def in_bits(s, name):
     if name in HISTOGRAMS:
         module = HISTOGRAMS[name]()
         weights = checkpoint.as_bytes(module, claim=None, construction=None)
-        return weights, decide_in_bits(module, s).about(weights).to_json()
+        return weights, histogram_runs.in_bits(module, s).about(weights).to_json()
     (module, domain), reading = COUNTS[name](), reading_of(f"s{s}")
     labels = "thesis" if "uniform" in name else "majority-ones"
     problem = Count01.of(module, labels, SMALL.get(name, domain), reading=reading)

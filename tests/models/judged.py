@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from models import histogram_runs
+
 from constructions import circuit_simulation, contextual_counting, count01, modular, parity
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.relation_counting import bos
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import ConstantBits, Rounded
 from verify.frame.decide import certify
+from verify.frame.decide import exhaustive as run_all
 from verify.tasks.addition.modular.task import ModularAddition
 from verify.tasks.circuit import dtype as circuit_dtype
 from verify.tasks.circuit import proof as circuit
 from verify.tasks.contextual import verdict as contextual
 from verify.tasks.count01 import verdict as counting
 from verify.tasks.count01.task import PromptDomain
-from verify.tasks.histogram import constant_bits, every_reading
 from verify.tasks.histogram import proof as histogram
 from verify.tasks.histogram.rounded import verdict as rounded
 from verify.tasks.parity.task import Parity
@@ -36,13 +38,13 @@ MODELS = {
 WAYS = {
     ("histogram", "real"): histogram.certify,
     ("histogram", "rounded"): lambda m: rounded.certify(m, fmt=FLOAT32),
-    ("histogram", "bits"): lambda m: constant_bits.certify(m, 5),
-    ("histogram", "exhaustive"): every_reading.exhaustive,
-    ("histogram", "sampled"): every_reading.sampled,
+    ("histogram", "bits"): lambda m: histogram_runs.in_bits(m, 5),
+    ("histogram", "exhaustive"): histogram_runs.exhaustive,
+    ("histogram", "sampled"): histogram_runs.sampled,
     ("count01", "real"): lambda m: counting.certify(m, ONES, REGION),
     ("count01", "rounded"): lambda m: counting.certify(m, ONES, REGION, reading=Rounded(FORMATS["float64"])),
     ("count01", "bits"): lambda m: counting.certify(m, ONES, REGION, reading=ConstantBits(6)),
-    ("count01", "exhaustive"): lambda m: counting.exhaustive(m, ONES, REGION),
+    ("count01", "exhaustive"): lambda m: run_all(counting.Count01.of(m, ONES, REGION, method="exhaustive")),
     ("contextual", "real"): lambda m: contextual.certify(m, contextual.domain_of(m, 6)),
     ("contextual", "rounded"): lambda m: contextual.certify(m, contextual.domain_of(m, 6), fmt=FLOAT32),
     ("contextual", "exhaustive"): lambda m: contextual.exhaustive(m, contextual.domain_of(m, 6)),

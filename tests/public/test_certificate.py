@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from models.histogram_runs import exhaustive, sampled
 
 import bounds
 import constructions
@@ -17,7 +18,6 @@ from constructions.relation_counting import bos
 from tests.models.judged import MODELS, WAYS
 from verify import Certificate, Verdict
 from verify.histogram import certify
-from verify.tasks.histogram.every_reading import exhaustive, sampled
 
 ROOT = Path(__file__).parents[2]
 PROVED, REFUTED = certify(bos(T=3, L=2)), certify(bos(T=3, L=2, as_printed=True))

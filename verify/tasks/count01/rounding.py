@@ -23,7 +23,7 @@ from verify.arithmetic.formats import Format
 from verify.arithmetic.outward import finite, float_at_least, float_at_most
 from verify.arithmetic.slack import ENLARGE, INFLATION, LEAST, Array
 from verify.arithmetic.softmax import exponential_errors, quotient_error, total_error
-from verify.arithmetic.stored import fractions, numbers
+from verify.arithmetic.stored import numbers
 from verify.tasks.count01.task import kinds
 
 if TYPE_CHECKING:
@@ -81,13 +81,16 @@ def in_fractions(x: Ball) -> list[ComputedNumber]:
     return [ComputedNumber(Fraction(m), Fraction(r)) for m, r in zip(x.mid.tolist(), off.tolist(), strict=True)]
 
 
-def rounded_dot(x: list[ComputedNumber], w: list[Fraction], at: RoundedArithmetic) -> ComputedNumber:
-    """A computed sum of products x_i w_i with exact w_i, in any order; exact where it provably is."""
-    terms = [(a, b) for a, b in zip(x, w, strict=True) if b and (a.value or a.radius)]
-    value = sum((a.value * b for a, b in terms), Fraction(0))
-    inherited = sum((a.radius * abs(b) for a, b in terms), Fraction(0))
-    size = sum((abs(a.value * b) for a, b in terms), Fraction(0)) + inherited
-    return ComputedNumber(value, inherited + rounding_error([a.value * b for a, b in terms], inherited, size, at))
+def rounded_dot(
+    x: list[ComputedNumber], y: list[ComputedNumber], at: RoundedArithmetic
+) -> tuple[ComputedNumber, Fraction]:
+    """A computed sum of products x_i y_i, in any order, exact where it provably is; and the sum of its terms' sizes."""
+    factors = [(a, b) for a, b in zip(x, y, strict=True) if (a.value or a.radius) and (b.value or b.radius)]
+    terms = [a.value * b.value for a, b in factors]
+    off = ((a, b) for a, b in factors if a.radius or b.radius)
+    inherited = sum((abs(a.value) * b.radius + (abs(b.value) + b.radius) * a.radius for a, b in off), Fraction(0))
+    size = sum(map(abs, terms), inherited)
+    return ComputedNumber(sum(terms, Fraction(0)), inherited + rounding_error(terms, inherited, size, at)), size
 
 
 def rounding_error(terms: list[Fraction], inherited: Fraction, size: Fraction, at: RoundedArithmetic) -> Fraction:
@@ -124,11 +127,13 @@ class QueryErrors:
         if not np.isfinite(read.rad[list(self.tokens)]).all():
             self.obstacle = f"the LayerNorm of a token is not known well enough in {at.stored.name}"
         for h in range(model.heads):
-            W_Q, W_K, W_V = (fractions(W[h]).T for W in (model.W_Q, model.W_K, model.W_V))
-            q = [rounded_dot(stored[last], w, at) for w in W_Q]
-            k = [[rounded_dot(stored[t], w, at) for w in W_K] for t in self.tokens]
+            W_Q, W_K, W_V = (
+                [in_fractions(point(w)) for w in numbers(W[h]).T] for W in (model.W_Q, model.W_K, model.W_V)
+            )
+            q = [rounded_dot(stored[last], w, at)[0] for w in W_Q]
+            k = [[rounded_dot(stored[t], w, at)[0] for w in W_K] for t in self.tokens]
             self.scores.append([self.score(q, key) for key in k])
-            v = [[rounded_dot(stored[t], w, at) for w in W_V] for t in self.tokens]
+            v = [[rounded_dot(stored[t], w, at)[0] for w in W_V] for t in self.tokens]
             values.append([[finite(float_at_least(x.value)) for x in row] for row in v])
             radii.append([[float_at_least(x.radius) for x in row] for row in v])
         self.V, self.V_radius = np.array(values), np.array(radii)
@@ -142,21 +147,10 @@ class QueryErrors:
 
     def score(self, q: list[ComputedNumber], k: list[ComputedNumber]) -> ComputedNumber:
         """A computed inner product of a query and a key."""
-        value = sum((a.value * b.value for a, b in zip(q, k, strict=True)), Fraction(0))
-        inherited = sum(
-            (
-                abs(a.value) * b.radius + abs(b.value) * a.radius + a.radius * b.radius
-                for a, b in zip(q, k, strict=True)
-            ),
-            Fraction(0),
-        )
-        size = sum((abs(a.value * b.value) for a, b in zip(q, k, strict=True)), Fraction(0)) + inherited
+        found, size = rounded_dot(q, k, self.at)
         if size >= Fraction(self.at.stored.largest) / 2:
             self.obstacle = f"an intermediate can overflow {self.at.operand.name}"
-        terms = [
-            a.value * b.value for a, b in zip(q, k, strict=True) if (a.value or a.radius) and (b.value or b.radius)
-        ]
-        return ComputedNumber(value, inherited + rounding_error(terms, inherited, size, self.at))
+        return found
 
     def check_range(self) -> None:
         """Marks the query as never provable where some intermediate could overflow, or a weight be flushed."""

@@ -41,9 +41,10 @@ def course(args: argparse.Namespace) -> Lesson:
 
     from constructions.count01 import EOS, EQUALS, FIVE, FOUR, Count01Transformer, as_bytes
     from constructions.training import ONE_CYCLE, Recipe
+    from verify.arithmetic.margins import margins
     from verify.changes.changeable import of_kind
     from verify.changes.until_proved import Lesson
-    from verify.tasks.count01.noisy_majority import counts_of, initialise
+    from verify.tasks.count01.noisy_majority import counts_of, due_of, initialise
     from verify.tasks.count01.task import PromptDomain
     from verify.tasks.count01.verdict import Count01
 
@@ -51,13 +52,7 @@ def course(args: argparse.Namespace) -> Lesson:
     initialise(module, torch.Generator().manual_seed(args.seed))
     digits, noise = torch.arange(args.max_digits + 1), torch.arange(args.max_noise + 1)
     triples = torch.cartesian_prod(digits, digits, noise)
-    is_four = triples[:, 1] > triples[:, 0] if args.labels == "majority-ones" else triples[:, 0] >= triples[:, 1]
-    due = torch.where(is_four, FOUR, FIVE)
-
-    def ahead(last: int, right: Tensor) -> Tensor:
-        logits = module.logits_at_counts(counts_of(triples, last), last)
-        rivals = logits.scatter(1, right[:, None], -torch.inf).amax(1)
-        return logits.gather(1, right[:, None])[:, 0] - rivals
+    due = due_of(triples, args.labels)
 
     def loss(g: torch.Generator, practised: Tensor) -> Tensor:
         rows = torch.randint(0, len(triples), (BATCH // 2,), generator=g)
@@ -74,7 +69,7 @@ def course(args: argparse.Namespace) -> Lesson:
 
     def hard(seed: int, practised: Tensor) -> Tensor:
         with torch.no_grad():
-            return ahead(EQUALS, due).argsort()[:KEPT]
+            return margins(module.logits_at_counts(counts_of(triples, EQUALS), EQUALS), due).argsort()[:KEPT]
 
     domain = PromptDomain(args.max_digits, args.max_noise, None)
     judged = of_kind(Count01Transformer, lambda trained, _: Count01.of(trained, args.labels, domain), as_bytes)

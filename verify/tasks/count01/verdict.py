@@ -331,11 +331,3 @@ def certify(
     """
     problem = Count01.of(model, labels, domain, reading=reading, claim=claim)
     return decide.certify(problem, reading)
-
-
-def exhaustive(model: Count01Model, labels: str, domain: PromptDomain, *, strings: int | None = None) -> Certificate:
-    """Runs the module: one string per triple of a bounded domain, and every string of up to `strings` digits.
-
-    Raises: BadInput for an unbounded domain, or a run that outlasts 30 seconds.
-    """
-    return decide.exhaustive(Count01.of(model, labels, domain, method="exhaustive", strings=strings))

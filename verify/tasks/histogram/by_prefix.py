@@ -199,15 +199,11 @@ class ByPrefix:
     def _look_closer(self, prefixes: np.ndarray, leaves: np.ndarray) -> None:
         """Decides multisets near a tie by float64 and their own terms; what that leaves is `left`."""
         points = self._as_points(prefixes, leaves)
-        least, most, D = self.table.singly(points, self.readout)
-        is_right, is_wrong = (least > 0).all(1), (most <= 0).any(1)
-        left = points[np.flatnonzero(~(is_right | is_wrong))]
+        bounds = self.table.singly(points, self.readout)
         with self.lock:
-            self.readout.record(least[is_right].min(1, initial=np.inf), D[is_right], self.found)
+            is_wrong = self.readout.settle(points, bounds, self.found)
             self.margin = min(self.margin, self.found.margins.get(self.k, np.inf))
             self.found.wrong_pairs += self.prefixes.pairs(prefixes[is_wrong], leaves[is_wrong]) * self.each
             self._add_smallest(prefixes[is_wrong], leaves[is_wrong])
-            if len(left):
-                self.found.left.append(left)
-                if self._has_many_left():
-                    self.is_over.set()
+            if self._has_many_left():
+                self.is_over.set()

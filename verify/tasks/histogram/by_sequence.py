@@ -77,22 +77,10 @@ def decide(table: Table, counts: list[int], found: Tabulated, smallest: Smallest
             smallest.add(Candidate(int(distinct.min()), sequence, position))
         left = chosen[~(is_right | is_wrong)]
         for points in _points(fillings.tokens[left], table, k) if len(left) else []:
-            _look_closer(points, table, readout, found, smallest)
-
-
-def _look_closer(
-    points: CellMultisets, table: Table, readout: CountReadout, found: Tabulated, smallest: Smallest
-) -> None:
-    """Decides sequences near a tie by what their own terms round away; what that leaves is `left`."""
-    least, most, D = table.singly(points, readout)
-    is_right, is_wrong = (least > 0).all(1), (most <= 0).any(1)
-    readout.record(least[is_right].min(1, initial=np.inf), D[is_right], found)
-    found.wrong_pairs += int(is_wrong.sum())
-    if is_wrong.any():
-        smallest.add(table.smallest_of(points[np.flatnonzero(is_wrong)]))
-    left = points[np.flatnonzero(~(is_right | is_wrong))]
-    if len(left):
-        found.left.append(left)
+            is_wrong = readout.settle(points, table.singly(points, readout), found)
+            found.wrong_pairs += int(is_wrong.sum())
+            if is_wrong.any():
+                smallest.add(table.smallest_of(points[np.flatnonzero(is_wrong)]))
 
 
 def _points(sequences: np.ndarray, table: Table, k: int) -> list[CellMultisets]:

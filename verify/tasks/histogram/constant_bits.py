@@ -8,43 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from constructions.histogram import HistogramTransformer
 from verify.arithmetic.readings import ConstantBits
 from verify.frame import decide
-from verify.frame.certificate import Certificate
-from verify.frame.clock import Budget, Clock
-from verify.frame.decide import Effort, Finding, Run, silent
+from verify.frame.clock import Clock
+from verify.frame.decide import Effort, Finding, Run
 from verify.tasks.histogram import runs
 from verify.tasks.histogram.problem import Histogram
 from verify.tasks.histogram.stored import StoredModel
-from verify.tasks.histogram.task import Progress
 
 SEARCH = "a search among telling sequences, run"
 FASTEST = 100  # batches per second that no machine reaches: beyond, an estimate would be a waste of time
-
-
-def certify(
-    module: HistogramTransformer,
-    s: int,
-    *,
-    L: int | None = None,
-    claim: str | None = None,
-    budget: float | Budget = 30.0,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> Certificate:
-    """Decides a model in s-bit arithmetic by all its T^L sequences, if the budget holds them.
-
-    Otherwise it tries the sequences at which readouts turn, and random ones: they refute, and never prove.
-    Claim: any of A-4.1 to A-B.4, in the arithmetic of E, Sec. 3.3.
-    Units: budget in seconds.
-
-    >>> from constructions import relation_counting
-    >>> certify(relation_counting.bos(T=4, L=3), s=4).verdict.value
-    'PROVED'
-    """
-    effort = Effort(budget, seed, progress or silent)
-    return decide.certify(Histogram.of(module, L, claim, prove), ConstantBits(s), effort)
 
 
 def prove(problem: Histogram, reading: ConstantBits, effort: Effort) -> Finding:

@@ -26,6 +26,7 @@ from verify.frame.impossibility import Impossibility, seeds
 from verify.tasks.histogram.attack import tried
 from verify.tasks.histogram.exact_forward import ExactForward
 from verify.tasks.histogram.handed_on import exact_logits
+from verify.tasks.histogram.kernels import Even, free_vectors, is_certificate
 from verify.tasks.histogram.long_sequences import long_sequences
 from verify.tasks.histogram.proof import certify
 from verify.tasks.histogram.small_cases import Searched, kernel_signs, largest_family, orders_of_counts
@@ -370,8 +371,9 @@ def even_readings(seed: int = 0) -> Impossibility:
     holds = is_above and found.largest_sum(T, m) <= needed and largest <= most and signs_agree and found_none
     for model, d in (("lin", lin), ("dot", dot)):
         module = code(model, T=T, L=L, d=d)
-        kernel = free_vectors(module)
-        is_even = _is_reproduced(kernel, relative_spread(module), L)
+        kernel, noise = free_vectors(module), relative_spread(module).tolist()
+        basis = [[u[t] for u in kernel] for t in range(T)]
+        is_even = is_certificate(basis, L, Even(tuple(map(tuple, noise))))
         checks[f"kept code of {model}"] = f"d = {d}, kernel of {len(kernel)}, reproduced by its spread: {is_even}"
         holds &= is_even and len(kernel) <= widest_kernel(T, L)
     return Impossibility(
@@ -412,30 +414,6 @@ def _sum_of_projection(seed: int, T: int, m: int) -> float:
     drawn = torch.randn(T, m, generator=g, dtype=torch.float64)
     Q = torch.linalg.qr(drawn - drawn.mean(0)).Q
     return float((Q @ Q.T).abs().sum())
-
-
-def free_vectors(module: HistogramTransformer) -> list[list[Fraction]]:
-    """A basis of the u with sum u_s = 0 and sum u_s e_s = 0 (lin), or sum u_s e_s e_s^T = 0, in exact rationals."""
-    E, T = fractions(module.E), module.T
-    rows = [[Fraction(1)] * T, *E.T]
-    if not module.is_linear:
-        pairs = [(i, j) for i in range(module.d) for j in range(i + 1)]
-        rows = [rows[0], *([e[i] * e[j] for e in E] for i, j in pairs)]
-    reduced, rank = matrix(np.array(rows)).rref()
-    pivots = [next(s for s in range(T) if reduced[i, s] != 0) for i in range(rank)]
-    basis = []
-    for free in (s for s in range(T) if s not in pivots):
-        u = [Fraction(int(s == free)) for s in range(T)]
-        for i, pivot in enumerate(pivots):
-            u[pivot] = -Fraction(int(reduced[i, free].p), int(reduced[i, free].q))
-        basis.append(u)
-    return basis
-
-
-def _is_reproduced(kernel: list[list[Fraction]], noise: Numbers, L: int) -> bool:
-    """Whether u_t = -sum of n_ts u_s for all u of the kernel, with all |n_ts| < 1/(2L - 3): the dual certificate."""
-    is_small = all(abs(x) * (2 * L - 3) < 1 for x in noise.flatten().tolist())
-    return is_small and all((noise @ np.array(u) == [-x for x in u]).all() for u in kernel)
 
 
 ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {

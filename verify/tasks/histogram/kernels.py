@@ -12,16 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
 from flint import fmpq_mat
 
 from bounds.even_readings import is_excluded, most_diagonal, quartic
 from constructions.codes.kept import smallest_kept
 from constructions.errors import BadInput
 from constructions.fewer_dimensions import code
-from constructions.histogram import check_sizes
+from constructions.histogram import HistogramTransformer, check_sizes
 from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.linear_programs import Farkas, decide_system
 from verify.arithmetic.outward import above
+from verify.arithmetic.stored import fractions, matrix
 
 Matrix = Sequence[Sequence[Fraction | int]]
 
@@ -204,10 +206,26 @@ def block_certificate(T: int, m: int) -> Even:
     return Even(tuple(tuple(entry(t, s) for s in range(T)) for t in range(T)))
 
 
+def free_vectors(module: HistogramTransformer) -> list[list[Fraction]]:
+    """A basis of the u with sum u_s = 0 and sum u_s e_s = 0 (lin), or sum u_s e_s e_s^T = 0, in exact rationals."""
+    E, T = fractions(module.E), module.T
+    rows = [[Fraction(1)] * T, *E.T]
+    if not module.is_linear:
+        pairs = [(i, j) for i in range(module.d) for j in range(i + 1)]
+        rows = [rows[0], *([e[i] * e[j] for e in E] for i, j in pairs)]
+    reduced, rank = matrix(np.array(rows)).rref()
+    pivots = [next(s for s in range(T) if reduced[i, s] != 0) for i in range(rank)]
+    basis = []
+    for free in (s for s in range(T) if s not in pivots):
+        u = [Fraction(int(s == free)) for s in range(T)]
+        for i, pivot in enumerate(pivots):
+            u[pivot] = -Fraction(int(reduced[i, free].p), int(reduced[i, free].q))
+        basis.append(u)
+    return basis
+
+
 def kernel_of_code(T: int, L: int, d: int) -> list[list[Fraction]]:
     """A basis (T, m) of the u with sum u_s = 0 and sum u_s e_s = 0, of the kept code's own stored numbers."""
-    from verify.tasks.histogram.impossible import free_vectors
-
     return [list(row) for row in zip(*free_vectors(code("lin", T=T, L=L, d=d)), strict=True)]
 
 

@@ -11,27 +11,27 @@ import torch
 
 from bounds.even_readings import fewest_in_the_regime
 from bounds.exact_laws import fewest_dimensions_of_one_neuron, fewest_neurons, lin_needs_dimensions, lin_needs_neurons
-from constructions import exact_laws, fewer_dimensions, inventory_counting, relation_counting
+from constructions import fewer_dimensions
 from constructions.codes.kept import smallest_kept
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer, check_sizes
 from constructions.histogram_sizes import CARRIER
 from constructions.two_layers import after, distance
 from verify.frame.certificate import Verdict
+from verify.tasks.histogram.catalogue import CONSTRUCTIONS, SizesAsked, built
 from verify.tasks.histogram.frontier_table import kept_table
 from verify.tasks.histogram.handed_on import counts_as_one_layer, is_right_on_pairs
 from verify.tasks.histogram.proof import certify
 
-INVENTORY = {
-    "lin": (inventory_counting.lin, "A-4.3"),
-    "lin+sftm": (inventory_counting.lin_sftm, "A-4.3"),
-    "dot": (inventory_counting.dot, "W-1"),
-    "dot+sftm": (inventory_counting.dot_sftm, "A-B.1"),
-    "bos": (inventory_counting.bos, "W-1"),
-    "bos+sftm": (inventory_counting.bos_sftm, "W-1"),
+# of each model, besides inventory: the constructions with fewer dimensions or neurons that need no search
+FEWER = {
+    "lin": ("balanced",),
+    "lin+sftm": ("balanced",),
+    "dot": ("relation", "rational"),
+    "dot+sftm": ("logarithmic",),
+    "bos": ("relation", "rational"),
+    "bos+sftm": ("sphere",),
 }
-
-RELATION = {"dot": (relation_counting.dot, "A-4.2"), "bos": (relation_counting.bos, "A-4.1")}
 
 
 @dataclass(frozen=True)
@@ -143,20 +143,15 @@ def excluded(model: str, T: int, L: int) -> tuple[Excluded, ...]:
 
 def _built(model: str, T: int, L: int) -> Iterator[tuple[HistogramTransformer, str]]:
     """The constructions with the fewest dimensions or neurons that need no search."""
-    double = torch.float64
-    builder, claim = INVENTORY[model]
-    yield builder(T=T, L=L, dtype=double), claim
+
+    def made(name: str, d: int | None = None) -> tuple[HistogramTransformer, str]:
+        return built(SizesAsked(model, T, L, d), name, "float64").module(), CONSTRUCTIONS[model, name][1]
+
+    yield made("inventory")
     with suppress(BadInput):  # not for these T and L
-        if model == "bos+sftm":
-            yield fewer_dimensions.sphere(model, T=T, L=L, d=3, dtype=double), "W-3"
-        if model == "dot+sftm":
-            yield exact_laws.logarithmic(T=T, L=L, dtype=double), "W-13"
-        if model in RELATION:
-            builder, claim = RELATION[model]
-            yield builder(T=T, L=L, dtype=double), claim
-            yield exact_laws.rational(model, T=T, L=L, dtype=double), "W-14"
-        if model in ("lin", "lin+sftm") and L >= 2:
-            yield exact_laws.balanced(model, T=T, L=L, dtype=double), "W-15"
+        for name in FEWER[model]:
+            if name != "balanced" or L >= 2:
+                yield made(name, 3 if name == "sphere" else None)
     d = smallest_kept(CARRIER[model], T, L) if model in CARRIER else None
     if d is not None and d < T - 2:
-        yield fewer_dimensions.code(model, T=T, L=L, d=d, dtype=double), "W-2"
+        yield fewer_dimensions.code(model, T=T, L=L, d=d, dtype=torch.float64), "W-2"

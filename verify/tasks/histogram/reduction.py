@@ -16,7 +16,7 @@ pre-activations and one last coordinate for D.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
@@ -229,6 +229,13 @@ def tables_of_attended(stored: StoredModel, base: Ball, terms: Attended, start: 
         base = base + terms.of_token(queries, np.full(len(queries), T))
     own = terms.of_token(queries, start + queries)
     return ReductionTables(start, start + len(queries), base + own, own, terms.first(T))
+
+
+def forms_of_token(reduction: Reduces, row: Row, t: int) -> tuple[list[Ball], Ball, Ball]:
+    """The forms of token t: one base for every weight that a position has for itself, its own and the others' terms."""
+    each = [row.own_weight] if row.spread is None else [row.own_weight[i] for i in range(len(row.positions))]
+    found = [reduction.tables(replace(row, own_weight=weight), t, t + 1).of_token(t) for weight in each]
+    return [base for base, _, _ in found], found[0][1], found[0][2]
 
 
 def tables_of_terms(base: Ball, terms: Ball, start: int, stop: int) -> ReductionTables:

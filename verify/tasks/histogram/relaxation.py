@@ -9,14 +9,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from verify.arithmetic.balls import TINY, Ball, stacked
 from verify.arithmetic.slack import ENLARGE, FAINT, LOST_BY_MANY, U, gamma
-from verify.tasks.histogram.reduction import Reduces, Row
+from verify.tasks.histogram.reduction import Reduces, Row, forms_of_token
 from verify.tasks.histogram.regions import Regions, Tree
 from verify.tasks.histogram.stored import Array, StoredModel
 
@@ -77,7 +77,8 @@ class Relaxation:
     def __init__(self, reduction: Reduces, row: Row, t: int, counts: Sequence[int]) -> None:
         self.stored: StoredModel = reduction.stored
         self.row = row
-        bases, own, others = self._tables(reduction, t)
+        each, own, others = forms_of_token(reduction, row, t)
+        bases = stacked(*each)
         self.tokens = np.array([s for s in range(self.stored.T) if s != t])
         H = others[self.tokens]
         self.bases, self.own_form, self.H = bases.mid, own.mid, H.mid
@@ -92,18 +93,6 @@ class Relaxation:
         self.form_error, self.difference_error = self._errors(bases, own, H, counts)
         self.H_least = self.tree.least(self.H.T).T  # (Q, r)
         self.H_most = -self.tree.least(-self.H.T).T
-
-    def _tables(self, reduction: Reduces, t: int) -> tuple[Ball, Ball, Ball]:
-        """The forms of token t: one base for every own weight (positions, r), its own and the others' terms."""
-        row = self.row
-        if row.spread is None:
-            base, own, others = reduction.tables(row, t, t + 1).of_token(t)
-            return base[None], own, others
-        parts = [
-            reduction.tables(replace(row, own_weight=weight), t, t + 1).of_token(t)
-            for weight in (row.own_weight[i] for i in range(len(row.positions)))
-        ]
-        return stacked(*(base for base, _, _ in parts)), parts[0][1], parts[0][2]
 
     def _influence(self, H: Ball) -> Array:
         """What a token's term can do to the logits, to cluster tokens that act alike."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 from math import comb, prod
@@ -22,7 +22,7 @@ from verify.arithmetic.slack import ENLARGE, ENLARGE_LONG, LOST_BY_MANY, U, gamm
 from verify.tasks.histogram.blocks import BlockPart, CellMultisets, Last, MultisetBlock, Near
 from verify.tasks.histogram.candidate import Candidate, Smallest
 from verify.tasks.histogram.multisets import multisets_of
-from verify.tasks.histogram.reduction import Reduces, Row
+from verify.tasks.histogram.reduction import Reduces, Row, forms_of_token
 from verify.tasks.histogram.stored import Array, StoredModel
 
 BLOCK = 1 << 18  # numbers in a working array, so that it stays in the cache
@@ -117,9 +117,7 @@ class Table:
     def __init__(self, reduction: Reduces, row: Row, t: int, space: Space, dtype: Kind | None = None) -> None:
         self.stored: StoredModel = reduction.stored
         self.row, self.t, self.slots = row, t, Slots(row)
-        own_weights = [row.own_weight] if row.spread is None else [row.own_weight[i] for i in range(len(row.positions))]
-        tables = [reduction.tables(replace(row, own_weight=w), t, t + 1).of_token(t) for w in own_weights]
-        bases, (_, own, others) = [base for base, _, _ in tables], tables[0]
+        bases, own, others = forms_of_token(reduction, row, t)
         mids = np.array([base.mid for base in bases])
         middle = mids[0] if len(bases) == 1 else mids.min(0) / 2 + mids.max(0) / 2
         base = Ball(middle, np.max([base.rad for base in bases], axis=0))
@@ -342,15 +340,11 @@ class Table:
             D = z[-1] + self.form_error[-1]
         else:
             least, most, D = self.singly(points, readout)
-        is_right, is_wrong = (least > 0).all(1), (most <= 0).any(1)
-        readout.record(least[is_right].min(1, initial=np.inf), D[is_right], found)
+        is_wrong = readout.settle(points, (least, most, D), found)
         found.wrong_pairs += block.pairs(index[is_wrong])
         is_low = block.lowest(index) <= self._most_distinct(smallest)
         if (is_wrong & is_low).any():
             smallest.add(self.smallest_of(points[np.flatnonzero(is_wrong & is_low)]))
-        points = points[np.flatnonzero(~(is_right | is_wrong))]
-        if len(points):
-            found.left.append(points)
 
     def singly(self, points: CellMultisets, readout: CountReadout) -> tuple[Array, Array, Array]:
         """Bounds on each difference (n, C - 1) and above on D (n,), with what these multisets' own terms round away.
@@ -483,6 +477,19 @@ class CountReadout:
             error = np.where(most < (2.0**100 if is_narrow else 2.0**1000), error * ENLARGE, np.inf)[:, None]
             rounded: Array = np.ascontiguousarray(d.T.astype(table.dtype))
         return cls(k, np.ascontiguousarray(d.T), rounded, error)
+
+    def settle(self, points: CellMultisets, bounds: tuple[Array, Array, Array], found: Tabulated) -> np.ndarray:
+        """Which multisets (n,) are wrong, with what is found of the right ones; those near a tie are `left`.
+
+        `bounds` are those on each difference (n, C - 1), below and above, and that above on D (n,).
+        """
+        least, most, D_upper = bounds
+        is_right, is_wrong = (least > 0).all(1), np.asarray((most <= 0).any(1))
+        self.record(least[is_right].min(1, initial=np.inf), D_upper[is_right], found)
+        left = points[np.flatnonzero(~(is_right | is_wrong))]
+        if len(left):
+            found.left.append(left)
+        return is_wrong
 
     def record(self, least: Array, D_upper: Array, found: Tabulated) -> None:
         """Keeps the smallest margin of right multisets with these least differences, times D."""

@@ -13,7 +13,7 @@ from verify.arithmetic.exact_reals import Undecided
 from verify.arithmetic.slack import Array
 from verify.tasks.count01.layer_norm.laws import Law
 from verify.tasks.count01.layer_norm.numbers import ModelNumbers
-from verify.tasks.count01.layer_norm.tables import MOST_BITS, Differences
+from verify.tasks.count01.layer_norm.tables import BITS, Differences
 from verify.tasks.count01.task import FIVE, FOUR, Triple, answer
 
 IntArray = NDArray[np.int64]
@@ -106,8 +106,7 @@ def exact_order(differences: Differences, heads: Sequence[int], triples: Sequenc
     Raises: Undecided where two scores agree to 2^13 bits and are not shown to be equal.
     """
     points: list[Triple] = [(a, b, c) for a, b, c in triples]
-    bits = 192
-    while bits <= MOST_BITS:
+    for bits in BITS:
         with ctx.workprec(bits):
             balls = [differences.ball(heads, n, bits) for n in points]
             order = sorted(range(len(points)), key=lambda i: balls[i].mid())
@@ -121,8 +120,7 @@ def exact_order(differences: Differences, heads: Sequence[int], triples: Sequenc
                 places[j] = place
         if is_shown:
             return places
-        bits *= 4
-    raise Undecided(f"heads {list(heads)}: two scores agree to {MOST_BITS} bits")
+    raise Undecided(f"heads {list(heads)}: two scores agree to {BITS[-1]} bits")
 
 
 def _are_equal(differences: Differences, heads: Sequence[int], n: Triple, m: Triple) -> bool:

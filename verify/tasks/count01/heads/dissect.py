@@ -192,23 +192,19 @@ class Dissection:
         return str(low)
 
     def _auc(self, heads: tuple[int, ...], name: str) -> str | None:
-        if not self.has_law:
-            return None
-        try:
-            found = self.auc.of(heads)
-        except Undecided as error:
-            self.open.append(f"{name}: AUC ({error})")
-            return None
-        return None if found is None else str(found)
+        return self._share(f"{name}: AUC", lambda: self.auc.of(heads))
 
     def _syntactic(self, heads: tuple[int, ...], name: str) -> str | None:
-        if not self.has_law:
-            return None
+        return self._share(f"{name}: syntactic accuracy", lambda: self.syntax.accuracy(heads, self.law))
+
+    def _share(self, name: str, of: Callable[[], Fraction | None]) -> str | None:
+        """A share under the law; null where there is none, or where it stays open."""
         try:
-            return str(self.syntax.accuracy(heads, self.law))
+            found = of() if self.has_law else None
         except Undecided as error:
-            self.open.append(f"{name}: syntactic accuracy ({error})")
+            self.open.append(f"{name} ({error})")
             return None
+        return None if found is None else str(found)
 
     def _svc(self, h: int) -> dict[str, str] | str | None:
         """The bracket, or UNKNOWN where the fit did not come close enough; null where it was not asked for."""

@@ -85,25 +85,24 @@ def direction(model: ModelNumbers, heads: Sequence[int], found: Separability) ->
         w: list[list[float]] = [[0.0] * model.heads[h].d_h for h in heads]
         head, own = certificate["head"], certificate["certificate"]
         assert isinstance(head, int) and isinstance(own, dict)
-        w[list(heads).index(head)] = _floats(found, own)
-        return w, _offset(found, own)
+        w[list(heads).index(head)], b = _stored(found, own)
+        return w, b
     if "heads" in certificate:
         parts = certificate["w"]
         assert isinstance(parts, list)
         return [[float(Fraction(x)) for x in part] for part in parts], float(Fraction(str(certificate["b"])))
-    return [_floats(found, certificate)], _offset(found, certificate)
+    own_w, b = _stored(found, certificate)
+    return [own_w], b
 
 
-def _floats(found: Separability, certificate: dict[str, object]) -> list[float]:
+def _stored(found: Separability, certificate: dict[str, object]) -> tuple[list[float], float]:
+    """The separator of one head: the certificate's numbers, or where it has none the floats beside it."""
     if certificate["kind"] == SEPARATOR:
-        return [float(Fraction(str(x))) for x in certificate["w"]]  # type: ignore[attr-defined]
+        w, b = certificate["w"], certificate["b"]
+        return [float(Fraction(str(x))) for x in w], float(Fraction(str(b)))  # type: ignore[attr-defined]
     if found.w is None:
         raise OverflowError("the separator has no floats")
-    return list(found.w)
-
-
-def _offset(found: Separability, certificate: dict[str, object]) -> float:
-    return float(Fraction(str(certificate["b"]))) if certificate["kind"] == SEPARATOR else float(found.b or 0.0)
+    return list(found.w), float(found.b or 0.0)
 
 
 def rebuilt(

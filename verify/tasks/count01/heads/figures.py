@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
@@ -19,18 +18,14 @@ if TYPE_CHECKING:
 
 def add_kinds(add_kind: AddKind) -> None:
     heads = add_kind("heads", "the heads of a Count01 model: pairs, attention ratios, outputs with a separating line")
-    heads.add_argument("file", metavar="FILE", help="a state_dict (.safetensors or .pt)")
-    add_map(heads, "file")
-    heads.add_argument("--law", default="d-test", help="see verify heads (default: d-test)")
+    _add_one(heads)
     option(heads, "labels")
     heads.add_argument("--head", type=int, default=0, help="whose outputs (default: 0)")
     heads.add_argument("--svc", action="store_true", help="colour ratios by the SVC's accuracy (seconds per head)")
     added = add_kind("contributions", "what each head of a Count01 model adds to the logits of 4, 5 and EOS")
     groups = add_kind("subsets", "learned accuracy, AUC and separability of all groups of heads, by size")
-    for kind in (added, groups):
-        kind.add_argument("file", metavar="FILE", help="a state_dict (.safetensors or .pt)")
-        add_map(kind, "file")
-        kind.add_argument("--law", default="d-test", help="see verify heads (default: d-test)")
+    _add_one(added)
+    _add_one(groups)
     option(groups, "labels")
     option(groups, "seed")
     several = add_kind(
@@ -44,6 +39,12 @@ def add_kinds(add_kind: AddKind) -> None:
     ratios = add_kind("ratios", "which attention ratios (w01, w02) separate, and the best threshold's accuracy")
     ratios.add_argument("--values", required=True, metavar="V0,V1,V2", help="the head's values of 0, 1 and 2")
     ratios.add_argument("--law", default="d-test", help="a box, see verify heads (default: d-test)")
+
+
+def _add_one(kind: argparse.ArgumentParser) -> None:
+    kind.add_argument("file", metavar="FILE", help="a state_dict (.safetensors or .pt)")
+    add_map(kind, "file")
+    kind.add_argument("--law", default="d-test", help="see verify heads (default: d-test)")
 
 
 def _add_random(kind: argparse.ArgumentParser) -> None:
@@ -63,47 +64,35 @@ def _add_random(kind: argparse.ArgumentParser) -> None:
 
 def draw(args: argparse.Namespace) -> Figure:
     """The heads of a model or of several, heads drawn at random, or the attention ratios that separate."""
-    if args.kind == "heads":
-        return _heads(args.file, args.law, args.labels, args.head, svc=args.svc)
-    if args.kind == "contributions":
-        return _contributions(args.file, args.law)
-    if args.kind == "subsets":
-        return _subsets(args.file, args.law, args.labels, args.seed)
-    if args.kind == "checkpoints":
-        return _checkpoints(args.files, args.law, args.labels, args.seed)
     if args.kind == "random-heads":
         from verify.tasks.count01.heads.random_heads import Initialisation, random_heads
 
         check_least(args, 0, "seed")
         how = Initialisation(args.init, args.d, args.heads, args.norm)
         return random_heads(how, args.count, args.law, args.seed, args.strength)
-    from verify.tasks.count01.heads.ratios import ratios
     from verify.tasks.count01.layer_norm.laws import law_named
 
-    return ratios(fractions("--values", args.values, 3), law_named(args.law))
+    if args.kind == "ratios":
+        from verify.tasks.count01.heads.ratios import ratios
 
-
-def _contributions(file: str, named: str) -> Figure:
+        return ratios(fractions("--values", args.values, 3), law_named(args.law))
     from constructions.count01 import load
-    from verify.tasks.count01.heads.distributions import contributions
-    from verify.tasks.count01.layer_norm.laws import law_named
 
-    return contributions(load(file), bounded(law_named(named)))
+    if args.kind == "checkpoints":
+        from verify.tasks.count01.heads.checkpoints import checkpoints
 
+        return checkpoints([load(file) for file in args.files], args.law, args.labels, args.seed)
+    from verify.tasks.count01.heads.dissect import check_subset
+    from verify.tasks.count01.heads.distributions import contributions, subsets
+    from verify.tasks.count01.heads.drawing import heads
 
-def _subsets(file: str, named: str, labels: str, seed: int) -> Figure:
-    from constructions.count01 import load
-    from verify.tasks.count01.heads.distributions import subsets
-    from verify.tasks.count01.layer_norm.laws import law_named
-
-    return subsets(load(file), bounded(law_named(named)), labels, seed)
-
-
-def _checkpoints(files: Sequence[str], named: str, labels: str, seed: int) -> Figure:
-    from constructions.count01 import load
-    from verify.tasks.count01.heads.checkpoints import checkpoints
-
-    return checkpoints([load(file) for file in files], named, labels, seed)
+    model, law = load(args.file), bounded(law_named(args.law))
+    if args.kind == "contributions":
+        return contributions(model, law)
+    if args.kind == "subsets":
+        return subsets(model, law, args.labels, args.seed)
+    check_subset("--head", [args.head], model.heads)
+    return heads(model, law, args.labels, args.head, svc=args.svc)
 
 
 def bounded(law: Law) -> Law:
@@ -111,14 +100,3 @@ def bounded(law: Law) -> Law:
     if law.is_unbounded:
         raise BadInput("--law unbounded: has no shares to draw; take a box, such as box:0:200:200")
     return law
-
-
-def _heads(file: str, named: str, labels: str, head: int, *, svc: bool) -> Figure:
-    from constructions.count01 import load
-    from verify.tasks.count01.heads.dissect import check_subset
-    from verify.tasks.count01.heads.drawing import heads
-    from verify.tasks.count01.layer_norm.laws import law_named
-
-    model, law = load(file), bounded(law_named(named))
-    check_subset("--head", [head], model.heads)
-    return heads(model, law, labels, head, svc=svc)

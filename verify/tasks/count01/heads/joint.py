@@ -116,11 +116,10 @@ class HeadOutputs:
         values, shift = np.empty((len(self.law.counts), head.d_h)), []
         for k in range(head.d_h):
             found = column(head, [head.values[t][k] for t in SEEN], self.law.counts, self._corners)
-            with ctx.workprec(128):
-                values[:, k] = np.nan_to_num(found.values)
-                with np.errstate(over="ignore"):
-                    middle = float(values[:, k].mean())
-                centre = float(found.centre.ball(256).mid())
+            values[:, k] = np.nan_to_num(found.values)
+            with np.errstate(over="ignore"):
+                middle = float(values[:, k].mean())
+            centre = found.centre.nearest()
             if math.isfinite(centre) and math.isfinite(middle):
                 shift.append(Fraction(centre) + Fraction(middle))
                 values[:, k] -= middle

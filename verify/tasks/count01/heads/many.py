@@ -21,7 +21,7 @@ from verify.tasks.count01.heads.separability import separability
 from verify.tasks.count01.layer_norm.laws import Law
 from verify.tasks.count01.layer_norm.numbers import SEEN, HeadNumbers
 from verify.tasks.count01.layer_norm.surds import Surd
-from verify.tasks.count01.layer_norm.tables import MOST_BITS
+from verify.tasks.count01.layer_norm.tables import BITS
 from verify.tasks.count01.task import EQUALS
 
 Integers = NDArray[np.int64]
@@ -53,7 +53,7 @@ class HeadForms:
         [[-0.5, 2.0], [-1.0, 1.0], [1.0, 1.0], [0.0, 1.0]]
         """
         weights = np.array([head.nearest_weights(EQUALS, SEEN) for head in heads])[:, :, None]
-        points = np.array([[_point(head, t) for t in SEEN] for head in heads])
+        points = np.array([[[*(v.nearest() for v in head.values[t]), 1.0] for t in SEEN] for head in heads])
         parts, sizes = weights * points, weights * np.abs(points)
         lost = 4 * LEAST * (1 + np.abs(points))  # a weight and a product that underflow
         radii = (OF_LINES * _by_digit(sizes) + _by_digit(lost)) * ENLARGE
@@ -66,11 +66,6 @@ class HeadForms:
         rounded = gamma(separators.shape[1] + 1) * (np.abs(self.lines) @ x)[..., 0]
         radius = ((self.radii @ x)[..., 0] + rounded) * ENLARGE + LOST
         return found, radius
-
-
-def _point(head: HeadNumbers, t: int) -> list[float]:
-    with ctx.workprec(128):
-        return [*(float(v.ball(256).mid()) for v in head.values[t]), 1.0]
 
 
 def _by_digit(parts: Array) -> Array:
@@ -142,14 +137,12 @@ def right_by_digits(head: HeadNumbers, separator: Sequence[float], law: Law) -> 
 
     Raises: Undecided where 2^13 bits do not tell a triple from a tie.
     """
-    bits = 256
-    while bits <= MOST_BITS:
+    for bits in BITS[1:]:
         with ctx.workprec(bits):
             found = _counted(_coefficients(head, separator, bits), law)
         if found is not None:
             return found
-        bits *= 2
-    raise Undecided(f"a head's separator: {MOST_BITS} bits do not tell a triple from a tie")
+    raise Undecided(f"a head's separator: {BITS[-1]} bits do not tell a triple from a tie")
 
 
 def _coefficients(head: HeadNumbers, separator: Sequence[float], bits: int) -> list[arb]:

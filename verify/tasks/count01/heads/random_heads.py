@@ -15,7 +15,7 @@ from verify.report.style import BLUE, new_figure, style
 from verify.tasks.count01.heads.fitted import drawn_triples, separation_accuracies
 from verify.tasks.count01.heads.many import HeadForms, exact_heads, separating
 from verify.tasks.count01.heads.svc import C
-from verify.tasks.count01.layer_norm.laws import DOCUMENT_BOXES, Law, law_named
+from verify.tasks.count01.layer_norm.laws import Law, law_named
 from verify.tasks.count01.layer_norm.numbers import SEEN
 from verify.tasks.count01.task import EQUALS
 
@@ -101,7 +101,7 @@ class RandomHeads:
 
         Raises: BadInput for a law that is no box, or a triple too close to a tie.
         """
-        training = Law("d-train", *DOCUMENT_BOXES["d-train"])
+        training = law_named("d-train")
         forms = HeadForms.of(exact_heads(scores, values))
         accuracies = separation_accuracies(forms, drawn_triples(training, seed), law, strength)
         here, there = separating(forms, law), separating(forms, training)

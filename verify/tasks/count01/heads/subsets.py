@@ -61,16 +61,8 @@ class SubsetTable:
         rows = []
         for k in range(self.a + 1):
             found = sorted(right for S, right in enumerate(self.right) if S.bit_count() == k)
-            least, middle, most = found[0], found[len(found) // 2], found[-1]
-            rows.append(
-                {
-                    "heads": str(k),
-                    **{
-                        name: str(Fraction(x, self.total))
-                        for name, x in (("least", least), ("median", middle), ("largest", most))
-                    },
-                }
-            )
+            named = {"least": found[0], "median": found[len(found) // 2], "largest": found[-1]}
+            rows.append({"heads": str(k)} | {name: str(Fraction(right, self.total)) for name, right in named.items()})
         return rows
 
 
@@ -95,7 +87,7 @@ def all_subsets(
     learned = Learned(model, law, labels)
     columns = [learned.differences.column(h) for h in range(a)]
     shift = learned.differences.shift(())
-    parts = np.stack([c.values for c in columns]) + np.array([_nearest(c.centre) for c in columns])[:, None]
+    parts = np.stack([c.values for c in columns]) + np.array([c.centre.nearest() for c in columns])[:, None]
     size = sum(largest(part) for part in parts) + abs(shift)
     # FAINT: the float nearest to a centre may have underflowed
     radius = (sum(c.radius for c in columns) + 4 * (a + 3) * U * size) * ENLARGE_LONG + FAINT
@@ -118,13 +110,6 @@ def all_subsets(
         if (sign > 0) if law.has_more_ones[i] else (sign < 0):
             right[subset] += 1 if law.weights is None else law.weights[i]
     return SubsetTable(a, tuple(int(x) for x in right), law.total)
-
-
-def _nearest(x: object) -> float:
-    from flint import ctx
-
-    with ctx.workprec(128):
-        return float(x.ball(256).mid())  # type: ignore[attr-defined]
 
 
 def _zeros(a: int, law: Law) -> Array:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from flint import ctx
 
 from verify.arithmetic.slack import Array, U
 from verify.tasks.count01.layer_norm.laws import Law
@@ -40,8 +39,7 @@ def outputs_of(head: HeadNumbers, law: Law) -> tuple[Array, float]:
     parts, radius = [], 0.0
     for k in range(head.d_h):
         found = column(head, [head.values[t][k] for t in SEEN], law.counts)
-        with ctx.workprec(128):
-            centre = float(found.centre.ball(256).mid())
+        centre = found.centre.nearest()
         parts.append(found.values + centre)
         radius = max(radius, found.radius + 2 * U * abs(centre))
     return np.stack(parts, axis=1), radius

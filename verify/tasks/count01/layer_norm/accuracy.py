@@ -58,20 +58,21 @@ class Learned:
 
 def positive(differences: Differences, heads: Sequence[int], law: JudgedTriples) -> Answers:
     """Tells where the sign of a subset's score is that of n1 - n0 - 1/2, by digits where floats do not show it."""
+    sign, open_triples = signs(differences, heads, law.triples)
+    return Answers(np.where(law.has_more_ones, sign > 0, sign < 0), tuple(open_triples))
+
+
+def signs(differences: Differences, heads: Sequence[int], triples: NDArray[np.int64]) -> tuple[Array, list[int]]:
+    """The sign of a subset's score on each triple, by digits where floats do not show it; 0 and listed where open."""
     score, radius = differences.score(heads)
-    due = law.has_more_ones
-    right = np.where(due, score > radius, score < -radius)
-    unsettled = np.flatnonzero(~(np.abs(score) > radius))
-    open_triples = []
-    for i in unsettled.tolist():
-        a, b, c = law.triples[i].tolist()
+    found, open_triples = np.where(score > radius, 1, np.where(score < -radius, -1, 0)), list[int]()
+    for i in np.flatnonzero(found == 0).tolist():
+        a, b, c = triples[i].tolist()
         try:
-            sign = differences.sign(heads, (a, b, c))
+            found[i] = differences.sign(heads, (a, b, c))
         except Undecided:
             open_triples.append(i)
-            continue
-        right[i] = sign > 0 if due[i] else sign < 0
-    return Answers(right, tuple(open_triples))
+    return found, open_triples
 
 
 def whole_model(model: ModelNumbers, law: JudgedTriples, labels: str) -> Answers:
@@ -86,17 +87,9 @@ def whole_model(model: ModelNumbers, law: JudgedTriples, labels: str) -> Answers
                 continue
             if lowest(model, around, expected, rival) > 0:
                 continue
-            differences = Differences(model, law.counts[due], expected, rival)
-            score, radius = differences.score(heads)
-            wins = score > radius
-            places = np.flatnonzero(due)
-            for i in np.flatnonzero(~(np.abs(score) > radius)).tolist():
-                a, b, c = law.triples[places[i]].tolist()
-                try:
-                    wins[i] = differences.sign(heads, (a, b, c)) > 0
-                except Undecided:
-                    open_triples.add(int(places[i]))
-            right[due] &= wins
+            sign, unsettled = signs(Differences(model, law.counts[due], expected, rival), heads, law.triples[due])
+            open_triples |= set(np.flatnonzero(due)[unsettled].tolist())
+            right[due] &= sign > 0
     return Answers(right, tuple(sorted(open_triples)))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
-from flint import ctx
 from numpy.typing import NDArray
 
 from verify.arithmetic.slack import ENLARGE_LONG, Array, U
@@ -30,8 +29,7 @@ class BoxMargins:
         self.weights, self.added, radius = [], [], np.zeros(len(rivals))
         for h, head in enumerate(model.heads):
             self.weights.append(head.nearest_weights(last, tokens))
-            with ctx.workprec(128):
-                added = [[float(model.difference(h, expected, j, t).ball(256).mid()) for j in rivals] for t in tokens]
+            added = [[model.difference(h, expected, j, t).nearest() for j in rivals] for t in tokens]
             self.added.append(np.array(added).reshape(len(tokens), len(rivals)))
             radius += QUOTIENT_ERROR * np.abs(self.added[-1]).max(axis=0) + LOST_IN_QUOTIENTS
         size = np.abs(self.constant) + sum(np.abs(x).max(axis=0) for x in self.added)

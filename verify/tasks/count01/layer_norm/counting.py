@@ -163,13 +163,8 @@ def rights(model: ModelNumbers, listed: ListedTriples, labels: str, last: int) -
 
 def blocks(domain: PromptDomain) -> Iterator[NDArray[np.int64]]:
     """The triples of a domain in lexicographic order, so many at a time."""
-    (A, B), L = domain.largest, domain.max_length
-    digits, noise = np.arange(domain.min_digits, A + 1), np.arange(domain.min_noise, B + 1)
-    rows = max(1, BLOCK // max(1, len(digits) * len(noise)))
-    for start in range(0, len(digits), rows):
-        grid = np.meshgrid(digits[start : start + rows], digits, noise, indexing="ij")
-        triples = np.stack(grid, axis=-1).reshape(-1, 3).astype(np.int64)
-        if L is not None:
-            triples = triples[triples.sum(axis=1) <= L]
-        if len(triples):
-            yield triples
+    low, high = whole_box(domain)
+    digits = np.arange(low[0, 0], high[0, 0] + 1)
+    low, high = (np.repeat(ends, len(digits), axis=0) for ends in (low, high))
+    low[:, 0] = high[:, 0] = digits
+    return listed(low, high, domain)

@@ -16,7 +16,7 @@ from verify.tasks.count01.layer_norm.counting import blocks
 from verify.tasks.count01.layer_norm.laws import ListedTriples
 from verify.tasks.count01.layer_norm.numbers import ModelNumbers
 from verify.tasks.count01.layer_norm.syntax import AfterAnswer
-from verify.tasks.count01.layer_norm.tables import MOST_BITS, Differences, corners
+from verify.tasks.count01.layer_norm.tables import BITS, Differences, corners
 from verify.tasks.count01.runs import name
 from verify.tasks.count01.task import EOS, EQUALS, FIVE, FOUR, PromptDomain, Triple, answer
 
@@ -69,7 +69,7 @@ def least_margin(model: ModelNumbers, domain: PromptDomain, labels: str) -> Leas
 def lead_at(model: ModelNumbers, domain: PromptDomain, labels: str, n: Triple, last: int) -> tuple[float, int]:
     """(due logit) - (largest other one) of an input that is answered wrongly, and which other one that is."""
     of_one = differences(model, np.array([n]), domain, labels)
-    found = [(d.ball(n, MOST_BITS).mid(), d.rival) for d in of_one if d.last == last]
+    found = [(d.ball(n, BITS[-1]).mid(), d.rival) for d in of_one if d.last == last]
     lead, rival = min(found)
     return min(0.0, float_of(lead)), rival
 
@@ -93,12 +93,10 @@ def _least_of(difference: Difference, enough: float) -> Least:
 
 def _positive(difference: Difference, n: Triple) -> float:
     """A lower bound on one difference that is known to be positive, with as many digits as show it."""
-    bits = 128
-    while bits <= MOST_BITS:
+    for bits in BITS:
         ball = difference.ball(n, bits)
         if ball > 0:
             return max(0.0, float_below(ball))
-        bits *= 4
     raise Undecided(f"(n0, n1, n2) = {n} after {name(difference.last)}: too close to a tie to bound the margin")
 
 

@@ -69,6 +69,15 @@ class Surd:
         with ctx.workprec(bits):
             return sum((arb(c) if r == 1 else arb(c) / arb(r).sqrt() for r, c in self.terms.items()), arb(0))
 
+    def nearest(self) -> float:
+        """The nearest float, infinite beyond the largest.
+
+        >>> Surd.over_root(fmpq(1), fmpq(2)).nearest()
+        0.7071067811865476
+        """
+        with ctx.workprec(128):
+            return float(self.ball(256).mid())
+
 
 def _root(r: fmpq) -> fmpq | None:
     """The rational square root, or None."""

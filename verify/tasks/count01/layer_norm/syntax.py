@@ -15,8 +15,8 @@ from verify.arithmetic.slack import ENLARGE_LONG, Array, U
 from verify.tasks.count01.layer_norm.laws import JudgedTriples, Law
 from verify.tasks.count01.layer_norm.numbers import ModelNumbers
 from verify.tasks.count01.layer_norm.tables import (
+    BITS,
     LOST_IN_QUOTIENTS,
-    MOST_BITS,
     QUOTIENT_ERROR,
     KeptTables,
     corners,
@@ -129,19 +129,17 @@ class AfterAnswer:
     def _numbers(self, h: int, rival: int) -> tuple[Array, Array]:
         """Each kind's weight, the largest being 1, and what it adds to the difference: the nearest floats."""
         head = self.model.heads[h]
+        added = [self.model.difference(h, EOS, rival, t).nearest() for t in kinds(self.last)]
         with ctx.workprec(128):
-            added = [self.model.difference(h, EOS, rival, t).ball(256) for t in kinds(self.last)]
-            return head.nearest_weights(self.last, kinds(self.last)), np.array([float(x.mid()) for x in added])
+            return head.nearest_weights(self.last, kinds(self.last)), np.array(added)
 
     def _is_positive(self, heads: Sequence[int], rival: int, n: Triple) -> bool:
-        bits = 128
-        while bits <= MOST_BITS:
+        for bits in BITS:
             out = self.ball(heads, rival, n, bits)
             if out > 0 or out < 0:
                 return bool(out > 0)
             if out.is_zero():
                 return False
-            bits *= 4
         raise Undecided(f"heads {list(heads)} after token {self.last} at {n}: too close to a tie to decide")
 
     def ball(self, heads: Sequence[int], rival: int, n: Triple, bits: int) -> arb:

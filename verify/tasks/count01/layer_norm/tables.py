@@ -29,7 +29,7 @@ SMALLEST_NORMALISER = 1e-200  # below it, weights lost to underflow could matter
 # What underflow takes from a quotient: five products of a weight, a term and a count below 2^50, 2^-1074 and the count
 # each, over a normaliser above 1e-200 > 2^-665: less than 2^-1074 2^4 2^50 2^665.
 LOST_IN_QUOTIENTS = 2.0**-350
-MOST_BITS = 1 << 13
+BITS = (1 << 7, 1 << 9, 1 << 11, 1 << 13)  # that are tried one after the other
 EXPANDED_HEADS = 4  # ties of more heads than these are not looked for: the expansion would be too long
 MOST_KEPT = 1 << 26  # numbers that are kept between subsets of heads: half a gigabyte
 T = TypeVar("T")
@@ -85,9 +85,9 @@ def column(head: HeadNumbers, deltas: Sequence[Surd], counts: Array, around: Arr
     """
     with ctx.workprec(128):
         weights = head.nearest_weights(EQUALS, SEEN)
-        heaviest = max((ZERO, ONE, TWO), key=lambda t: float(head.scores[EQUALS][t].ball(256).mid()))
-        centre = deltas[SEEN.index(heaviest)]
-        off = np.array([float((x - centre).ball(256).mid()) for x in deltas])
+    heaviest = max((ZERO, ONE, TWO), key=lambda t: head.scores[EQUALS][t].nearest())
+    centre = deltas[SEEN.index(heaviest)]
+    off = np.array([(x - centre).nearest() for x in deltas])
     sizes = shares(weights, np.abs(off), corners(counts) if around is None else around)
     if np.isnan(sizes).any():
         sizes = shares(weights, np.abs(off), counts)
@@ -163,8 +163,7 @@ class Differences:
         exact = Surd.rational(self.constant)
         for h in heads:
             exact = exact + self.column(h).centre
-        with ctx.workprec(128):
-            return float(exact.ball(256).mid())
+        return exact.nearest()
 
     def ball(self, heads: Sequence[int], n: Triple, bits: int) -> arb:
         """The subset's score on one triple, without the constant."""
@@ -191,16 +190,14 @@ class Differences:
 
         Raises: Undecided where 2^13 bits do not show it and it is not shown to be a tie.
         """
-        bits = 128
-        while bits <= MOST_BITS:
+        for bits in BITS:
             ball = self.ball(heads, n, bits)
             with ctx.workprec(bits):
                 ball = ball + arb(self.constant)
             if ball > 0 or ball < 0:
                 return 1 if ball > 0 else -1
-            if bits == 128 and self.is_tie(heads, n):
+            if bits == BITS[0] and self.is_tie(heads, n):
                 return 0
-            bits *= 4
         raise Undecided(f"heads {list(heads)} at (n0, n1, n2) = {n}: too close to a tie to decide")
 
     def is_tie(self, heads: Sequence[int], n: Triple) -> bool:
