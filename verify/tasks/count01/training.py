@@ -41,6 +41,7 @@ def course(args: argparse.Namespace) -> Lesson:
 
     from constructions.count01 import EOS, EQUALS, FIVE, FOUR, Count01Transformer, as_bytes
     from constructions.training import ONE_CYCLE, Recipe
+    from verify.arithmetic.margins import margins_of
     from verify.changes.changeable import of_kind
     from verify.changes.until_proved import Lesson
     from verify.tasks.count01.noisy_majority import counts_of, initialise
@@ -55,9 +56,7 @@ def course(args: argparse.Namespace) -> Lesson:
     due = torch.where(is_four, FOUR, FIVE)
 
     def ahead(last: int, right: Tensor) -> Tensor:
-        logits = module.logits_at_counts(counts_of(triples, last), last)
-        rivals = logits.scatter(1, right[:, None], -torch.inf).amax(1)
-        return logits.gather(1, right[:, None])[:, 0] - rivals
+        return margins_of(module.logits_at_counts(counts_of(triples, last), last), right)
 
     def loss(g: torch.Generator, practised: Tensor) -> Tensor:
         rows = torch.randint(0, len(triples), (BATCH // 2,), generator=g)

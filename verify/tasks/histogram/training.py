@@ -75,11 +75,11 @@ def hard(module: HistogramTransformer, seed: int, practised: Tensor) -> Tensor:
     import torch
 
     from constructions.partition_sampler import sample
+    from verify.arithmetic.margins import margins_of
 
     g = torch.Generator().manual_seed(seed)
     drawn = [torch.randint(0, module.T, (DRAWN, module.L), generator=g), sample(module.T, module.L, DRAWN // 4, g)]
     x = torch.cat([*drawn, practised.long()] if len(practised) else drawn)
     with torch.no_grad():
-        logits, due = module(x), classes(x)[..., None]
-        ahead = logits.gather(-1, due)[..., 0] - logits.scatter(-1, due, -torch.inf).amax(-1)
+        ahead = margins_of(module(x), classes(x))
     return x[ahead.amin(1).argsort()[:KEPT]]

@@ -10,6 +10,7 @@ import numpy as np
 
 from verify.arithmetic.evaluation import ORDERS, Evaluation, Tokens
 from verify.arithmetic.formats import Format
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
 from verify.tasks.histogram.rounded.directed import DIRECTED_ORDERS, Directed
@@ -142,18 +143,16 @@ def evaluations(fmt: Format, accumulate: Format | None, stored: StoredModel) -> 
 def first_failure(stored: StoredModel, inputs: Tokens, evaluation: Evaluation) -> SimulatedFailure | None:
     """The failure with the fewest distinct tokens among these inputs, in this evaluation."""
     values = logits(stored, inputs, evaluation)
-    right = ((inputs[:, :, None] == inputs[:, None, :]).sum(-1) - stored.first_count)[..., None]
-    at_right = np.take_along_axis(values, right, -1)[..., 0]
-    others = values.copy()
-    np.put_along_axis(others, right, -np.inf, -1)
+    right = (inputs[:, :, None] == inputs[:, None, :]).sum(-1) - stored.first_count
     with np.errstate(invalid="ignore"):
-        margin = np.where(np.isnan(values).any(-1), np.nan, at_right - others.max(-1))
+        margin = margins_of(values, right)
     wrong = np.argwhere(~(margin > 0))
     if not len(wrong):
         return None
     n, position = min(wrong.tolist(), key=lambda pair: (len(set(inputs[pair[0]].tolist())), pair))
+    others = [c for c in range(stored.classes) if c != right[n, position]]
     is_number = not np.isnan(margin[n, position])
-    predicted = int(others[n, position].argmax()) + stored.first_count if is_number else None
+    predicted = max(others, key=values[n, position].__getitem__) + stored.first_count if is_number else None
     return SimulatedFailure(
         inputs[n].tolist(), position, predicted, float(margin[n, position]), description(evaluation), evaluation.named()
     )
