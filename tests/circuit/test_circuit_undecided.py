@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,12 +20,16 @@ from constructions.circuit_simulation import build
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.model_arrays import module_of
 from tests.clocks import looks
+from tests.planted import planted
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.frame.certificate import Verdict
+from verify.frame.decide import BUG
 from verify.tasks.circuit import dtype
 from verify.tasks.circuit.dtype import certify
 from verify.tasks.circuit.forward import stored_weights
+from verify.tasks.circuit.proof import certify as bits_certify
 from verify.tasks.circuit.proof import smallest_bits
+from verify.tasks.circuit.task import CircuitProblem
 
 NOT = decompose(Circuit("not", ("x", "y"), (Gate("not", (0,), "z"),), (("z", 2),)))
 KERNELS = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -41,6 +46,22 @@ def with_large_scores(model):
     """No ball bounds a score of 2^110."""
     model.state_dict()["layers.0.W_Q"].mul_(2.0**110)
     return model
+
+
+@pytest.mark.parametrize("reading", ["real", "float32", "bits"])
+def test_a_run_that_contradicts_a_proof_refutes_nothing(reading):
+    """Every step is proved, and the run beside says 1 for 0: one of the two is a bug, and nobody knows which."""
+    model, fault = build(NOT.circuit, s=8), planted(dtype._RoundedProof, "_run", "tokens_of(g)", "1 - tokens_of(g)")
+    certified = partial(certify, model, NOT, fmt=FORMATS.get(reading), runs=4)
+    if reading == "bits":
+        fault = planted(CircuitProblem, "_g_of", "return passed", "return (1 - passed[0], passed[1])")
+        certified = partial(bits_certify, model, NOT, runs=4)
+    assert certified().verdict is Verdict.PROVED
+    with fault:
+        certificate = certified()
+    assert certificate.verdict is Verdict.UNKNOWN and certificate.counterexample is None
+    assert certificate.reason == f"everything is proved right, and the module is wrong on 00: {BUG}"
+    assert certificate.inputs_covered == 0 and certificate.extra["forward_runs"]["inputs"] == 0
 
 
 @pytest.mark.parametrize("s", [3, 8, 12])

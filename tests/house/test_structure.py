@@ -14,6 +14,7 @@ from tests.tools.house import (
     circles,
     imports,
     kinds_of_numbers,
+    margins_said,
     nodes,
     numbers_with_an_error,
     room_of,
@@ -126,6 +127,41 @@ def test_a_third_bound_on_layer_norms_is_found():
         ("sqrt(x)", "sqrt(x + eps)", "normed"),
     ):
         assert roots_of_deviations({"here": NORM.replace(right, wrong)}) == {f"here.{name}"}
+
+
+def test_a_margin_is_said_once():
+    assert margins_said(texts_of_verify()) == ["verify.arithmetic.margins.own_and_rival"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return logits[right] - np.delete(logits, right).max()",
+        "return x.gather(-1, due)[..., 0] - x.scatter(-1, due, -torch.inf).amax(-1)",
+        "others = x.copy()\n    np.put_along_axis(others, right, -np.inf, -1)\n    return x[right] - others.max(-1)",
+        "due = x[i, right].copy()\n    x[i, right] = -np.inf\n    return due > x.max(1)",
+        "own = np.arange(n) == right\n    return x[right] - np.where(own, -inf, x).max(1)",
+        "return x[right], max(y for j, y in enumerate(x) if j != right)",
+        "rest = torch.cat([x[:right], x[right + 1 :]])\n    return x[right] - (rest.max() if len(rest) else 0.0)",
+        "others = np.where(np.eye(n, dtype=bool), -math.inf, A).max(axis=1)\n    return np.diag(A) - others",
+    ],
+)
+def test_another_margin_is_found(body):
+    assert margins_said({"here": f"def another(x, right):\n    {body}\n"}) == ["here.another"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "top = np.where(there, scores, -np.inf).max(-1)\n    return scores - top",
+        "top = np.where(scores == -np.inf, -np.inf, scores).max(-1)\n    return scores - top",
+        "return min(x[right] - y for j, y in enumerate(x) if j != right)",
+        "return x[right] - x.max()",
+    ],
+)
+def test_what_is_no_margin_is_not_counted(body):
+    """The largest score of a softmax, and differences that are bounded one by one."""
+    assert margins_said({"here": f"def another(x, right):\n    {body}\n"}) == []
 
 
 def test_few_rooms_know_each_other():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import contextmanager
 from dataclasses import replace
 from unittest import mock
@@ -57,6 +58,17 @@ def test_a_run_that_contradicts_count01_is_reported(reading):
         certificate = certify(model, "majority-ones", REGION, reading=reading)
     assert certificate.verdict is Verdict.UNKNOWN and BUG in certificate.reason and certificate.inputs_covered == 0
     assert certify(model, "majority-ones", REGION, reading=reading).verdict is Verdict.PROVED
+
+
+@pytest.mark.parametrize(("margin", "most", "is_seen"), [(None, -1e-300, True), (None, 0.0, False), (0.5, 0.25, True)])
+def test_a_wrong_run_contradicts_a_proof_without_a_margin(margin, most, is_seen):
+    """Such a proof says that all margins are above 0, and their infimum is 0."""
+    module = contextual_counting.build(16, 2)
+    problem = ContextualCounting(module, domain_of(module, 16))
+    proof = decide.Finding.proved("some argument", margin, telling=((problem.draw(random.Random(0)), 0),))
+    with mock.patch.object(ContextualCounting, "look", lambda *_: OneRun(at_most=most)):
+        said = decide._looked_at(problem, proof, Real())
+    assert (said is not None) == is_seen
 
 
 def test_a_run_that_cannot_tell_contradicts_nothing():

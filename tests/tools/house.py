@@ -13,6 +13,11 @@ kind of its own.
 A bound on LayerNorms is a function there that bounds sqrt(variance + eps): it takes a root, and adds an eps or takes
 the root of one. NO_BOUNDS names those that only compute it; what calls a bound bounds the rest of a LayerNorm. An exact
 variance, whose root an interval takes, needs none, and RMSNorm and BatchNorm go by each operation's own rule.
+
+A margin is said by a function of verify/, outside of the same two, that takes the largest of all entries but one and
+subtracts it, compares it with an entry, or returns it beside one. What is without an entry has -inf put in its place,
+by an index or where two things are equal, is joined of what stands before it and behind, or lists all that are not
+equal. The least of differences that are bounded one by one is another lemma: what two logits share cancels there.
 """
 
 from __future__ import annotations
@@ -46,6 +51,12 @@ ERRORS = (
     {"mid", "own"},
 )
 FEWEST = 3  # operations of a number
+LARGEST = {"max", "amax", "nanmax", "fmax", "maximum", "reduce", "topk"}
+PUTS = {"scatter", "scatter_", "put_along_axis", "index_fill", "index_fill_", "fill_diagonal"}
+CHOOSES = {"where", "masked_fill", "masked_fill_", "putmask"}
+MAY_SAY_MARGINS = re.compile(r"(?is)(?=.*(max|topk|reduce))(?=.*(-[\w.(']*inf|delete|==|!=|cat))").match
+ENTRIES = {"gather", "take_along_axis", "take_along_dim", "diag", "diagonal", "take"}
+SAME = {"float", "abs", "copy", "clone", "squeeze", "unsqueeze", "reshape", "flatten"}  # with respect to entries
 KINDS = {
     "two ends": {"verify.arithmetic.intervals.Interval"},
     "a midpoint and a radius": {"verify.arithmetic.balls.Ball", "verify.engine.balls.Ball"},
@@ -242,6 +253,122 @@ def name_of(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
+def margins_said(texts: dict[str, str]) -> list[str]:
+    """The functions that say a margin, by module."""
+    found = []
+    for module, text in texts.items():
+        lines = text.splitlines()
+        for node in nodes(text) if MAY_SAY_MARGINS(text) else ():
+            if isinstance(node, ast.FunctionDef) and MAY_SAY_MARGINS(
+                "\n".join(lines[node.lineno - 1 : node.end_lineno])
+            ):
+                found += [f"{module}.{node.name}"] * Body(node).has_margin()
+    return sorted(found)
+
+
+class Body:
+    """What the names of a function stand for, those of functions inside of it left out."""
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        inner = {id(x) for node in below(function)[1:] if isinstance(node, ast.FunctionDef) for x in below(node)}
+        self.nodes, self.bound = [x for x in below(function) if id(x) not in inner], dict[str, list[ast.expr]]()
+        for node in self.nodes:
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    self._bind(target, node.value)
+            elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+                self._bind(node.target, node.value)
+            elif isinstance(node, ast.Call) and called(node) in PUTS | CHOOSES:
+                for held in parts(node)[-1:] if called(node).endswith("_") else node.args[:1]:
+                    self._bind(held, node)
+
+    def _bind(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            self.bound.setdefault(target.id, []).append(value)
+        elif isinstance(target, ast.Subscript):
+            self._bind(target.value, ast.Call(ast.Name("index_fill"), [target.slice, value], []))
+        elif isinstance(target, ast.Tuple):
+            each = value.elts if isinstance(value, ast.Tuple) else [value] * len(target.elts)
+            for inner, one in zip(target.elts, each, strict=False):
+                self._bind(inner, one.elt if isinstance(one, ast.GeneratorExp) else one)
+
+    def meanings(self, node: ast.expr) -> list[ast.expr]:
+        """An expression, and those that it may stand for, as far as entries are concerned."""
+        found, seen = [node], set[str]()
+        for each in found:
+            if isinstance(each, ast.Name) and each.id not in seen:
+                seen.add(each.id)
+                found += self.bound.get(each.id, ())
+            elif isinstance(each, ast.Subscript):
+                found.append(each.value)
+            elif isinstance(each, ast.IfExp):
+                found += [each.body, each.orelse]
+            elif isinstance(each, ast.UnaryOp):
+                found.append(each.operand)
+            elif isinstance(each, ast.Call) and called(each) in SAME:
+                found += parts(each)
+        return found
+
+    def has_margin(self) -> bool:
+        for node in self.nodes:
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and self._is_rival(node.right):
+                return True
+            beside: list[ast.expr] = []
+            if isinstance(node, ast.Compare):
+                beside = [node.left, *node.comparators]
+            elif isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+                beside = node.value.elts
+            if any(map(self._is_rival, beside)) and any(map(self._is_entry, beside)):
+                return True
+        return False
+
+    def _is_rival(self, node: ast.expr) -> bool:
+        calls = [x for x in self.meanings(node) if isinstance(x, ast.Call) and called(x) in LARGEST]
+        return any(self._lacks_one(part) for call in calls for part in parts(call))
+
+    def _is_entry(self, node: ast.expr) -> bool:
+        return any(
+            isinstance(x, ast.Subscript) or isinstance(x, ast.Call) and called(x) in ENTRIES
+            for x in self.meanings(node)
+        )
+
+    def _lacks_one(self, node: ast.expr) -> bool:
+        for x in self.meanings(node):
+            if isinstance(x, ast.GeneratorExp | ast.ListComp):
+                if any(self._asks_for_equals(test) for part in x.generators for test in part.ifs):
+                    return True
+            elif isinstance(x, ast.Call):
+                has_least = any("-inf" in text_of(y) for part in x.args for y in self.meanings(part))
+                if called(x) == "delete" or called(x) in PUTS and has_least:
+                    return True
+                if called(x) in CHOOSES and has_least and any(map(self._asks_for_equals, x.args)):
+                    return True
+                if called(x) in ("cat", "concatenate", "hstack") and text_of(x).count(":") > 1:
+                    return True
+        return False
+
+    def _asks_for_equals(self, node: ast.expr) -> bool:
+        return any(
+            isinstance(x, ast.Compare) and isinstance(x.ops[0], ast.Eq | ast.NotEq) and "inf" not in text_of(x)
+            or isinstance(x, ast.Call) and called(x) == "eye"
+            for x in self.meanings(node)
+        )  # fmt: skip
+
+
+def called(node: ast.Call) -> str:
+    return ast.unparse(node.func).rpartition(".")[2]
+
+
+def parts(node: ast.Call) -> list[ast.expr]:
+    """What a function is given, that whose method it is at last."""
+    return [*node.args, *([node.func.value] if isinstance(node.func, ast.Attribute) else ())]
+
+
+def text_of(node: ast.expr) -> str:
+    """An expression, with every infinity by one name."""
+    return re.sub(r"(math|np|torch)\.|float\('(?=inf)", "", ast.unparse(node)).lower()
+
+
 def fields_of(node: ast.ClassDef) -> set[str]:
     return {
         item.target.id for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
@@ -285,6 +412,7 @@ def counted() -> dict[str, object]:
             for kind, names in sorted(kinds_of_numbers(numbers_with_an_error(texts_of_verify())).items())
         ],
         "bounds on LayerNorms": sorted(roots_of_deviations(texts_of_verify()) - set.union(*NO_BOUNDS.values())),
+        "margins": margins_said(texts_of_verify()),
         "rooms": len({room_of(name) for name in graph.nodes}),
         "arrows between rooms": len(arrows(graph, room_of)),
         "folders": len({folder_of(name) for name in graph.nodes}),

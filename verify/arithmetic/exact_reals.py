@@ -140,6 +140,9 @@ class Combination:
         with ctx.workprec(bits):
             return sum((arb(c) * self.basis.value(key, bits) for key, c in self.terms.items()), arb(0))
 
+    def __lt__(self, other: Combination) -> bool:
+        return (self - other).sign() < 0
+
     def sign(self) -> int:
         """-1, 0 or 1; ends because a combination that is not identically zero is not zero."""
         signs = {1 if c > 0 else -1 for c in self.terms.values() if c != 0}

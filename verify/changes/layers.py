@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import Reading, Real
 from verify.changes.changeable import Changeable, Questions, with_numbers
 from verify.changes.repair import Repair, RepairOutcome, RepairSearch, begun
@@ -194,8 +195,7 @@ class Practice:
             found = run(self.tokens[self.row[chosen]])
             place, position, right = torch.arange(len(chosen)), self.position[chosen], self.right[chosen]
         logits = found.reshape(len(found), -1, found.shape[-1])[place, position]
-        own = logits.gather(1, right[:, None])
-        return (own - logits.scatter(1, right[:, None], -inf).amax(1, keepdim=True))[:, 0]
+        return margins_of(logits, right)
 
 
 class SoftReLU(TorchFunctionMode):

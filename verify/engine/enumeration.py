@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from verify.arithmetic.formats import FORMATS, Format
+from verify.arithmetic.margins import own_and_rival
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LOST, U
 from verify.engine.balls import Arithmetic, Ball
@@ -90,13 +91,10 @@ def margins_within(logits: Tensor, radius: Tensor, answers: Tensor) -> tuple[Ten
     is_finite = torch.isfinite(largest)
     most = torch.where(is_finite, largest, torch.zeros_like(largest)).amax()
     wide = (radius + 4 * U * (most + radius)) * ENLARGE + LOST
-    own = answers.unsqueeze(-1)
     ends = logits + wide
-    own_up = ends.gather(-1, own).squeeze(-1)
-    rival_up = ends.scatter_(-1, own, -math.inf).amax(-1)
+    own_up, rival_up = own_and_rival(ends, answers, overwrites=True)
     torch.sub(logits, wide, out=ends)
-    own_down = ends.gather(-1, own).squeeze(-1)
-    rival_down = ends.scatter_(-1, own, -math.inf).amax(-1)
+    own_down, rival_down = own_and_rival(ends, answers, overwrites=True)
     low, high = (own_down - rival_up).amin(1), (own_up - rival_down).amin(1)
     nothing = torch.full_like(low, math.nan)
     return torch.where(is_finite, low, nothing), torch.where(is_finite, high, nothing)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from verify.arithmetic.formats import FORMATS, Format, format_of
-from verify.arithmetic.margins import OneRun, margins
+from verify.arithmetic.margins import OneRun, margins_of
 from verify.arithmetic.readings import Real, Rounded
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import CREATING, Graph, given
@@ -127,7 +127,7 @@ class Guard:
             raise ValueError("one output for all inputs")
         if self.question.classes is not None:
             logits = logits[..., list(self.question.classes)]
-        return margins(logits, answers).amin(1)
+        return margins_of(logits, answers).amin(1)
 
     def _default(self, module: nn.Module) -> torch.dtype:
         """The dtype of whole numbers less a Python number: real arithmetic is run beside in float64 throughout."""

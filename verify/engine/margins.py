@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from verify.arithmetic.margins import own_and_rival
 from verify.arithmetic.slack import U
 from verify.engine.balls import Ball
 
@@ -42,10 +43,6 @@ class Question:
 def margins(logits: Ball, answers: Tensor) -> tuple[Tensor, Tensor]:
     """Lower and upper bounds on each row's margin: shape (rows,); NaN where a logit is not bounded by numbers."""
     low, high = logits.ends
-    columns = torch.arange(low.shape[-1], device=low.device)
-    own = columns == answers.unsqueeze(-1)
-    nothing = torch.full_like(low, -torch.inf)
-    own_low, own_high = (torch.where(own, end, nothing).amax(-1) for end in (low, high))
-    rival_low, rival_high = (torch.where(own, nothing, end).amax(-1) for end in (low, high))
+    (own_low, rival_low), (own_high, rival_high) = (own_and_rival(end, answers) for end in (low, high))
     least, most = own_low - rival_high, own_high - rival_low
     return least - 2 * U * least.abs(), most + 2 * U * most.abs()

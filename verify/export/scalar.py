@@ -40,7 +40,7 @@ class ScalarLayer:
 
     def margin(self, x: Fraction, right: int) -> Fraction:
         outputs = self.outputs(x)
-        return outputs[right] - max(y for j, y in enumerate(outputs) if j != right)
+        return min(outputs[right] - y for j, y in enumerate(outputs) if j != right)
 
 
 def exact(values: Tensor) -> tuple[Fraction, ...]:

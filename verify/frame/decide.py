@@ -39,6 +39,7 @@ FASTEST = 1e-10  # seconds that any run of one input takes at least
 WARM = 0.2  # seconds of running, after which the time per input is a fair estimate
 AT_A_TIME = 256  # samples that are run before the clock is looked at
 EVERY_INPUT, DRAWN = "every input, run", "inputs drawn at random, run"
+WRONG_BESIDE = "everything is proved right, and the module is wrong on {}"
 BUG = "the proof and a run of the module disagree, which is a bug of weightproof: please report it with these weights"
 
 Item = tuple[int, ...]  # what is run at once: a sequence, a string, the bits of an input
@@ -315,14 +316,23 @@ def _compared(finding: Finding, problem: Provable, reading: Reading, seconds: fl
         disagrees = _ran_wrong(about, reading, seconds, [item for item, _ in finding.telling])
     if disagrees is None:
         return finding
-    return Finding.open(finding.argument, f"{disagrees}: {BUG}", about=finding.about, extra=finding.extra)
+    return contradicted(finding, disagrees)
+
+
+def contradicted(proof: Finding, disagrees: str) -> Finding:
+    """What is left of a proof that a run disagrees with: one of the two is wrong, so that neither is believed."""
+    return Finding.open(proof.argument, f"{disagrees}: {BUG}", about=proof.about, extra=proof.extra)
 
 
 def _looked_at(problem: Provable, finding: Finding, reading: Reading) -> str | None:
-    """Looks at the telling answers one by one: what of the first is not as the proof says, if anything."""
+    """Looks at the telling answers one by one: what of the first is not as the proof says, if anything.
+
+    A proof without a margin says that all are above 0.
+    """
+    proved = 0.0 if finding.margin is None else finding.margin
     for item, answer in finding.telling:
         if problem.length_of(item) <= LONGEST_BESIDE:
-            disagrees = problem.look(item, answer, reading).contradicts(finding.margin)
+            disagrees = problem.look(item, answer, reading).contradicts(proved)
             if disagrees is not None:
                 return f"on the input {list(item)}, answer {answer}: {disagrees}"
     return None
@@ -356,7 +366,7 @@ def _ran_wrong(problem: Decidable, reading: Reading, seconds: float, telling: Se
                 if is_wrong.any():
                     _, item, answer = problem.first(batch, is_wrong)
                     if not isinstance(reading, Real) or problem.is_surely_wrong(item, answer):
-                        return f"everything is proved right, and the module is wrong on {list(item)}"
+                        return WRONG_BESIDE.format(list(item))
             items = []
     except BadInput:  # no input can be drawn or run, or nobody can tell
         return None

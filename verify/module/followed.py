@@ -17,7 +17,7 @@ from flint import ctx
 from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.contract import ARGUMENT_RUN, EVERY, EXACTLY_KEPT
 from verify.arithmetic.exact_reals import float_above, float_below
-from verify.arithmetic.margins import margins_between
+from verify.arithmetic.margins import margins_between, margins_of
 from verify.arithmetic.slack import Array
 from verify.engine.exact import MINUS_INFINITY, Entry, Undecidable
 from verify.frame.clock import Deadline
@@ -436,9 +436,8 @@ def wrong_string(graph: StepGraph, length: int | None, until: Deadline) -> Known
             due = task.due(place, graph.classes)
             if due is None:
                 continue
-            logits = out[row, graph.size :]
             with np.errstate(invalid="ignore"):  # of two that are infinite
-                worst[row] = logits[due] - np.delete(logits, due).max()
+                worst[row] = margins_of(out[row, graph.size :], due)
             if not worst[row] > 0:
                 here = precisely(graph, string, due)
                 if here.high <= 0:

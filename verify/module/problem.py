@@ -19,7 +19,7 @@ from constructions.errors import BadInput
 from constructions.threads import one_thread
 from verify.arithmetic.contract import TRACED
 from verify.arithmetic.formats import format_of
-from verify.arithmetic.margins import OneRun, margins
+from verify.arithmetic.margins import OneRun, margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.slack import LARGEST_NU, gamma
 from verify.engine import few_bits
@@ -600,7 +600,7 @@ class ModuleProblem:
         logits, classes = self.run_one(tokens)
         answers = self.given.answers(tokens.unsqueeze(0), self.columns(len(tokens)))[0]
         said = [classes[i] for i in logits.argmax(1).tolist()]
-        return margins(logits, answers).tolist(), [classes[i] for i in answers.tolist()], said
+        return margins_of(logits, answers).tolist(), [classes[i] for i in answers.tolist()], said
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
         """Runs one wrong input, and says what is proved where the module's own run differs from it."""
@@ -631,7 +631,7 @@ class ModuleProblem:
             return (question.logits(output).mid,)
 
         (logits,) = enclose(self.graphs[length], Arithmetic(), middle)(tokens.unsqueeze(0), answers)
-        gap = margins(logits[0], answers[0])
+        gap = margins_of(logits[0], answers[0])
         rival = logits[0].scatter(1, answers[0].unsqueeze(1), -torch.inf).argmax(1)
         is_wrong = gap <= gap.amin().clamp(min=0)  # the least margin is proved not to be positive
         found = torch.where(is_wrong, rival, answers[0])

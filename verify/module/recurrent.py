@@ -20,7 +20,7 @@ from verify.arithmetic import torch_settings
 from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.contract import TRACED, rounding
 from verify.arithmetic.formats import format_of
-from verify.arithmetic.margins import OneRun, margins_between
+from verify.arithmetic.margins import OneRun, margins_between, margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.engine.balls import Arithmetic
 from verify.frame.arguments import check_whole_number
@@ -245,8 +245,7 @@ class RecurrentProblem:
         due = self.given.due(place, self.graph.classes)
         if due is None:
             return float("inf")
-        row = logits.double()
-        return float(row[due] - torch.cat([row[:due], row[due + 1 :]]).amax())
+        return float(margins_of(logits.double(), torch.tensor(due)))
 
     def _place(self, item: Tokens) -> object:
         place = self.given.expected.start

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +15,7 @@ from verify.arithmetic.readings import Kernel, Real, Rounded
 from verify.frame import decide
 from verify.frame.certificate import Certificate
 from verify.frame.clock import Budget, TimeIsUp
-from verify.frame.decide import Effort, Failure, Finding
+from verify.frame.decide import WRONG_BESIDE, Effort, Failure, Finding, contradicted
 from verify.tasks.circuit.attention import UnboundedSteps
 from verify.tasks.circuit.decomposition import wrong_decomposition
 from verify.tasks.circuit.forward import (
@@ -198,6 +198,7 @@ class _RoundedProof:
     def _proved(self, margin: float | None, harmless: int) -> Finding:
         """Beside the proof, inputs are run: all of them up to n = 16."""
         extra: dict[str, object] = {"harmless_differences": harmless}
+        proof = Finding.proved(INDUCTION, margin, extra=extra)
         run = next(runs_of(self.fmt, self.accumulate, self.positions), None)
         if self.asked and run is not None:
             is_all = self.model.n <= EXHAUSTIVE_INPUTS and 2**self.model.n <= inputs_run(self.positions, run)
@@ -208,11 +209,11 @@ class _RoundedProof:
             try:
                 failure = self._run(run, words, mask)
             except TimeIsUp:  # every step is proved: what is run beside is not needed
-                return Finding.proved(INDUCTION, margin, extra=extra)
+                return proof
             if failure is not None:
-                return self._refuted(failure, run, "a forward run contradicts the certificate")
-            extra["forward_runs"] = ran
-        return Finding.proved(INDUCTION, margin, extra=extra)
+                return contradicted(proof, WRONG_BESIDE.format("".join(map(str, failure.bits))))
+            proof = replace(proof, extra=extra | {"forward_runs": ran})
+        return proof
 
     def _run(self, run: WayOfRunning | RealRun, words: list[int], mask: int) -> WrongStep | None:
         """The first wrong token of a run on some inputs; nothing after an undecided one is known to be the first.

@@ -18,7 +18,7 @@ from verify.arithmetic.readings import ConstantBits
 from verify.frame import decide
 from verify.frame.certificate import Certificate, Verdict
 from verify.frame.clock import Budget, TimeIsUp
-from verify.frame.decide import Effort, Finding, run_all, run_some
+from verify.frame.decide import WRONG_BESIDE, Effort, Finding, contradicted, run_all, run_some
 from verify.tasks.circuit.decomposition import wrong_decomposition
 from verify.tasks.circuit.refutation import EXHAUSTIVE_INPUTS, InputFinder, WhyNone, exhaustive_words, random_words
 from verify.tasks.circuit.retrieval import TooManyPairs
@@ -164,14 +164,10 @@ class _BitsProof:
         if open_:
             fault, reach = open_[0]
             return self._searched(f"gate {self.circuit.name_of(fault.gate)}: {fault.why}, but {reach.value}")
-        extra: dict[str, object] = {"harmless_differences": len(unreached)}
-        if self.problem.runs:
-            ran = self._run_beside()
-            if ran.failure is not None:
-                return ran
-            extra |= ran.extra
         is_known = least is not None and not unreached  # where it is not, 0 is a lower bound all the same
-        return Finding.proved(INDUCTION, (least or None) if is_known else 0.0, extra=extra)
+        extra: dict[str, object] = {"harmless_differences": len(unreached)}
+        proof = Finding.proved(INDUCTION, (least or None) if is_known else 0.0, extra=extra)
+        return self._run_beside(proof) if self.problem.runs else proof
 
     def _refuted(self, fault: Fault, found: list[int]) -> Finding:
         """Runs the input that brings a fault's bits to its gate."""
@@ -201,19 +197,19 @@ class _BitsProof:
             return Finding.open(SEARCH, reason)
         return found if found.failure is not None else Finding.open(SEARCH, reason)
 
-    def _run_beside(self) -> Finding:
-        """Random inputs, or all when they are no more than 2^16, run beside the proof as long as there is time."""
+    def _run_beside(self, proof: Finding) -> Finding:
+        """The proof, and random inputs, or all when they are no more than 2^16, run beside it while there is time."""
         is_all = self.n <= EXHAUSTIVE_INPUTS
         words = exhaustive_words(self.n) if is_all else random_words(self.n, self.problem.runs, self.effort.seed)
         try:
             found = self._run_on(words)
         except TimeIsUp:
-            return Finding.open(SEARCH, "the budget ended before an input was run")
+            return proof
         if found.failure is not None:
-            found.failure.counterexample["why"] = "a forward run contradicts the certificate"
-            return found
+            return contradicted(proof, WRONG_BESIDE.format(found.failure.counterexample["input"]))
         done = found.extra["samples"]
-        return replace(found, extra={"forward_runs": {"inputs": done, "all": is_all and done == words[1].bit_length()}})
+        ran = {"inputs": done, "all": is_all and done == words[1].bit_length()}
+        return replace(proof, extra=proof.extra | {"forward_runs": ran})
 
     def _run_on(self, words: tuple[list[int], int]) -> Finding:
         return run_some(self.timed, self.reading, self.effort.left(self.deadline), items_of(*words), argument=SEARCH)

@@ -11,7 +11,7 @@ from constructions.contextual_counting_arrays import BOS, CLOSE, ONE, OPEN, ZERO
 from constructions.model_arrays import module_of
 from verify.arithmetic import softmax
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.margins import margins as margins_of_logits
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
 from verify.tasks.contextual.cells import CellProof, PromptCells
@@ -114,7 +114,7 @@ def margins(module: ContextualModel, strings: Sequence[Sequence[int]]) -> Array:
     tokens = torch.tensor([list(tokens) for tokens in strings], dtype=torch.long).reshape(len(strings), -1)
     with torch.no_grad():
         logits = module_of(module)(tokens).double()
-    return margins_of_logits(logits, right).numpy()
+    return margins_of(logits, right).numpy()
 
 
 def margin_at_most(stored: StoredContextual, tokens: list[int], prompt: int) -> float:

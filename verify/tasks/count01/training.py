@@ -41,7 +41,7 @@ def course(args: argparse.Namespace) -> Lesson:
 
     from constructions.count01 import EOS, EQUALS, FIVE, FOUR, Count01Transformer, as_bytes
     from constructions.training import ONE_CYCLE, Recipe
-    from verify.arithmetic.margins import margins
+    from verify.arithmetic.margins import margins_of
     from verify.changes.changeable import of_kind
     from verify.changes.until_proved import Lesson
     from verify.tasks.count01.noisy_majority import counts_of, due_of, initialise
@@ -69,7 +69,7 @@ def course(args: argparse.Namespace) -> Lesson:
 
     def hard(seed: int, practised: Tensor) -> Tensor:
         with torch.no_grad():
-            return margins(module.logits_at_counts(counts_of(triples, EQUALS), EQUALS), due).argsort()[:KEPT]
+            return margins_of(module.logits_at_counts(counts_of(triples, EQUALS), EQUALS), due).argsort()[:KEPT]
 
     domain = PromptDomain(args.max_digits, args.max_noise, None)
     judged = of_kind(Count01Transformer, lambda trained, _: Count01.of(trained, args.labels, domain), as_bytes)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from verify.arithmetic.margins import margins
+from verify.arithmetic.margins import margins_of
 
 LEARNING_RATE = 0.03
 SHARPNESS, STEPS_TO_DOUBLE = 4.0, 20  # of the loss, which looks at the smallest margins more and more
@@ -72,7 +72,7 @@ def attack(model: str, *, T: int, L: int, d: int, p: int, starts: int = 32, step
     for step in range(steps):
         optimiser.param_groups[0]["lr"] = LEARNING_RATE * (1 - 0.95 * step / steps)
         logits = _logits(model, weights, tokens)
-        margin = margins(logits, right)
+        margin = margins_of(logits, right)
         size = torch.maximum(weights["W_2"].abs().amax((1, 2)), weights["b_2"].abs().amax(1)).detach()
         reached = margin.detach().amin((1, 2)) / size
         best = torch.where(reached > best, reached, best)  # NaN is never better

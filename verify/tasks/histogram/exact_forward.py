@@ -15,6 +15,7 @@ import numpy as np
 from flint import ctx, fmpq, fmpz, fmpz_mat
 
 from verify.arithmetic.exact_reals import ONE, Basis, Combination, float_above, float_below, rational, square_root_terms
+from verify.arithmetic.margins import own_and_rival
 from verify.tasks.histogram.stored import Array, StoredModel
 
 
@@ -140,7 +141,6 @@ class ExactForward:
         k = list(tokens).count(tokens[position])
         logits = self.logits(tokens, position)
         right = stored.class_of(k)
-        best_other: Combination | None = None
         winners: list[int] = []
         for c, logit in enumerate(logits):
             order = 1 if not winners else (logit - logits[winners[0]]).sign()
@@ -148,12 +148,11 @@ class ExactForward:
                 winners = [c]
             elif order == 0:
                 winners.append(c)
-            if c != right and (best_other is None or (logit - best_other).sign() > 0):
-                best_other = logit
         margin = (float("inf"), float("inf"))
         exact = None
-        if best_other is not None:
-            difference = logits[right] - best_other
+        if stored.classes > 1:
+            own, rival = own_and_rival(logits, right)
+            difference = own - rival
             if stored.is_softmax:
                 margin = self._over_normalisation(difference, tokens, position)
                 exact = "0" if difference.is_zero else None

@@ -12,6 +12,7 @@ import torch
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
 from constructions.two_layers import MixingLayer, TwoLayerTransformer
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.slack import INFLATION, LOST, Array, gamma
 from verify.arithmetic.stored import Numbers, fractions
 from verify.frame.judged import check_judged
@@ -104,8 +105,7 @@ def lead(two: TwoLayerTransformer, numbers: _Numbers) -> float:
     second: MixingLayer = two.second
     if second.is_linear:
         A = _array(second.A)
-        others = np.where(np.eye(len(A), dtype=bool), -np.inf, A).max(axis=1)
-        return max(0.0, float((np.diag(A) - others).min()) / INFLATION) if two.L > 1 else 0.0
+        return max(0.0, float(margins_of(A, np.arange(len(A))).min()) / INFLATION) if two.L > 1 else 0.0
     W_Q, W_K, eye = _array(second.W_Q), _array(second.W_K), np.eye(two.d)
     c = float(W_Q[0, 0])
     is_scaled = c > 0 and np.array_equal(W_Q, c * eye) and np.array_equal(W_K, eye)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from constructions.histogram import HistogramTransformer
-from verify.arithmetic.margins import margins
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits
 from verify.frame.judged import unparametrized
 from verify.tasks.histogram.stored import StoredModel
@@ -34,7 +34,7 @@ def run_margins(run: Forward, tokens: Tensor, first_count: int = 1) -> Tensor:
     parts = [tokens[start : start + at_a_time] for start in range(0, len(tokens), at_a_time)]
     logits = torch.cat([run(part) for part in parts]).double()
     equal = [(part[:, :, None] == part[:, None, :]).sum(-1) for part in parts]
-    return margins(logits, torch.cat(equal) - first_count)
+    return margins_of(logits, torch.cat(equal) - first_count)
 
 
 def all_sequences(T: int, L: int) -> Iterator[Tensor]:

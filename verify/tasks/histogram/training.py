@@ -75,10 +75,10 @@ def hard(module: HistogramTransformer, seed: int, practised: Tensor) -> Tensor:
     import torch
 
     from constructions.partition_sampler import sample
-    from verify.arithmetic.margins import margins
+    from verify.arithmetic.margins import margins_of
 
     g = torch.Generator().manual_seed(seed)
     drawn = [torch.randint(0, module.T, (DRAWN, module.L), generator=g), sample(module.T, module.L, DRAWN // 4, g)]
     x = torch.cat([*drawn, practised.long()] if len(practised) else drawn)
     with torch.no_grad():
-        return x[margins(module(x), classes(x)).amin(1).argsort()[:KEPT]]
+        return x[margins_of(module(x), classes(x)).amin(1).argsort()[:KEPT]]

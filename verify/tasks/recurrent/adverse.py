@@ -18,6 +18,7 @@ import torch
 
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import Format
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
@@ -147,9 +148,7 @@ class Gradient:
             self.leaves.append([])
             vectors = [on.value(x) for x in step(net, vectors, line.at(t), on)]
             logits = V @ vectors[-net.parts] + b
-            right = line.expected(t + 1)
-            others = torch.cat([logits[:right], logits[right + 1 :]])
-            self.margins.append(logits[right] - (others.max() if len(others) else 0.0))
+            self.margins.append(margins_of(logits, torch.tensor(line.expected(t + 1))))
         self.said = [float(x.detach()) for x in self.margins]
 
     def _known(self, x: BallVector) -> torch.Tensor:

@@ -18,6 +18,7 @@ from flint import arb, ctx
 
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import FORMATS, Format
+from verify.arithmetic.margins import own_and_rival
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent import compiled
@@ -259,8 +260,7 @@ def judged(logits: Sequence[float], right: int) -> tuple[float, int | None]:
     """The margin of the right class, NaN where a logit is, and the class that is said."""
     if any(x != x for x in logits):
         return math.nan, None
-    best = max((x for j, x in enumerate(logits) if j != right), default=-math.inf)
-    own = logits[right]
+    own, best = own_and_rival(logits, right) if len(logits) > 1 else (logits[right], -math.inf)
     margin = 0.0 if own == best else own - best  # of two infinite ones, too
     if own > best and not margin > 0:  # the difference underflows
         margin = math.ulp(0.0)

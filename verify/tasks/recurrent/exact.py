@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from flint import fmpq, fmpq_mat
 
+from verify.arithmetic.margins import own_and_rival
 from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.stored import matrix
 from verify.frame.clock import Budget
@@ -99,9 +100,11 @@ class Run:
         self.h = self.net.step(self.h, self.line.at(self.t))
         self.t += 1
         logits, right = self.net.logits(self.h), self.line.expected(self.t)
-        others = [(x, j) for j, x in enumerate(logits) if j != right]
-        best, place = max(others) if others else (logits[right] - 1, right)
-        gap = logits[right] - best
+        numbered = [(x, j) for j, x in enumerate(logits)]
+        (own, _), (best, place) = (
+            own_and_rival(numbered, right) if len(logits) > 1 else (numbered[0], (logits[0] - 1, right))
+        )
+        gap = own - best
         margin = Fraction(int(gap.p), int(gap.q))
         if margin <= 0:
             return self._wrong(min(0.0, float_at_least(margin)), place)

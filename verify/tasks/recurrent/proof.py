@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.recurrent.chain import EllipsoidMargins, Ellipsoids, Rules, excess, margins
@@ -366,10 +367,7 @@ def _first_wrong(net: Network, line: OrbitQuestion, states: Array, known: int) -
     """After how many tokens the float64 run is first wrong, beyond `known`."""
     logits = states[known + 1 :, net.read] @ net.V.T + net.b
     due = np.array([line.expected(t) for t in range(known + 1, len(states))], dtype=int)
-    rows = np.arange(len(due))
-    right = logits[rows, due].copy()
-    logits[rows, due] = -np.inf
-    is_wrong = ~(right > logits.max(1)) if len(net.b) > 1 else np.zeros(len(due), dtype=bool)
+    is_wrong = ~(margins_of(logits, due) > 0)
     return known + 1 + int(is_wrong.argmax()) if is_wrong.any() else None
 
 

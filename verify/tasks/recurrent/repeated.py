@@ -11,7 +11,7 @@ from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import LinearModel, RotationModel
 from constructions.recurrent.model import RecurrentModel
 from constructions.recurrent.residual import ResidualModel
-from verify.arithmetic.margins import margins
+from verify.arithmetic.margins import margins_of
 from verify.frame.clock import Budget
 from verify.tasks.recurrent.proof import OrbitQuestion
 
@@ -65,7 +65,7 @@ def run_for_ever(
             output = output if isinstance(model, ResidualModel) else model.readout(output)
             logits = output[0, -1].double()
             right = line.expected(t)
-            margin = float(margins(logits, torch.tensor(right)))
+            margin = float(margins_of(logits, torch.tensor(right)))
             if not margin > 0:
                 predicted = None if bool(logits.isnan().any()) else int(logits.argmax())
                 return Repeated(t - 1, margin, t, predicted)

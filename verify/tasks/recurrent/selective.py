@@ -309,7 +309,7 @@ class Selective(RecurrentTask):
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
         tokens = item[: answer + 1]
         right = self.which.answers(tokens)[-1]
-        return OneRun() if right is None else one_run(self.model, tokens, right)
+        return OneRun() if right is None else one_run(self.model, tokens, right, reading)
 
     def batches(self) -> Iterator[Batch]:
         if self.length is None:

@@ -364,11 +364,9 @@ class Homogeneous(RecurrentTask):
         return self._line(tokens).expected(t) if self.longest is None else int(self.which.answers(tokens)[t - 1] or 0)
 
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
-        """The line in float64 must have the proved margin, up to float64's rounding."""
-        if isinstance(reading, Rounded) and reading.format.p < 53:
-            return OneRun()
+        """The line in float64 must have the proved margin."""
         tokens = item[: answer + 1]
-        return one_run(self.model, self.read(tokens), self._expected(tokens, len(tokens)))
+        return one_run(self.model, self.read(tokens), self._expected(tokens, len(tokens)), reading)
 
     def _repeated(self, effort: Effort) -> Finding:
         """torch's runs, one token at a time, of every line, or until the state and what is due come again."""

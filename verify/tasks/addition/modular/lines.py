@@ -15,6 +15,7 @@ import numpy as np
 from flint import fmpq, fmpq_mat
 
 from verify.arithmetic.exact_reals import rational
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.outward import float_neighbours
 from verify.arithmetic.slack import ENLARGE, LEAST, Array, gamma
 from verify.arithmetic.stored import matrix, numbers
@@ -105,9 +106,6 @@ def margins_by_sum(model: Adder, P: int) -> Array:
             logits = y @ W + b
             size = np.abs(y) @ largest + np.abs(b).max()
             wrong = gamma(2 * d + 8) * size + (1 + gamma(d + 4)) * (off @ largest) + (2 * d + 4) * LEAST
-            right = np.arange(len(y)), np.arange(first, first + len(y)) % P
-            due = logits[right]
-            logits[right] = -np.inf
-            gap = due - logits.max(1)
+            gap = margins_of(logits, np.arange(first, first + len(y)) % P)
             found[some] = np.nextafter(gap - (2 * wrong + gamma(2) * np.abs(gap)) * ENLARGE, -np.inf)
     return found

@@ -31,6 +31,7 @@ def course(args: argparse.Namespace) -> Lesson:
     from torch import nn
 
     from constructions.training import Recipe
+    from verify.arithmetic.margins import margins_of
     from verify.changes.changeable import of_kind
     from verify.changes.until_proved import Lesson
     from verify.frame.tracing import load_tracer
@@ -51,10 +52,8 @@ def course(args: argparse.Namespace) -> Lesson:
 
     def hard(seed: int, practised: Tensor) -> Tensor:
         with torch.no_grad():
-            logits = module(tokens)[:, -1]
-            ahead = logits.gather(1, due[:, None])[:, 0] - logits.scatter(1, due[:, None], -torch.inf).amax(1)
-        closest: Tensor = ahead.argsort()[:KEPT]
-        return closest
+            logits: Tensor = module(tokens)[:, -1]
+        return margins_of(logits, due).argsort()[:KEPT]
 
     recipe = Recipe("AdamW", lr=0.01, steps=1500, batch=BATCH, weight_decay=0.3, betas=(0.9, 0.98))
     judged = of_kind(nn.Module, lambda trained, _: problem(trained, P), file)

@@ -23,7 +23,7 @@ from constructions.errors import BadInput
 from verify.arithmetic import elementary, softmax
 from verify.arithmetic.balls import Ball, joined
 from verify.arithmetic.formats import FORMATS
-from verify.arithmetic.margins import margins
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.slack import INFLATION, LOST, Array, U, gamma
 from verify.arithmetic.stored import check_finite
 from verify.tasks.contextual import exact
@@ -252,7 +252,7 @@ class Walk:
         W = self.readout
         z = z + (torch.relu(z @ W["W_3"] + W["b_3"]) @ W["W_4"] + W["b_4"])
         right = counts(strings.tokens, self.M)
-        return strings.tokens, right, margins(z @ W["W_out"] + W["b_out"], right)
+        return strings.tokens, right, margins_of(z @ W["W_out"] + W["b_out"], right)
 
     def by_itself(self, tokens: list[int], prompt: int) -> bool | None:
         """Whether one string is right at a prompt, in balls of 400 bits; None where even they do not tell."""

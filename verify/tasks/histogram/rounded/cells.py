@@ -14,6 +14,7 @@ import numpy as np
 
 from verify.arithmetic.any_order import NO_UNIT, is_power_of_two, times, unit_exponent
 from verify.arithmetic.balls import Ball, ends
+from verify.arithmetic.margins import margins_between
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, Array, U, gamma, quotient_above, quotient_below
 from verify.tasks.histogram.record import Record
@@ -130,8 +131,7 @@ class RoundedReadout:
         low_sum, high_sum = ends(Ball.between(low_product, high_product) + Ball(self.b_2, self.lost_b))
         low_logit, high_logit = ends(at.result(Ball.between(low_sum, high_sum)))
         right = k + 1 - self.reduction.stored.first_count
-        least = low_logit[:, right] - np.delete(high_logit, right, axis=1).max(1, initial=-np.inf)
-        greatest = high_logit[:, right] - np.delete(low_logit, right, axis=1).max(1, initial=-np.inf)
+        least, greatest = margins_between(low_logit, high_logit, np.full(len(h), right))
         return float(least.min()), float(greatest.max())
 
     def is_wrong_in_every_order(self, tokens: list[int], position: int) -> bool:

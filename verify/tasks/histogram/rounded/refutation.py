@@ -150,8 +150,9 @@ def first_failure(stored: StoredModel, inputs: Tokens, evaluation: Evaluation) -
     if not len(wrong):
         return None
     n, position = min(wrong.tolist(), key=lambda pair: (len(set(inputs[pair[0]].tolist())), pair))
-    others = np.where(np.arange(stored.classes) == right[n, position], -np.inf, values[n, position])
-    predicted = None if np.isnan(margin[n, position]) else int(others.argmax()) + stored.first_count
+    others = [c for c in range(stored.classes) if c != right[n, position]]
+    is_number = not np.isnan(margin[n, position])
+    predicted = max(others, key=values[n, position].__getitem__) + stored.first_count if is_number else None
     return SimulatedFailure(
         inputs[n].tolist(), position, predicted, float(margin[n, position]), description(evaluation), evaluation.named()
     )
