@@ -16,6 +16,7 @@ from tests.tools.house import (
     nodes,
     numbers_with_an_error,
     room_of,
+    softmax_bounds,
     texts_of_verify,
 )
 from verify.claims import CLAIMS
@@ -94,6 +95,28 @@ def test_a_fifth_kind_is_found():
     }
     assert numbers_with_an_error(elsewhere) == {"here.Fifth"}
     assert numbers_with_an_error({"here": FIFTH.replace("rad", "size")}) == set()
+
+
+FURTHER = """
+def mixed(scores, u):
+    return np.exp(scores) * (1 + ULPS * u)
+"""
+
+
+def test_few_files_bound_a_softmax():
+    """Kept apart: the engine's rule, sums whose exponents are known, and a tail beside one key."""
+    assert set(softmax_bounds(texts_of_verify())) == {
+        "verify.arithmetic.softmax",
+        "verify.engine.rules.normalisation",
+        "verify.tasks.histogram.rounded.reduction",
+        "verify.tasks.inductive.sharp",
+    }
+
+
+def test_a_further_softmax_bound_is_found():
+    assert softmax_bounds({"here": FURTHER}) == {"here": ["mixed"]}
+    assert softmax_bounds({"here": FURTHER.replace("scores", "x")}) == {}
+    assert softmax_bounds({"here": FURTHER.replace("ULPS * u", "exponential_error(u)")}) == {}
 
 
 def test_few_rooms_know_each_other():

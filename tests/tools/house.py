@@ -9,6 +9,9 @@ the arrows between them are counted apart. A circle is a set of files that impor
 A number with an error is a class outside of the checker and the kernel that has a field for an error and three
 operations or more that are given it and return it. KINDS says of which kind each is; one that it does not name is a
 kind of its own.
+
+A softmax bound is a file, outside of the checker and the kernel as well, with a function that says itself what a
+computed exponential of scores is off by: it reads ULPS and speaks of a softmax, of scores or of keys.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ ERRORS = (
     {"mid", "own"},
 )
 FEWEST = 3  # operations of a number
+ATTENDS = re.compile(r"\b(softmax|scores?|keys?)\b", re.IGNORECASE)
 KINDS = {
     "two ends": {"verify.arithmetic.intervals.Interval"},
     "a midpoint and a radius": {"verify.arithmetic.balls.Ball", "verify.engine.balls.Ball"},
@@ -198,6 +202,22 @@ def numbers_with_an_error(texts: dict[str, str]) -> set[str]:
     return {name for name, times in found.items() if times >= FEWEST}
 
 
+def softmax_bounds(texts: dict[str, str]) -> dict[str, list[str]]:
+    """The functions that read ULPS and speak of a softmax, of scores or of keys, by module; `texts` by module."""
+    found = {
+        module: sorted(
+            node.name
+            for node in nodes(text)
+            if isinstance(node, ast.FunctionDef)
+            and any(isinstance(part, ast.Name) and part.id == "ULPS" for part in below(node))
+            and ATTENDS.search(ast.unparse(node))
+        )
+        for module, text in texts.items()
+        if "ULPS" in text
+    }
+    return {module: names for module, names in found.items() if names}
+
+
 def fields_of(node: ast.ClassDef) -> set[str]:
     return {
         item.target.id for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
@@ -239,6 +259,9 @@ def counted() -> dict[str, object]:
         "kinds of numbers with an error": [
             f"{kind}: {', '.join(names)}"
             for kind, names in sorted(kinds_of_numbers(numbers_with_an_error(texts_of_verify())).items())
+        ],
+        "softmax bounds": [
+            f"{module}: {', '.join(names)}" for module, names in sorted(softmax_bounds(texts_of_verify()).items())
         ],
         "rooms": len({room_of(name) for name in graph.nodes}),
         "arrows between rooms": len(arrows(graph, room_of)),
