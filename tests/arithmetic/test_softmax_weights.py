@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from flint import arb, arb_mat, ctx, fmpq
 from models.selection import every
+from oracles.any_order import UNIT, Adversary, whole
 from oracles.every_sum import every_sum
 from planted import planted
 
@@ -17,6 +19,7 @@ from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.softmax import Arguments
+from verify.tasks.histogram.stored import StoredModel
 
 SCALES = (1e-12, 1.0, 30.0, 900.0)
 
@@ -165,3 +168,114 @@ def test_totals_are_off_by_no_more_than_is_said():
 def test_a_planted_fault_of_totals_is_seen(right, wrong):
     with planted(softmax, "total_error", right, wrong):
         assert totals_beyond()
+
+
+def worst_exponentials(x, fmt):
+    """What exp may be of an argument: within two units of its value, below normal numbers also 0 or twice it."""
+    value = math.exp(x)
+    unit = 2.0 ** (max(math.frexp(value)[1] - 1, fmt.smallest_exponent) - fmt.p + 1)
+    ends = value - 2 * unit, value + 2 * unit
+    found = [1.0] if x == 0 else [*ends, math.ceil(ends[0] / unit) * unit, math.floor(ends[1] / unit) * unit]
+    found += [2 * value] if 2 * value < fmt.tiny else []
+    return [max(y, 0.0) for y in found] + [0.0] * (min(found) < fmt.tiny)
+
+
+def weights_beyond(trials=80):
+    """Computed exponentials of scores and keys drawn, in one unit, that are not between their ends."""
+    rng, beyond = np.random.default_rng(5), 0
+    for trial in range(trials):
+        fmt = FORMATS["e4m3"] if trial % 5 else format_named("p4")
+        at, scale = RoundedArithmetic.of(fmt), (1, 4, 0.25)[trial % 3]
+        mid = rounded(np.rint(rng.normal(size=4) * 4) * scale, fmt)
+        rad = np.where(rng.random(4) < 0.6, 0.0, rng.random(4) * scale)
+        reference = mid[:1]
+        always = np.arange(4) == 0
+        low, high = softmax.computed_between(Ball(mid[None], rad[None]), reference[None], at, always)
+        for _ in range(4):
+            s = np.clip(rounded(mid + rad * rng.choice([-1, 1], 4), fmt), mid - rad, mid + rad)
+            part = always | (rng.random(4) < 0.7)
+            m = s[part].max()
+            for j in np.flatnonzero(part):
+                unit = math.exp(m - reference[0])
+                found = [
+                    y * unit for x in (s[j] - m, float(rounded(s[j] - m, fmt))) for y in worst_exponentials(x, fmt)
+                ]
+                beyond += (min(found) < low[0, j]) + (max(found) > high[0, j])
+    return beyond
+
+
+def test_computed_exponentials_are_between_their_ends():
+    assert not weights_beyond()
+    for score in (np.inf, np.nan):
+        low, high = softmax.computed_between(
+            Ball(np.array([[0.0, score]]), np.zeros((1, 2))), np.zeros((1, 1)), RoundedArithmetic.of(FORMATS["float32"])
+        )
+        assert low[0, 1] == 0 and high[0, 1] == np.inf
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("computed_ends", "(1 - ULPS * fmt.u) - lost", "(1 - ULPS * fmt.u)"),
+        ("computed_ends", "+ gained", ""),
+        ("computed_ends", "1 - ULPS * fmt.u", "1 - 2 * fmt.u"),
+        ("computed_ends", "1 + ULPS * fmt.u", "1 + 2 * fmt.u"),
+        ("computed_between", "+ found.off", ""),
+        ("computed_between", "is_always=is_always", "is_always=True"),
+        ("computed_between", "np.exp(most)", "1"),
+        ("computed_between", "np.minimum(high, tiny)", "0 * high"),
+        ("computed_between", "np.maximum(ULPS * at.stored.u * tiny, ", "np.maximum(0.0, "),
+    ],
+)
+def test_a_planted_fault_of_computed_exponentials_is_seen(name, right, wrong):
+    with planted(softmax, name, right, wrong):
+        assert weights_beyond()
+
+
+def shares_beyond(trials=24):
+    """Weights that an adversary computes, each as small or large as it can, beyond those that are said to be."""
+    rng, beyond = np.random.default_rng(6), 0
+    rows = [
+        ("e4m3", np.repeat([0.0, -1.375], 4)),
+        ("float16", np.repeat([0.0, -9.0], (6, 1))),
+    ]  # many roundings, flushed
+    scores = rng.choice([0.0, 0.0, 0.0, -0.25, -3.0, -5.0, -12.0, -14.0], (trials, 5))
+    rows += [(("e4m3", "float16", "bfloat16")[i % 3], row[: 2 + i % 4]) for i, row in enumerate(scores)]
+    for name, row in rows:
+        found = softmax.shares(Ball.exact(row[None]), RoundedArithmetic.of(FORMATS[name]))
+        adversary, exact = Adversary(one_row(row), FORMATS[name]), [whole(x) for x in row]
+        for j in (0, len(row) - 1):
+            low, high = Fraction(float(found.lower[0, j])), Fraction(float(found.upper[0, j]))
+            for sign in (-1, 1):
+                by_weight = np.where(np.arange(len(row)) == j, sign, -sign)
+                weight = adversary.softmax(exact, by_weight, -sign, by_weight)[j]
+                beyond += not low <= Fraction(weight, 1 << UNIT) <= high
+    return beyond
+
+
+def one_row(scores):
+    """A histogram model whose first position has these scores."""
+    N, none = len(scores), np.zeros((1, 1))
+    A = np.tile(scores, (N, 1))
+    return StoredModel("lin+sftm", 1, N, 1, 1, N, 1, none, None, A, None, None, none, none[0], none, none[0])
+
+
+def test_computed_shares_hold_what_an_adversary_computes():
+    assert not shares_beyond()
+    uniform = softmax.shares(Ball.exact(np.zeros((1, 6))), RoundedArithmetic.of(FORMATS["e4m3"]))
+    assert (abs(uniform.mid - 1 / 6) + uniform.rad < 0.02).all()
+    far = softmax.shares(Ball(np.zeros((1, 2)), np.array([[np.inf, 0.0]])), RoundedArithmetic.of(FORMATS["e4m3"]))
+    assert np.isinf(far.rad).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("computed_ends", "+ gained", ""),
+        ("shares", "(total.rad + times(off, total.magnitude))", "total.rad"),
+        ("shares", "return at.result(", "return ("),
+    ],
+)
+def test_a_planted_fault_of_computed_shares_is_seen(name, right, wrong):
+    with planted(softmax, name, right, wrong):
+        assert shares_beyond()

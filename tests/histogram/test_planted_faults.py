@@ -37,6 +37,7 @@ from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.softmax import Arguments
 from verify.tasks.histogram.rounded import coordinate as rounded_coordinate
+from verify.tasks.histogram.rounded import reduction
 from verify.tasks.histogram.rounded.cells import RoundedReadout, cell_margins
 from verify.tasks.histogram.rounded.directed import Directed
 from verify.tasks.histogram.rounded.forward import logits, margins, rounded_model
@@ -135,9 +136,9 @@ FAULTS = {
         "exact products": ("terms - 1, 0) + of.hard", "terms - 1, 0)", query(a, 2 * u, W_Q=[b, 1.0]), BFLOAT16),
         "no underflow": ("self.underflow(2 * terms)", "0", query(0.5, 0.5, W_Q=flushed, key=64.0), E4M3),
     },
-    (RoundedReduction, "_divided_by_root"): {
-        "by the exact root": ("1 / rounded(root, self.at.inner)]", "]", root(5), P12),
-        "reciprocal not rounded": ("factors += [rounded(factor, self.at.inner) for factor in factors]", "",
+    (reduction, "divided_by_root"): {
+        "by the exact root": ("1 / rounded(root, at.inner)]", "]", root(5), P12),
+        "reciprocal not rounded": ("factors += [rounded(factor, at.inner) for factor in factors]", "",
                                    root(2, 1 + 2.0**-10, W_2=-1.0), P12),
     },
     (Arguments, "of"): {

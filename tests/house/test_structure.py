@@ -19,6 +19,7 @@ from tests.tools.house import (
     numbers_with_an_error,
     room_of,
     roots_of_deviations,
+    softmax_bounds,
     texts_of_verify,
 )
 from verify.claims import CLAIMS
@@ -162,6 +163,28 @@ def test_another_margin_is_found(body):
 def test_what_is_no_margin_is_not_counted(body):
     """The largest score of a softmax, and differences that are bounded one by one."""
     assert margins_said({"here": f"def another(x, right):\n    {body}\n"}) == []
+
+
+FURTHER = """
+def mixed(scores, u):
+    return np.exp(scores) * (1 + ULPS * u)
+"""
+
+
+def test_few_files_bound_a_softmax():
+    """Kept apart: the engine's rule, sums whose exponents are known, and a tail beside one key."""
+    assert set(softmax_bounds(texts_of_verify())) == {
+        "verify.arithmetic.softmax",
+        "verify.engine.rules.normalisation",
+        "verify.tasks.histogram.rounded.reduction",
+        "verify.tasks.inductive.sharp",
+    }
+
+
+def test_a_further_softmax_bound_is_found():
+    assert softmax_bounds({"here": FURTHER}) == {"here": ["mixed"]}
+    assert softmax_bounds({"here": FURTHER.replace("scores", "x")}) == {}
+    assert softmax_bounds({"here": FURTHER.replace("ULPS * u", "exponential_error(u)")}) == {}
 
 
 def test_few_rooms_know_each_other():

@@ -18,6 +18,9 @@ A margin is said by a function of verify/, outside of the same two, that takes t
 subtracts it, compares it with an entry, or returns it beside one. What is without an entry has -inf put in its place,
 by an index or where two things are equal, is joined of what stands before it and behind, or lists all that are not
 equal. The least of differences that are bounded one by one is another lemma: what two logits share cancels there.
+
+A softmax bound is a file, outside of the checker and the kernel as well, with a function that says itself what a
+computed exponential of scores is off by: it reads ULPS and speaks of a softmax, of scores or of keys.
 """
 
 from __future__ import annotations
@@ -57,6 +60,7 @@ CHOOSES = {"where", "masked_fill", "masked_fill_", "putmask"}
 MAY_SAY_MARGINS = re.compile(r"(?is)(?=.*(max|topk|reduce))(?=.*(-[\w.(']*inf|delete|==|!=|cat))").match
 ENTRIES = {"gather", "take_along_axis", "take_along_dim", "diag", "diagonal", "take"}
 SAME = {"float", "abs", "copy", "clone", "squeeze", "unsqueeze", "reshape", "flatten"}  # with respect to entries
+ATTENDS = re.compile(r"\b(softmax|scores?|keys?)\b", re.IGNORECASE)
 KINDS = {
     "two ends": {"verify.arithmetic.intervals.Interval"},
     "a midpoint and a radius": {"verify.arithmetic.balls.Ball", "verify.engine.balls.Ball"},
@@ -369,6 +373,22 @@ def text_of(node: ast.expr) -> str:
     return re.sub(r"(math|np|torch)\.|float\('(?=inf)", "", ast.unparse(node)).lower()
 
 
+def softmax_bounds(texts: dict[str, str]) -> dict[str, list[str]]:
+    """The functions that read ULPS and speak of a softmax, of scores or of keys, by module; `texts` by module."""
+    found = {
+        module: sorted(
+            node.name
+            for node in nodes(text)
+            if isinstance(node, ast.FunctionDef)
+            and any(isinstance(part, ast.Name) and part.id == "ULPS" for part in below(node))
+            and ATTENDS.search(ast.unparse(node))
+        )
+        for module, text in texts.items()
+        if "ULPS" in text
+    }
+    return {module: names for module, names in found.items() if names}
+
+
 def fields_of(node: ast.ClassDef) -> set[str]:
     return {
         item.target.id for item in node.body if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
@@ -413,6 +433,9 @@ def counted() -> dict[str, object]:
         ],
         "bounds on LayerNorms": sorted(roots_of_deviations(texts_of_verify()) - set.union(*NO_BOUNDS.values())),
         "margins": margins_said(texts_of_verify()),
+        "softmax bounds": [
+            f"{module}: {', '.join(names)}" for module, names in sorted(softmax_bounds(texts_of_verify()).items())
+        ],
         "rooms": len({room_of(name) for name in graph.nodes}),
         "arrows between rooms": len(arrows(graph, room_of)),
         "folders": len({folder_of(name) for name in graph.nodes}),

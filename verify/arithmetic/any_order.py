@@ -42,6 +42,8 @@ class _Terms:
 class RoundedArithmetic:
     """The formats of one reading: of stored tensors, of partial sums, and of the factors of matrix products.
 
+    Where it `keeps` factors, they may also be what they are in real arithmetic, so that balls hold exact numbers, too.
+
     >>> RoundedArithmetic.of(FORMATS["tf32"]).operand.p, RoundedArithmetic.of(FORMATS["tf32"]).stored.p
     (11, 24)
     """
@@ -50,6 +52,7 @@ class RoundedArithmetic:
     inner: Format
     operand: Format
     rounds: bool = True
+    keeps: bool = False
 
     @classmethod
     def real(cls) -> RoundedArithmetic:
@@ -140,12 +143,14 @@ class RoundedArithmetic:
         """
         if not self.rounds:
             return low, high
-        wider = 0.0 if self.inner is self.stored else self.inner.u
+        exact, wider = (low, high), 0.0 if self.inner is self.stored else self.inner.u
         low, high = rounded(low - wider * np.abs(low), self.stored), rounded(high + wider * np.abs(high), self.stored)
         low, high = self._with_flushed(low, high)
         if self.operand is not self.stored:
             low = np.minimum(low, rounded(low, self.operand, rest=-1.0))
             high = np.maximum(high, rounded(high, self.operand, rest=1.0))
+        if self.keeps:
+            low, high = np.minimum(low, exact[0]), np.maximum(high, exact[1])
         return low, high
 
     def as_operand(self, x: Ball) -> Ball:

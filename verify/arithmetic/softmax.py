@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 from flint import arb, ctx, fmpq
 
-from verify.arithmetic.any_order import NO_UNIT, RoundedArithmetic, power_at_or_below, unit_exponent
+from verify.arithmetic.any_order import NO_UNIT, RoundedArithmetic, power_at_or_below, times, unit_exponent
 from verify.arithmetic.balls import Ball, ends, exponential, point
 from verify.arithmetic.exact_reals import float_above, rational
 from verify.arithmetic.formats import Format
@@ -26,6 +27,7 @@ from verify.arithmetic.slack import ENLARGE, FAINT, INFLATION, Array
 
 ULPS = 4  # times u: exp, tanh and logistic are within 2 units in the last place, each at most 2 u of the result
 Mask = np.ndarray | np.bool_ | bool
+Number = TypeVar("Number", Array, arb)
 FORMATS_OF_A_SUM = 3  # the format, that of the accumulation, and one wider still
 
 
@@ -112,6 +114,49 @@ def exponential_error(distance: Array, fmt: Format) -> Array:
     of e for the error of the argument.
     """
     return np.where(distance + 1 > -np.log(fmt.tiny), 1.0, ULPS * fmt.u)
+
+
+def computed_ends(low: Number, high: Number, fmt: Format, lost: Number, gained: Number) -> tuple[Number, Number]:
+    """Bounds what exp computes for numbers between two ends: within 4 u of them, and below the normal ones further off.
+
+    All are in one unit, tiny the smallest normal number in it: it loses at most `lost` = tiny there, and gains at most
+    `gained`, tiny or the larger of 4 u tiny and min(high, tiny). Proof. A unit in the last place of a normal number x
+    is at most 2 u x, and exp is within 2 of them; below the normal ones a unit is 2 u tiny, and 4 u <= 1. There the
+    contract may say instead that the result is between 0 and 2 x, and it may be flushed: then (1 - 4 u) x < tiny.
+    """
+    return low * (1 - ULPS * fmt.u) - lost, high * (1 + ULPS * fmt.u) + gained
+
+
+def computed_between(
+    scores: Ball, reference: Array, at: RoundedArithmetic, is_always: Mask = False
+) -> tuple[Array, Array]:
+    """Ends of exp(score - reference) and of all that is computed for it, up to one factor for a row.
+
+    Each key may take part, and does where `is_always`. The ends are 0 and infinity where nothing is known.
+
+    Proof. Let m be the maximum that is subtracted. A computed exponential is that of an argument within `off` of
+    (midpoint - m), computed; divided by exp(reference - m), of one within `off` of (midpoint - reference), and the
+    smallest normal number becomes tiny exp(m - reference), where m is at most the largest end of a score.
+
+    >>> low, high = computed_between(Ball.exact(np.array([[0.0, -1.0]])), np.zeros((1, 1)), RoundedArithmetic.real())
+    >>> low.round(6).tolist(), high.round(6).tolist()
+    ([[1.0, 0.367879]], [[1.0, 0.367879]])
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = Arguments.of(scores, at, is_always=is_always)
+        apart = point(scores.mid) - point(reference)
+        arguments = Ball(apart.mid, (apart.rad + found.off) * ENLARGE)
+        low, high = exponentials_between(arguments.lower, arguments.upper)
+        low, high = low / INFLATION, high * INFLATION
+        if at.rounds:
+            assert at.inner is at.stored, "one format"
+            most = ends(scores)[1].max(-1, keepdims=True) - reference
+            tiny = at.stored.tiny * np.exp(most) * INFLATION
+            gained = np.maximum(ULPS * at.stored.u * tiny, np.minimum(high, tiny))
+            least, largest = computed_ends(low, high, at.stored, tiny, gained)
+            low, high = np.where(found.is_top, low, least), np.where(found.is_top, high, largest)
+        is_known = ~(np.isnan(low) | np.isnan(high))
+    return np.where(is_known, np.maximum(low, 0.0), 0.0), np.where(is_known, high, np.inf)
 
 
 def exponential_errors(
@@ -223,3 +268,26 @@ def quotient_error(total: Array, rest: Array | float = 0.0) -> Array:
     both = rest + total
     found = both / (1 - np.minimum(total, 0.25)) * ENLARGE + np.where(both == 0, 0.0, FAINT)
     return np.where(total <= 0.25, found, np.inf)
+
+
+def shares(scores: Ball, at: RoundedArithmetic) -> Ball:
+    """Every weight of rows of scores, all of which take part, exact or as computed: exponentials over their sum.
+
+    Proof. Both have one factor in common, which the quotient loses. The exponential of the maximum is 1, so that the
+    computed total is at least 1, and what flushing takes from it is relative to that as well: once for each partial
+    sum. The quotient is one operation, or a reciprocal and a product with it, which is exact where that is with 1.
+
+    >>> from verify.arithmetic.formats import FORMATS
+    >>> shares(Ball.exact(np.zeros((1, 4))), RoundedArithmetic.of(FORMATS["float16"])).mid.round(6).tolist()
+    [[0.25, 0.25, 0.25, 0.25]]
+    """
+    N, is_top = scores.mid.shape[-1], Arguments.of(scores, at, is_always=True).is_top
+    low, high = computed_between(scores, scores.mid.max(-1, keepdims=True), at, is_always=True)
+    e = Ball.between(np.where(is_top, 1.0, low), np.where(is_top, 1.0, high))
+    is_uniform, ones = is_top.all(-1, keepdims=True), is_top.sum(-1, keepdims=True)
+    others = np.where(is_top, 0.0, high).sum(-1, keepdims=True) * INFLATION
+    off = total_error(at, N, ones, others, ones > 0) + np.where(is_uniform, 0.0, at.underflow(N))
+    total = e @ point(np.ones((N, 1)))
+    found = e / Ball(total.mid, (total.rad + times(off, total.magnitude)) * INFLATION)
+    rounding = times(np.where(is_uniform, 0.0, at.once), found.magnitude)
+    return at.result(Ball(found.mid, (found.rad + rounding) * INFLATION))

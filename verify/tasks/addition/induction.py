@@ -25,7 +25,7 @@ from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball, joined, relu, stacked
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.slack import INFLATION, LOST, OF_FEW, Array, U
-from verify.arithmetic.softmax import ULPS, Arguments
+from verify.arithmetic.softmax import Arguments, exponential_error
 from verify.arithmetic.stored import numbers
 from verify.frame.clock import Deadline
 from verify.tasks.addition.columns import CLASSES, sums_of
@@ -258,7 +258,7 @@ def _values(own: Ball, digits: Ball, V: Ball, is_digit: np.ndarray) -> Ball:
 def _blurred(scores: Ball, at: RoundedArithmetic, seen: np.ndarray) -> Ball:
     """Scores whose exact exponentials are the computed ones: a factor of 1 +- x, x <= 1/2, is within e^(2 x) of 1."""
     found = Arguments.of(scores, at, seen)
-    off = 2 * ULPS * at.stored.u * at.rounds
+    off = 2 * exponential_error(np.zeros(1), at.stored) * at.rounds
     return Ball(scores.mid, found.off + np.where(found.is_top, 0.0, off * INFLATION))
 
 

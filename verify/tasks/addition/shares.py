@@ -16,7 +16,7 @@ from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, Array
-from verify.arithmetic.softmax import ULPS, Arguments, total_error
+from verify.arithmetic.softmax import Arguments, computed_ends, total_error
 from verify.arithmetic.stored import matrix, numbers
 from verify.tasks.addition.columns import DigitQuery, Range, Terms
 
@@ -246,20 +246,19 @@ def _exponentials(scores: list[fmpq], bits: int) -> list[Range]:
 def _computed_exponentials(scores: Ball, bits: int, arithmetic: RoundedArithmetic) -> list[Range]:
     """Computed exponentials over exp(largest end of a score - m), m being the maximum that is subtracted.
 
-    Each is within 2 units in the last place, that is ULPS u, of that of its argument, which is at most 0.
+    Each is what is computed of that of its argument, which is at most 0.
     """
     if not np.isfinite(scores.rad).all():
         raise Unfit("a score overflows")
     found, top = Arguments.of(scores, arithmetic, is_always=True), arb(float(ends(scores)[1].max()))
-    u, tiny = arb(arithmetic.stored.u), arb(arithmetic.stored.tiny)
+    tiny = arb(arithmetic.stored.tiny)
     out = []
     with ctx.workprec(bits + 32):
         for mid, off, is_top in zip(scores.mid[0], found.off[0], found.is_top[0], strict=True):
             apart = arb(float(mid)) - top
             low, high = (apart - arb(float(off))).exp(), (apart + arb(float(off))).min(arb(0)).exp()
-            least = _integers(low if is_top else low * (1 - ULPS * u) - 2 * tiny, bits)[0]
-            most = _integers(high if is_top else high * (1 + ULPS * u) + 2 * tiny, bits)[1]
-            out.append((max(0, least), most))
+            least, most = (low, high) if is_top else computed_ends(low, high, arithmetic.stored, tiny, tiny)
+            out.append((max(0, _integers(least, bits)[0]), _integers(most, bits)[1]))
     return out
 
 

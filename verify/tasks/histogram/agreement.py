@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from verify.arithmetic import softmax
 from verify.arithmetic.any_order import RoundedArithmetic
-from verify.arithmetic.balls import Ball, exponential, reciprocal_sqrt, relu
+from verify.arithmetic.balls import Ball, relu
 from verify.arithmetic.formats import KERNEL_NAMES, Format, format_of
 from verify.arithmetic.margins import OneRun, margins_between
 from verify.arithmetic.readings import Reading, Rounded
-from verify.arithmetic.softmax import ULPS
 from verify.arithmetic.torch_settings import lowered
+from verify.tasks.histogram.rounded.reduction import divided_by_root
 from verify.tasks.histogram.stored import StoredModel
 
 if TYPE_CHECKING:
@@ -64,9 +66,10 @@ def kernel_format(module: HistogramTransformer) -> Format | None:
     return None if is_chosen or lowered(fmt) else fmt
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def margin_range(stored: StoredModel, tokens: list[int], position: int, fmt: Format) -> tuple[float, float]:
-    """Between which numbers every computed margin lies; infinite where no bound is known."""
-    logits = computed_logits(stored, tokens, position, RoundedArithmetic.of(fmt))
+    """Between which numbers the exact margin and every computed one lie; infinite where no bound is known."""
+    logits = computed_logits(stored, tokens, position, replace(RoundedArithmetic.of(fmt), keeps=True))
     low, high = margins_between(logits.lower, logits.upper, stored.class_of(tokens.count(tokens[position])))
     return float(low), float(high)
 
@@ -108,25 +111,8 @@ def _mixing(
     else:
         assert stored.W_Q is not None and stored.W_K is not None
         queries, keys = (at.product(y, Ball.exact(W[used])) for y, W in ((own, stored.W_Q), (x, stored.W_K)))
-        scores = at.product(queries, keys.T)[:, index] * Ball(*(np.reshape(a, (1, 1)) for a in _root(stored.d)))
-        scores = _loosened(at.result(scores), 2 * at.stored.u)  # a reciprocal is rounded, and the product with it
-    if not stored.is_softmax:
-        return scores
-    top = Ball.exact(scores.mid.max(keepdims=True))  # a shift by any number leaves the quotients as they are
-    spread = 2 * float(scores.rad.max())
-    e = exponential(at.result(Ball((scores - top).mid, (scores - top).rad + spread)))
-    e = _loosened(e, ULPS * at.stored.u)
-    total = at.product(e, Ball.exact(np.ones((e.mid.shape[1], 1))))
-    return _loosened(at.result(e / total), 2 * at.stored.u)
-
-
-def _root(d: int) -> tuple[np.ndarray, np.ndarray]:
-    root = reciprocal_sqrt(d)
-    return root.mid, root.rad
-
-
-def _loosened(x: Ball, relative: float) -> Ball:
-    return Ball(x.mid, x.rad + 2 * relative * x.magnitude)
+        scores = divided_by_root(at, at.product(queries, keys.T), stored.d)[:, index]
+    return softmax.shares(scores, at) if stored.is_softmax else scores
 
 
 def rounded_module(module: HistogramTransformer, stored: StoredModel, fmt: Format) -> HistogramTransformer:

@@ -14,9 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from constructions.decoder_arrays import AttentionArrays, BlockArrays, DecoderArrays
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, U, gamma, underflow
+from verify.arithmetic.softmax import quotient_error, total_error
 from verify.counting.tasks import Line
 from verify.tasks.inductive.noisy import (
     Allowed,
@@ -152,13 +154,14 @@ def taken(at: Allowed, attention: AttentionArrays, seen: Noisy, lanes: Lanes = s
 def weight(at: Allowed, N: np.ndarray) -> np.ndarray:
     """What the weights of N positions may be off by from 1/N, relatively and all together.
 
-    Their sum of N ones is exact in any order where the format holds N; beyond, nothing is known.
+    Their total is a sum of N ones; where that has a wider format, it may be stored before the quotient is taken.
     """
     if at.is_real:
         return np.full_like(N, 4 * U)
     inner = at.accumulate or at.stored
-    assert inner is not None
-    return np.where(2.0**inner.p >= N, (2.1 * at.u + 4 * U) * ENLARGE, np.inf)
+    assert inner is not None and at.stored is not None
+    total = total_error(RoundedArithmetic.of(inner), N, N, 0.0, True) + np.where(2.0**at.stored.p >= N, 0.0, at.u)
+    return quotient_error(total, at.u + 4 * U + (0.0 if inner is at.stored else 2 * inner.u))
 
 
 def means(at: Allowed, values: Noisy) -> Noisy:

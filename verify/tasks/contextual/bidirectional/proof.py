@@ -195,7 +195,7 @@ class StringProof(ABC):
         scores, values = self.seen
         is_bos = token == BOS
         column = scores[None, :, r - 1]
-        low, high = (part[0] for part in weights(column, column[:, np.nonzero(is_bos)[0]], self.fmt))
+        low, high = (part[0] for part in weights(column, int(is_bos.argmax()), self.fmt))
         target = (token == ONE) & (m == 2 * r - 1)
         k = np.arange(max(0, self.N - 2 * r) + 1) if target.any() else np.arange(1)
         down, up = self.decoded(*self._outputs(low, high, values, is_bos, target, k))
@@ -244,8 +244,7 @@ class Proof(StringProof):
 
     def weighed(self, rows: slice) -> tuple[Array, Array]:
         scores = product(product(self.x[rows], self.W["W_Q"], self.fmt), self.keys.T, self.fmt)
-        first = BOS * self.places
-        return weights(scores, scores[:, first : first + 1], self.fmt)
+        return weights(scores, BOS * self.places, self.fmt)
 
     def decoded(self, low: Array, high: Array) -> tuple[Array, Array]:
         return low, high

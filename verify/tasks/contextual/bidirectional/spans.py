@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from verify.arithmetic.any_order import is_power_of_two
-from verify.arithmetic.balls import Ball, ends, point
+from verify.arithmetic.any_order import RoundedArithmetic, is_power_of_two
+from verify.arithmetic.balls import Ball, point
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import rounded
-from verify.arithmetic.slack import INFLATION, Array, U, gamma
-from verify.arithmetic.softmax import ULPS, exponentials_between
+from verify.arithmetic.slack import INFLATION, Array, gamma
+from verify.arithmetic.softmax import computed_between
 
 FLOAT64 = FORMATS["float64"]  # in which this is computed
 
@@ -82,24 +82,10 @@ def rounding(size: Array, terms: Array, is_hard: np.ndarray, fmt: Format | None)
     return np.where(np.isnan(error), np.inf, error * INFLATION)
 
 
-def weights(scores: Ball, always: Ball, fmt: Format | None) -> tuple[Array, Array]:
-    """Ends of exp(score - reference) over rows, up to one factor for a row; computed ones in a format too.
+def weights(scores: Ball, first: int, fmt: Format | None) -> tuple[Array, Array]:
+    """Ends of the weights of rows, up to one factor for a row: exact ones, and in a format all that are computed.
 
-    `always` (rows, 1) is a score that takes part in every row, so the maximum that softmax subtracts lies between it
-    and the largest of the row.
+    The key `first` takes part in every row, so that the maximum that softmax subtracts is not below its score.
     """
-    low, high = ends(scores)
-    reference = always.mid
-    down, up = low - reference, high - reference
-    slack = 4 * U * np.maximum(np.abs(down), np.abs(up))
-    least, most, lost = 1.0, 1.0, np.zeros(1)
-    if fmt is not None:
-        top = np.maximum(high.max(-1, keepdims=True) - reference, 0) + always.rad
-        slack = slack + 2 * fmt.u * (np.maximum(np.abs(down), np.abs(up)) + top) * INFLATION
-        least, most = 1 - ULPS * fmt.u, 1 + ULPS * fmt.u
-        lost = 4 * fmt.tiny * np.exp(top) * INFLATION  # times what the maximum is above the reference
-    least_weight, most_weight = exponentials_between(down - slack, up + slack)
-    least_weight, most_weight = least_weight * least, most_weight * most
-    low_weight = np.maximum(least_weight / INFLATION - lost, 0.0)
-    is_known = ~(np.isnan(least_weight) | np.isnan(most_weight))
-    return np.where(is_known, low_weight, 0.0), np.where(is_known, most_weight * INFLATION + lost, np.inf)
+    at = RoundedArithmetic.real() if fmt is None else RoundedArithmetic.of(fmt)
+    return computed_between(scores, scores.mid[:, [first]], at, np.arange(scores.mid.shape[1]) == first)

@@ -38,7 +38,7 @@ class PositionalProof(StringProof):
         always = scores[:, first : first + 1]
         # the maximum is taken over what is seen, so what is not seen stands in as BOS itself
         scores = Ball(np.where(is_later, always.mid, scores.mid), np.where(is_later, always.rad, scores.rad))
-        low, high = weights(scores, always, self.fmt)
+        low, high = weights(scores, first, self.fmt)
         return np.where(is_later, 0.0, low), np.where(is_later, 0.0, high)
 
     def rotated(self, x: Ball) -> Ball:

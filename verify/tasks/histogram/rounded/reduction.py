@@ -45,6 +45,22 @@ from verify.tasks.histogram.reduction import (
 from verify.tasks.histogram.stored import StoredModel
 
 
+def divided_by_root(at: RoundedArithmetic, scores: Ball, d: int) -> Ball:
+    """scores / sqrt(d), as a division by the rounded root or a product with a rounded reciprocal."""
+    scale = reciprocal_sqrt(d)
+    if not scale.rad:  # a power of two
+        scaled = scores.times_power_of_two(float(scale.mid))
+    else:
+        root = np.sqrt(np.array([float(d)]))
+        factors = [1 / root, 1 / rounded(root, at.inner)]
+        factors += [rounded(factor, at.inner) for factor in factors]
+        wider = 2.0 ** -(2 * at.stored.p + 1) + OF_FEW  # kept wider, or computed in float64 here
+        low, high = np.min(factors) * (1 - wider), np.max(factors) * (1 + wider)
+        scaled = scores * Ball.between(low, high)
+        scaled = Ball(scaled.mid, np.where((scores.mid == 0) & (scores.rad == 0), 0.0, scaled.rad))
+    return at.result(scaled)
+
+
 class RoundedReduction:
     """The tables with radii that cover every computed number, whatever the order of evaluation.
 
@@ -75,27 +91,12 @@ class RoundedReduction:
         E = self.operand(self.embeddings)
         queries = self.at.product(E[: stored.T], self.operand(stored.W_Q))
         keys = self.at.product(E, self.operand(stored.W_K))
-        return self._divided_by_root(self.at.product(queries, keys.T))
+        return divided_by_root(self.at, self.at.product(queries, keys.T), stored.d)
 
     @property
     def embeddings(self) -> Array:
         stored = self.stored
         return stored.E if stored.e_BOS is None else np.vstack([stored.E, stored.e_BOS])
-
-    def _divided_by_root(self, scores: Ball) -> Ball:
-        """scores / sqrt(d), as a division by the rounded root or a product with a rounded reciprocal."""
-        scale = reciprocal_sqrt(self.stored.d)
-        if not scale.rad:  # a power of two
-            scaled = scores.times_power_of_two(float(scale.mid))
-        else:
-            root = np.sqrt(np.array([float(self.stored.d)]))
-            factors = [1 / root, 1 / rounded(root, self.at.inner)]
-            factors += [rounded(factor, self.at.inner) for factor in factors]
-            wider = 2.0 ** -(2 * self.at.stored.p + 1) + OF_FEW  # kept wider, or computed in float64 here
-            low, high = np.min(factors) * (1 - wider), np.max(factors) * (1 + wider)
-            scaled = scores * Ball.between(low, high)
-            scaled = Ball(scaled.mid, np.where((scores.mid == 0) & (scores.rad == 0), 0.0, scaled.rad))
-        return self.at.result(scaled)
 
     @cached_property
     def normaliser(self) -> Ball:
