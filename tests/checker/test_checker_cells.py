@@ -266,9 +266,9 @@ def test_a_larger_margin_is_refused_and_a_smaller_one_holds():
 
 def test_a_fault_in_the_prover_is_found():
     """The least rival for the largest: a proof of a model that is wrong, its runs beside left out."""
-    right = "torch.where(own, nothing, end).amax(-1)"
+    right = "put(-1, index, -math.inf).amax(-1)"
     with (
-        planted(margins, "margins", right, "torch.where(own, -nothing, end).amin(-1)"),
+        planted(margins, "own_and_rival", right, "put(-1, index, math.inf).amin(-1)"),
         mock.patch.object(decide, "_compared", lambda finding, *_: finding),
         mock.patch.object(Guard, "check", lambda *_: None),
     ):

@@ -72,6 +72,7 @@ PARTS = (
     "computed_counts",
     "computed_orders",
     "replay",
+    "replayed_margins",
     "reruns",
     "rounded_operations",
     "rounded_lines",

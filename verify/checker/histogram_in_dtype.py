@@ -12,6 +12,7 @@ from verify.checker.forwards import Numbers, of_counts, rounded_once
 from verify.checker.mathematics import BITS, Model
 from verify.checker.reading import NOT_CHECKABLE, Refusal, Weights, require
 from verify.checker.records import CountsCertificate
+from verify.checker.replayed_margins import check_margin
 from verify.checker.reruns import of_counts as of_counts_again
 from verify.checker.rounded_counts import rounded_model
 from verify.checker.roundoff import Roundoff
@@ -94,5 +95,5 @@ def _refute(w: Weights, c: CountsCertificate, fmt: BinaryFormat) -> None:
     W, is_softmax = rounded_once(w, fmt.of_one_run)[0].matrices, p["model"].endswith("+sftm")
     logits = of_counts_again(on, W, tokens, position, p["d"], is_softmax)
     found = on.margin(logits, expected - first, None if said is None else said - first)
-    replay.check_margin(c["margin"], found, is_softmax)
+    check_margin(c["margin"], found, is_softmax)
     compare(case, {"input": tokens, "expected": expected, "is_tie": found == 0})

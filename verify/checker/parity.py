@@ -20,6 +20,7 @@ from verify.checker.reading import (
     whole_numbers,
 )
 from verify.checker.records import ModelSizes, ParityCertificate
+from verify.checker.replayed_margins import check_margin
 from verify.checker.reruns import of_counts as of_counts_again
 from verify.checker.roundoff import Roundoff
 from verify.checker.splits import decide
@@ -95,7 +96,7 @@ def _refute(w: Weights, c: ParityCertificate, fmt: BinaryFormat | None) -> None:
         found = on.margin(
             of_counts_again(on, rounded_once(w, fmt.of_one_run)[0].matrices, tokens, position, None, False), right, said
         )
-        replay.check_margin(c["margin"], found, False)
+        check_margin(c["margin"], found, False)
         compare(case, {"expected": right, "is_tie": found == 0})
         return
     winners, difference, D = Model(w, [0.0] * p["L"]).judge(tokens, position)

@@ -11,6 +11,7 @@ from verify.checker.adder import Adder
 from verify.checker.forwards import Head
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.replay import Replay, columns, positive
+from verify.checker.replayed_margins import check_margin, least
 
 Numbers = list[list[float]]
 
@@ -84,7 +85,7 @@ def check_answers(
     on.ended()
     require(not any(math.isnan(x) for row in rows for x in row), "a logit is no number", NOT_CHECKABLE)
     gaps = [row[k] - max(x for j, x in enumerate(row) if j != k) for row, k in zip(rows, right, strict=True)]
-    replay.check_margin(margin, replay.least(gaps), True)
+    check_margin(margin, least(gaps), True)
     return [row.index(max(row)) for row in rows]
 
 

@@ -153,9 +153,9 @@ class ReplayedRun:
         for exact, y in zip(values, found, strict=True):
             mantissa, exponent = abs(exact).lower().man_exp()
             place = int(exponent) + int(mantissa).bit_length() - self.fmt.p  # of the last bit of its value
-            is_near = exact == y or bool(mantissa > 0 and abs(exact - y) <= arb(OFF) * arb(2) ** place)
-            is_flushed = y == 0 and abs(exact) < arb(2) ** self.fmt.least
-            require(is_near or is_flushed, f"run: a function is off by more than {OFF} units in the last place")
+            is_near = exact == y or y == 0 and bool(abs(exact) < arb(2) ** self.fmt.least)
+            is_near = is_near or bool(mantissa > 0 and abs(exact - y) <= arb(OFF) * arb(2) ** place)
+            require(is_near, f"run: a function is off by more than {OFF} units in the last place")
 
     def sums(self, parts: list[Part]) -> Vector:
         """The next numbers, each of which is a sum of all terms of its row in some order; factors are of the format."""

@@ -11,7 +11,8 @@ from verify.checker.exponentials import BITS
 from verify.checker.prompts import EQUALS, TOKENS, Domain, PromptModel, PromptRegion, difference_at, sign_at
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.records import PromptsCertificate
-from verify.checker.replay import Replay, check_margin, least
+from verify.checker.replay import Replay
+from verify.checker.replayed_margins import check_margin, least
 from verify.checker.reruns import of_prompt
 from verify.checker.statement import check_counts, compare, is_close
 

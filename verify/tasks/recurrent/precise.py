@@ -159,8 +159,8 @@ def bounds(gaps: Sequence[tuple[arb, int]]) -> tuple[float, float, int | None]:
 def least_of(gaps: Iterable[tuple[arb, int]]) -> tuple[arb, int]:
     """The pair whose difference has the least lower end, also where floats are too coarse to tell.
 
-    >>> least_of([(arb(2) ** 64 + 1, 0), (arb(2) ** 64, 1)])[1]
-    1
+    >>> least_of([(arb(2), 0), (arb(1), 1), (arb(1, 0.5), 2)])
+    ([1e+0 +/- 0.501], 2)
     """
     return reduce(lambda least, pair: pair if pair[0].lower() < least[0].lower() else least, gaps)
 
