@@ -65,7 +65,7 @@ class ReplayedRun:
     def __init__(self, net: StoredNetwork, fmt: BinaryFormat) -> None:
         is_followed = fmt.p <= FEWEST or fmt == WIDE
         require(is_followed, "runs in such a format are not followed", NOT_CHECKABLE)
-        self.net, self.fmt, self.left = net, fmt, iter(list[float]())
+        self.net, self.fmt, self.left, self.tiny = net, fmt, iter(list[float]()), arb(2) ** fmt.least
         self.once, self.kept = RoundedOperations(fmt, fmt, False), RoundedOperations(WIDE, WIDE, False)
         self.layers = [(matrix_of(y.W_x), floats(y.b_x), matrix_of(y.W_h), floats(y.b_h)) for y in net.layers]
 
@@ -149,13 +149,13 @@ class ReplayedRun:
         return found
 
     def are_near(self, values: list[arb], found: Vector) -> None:
-        """Numbers are within some units in the last place of the values of functions; subnormal ones may be flushed."""
+        """Numbers are within some units in the last place of what functions are; subnormal ones may be flushed."""
         for exact, y in zip(values, found, strict=True):
             mantissa, exponent = abs(exact).lower().man_exp()
-            place = int(exponent) + int(mantissa).bit_length() - self.fmt.p  # of the last bit of its value
-            is_near = exact == y or y == 0 and bool(abs(exact) < arb(2) ** self.fmt.least)
-            is_near = is_near or bool(mantissa > 0 and abs(exact - y) <= arb(OFF) * arb(2) ** place)
-            require(is_near, f"run: a function is off by more than {OFF} units in the last place")
+            place = max(int(exponent) + int(mantissa).bit_length(), self.fmt.least + 1) - self.fmt.p  # of its last bit
+            is_flushed = y == 0 and bool(abs(exact) < self.tiny)
+            is_near = exact == y or bool(mantissa > 0 and abs(exact - y) <= arb(OFF) * arb(2) ** place)
+            require(is_near or is_flushed, f"run: a function is off by more than {OFF} units in the last place")
 
     def sums(self, parts: list[Part]) -> Vector:
         """The next numbers, each of which is a sum of all terms of its row in some order; factors are of the format."""
@@ -195,9 +195,8 @@ class ReplayedRun:
         if near in (kept, math.inf, -math.inf):
             return near
         beyond = self.kept.fused(2.0, kept, -near)
-        if self.once.tensor(beyond) == beyond:
-            return kept
-        return max(kept, near) if is_up else min(kept, near)
+        is_half_way = self.once.tensor(beyond) == beyond
+        return kept if is_half_way else max(kept, near) if is_up else min(kept, near)
 
 
 def floats(x: list[arb]) -> Vector:
