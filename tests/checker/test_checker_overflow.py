@@ -5,7 +5,12 @@ import json
 import pytest
 import torch
 from command import as_json, run
+from flint import arb
 from safetensors.torch import load_file, save_file
+
+from verify.checker.formats import BinaryFormat
+from verify.checker.reading import Refusal
+from verify.checker.rounded_runs import ReplayedRun
 
 TOP = 2.0**127
 BUILT = {
@@ -68,3 +73,21 @@ def test_weights_that_no_float_holds_are_no_bug_of_ours(capsys, tmp_path):
     save_file(weights, file)
     code, found = as_json(capsys, "count01", "--weights", str(file), "--precision", "float64")
     assert code == 1 and found["margin"] is None
+
+
+@pytest.mark.parametrize("size", [2.0**-130, 2.0**-127, 2.0**-126, 2.0**-120, 1.0])
+def test_a_last_place_is_at_least_that_of_subnormal_numbers(size):
+    """In bfloat16 it is 2^-133 below 2^-126: one result within 2 of them, or flushed, and none that is farther."""
+    run = object.__new__(ReplayedRun)
+    run.fmt = BinaryFormat(8, -126, 127)
+    run.tiny, place, exact = arb(2) ** -126, max(size * 2.0**-7, 2.0**-133), arb(size) * 1.25
+    for places in (-1.9, -1.0, 0.0, 1.9):
+        run.are_near([exact], [1.25 * size + places * place])
+    for y in (1.25 * size + 2.2 * place, 1.25 * size - 2.2 * place):
+        with pytest.raises(Refusal):
+            run.are_near([exact], [y])
+    if 1.25 * size < 2.0**-126:
+        run.are_near([exact], [0.0])
+    else:
+        with pytest.raises(Refusal):
+            run.are_near([exact], [0.0])
