@@ -91,13 +91,15 @@ def test_answers_that_repeat_are_those_of_the_line_and_go_on():
 
 
 def test_the_ring_that_is_entered_first_is_tried_first():
+    """And all rings, of several rates, are those of the other order."""
     model, line = wide(1), OrbitQuestion((), 0, lambda t: (t - 1) % 2, 2)
     net, until = Network.of(model), endless().deadline()
     states = proof.first_states(net, line, until)
     cycle = search.find_cycle(net, 0, states, 2, until)
-    rings = proof._rings(net, line, cycle, Rules(), until)
-    entries = [proof._float_entry(ring, states, cycle.start, 1) for ring in rings]
-    assert entries == sorted(entries) and len(entries) == 3
+    rings = list(proof._rings(net, line, cycle, Rules(), until))
+    ordered = proof._first_entered(rings, line, cycle, states)
+    entries = [proof._float_entry(ring, states, cycle.start, 1) for ring in ordered]
+    assert entries == sorted(entries) and {id(x) for x in ordered} <= {id(x) for x in rings} and len(ordered) > 3
 
 
 def test_lengths_that_a_short_run_shows_are_kept_when_time_is_up():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,7 +32,7 @@ LONG = 4000  # steps, beyond which many turns are followed at once where that is
 LONGEST_LOOK = 200_000
 NUMBERS_AT_A_TIME = 1 << 19  # of the matrices of a chunk: 4 MiB, and a look at the clock every 128 steps of 64 units
 CHUNKS = (64, 512)  # steps of a walk between two looks at the clock, where results are rounded and where not
-RATE = 0.5  # between the cycle's own rate and 1
+RATES = (0.5, 0.25, 0.75, 0.1, 0.9)  # between the cycle's own rate and 1; wide networks are tried with all
 GROWTHS_REAL = (1 + 2.0**-13, 1 + 2.0**-18, 1 + 2.0**-8)
 GROWTHS_ROUNDED = (1.3, 1.0, 1.05, 2.0, 4.0)
 GROWTHS_FINE = (1.3, 1 + 2.0**-8, 1 + 2.0**-13, *GROWTHS_ROUNDED[1:])  # where little is rounded
@@ -376,7 +376,8 @@ def _locked(
 ) -> OrbitOutcome | str:
     """The proof for all lengths, or why it does not close."""
     reason = "no ellipsoids round its cycle are mapped into each other"
-    for ring in _rings(net, line, cycle, rules, until):
+    rings = _rings(net, line, cycle, rules, until)
+    for ring in rings if net.size < WIDE else _first_entered(rings, line, cycle, states):
         entered = _entered(net, line, cycle, ring, states, rules, until)
         if entered is not None:
             return entered
@@ -392,9 +393,17 @@ def _rings(net: Network, line: OrbitQuestion, cycle: Cycle, rules: Rules, until:
     if J is None:
         return
     own = spectral_rate(J)
-    ring = _largest_ring(net, line, cycle, own + (1 - own) * RATE, rules, until)
-    if ring is not None:
-        yield from (enlarged(ring, smaller) for smaller in (0, -2, -6))
+    for share in RATES[: 1 if net.size < WIDE else None]:
+        ring = _largest_ring(net, line, cycle, own + (1 - own) * share, rules, until)
+        if ring is not None:
+            yield from (enlarged(ring, smaller) for smaller in (0, -2, -6))
+
+
+def _first_entered(rings: Iterable[Ellipsoids], line: OrbitQuestion, cycle: Cycle, states: Array) -> list[Ellipsoids]:
+    """Those that the float orbit enters, the earliest first: walks of wide networks take seconds."""
+    entries = [(_float_entry(ring, states, cycle.start, _least_entry(line)), ring) for ring in rings]
+    found = [(entry, ring) for entry, ring in entries if entry is not None]
+    return [ring for _, ring in sorted(found, key=lambda pair: pair[0])]
 
 
 def _least_entry(line: OrbitQuestion) -> int:
