@@ -31,6 +31,7 @@ from oracles.rounded_edges import (
 from oracles.worst_exponentials import exponentials
 from planted import planted
 
+from verify.arithmetic import softmax
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import ORDERS, Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
@@ -147,8 +148,6 @@ FAULTS = {
                            share(4 + 16 * u, -4 + 8 * u, W_2=-1.0), BFLOAT16),
     },
     (RoundedReduction, "_softmax"): {
-        "exp within half a unit": ("ULPS * u *", "u *", share(0.0, sharp), P12),
-        "exp within one unit": ("ULPS * u *", "2 * u *", share(0.0, sharp), P12),
         "no sum": ("np.log1p(summing)", "0", share(0.0, sharp, b_1=-lowest), P12),
         "no quotient": ("self._uniform_error(N), once)", "self._uniform_error(N), 0.0)",
                         share(0.0, sharp, b_1=-lowest), P12),
@@ -156,7 +155,9 @@ FAULTS = {
         "no underflow": ("np.minimum(6 * tiny * N, 3 * (size + wrong) + kept)", "0.0",
                          share(0.0, -10.0, e_BOS=64.0), FLOAT16),
     },
-    (RoundedReduction, "_exponential_unit"): {
+    (softmax, "errors_by_units"): {
+        "exp within half a unit": ("ULPS * fmt.u", "fmt.u", share(0.0, sharp), P12),
+        "exp within one unit": ("ULPS * fmt.u", "2 * fmt.u", share(0.0, sharp), P12),
         "half": ("power_at_or_below(high)", "power_at_or_below(high) / 2", share(0.0, sharp), P12),
     },
     (RoundedReduction, "weights_as_factors"): {

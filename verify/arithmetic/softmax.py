@@ -23,7 +23,7 @@ from verify.arithmetic.any_order import NO_UNIT, RoundedArithmetic, power_at_or_
 from verify.arithmetic.balls import Ball, ends, exponential, point
 from verify.arithmetic.exact_reals import float_above, rational
 from verify.arithmetic.formats import Format
-from verify.arithmetic.slack import ENLARGE, FAINT, INFLATION, Array
+from verify.arithmetic.slack import ENLARGE, FAINT, INFLATION, Array, U
 
 ULPS = 4  # times u: exp, tanh and logistic are within 2 units in the last place, each at most 2 u of the result
 Mask = np.ndarray | np.bool_ | bool
@@ -114,6 +114,35 @@ def exponential_error(distance: Array, fmt: Format) -> Array:
     of e for the error of the argument.
     """
     return np.where(distance + 1 > -np.log(fmt.tiny), 1.0, ULPS * fmt.u)
+
+
+def errors_by_units(found: Arguments, scores: Ball, exponentials: Ball, own: np.ndarray, fmt: Format) -> Array:
+    """The relative error of each computed exponential of rows (n, keys), sharper than 4 u where its exponent is known.
+
+    The exact ones are `exponentials`, of the midpoints of the scores less the largest of their row; what is computed
+    is off up to one factor for a row. `found` is what the computed ones are of, `own` (n,) a key of each row that
+    always takes part, and what is lost below the normal numbers is not in it.
+
+    Proof. exp is within 2 units in the last place, each 2 u times the power of two at or below the value y: ULPS u
+    times that power over y. It is at most 1, and known where all y of a ball are in one binade. Let m be the maximum
+    that is subtracted, t the largest midpoint, and the own key's be t. Then m is at least the least value of the own
+    score, at most the largest of any, so that y is off exp(midpoint - t) by a factor of at most e^moved, moved = off +
+    |m - t|. It is below 1, and exact where it is 1. In all (1 + a) e^off - 1 <= e^(a + off) - 1, a the error of exp.
+
+    >>> from verify.arithmetic.formats import FORMATS
+    >>> scores, fmt = Ball.exact(np.array([[0.0, -1.0, -2.0]])), FORMATS["bfloat16"]
+    >>> found = Arguments.of(scores, RoundedArithmetic.of(fmt), is_always=np.array([[True, False, False]]))
+    >>> (errors_by_units(found, scores, weights(scores), np.array([0]), fmt) / fmt.u).round(3).tolist()
+    [[0.0, 2.733, 3.721]]
+    """
+    largest = scores.mid.max(1, keepdims=True)
+    own_score = scores[np.arange(len(own)), own][:, None]
+    moved = found.off + own_score.rad + (scores.upper.max(1, keepdims=True) - largest)
+    low, high = exponentials.lower * np.exp(-moved), exponentials.upper * np.exp(moved)
+    high = np.minimum(high, 1 - U)
+    unit = power_at_or_below(high) / low * INFLATION
+    unit = np.where((own_score.mid == largest) & (low > 0) & (unit < 1), unit, 1.0)
+    return np.where(found.is_top, 0.0, np.expm1(ULPS * fmt.u * unit + found.off) * INFLATION)
 
 
 def computed_ends(low: Number, high: Number, fmt: Format, lost: Number, gained: Number) -> tuple[Number, Number]:
