@@ -108,7 +108,7 @@ FAULTS = {
     },
     (RoundedArithmetic, "underflow"): {
         "none": ("(n * self.inner.tiny + wider) * INFLATION", "0.0", neurons(0.5, 0.5, W_2=flushed), E4M3),
-        "none when stored": ("2 * self.stored.tiny", "0.0", neurons(0.5, W_2=flushed), E4M3_WIDE),
+        "none when stored": ("stored * self.stored.tiny", "0.0", neurons(0.5, W_2=flushed), E4M3_WIDE),
     },
     (RoundedArithmetic, "result"): {
         "not rounded": ("low, high = np.minimum(low, rounded(low, self.stored)), "
@@ -135,7 +135,7 @@ FAULTS = {
         "no growth": ("growth * size +", "", query(1.0, u, u), BFLOAT16),
         "one addition less": ("terms - 1, 0) + of.hard", "terms - 2, 0) + of.hard", query(1.0, u, u), BFLOAT16),
         "exact products": ("terms - 1, 0) + of.hard", "terms - 1, 0)", query(a, 2 * u, W_Q=[b, 1.0]), BFLOAT16),
-        "no underflow": ("self.underflow(2 * terms)", "0", query(0.5, 0.5, W_Q=flushed, key=64.0), E4M3),
+        "no underflow": ("lost * (1 + growth), 0.0)", "0.0, 0.0)", query(0.5, 0.5, W_Q=flushed, key=64.0), E4M3),
     },
     (reduction, "divided_by_root"): {
         "by the exact root": ("1 / rounded(root, at.inner)]", "]", root(5), P12),
