@@ -232,6 +232,55 @@ def test_a_planted_fault_of_computed_exponentials_is_seen(name, right, wrong):
         assert weights_beyond()
 
 
+def errors_by_units_beyond(trials=240):
+    """Exponentials at either end of what exp may be, of keys drawn, further from the exact ones than is said.
+
+    Exact ones lie near powers of two, on either side, and cross them where a row's maximum is not its largest midpoint.
+    """
+    rng, beyond, fmt = np.random.default_rng(7), 0, format_named("p5")
+    at = RoundedArithmetic.of(fmt)
+    for trial in range(trials):
+        mid = -rng.integers(1, 4, 4) * math.log(2) + rng.choice([-0.2, -0.03, 0.03, 0.4], 4)
+        mid[0] = 0.0 if trial % 4 else -0.35
+        rad = np.where(rng.random(4) < 0.5, 0.0, rng.choice([0.06, 0.2], 4))
+        if trial % 3 == 0:
+            mid[3], rad[3] = -0.1, rng.choice([0.0, 0.2])
+        scores, always = Ball(mid[None], rad[None]), np.arange(4) == 0
+        found = Arguments.of(scores, at, is_always=always)
+        error = softmax.errors_by_units(found, scores, softmax.weights(Ball.exact(mid[None])), np.array([0]), fmt)[0]
+        for _ in range(4):
+            s = mid + rad * rng.choice([-1, 1], 4)
+            part = always | (rng.random(4) < 0.7)
+            m = s[part].max()
+            for j in np.flatnonzero(part):
+                values = [
+                    y / math.exp(mid[j] - m) - 1
+                    for x in (s[j] - m, float(rounded(s[j] - m, fmt)))
+                    for y in worst_exponentials(x, fmt)
+                ]
+                beyond += max(map(abs, values)) > error[j] + 1e-12
+    return beyond
+
+
+def test_errors_by_units_hold_what_exp_may_be():
+    assert not errors_by_units_beyond()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("ULPS * fmt.u", "3 * fmt.u"),
+        ("found.off + (", "("),
+        (" + (scores.upper.max(1, keepdims=True) - largest)", ""),
+        ("(own_score == largest) & ", ""),
+        ("* unit + found.off", "* unit"),
+    ],
+)
+def test_a_planted_fault_of_errors_by_units_is_seen(right, wrong):
+    with planted(softmax, "errors_by_units", right, wrong):
+        assert errors_by_units_beyond()
+
+
 def shares_beyond(trials=24):
     """Weights that an adversary computes, each as small or large as it can, beyond those that are said to be."""
     rng, beyond = np.random.default_rng(6), 0

@@ -158,7 +158,7 @@ FAULTS = {
     (softmax, "errors_by_units"): {
         "exp within half a unit": ("ULPS * fmt.u", "fmt.u", share(0.0, sharp), P12),
         "exp within one unit": ("ULPS * fmt.u", "2 * fmt.u", share(0.0, sharp), P12),
-        "half": ("power_at_or_below(high)", "power_at_or_below(high) / 2", share(0.0, sharp), P12),
+        "half": ("1 - U)) /", "1 - U)) / 2 /", share(0.0, sharp), P12),
     },
     (RoundedReduction, "weights_as_factors"): {
         "exact": ("self.at.operand.u", "0.0",

@@ -125,9 +125,10 @@ def errors_by_units(found: Arguments, scores: Ball, exponentials: Ball, own: np.
 
     Proof. exp is within 2 units in the last place, each 2 u times the power of two at or below the value y: ULPS u
     times that power over y. It is at most 1, and known where all y of a ball are in one binade. Let m be the maximum
-    that is subtracted, t the largest midpoint, and the own key's be t. Then m is at least the least value of the own
-    score, at most the largest of any, so that y is off exp(midpoint - t) by a factor of at most e^moved, moved = off +
-    |m - t|. It is below 1, and exact where it is 1. In all (1 + a) e^off - 1 <= e^(a + off) - 1, a the error of exp.
+    that is subtracted, and t the largest midpoint, the own key's. Then m exceeds t at most by what the largest end of a
+    score does, and is as far below at most: the own score is. So y is off exp(midpoint - t) by a factor of at most
+    e^moved, moved = off + |m - t|. It is below 1, or exact. In all (1 + a) e^off - 1 <= e^(a + off) - 1, a the error of
+    exp.
 
     >>> from verify.arithmetic.formats import FORMATS
     >>> scores, fmt = Ball.exact(np.array([[0.0, -1.0, -2.0]])), FORMATS["bfloat16"]
@@ -135,13 +136,11 @@ def errors_by_units(found: Arguments, scores: Ball, exponentials: Ball, own: np.
     >>> (errors_by_units(found, scores, weights(scores), np.array([0]), fmt) / fmt.u).round(3).tolist()
     [[0.0, 2.733, 3.721]]
     """
-    largest = scores.mid.max(1, keepdims=True)
-    own_score = scores[np.arange(len(own)), own][:, None]
-    moved = found.off + own_score.rad + (scores.upper.max(1, keepdims=True) - largest)
-    low, high = exponentials.lower * np.exp(-moved), exponentials.upper * np.exp(moved)
-    high = np.minimum(high, 1 - U)
-    unit = power_at_or_below(high) / low * INFLATION
-    unit = np.where((own_score.mid == largest) & (low > 0) & (unit < 1), unit, 1.0)
+    own_score, largest = scores.mid[np.arange(len(own)), own][:, None], scores.mid.max(1, keepdims=True)
+    moved = found.off + (scores.upper.max(1, keepdims=True) - largest)
+    low, high = exponentials.lower * np.exp(-moved), exponentials.upper * np.exp(moved) * INFLATION
+    unit = power_at_or_below(np.minimum(high, 1 - U)) / low * INFLATION
+    unit = np.where((own_score == largest) & (low > 0) & (unit < 1), unit, 1.0)
     return np.where(found.is_top, 0.0, np.expm1(ULPS * fmt.u * unit + found.off) * INFLATION)
 
 
