@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from oracles.any_order import UNIT, Adversary, whole
 from oracles.every_sum import every_sum
 from planted import planted
 
-from verify.arithmetic import arb_matrices, softmax
+from verify.arithmetic import arb_matrices, operations, softmax
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS, format_named
@@ -279,6 +280,50 @@ def test_errors_by_units_hold_what_exp_may_be():
 def test_a_planted_fault_of_errors_by_units_is_seen(right, wrong):
     with planted(softmax, "errors_by_units", right, wrong):
         assert errors_by_units_beyond()
+
+
+def means_beside_one_beyond(trials=120):
+    """Computed means over keys of which one has nearly all weight, that are further from its value than is said."""
+    rng, beyond, fmt = np.random.default_rng(8), 0, format_named("p8")
+    at = operations.Operations(fmt)
+    for trial in range(trials):
+        n, v = 2 + trial % 4, (0.0, 1.0, -1.0)[trial % 3]
+        powers = rng.random(n - 1) * 2.0 ** -(6 + trial % 4) / n
+        noise, largest = rng.choice([0.0, 0.25]), rng.choice([0.0, 1.0])
+        values = rounded(rng.choice([-largest, largest]) * rng.random(n - 1), fmt)
+        bound = softmax.error_beside_one(powers.sum(), n, at, abs(v) + noise, noise, largest)
+        for _ in range(6):
+            order = rng.permutation(n)
+            weights = np.append(1.0, rounded(powers * (1 + rng.choice([-8, 8]) * fmt.u), fmt))[order]
+            held = np.append(v + rng.choice([-1, 1]) * noise, values)[order]
+            S = in_order(weights, fmt)
+            for shares in (rounded(weights / S, fmt), rounded(weights * rounded(1 / S, fmt), fmt)):
+                beyond += abs(in_order(rounded(shares * held, fmt), fmt) - v) > bound
+    return beyond
+
+
+def in_order(terms, fmt):
+    return reduce(lambda a, b: rounded(np.array(a + b), fmt), terms)
+
+
+def test_means_beside_one_value_are_as_near_as_is_said():
+    assert not means_beside_one_beyond()
+    far = softmax.error_beside_one(np.array([0.1]), 3, operations.Operations(), 1.0, 0.0, 1.0)
+    assert np.isinf(far).all()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("10 * tail", "0.25 * tail"),
+        ("+ noise", ""),
+        ("8 * tail", "0.25 * tail"),
+        ("total * growth", "0.05 * total"),
+    ],
+)
+def test_a_planted_fault_of_means_beside_one_is_seen(right, wrong):
+    with planted(softmax, "error_beside_one", right, wrong):
+        assert means_beside_one_beyond()
 
 
 def shares_beyond(trials=24):

@@ -172,11 +172,10 @@ def mixed(scores, u):
 
 
 def test_few_files_bound_a_softmax():
-    """Kept apart: the engine's rule, and a tail beside one key."""
+    """The engine's rule is kept apart."""
     assert set(softmax_bounds(texts_of_verify())) == {
         "verify.arithmetic.softmax",
         "verify.engine.rules.normalisation",
-        "verify.tasks.inductive.sharp",
     }
 
 

@@ -19,15 +19,18 @@ from typing import TypeVar
 import numpy as np
 from flint import arb, ctx, fmpq
 
+from verify.arithmetic import operations
 from verify.arithmetic.any_order import NO_UNIT, RoundedArithmetic, power_at_or_below, times, unit_exponent
 from verify.arithmetic.balls import Ball, ends, exponential, point
 from verify.arithmetic.exact_reals import float_above, rational
 from verify.arithmetic.formats import Format
-from verify.arithmetic.slack import ENLARGE, FAINT, INFLATION, Array, U
+from verify.arithmetic.operations import Operations
+from verify.arithmetic.slack import ENLARGE, ENLARGE_LONG, FAINT, INFLATION, Array, U
 
 ULPS = 4  # times u: exp, tanh and logistic are within 2 units in the last place, each at most 2 u of the result
 Mask = np.ndarray | np.bool_ | bool
 Number = TypeVar("Number", Array, arb)
+SMALL_TAIL = 2.0**-6  # what all other keys weigh at most beside one
 FORMATS_OF_A_SUM = 3  # the format, that of the accumulation, and one wider still
 
 
@@ -296,6 +299,33 @@ def quotient_error(total: Array, rest: Array | float = 0.0) -> Array:
     both = rest + total
     found = both / (1 - np.minimum(total, 0.25)) * ENLARGE + np.where(both == 0, 0.0, FAINT)
     return np.where(total <= 0.25, found, np.inf)
+
+
+def error_beside_one(
+    total: Array, n: int, at: Operations, value: Array, noise: Array | float, largest: Array | float
+) -> Array:
+    """How far a computed mean of the values of n keys is from v, where one key has nearly all weight.
+
+    That key's score s is the largest, its value is within `noise` of v, a number of the format, and at most `value` in
+    size; `total` bounds the sum of e^(s_j - s) over the others, whose values are at most `largest` in size. Infinite
+    where the tail exceeds SMALL_TAIL; what products lose to underflow is not in it. Each exponential is within 8 u, and
+    exp(0) = 1; weights are divided before values are multiplied.
+
+    Proof. Let T bound the others' computed exponentials and their partial sums: each is rounded 2 n + 4 times at most.
+    A rounded sum of two numbers is off by no more than either, and rounding goes no further from a number of the format
+    than it is. So the weights' sum is between 1 and 1 + 2T, stored at most 1 + 4T, and the key's weight, by a quotient
+    or by a reciprocal and a product with 1, within 8T of 1. Its product doubles the distance from v, at most 8T value +
+    noise; a sum with the others adds twice what they are, each weight at most twice its exponential; and the stored
+    mean doubles all.
+
+    >>> error_beside_one(np.array([2.0**-10]), 8, Operations(), np.array([1.0]), 0.0, 1.0).round(4).tolist()
+    [0.0469]
+    """
+    growth = (1 + at.u) ** (2 * n + 4) * (1 + 2 * operations.ULPS * at.u) * ENLARGE_LONG
+    tail = (total * growth + (0.0 if at.is_real else 4 * n * at.tiny)) * ENLARGE_LONG
+    tail = np.where(tail <= SMALL_TAIL, tail, np.inf)
+    result: Array = 4 * (10 * tail * value + noise) + 8 * tail * largest
+    return result
 
 
 def shares(scores: Ball, at: RoundedArithmetic) -> Ball:
