@@ -181,6 +181,7 @@ def test_few_files_bound_a_softmax():
 
 def test_a_further_softmax_bound_is_found():
     assert softmax_bounds({"here": FURTHER}) == {"here": ["mixed"]}
+    assert softmax_bounds({"here": FURTHER.replace("ULPS", "operations.ULPS")}) == {"here": ["mixed"]}
     assert softmax_bounds({"here": FURTHER.replace("scores", "x")}) == {}
     assert softmax_bounds({"here": FURTHER.replace("ULPS * u", "exponential_error(u)")}) == {}
 
