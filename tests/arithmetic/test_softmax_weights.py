@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from oracles.any_order import UNIT, Adversary, whole
 from oracles.every_sum import every_sum
 from planted import planted
 
-from verify.arithmetic import arb_matrices, softmax
+from verify.arithmetic import arb_matrices, operations, softmax
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS, format_named
@@ -230,6 +231,99 @@ def test_computed_exponentials_are_between_their_ends():
 def test_a_planted_fault_of_computed_exponentials_is_seen(name, right, wrong):
     with planted(softmax, name, right, wrong):
         assert weights_beyond()
+
+
+def errors_by_units_beyond(trials=240):
+    """Exponentials at either end of what exp may be, of keys drawn, further from the exact ones than is said.
+
+    Exact ones lie near powers of two, on either side, and cross them where a row's maximum is not its largest midpoint.
+    """
+    rng, beyond, fmt = np.random.default_rng(7), 0, format_named("p5")
+    at = RoundedArithmetic.of(fmt)
+    for trial in range(trials):
+        mid = -rng.integers(1, 4, 4) * math.log(2) + rng.choice([-0.2, -0.03, 0.03, 0.4], 4)
+        mid[0] = 0.0 if trial % 4 else -0.35
+        rad = np.where(rng.random(4) < 0.5, 0.0, rng.choice([0.06, 0.2], 4))
+        if trial % 3 == 0:
+            mid[3], rad[3] = -0.1, rng.choice([0.0, 0.2])
+        scores, always = Ball(mid[None], rad[None]), np.arange(4) == 0
+        found = Arguments.of(scores, at, is_always=always)
+        error = softmax.errors_by_units(found, scores, softmax.weights(Ball.exact(mid[None])), np.array([0]), fmt)[0]
+        for _ in range(4):
+            s = mid + rad * rng.choice([-1, 1], 4)
+            part = always | (rng.random(4) < 0.7)
+            m = s[part].max()
+            for j in np.flatnonzero(part):
+                values = [
+                    y / math.exp(mid[j] - m) - 1
+                    for x in (s[j] - m, float(rounded(s[j] - m, fmt)))
+                    for y in worst_exponentials(x, fmt)
+                ]
+                beyond += max(map(abs, values)) > error[j] + 1e-12
+    return beyond
+
+
+def test_errors_by_units_hold_what_exp_may_be():
+    assert not errors_by_units_beyond()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("ULPS * fmt.u", "3 * fmt.u"),
+        ("found.off + (", "("),
+        (" + (scores.upper.max(1, keepdims=True) - largest)", ""),
+        ("(own_score == largest) & ", ""),
+        ("* unit + found.off", "* unit"),
+    ],
+)
+def test_a_planted_fault_of_errors_by_units_is_seen(right, wrong):
+    with planted(softmax, "errors_by_units", right, wrong):
+        assert errors_by_units_beyond()
+
+
+def means_beside_one_beyond(trials=120):
+    """Computed means over keys of which one has nearly all weight, that are further from its value than is said."""
+    rng, beyond, fmt = np.random.default_rng(8), 0, format_named("p8")
+    at = operations.Operations(fmt)
+    for trial in range(trials):
+        n, v = 2 + trial % 4, (0.0, 1.0, -1.0)[trial % 3]
+        powers = rng.random(n - 1) * 2.0 ** -(6 + trial % 4) / n
+        noise, largest = rng.choice([0.0, 0.25]), rng.choice([0.0, 1.0])
+        values = rounded(rng.choice([-largest, largest]) * rng.random(n - 1), fmt)
+        bound = softmax.error_beside_one(powers.sum(), n, at, abs(v) + noise, noise, largest)
+        for _ in range(6):
+            order = rng.permutation(n)
+            weights = np.append(1.0, rounded(powers * (1 + rng.choice([-8, 8]) * fmt.u), fmt))[order]
+            held = np.append(v + rng.choice([-1, 1]) * noise, values)[order]
+            S = in_order(weights, fmt)
+            for shares in (rounded(weights / S, fmt), rounded(weights * rounded(1 / S, fmt), fmt)):
+                beyond += abs(in_order(rounded(shares * held, fmt), fmt) - v) > bound
+    return beyond
+
+
+def in_order(terms, fmt):
+    return reduce(lambda a, b: rounded(np.array(a + b), fmt), terms)
+
+
+def test_means_beside_one_value_are_as_near_as_is_said():
+    assert not means_beside_one_beyond()
+    far = softmax.error_beside_one(np.array([0.1]), 3, operations.Operations(), 1.0, 0.0, 1.0)
+    assert np.isinf(far).all()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("10 * tail", "0.25 * tail"),
+        ("+ noise", ""),
+        ("8 * tail", "0.25 * tail"),
+        ("total * growth", "0.05 * total"),
+    ],
+)
+def test_a_planted_fault_of_means_beside_one_is_seen(right, wrong):
+    with planted(softmax, "error_beside_one", right, wrong):
+        assert means_beside_one_beyond()
 
 
 def shares_beyond(trials=24):

@@ -31,6 +31,7 @@ from oracles.rounded_edges import (
 from oracles.worst_exponentials import exponentials
 from planted import planted
 
+from verify.arithmetic import softmax
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import ORDERS, Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
@@ -107,7 +108,7 @@ FAULTS = {
     },
     (RoundedArithmetic, "underflow"): {
         "none": ("(n * self.inner.tiny + wider) * INFLATION", "0.0", neurons(0.5, 0.5, W_2=flushed), E4M3),
-        "none when stored": ("2 * self.stored.tiny", "0.0", neurons(0.5, W_2=flushed), E4M3_WIDE),
+        "none when stored": ("stored * self.stored.tiny", "0.0", neurons(0.5, W_2=flushed), E4M3_WIDE),
     },
     (RoundedArithmetic, "result"): {
         "not rounded": ("low, high = np.minimum(low, rounded(low, self.stored)), "
@@ -134,7 +135,7 @@ FAULTS = {
         "no growth": ("growth * size +", "", query(1.0, u, u), BFLOAT16),
         "one addition less": ("terms - 1, 0) + of.hard", "terms - 2, 0) + of.hard", query(1.0, u, u), BFLOAT16),
         "exact products": ("terms - 1, 0) + of.hard", "terms - 1, 0)", query(a, 2 * u, W_Q=[b, 1.0]), BFLOAT16),
-        "no underflow": ("self.underflow(2 * terms)", "0", query(0.5, 0.5, W_Q=flushed, key=64.0), E4M3),
+        "no underflow": ("lost * (1 + growth), 0.0)", "0.0, 0.0)", query(0.5, 0.5, W_Q=flushed, key=64.0), E4M3),
     },
     (reduction, "divided_by_root"): {
         "by the exact root": ("1 / rounded(root, at.inner)]", "]", root(5), P12),
@@ -147,8 +148,6 @@ FAULTS = {
                            share(4 + 16 * u, -4 + 8 * u, W_2=-1.0), BFLOAT16),
     },
     (RoundedReduction, "_softmax"): {
-        "exp within half a unit": ("ULPS * u *", "u *", share(0.0, sharp), P12),
-        "exp within one unit": ("ULPS * u *", "2 * u *", share(0.0, sharp), P12),
         "no sum": ("np.log1p(summing)", "0", share(0.0, sharp, b_1=-lowest), P12),
         "no quotient": ("self._uniform_error(N), once)", "self._uniform_error(N), 0.0)",
                         share(0.0, sharp, b_1=-lowest), P12),
@@ -156,8 +155,10 @@ FAULTS = {
         "no underflow": ("np.minimum(6 * tiny * N, 3 * (size + wrong) + kept)", "0.0",
                          share(0.0, -10.0, e_BOS=64.0), FLOAT16),
     },
-    (RoundedReduction, "_exponential_unit"): {
-        "half": ("power_at_or_below(high)", "power_at_or_below(high) / 2", share(0.0, sharp), P12),
+    (softmax, "errors_by_units"): {
+        "exp within half a unit": ("ULPS * fmt.u", "fmt.u", share(0.0, sharp), P12),
+        "exp within one unit": ("ULPS * fmt.u", "2 * fmt.u", share(0.0, sharp), P12),
+        "half": ("1 - U)) /", "1 - U)) / 2 /", share(0.0, sharp), P12),
     },
     (RoundedReduction, "weights_as_factors"): {
         "exact": ("self.at.operand.u", "0.0",

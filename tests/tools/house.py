@@ -380,7 +380,7 @@ def softmax_bounds(texts: dict[str, str]) -> dict[str, list[str]]:
             node.name
             for node in nodes(text)
             if isinstance(node, ast.FunctionDef)
-            and any(isinstance(part, ast.Name) and part.id == "ULPS" for part in below(node))
+            and any(name_of(part) == "ULPS" for part in below(node))
             and ATTENDS.search(ast.unparse(node))
         )
         for module, text in texts.items()

@@ -19,15 +19,18 @@ from typing import TypeVar
 import numpy as np
 from flint import arb, ctx, fmpq
 
+from verify.arithmetic import operations
 from verify.arithmetic.any_order import NO_UNIT, RoundedArithmetic, power_at_or_below, times, unit_exponent
 from verify.arithmetic.balls import Ball, ends, exponential, point
 from verify.arithmetic.exact_reals import float_above, rational
 from verify.arithmetic.formats import Format
-from verify.arithmetic.slack import ENLARGE, FAINT, INFLATION, Array
+from verify.arithmetic.operations import Operations
+from verify.arithmetic.slack import ENLARGE, ENLARGE_LONG, FAINT, INFLATION, Array, U
 
 ULPS = 4  # times u: exp, tanh and logistic are within 2 units in the last place, each at most 2 u of the result
 Mask = np.ndarray | np.bool_ | bool
 Number = TypeVar("Number", Array, arb)
+SMALL_TAIL = 2.0**-6  # what all other keys weigh at most beside one
 FORMATS_OF_A_SUM = 3  # the format, that of the accumulation, and one wider still
 
 
@@ -114,6 +117,34 @@ def exponential_error(distance: Array, fmt: Format) -> Array:
     of e for the error of the argument.
     """
     return np.where(distance + 1 > -np.log(fmt.tiny), 1.0, ULPS * fmt.u)
+
+
+def errors_by_units(found: Arguments, scores: Ball, exponentials: Ball, own: np.ndarray, fmt: Format) -> Array:
+    """The relative error of each computed exponential of rows (n, keys), sharper than 4 u where its exponent is known.
+
+    The exact ones are `exponentials`, of the midpoints of the scores less the largest of their row; what is computed
+    is off up to one factor for a row. `found` is what the computed ones are of, `own` (n,) a key of each row that
+    always takes part, and what is lost below the normal numbers is not in it.
+
+    Proof. exp is within 2 units in the last place, each 2 u times the power of two at or below the value y: ULPS u
+    times that power over y. It is at most 1, and known where all y of a ball are in one binade. Let m be the maximum
+    that is subtracted, and t the largest midpoint, the own key's. Then m exceeds t at most by what the largest end of a
+    score does, and is as far below at most: the own score is. So y is off exp(midpoint - t) by a factor of at most
+    e^moved, moved = off + |m - t|. It is below 1, or exact. In all (1 + a) e^off - 1 <= e^(a + off) - 1, a the error of
+    exp.
+
+    >>> from verify.arithmetic.formats import FORMATS
+    >>> scores, fmt = Ball.exact(np.array([[0.0, -1.0, -2.0]])), FORMATS["bfloat16"]
+    >>> found = Arguments.of(scores, RoundedArithmetic.of(fmt), is_always=np.array([[True, False, False]]))
+    >>> (errors_by_units(found, scores, weights(scores), np.array([0]), fmt) / fmt.u).round(3).tolist()
+    [[0.0, 2.733, 3.721]]
+    """
+    own_score, largest = scores.mid[np.arange(len(own)), own][:, None], scores.mid.max(1, keepdims=True)
+    moved = found.off + (scores.upper.max(1, keepdims=True) - largest)
+    low, high = exponentials.lower * np.exp(-moved), exponentials.upper * np.exp(moved) * INFLATION
+    unit = power_at_or_below(np.minimum(high, 1 - U)) / low * INFLATION
+    unit = np.where((own_score == largest) & (low > 0) & (unit < 1), unit, 1.0)
+    return np.where(found.is_top, 0.0, np.expm1(ULPS * fmt.u * unit + found.off) * INFLATION)
 
 
 def computed_ends(low: Number, high: Number, fmt: Format, lost: Number, gained: Number) -> tuple[Number, Number]:
@@ -268,6 +299,33 @@ def quotient_error(total: Array, rest: Array | float = 0.0) -> Array:
     both = rest + total
     found = both / (1 - np.minimum(total, 0.25)) * ENLARGE + np.where(both == 0, 0.0, FAINT)
     return np.where(total <= 0.25, found, np.inf)
+
+
+def error_beside_one(
+    total: Array, n: int, at: Operations, value: Array, noise: Array | float, largest: Array | float
+) -> Array:
+    """How far a computed mean of the values of n keys is from v, where one key has nearly all weight.
+
+    That key's score s is the largest, its value is within `noise` of v, a number of the format, and at most `value` in
+    size; `total` bounds the sum of e^(s_j - s) over the others, whose values are at most `largest` in size. Infinite
+    where the tail exceeds SMALL_TAIL; what products lose to underflow is not in it. Each exponential is within 8 u, and
+    exp(0) = 1; weights are divided before values are multiplied.
+
+    Proof. Let T bound the others' computed exponentials and their partial sums: each is rounded 2 n + 4 times at most.
+    A rounded sum of two numbers is off by no more than either, and rounding goes no further from a number of the format
+    than it is. So the weights' sum is between 1 and 1 + 2T, stored at most 1 + 4T, and the key's weight, by a quotient
+    or by a reciprocal and a product with 1, within 8T of 1. Its product doubles the distance from v, at most 8T value +
+    noise; a sum with the others adds twice what they are, each weight at most twice its exponential; and the stored
+    mean doubles all.
+
+    >>> error_beside_one(np.array([2.0**-10]), 8, Operations(), np.array([1.0]), 0.0, 1.0).round(4).tolist()
+    [0.0469]
+    """
+    growth = (1 + at.u) ** (2 * n + 4) * (1 + 2 * operations.ULPS * at.u) * ENLARGE_LONG
+    tail = (total * growth + (0.0 if at.is_real else 4 * n * at.tiny)) * ENLARGE_LONG
+    tail = np.where(tail <= SMALL_TAIL, tail, np.inf)
+    result: Array = 4 * (10 * tail * value + noise) + 8 * tail * largest
+    return result
 
 
 def shares(scores: Ball, at: RoundedArithmetic) -> Ball:

@@ -14,7 +14,16 @@ from math import isqrt
 import numpy as np
 from flint import ctx, fmpq, fmpz, fmpz_mat
 
-from verify.arithmetic.exact_reals import ONE, Basis, Combination, float_above, float_below, rational, square_root_terms
+from verify.arithmetic.exact_reals import (
+    ONE,
+    Basis,
+    Combination,
+    float_above,
+    float_below,
+    rational,
+    square_root_terms,
+    total,
+)
 from verify.arithmetic.margins import own_and_rival
 from verify.tasks.histogram.stored import Array, StoredModel
 
@@ -35,7 +44,7 @@ class DyadicMatrix:
         least = int(exponents[integers != 0].min(initial=0)) if integers.any() else 0
         rows, columns = x.shape
         lifts = np.where(integers != 0, exponents - least, 0)
-        entries = [int(m) << int(e) for m, e in zip(integers.ravel(), lifts.ravel(), strict=True)]
+        entries = [m << e for m, e in zip(integers.ravel().tolist(), lifts.ravel().tolist(), strict=True)]
         return cls(fmpz_mat(rows, columns, entries), -least)
 
     def __matmul__(self, other: DyadicMatrix) -> DyadicMatrix:
@@ -117,22 +126,17 @@ class ExactForward:
         one = Combination(self.basis, {ONE: fmpq(1)})
         D = one
         if stored.is_softmax:
-            D = Combination(self.basis, {})
-            for weight in pooled.values():
-                D = D + weight
+            D = total(pooled.values())
         hidden = []
         for i in range(stored.p):
-            z = D.scaled(self.features.entry(tokens[position], i) + rational(stored.b_1[i]))
-            for token, weight in pooled.items():
-                z = z + weight.scaled(self.features.entry(token, i))
+            own = D.scaled(self.features.entry(tokens[position], i) + rational(stored.b_1[i]))
+            z = total([own, *(weight.scaled(self.features.entry(token, i)) for token, weight in pooled.items())])
             if z.sign() > 0:
                 hidden.append((i, z))
         logits = []
         for c in range(stored.classes):
-            logit = D.scaled(rational(stored.b_2[c]))
-            for i, z in hidden:
-                logit = logit + z.scaled(rational(stored.W_2[i, c]))
-            logits.append(logit)
+            bias = D.scaled(rational(stored.b_2[c]))
+            logits.append(total([bias, *(z.scaled(rational(stored.W_2[i, c])) for i, z in hidden)]))
         return logits
 
     def judge(self, tokens: Sequence[int], position: int) -> Judgement:
@@ -170,9 +174,7 @@ class ExactForward:
 
     def _over_normalisation(self, difference: Combination, tokens: Sequence[int], position: int) -> tuple[float, float]:
         context = list(tokens) + ([self.stored.T] if self.stored.e_BOS is not None else [])
-        D = Combination(self.basis, {})
-        for m in range(len(context)):
-            D = D + self.mixing_weight(context, position, m)
+        D = total(self.mixing_weight(context, position, m) for m in range(len(context)))
         precision = 256
         while True:
             with ctx.workprec(precision):

@@ -1,9 +1,7 @@
 """One layer whose head brings nearly one key's value: its weight is 1 but for a tail that bounds all errors.
 
-Let T bound the sum of e^(s_j - s) over the other keys, in any order. Adding a number to another is off by no more than
-either of them, so that the weights' sum is between 1 and 1 + 2T. Rounding to nearest goes no further from a number that
-the format holds than it is: the key's weight, by a quotient or by a reciprocal and a product, is within 8T of 1, and
-its product, the sum with the others, and the stored mean double the distance from the key's value at most.
+What a tail makes of the mean is `error_beside_one` in `verify/arithmetic/softmax.py`; which keys it is made of, how far
+their scores are behind the best, and which errors the numbers share is here.
 """
 
 from __future__ import annotations
@@ -15,17 +13,16 @@ from typing import NamedTuple
 import numpy as np
 
 from constructions.decoder_arrays import AttentionArrays, DecoderArrays
-from verify.arithmetic.operations import ULPS
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import ENLARGE_LONG, LEAST, LOST, OF_MANY, U, gamma, underflow
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.softmax import error_beside_one
 from verify.tasks.inductive import uniform
 from verify.tasks.inductive.noisy import Allowed, Noisy, layer_norm, plus, product
 from verify.tasks.inductive.runs import MarginBounds, Runs, padded
 
 ARGUMENT = "one layer whose head brings one key's value: a tail bounds its error"
-SMALL = 2.0**-6  # tails beyond are left to the engine
 SCORES = 1 << 18  # of all strings that are run together
 APART = 4  # numbers that a head brings, whose errors are kept apart
 
@@ -133,11 +130,9 @@ def brought(at: Allowed, keys: Scored) -> Noisy:
     """What the head mixes at each position of strings, (..., n, inner); unbounded where no key stands out."""
     v, own, behind = heard(at, keys)
     n = behind.shape[-1]
-    growth = (1 + at.u) ** (2 * n + 4) * (1 + 2 * ULPS * at.u) * ENLARGE
-    tail = (powers(behind).sum(-1, keepdims=True) * growth + (0.0 if at.is_real else 4 * n * at.tiny)) * ENLARGE
-    tail = np.where(tail <= SMALL, tail, np.inf)
     largest = np.maximum.accumulate(v.size, -2)  # of the keys that are seen
-    error = 4 * (10 * tail * own.size + own.noise) + 8 * tail * largest + underflow(largest > 0, 8)
+    total = powers(behind).sum(-1, keepdims=True)
+    error = error_beside_one(total, n, at, own.size, own.noise, largest) + underflow(largest > 0, 8)
     if at.stored is not None:
         holds = rounded(own.mid, at.stored) == own.mid
         error = error + np.where(holds, 0.0, 4 * at.u * own.size) + 4 * n * at.tiny

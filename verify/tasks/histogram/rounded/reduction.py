@@ -22,14 +22,13 @@ from verify.arithmetic.any_order import (
     RoundedArithmetic,
     absolute_product,
     is_power_of_two,
-    power_at_or_below,
     times,
     unit_exponent,
 )
 from verify.arithmetic.balls import Ball, ends, joined, point, reciprocal_sqrt
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import FAINT, INFLATION, OF_FEW, Array, U
-from verify.arithmetic.softmax import ULPS, partial_sums
+from verify.arithmetic.softmax import partial_sums
 from verify.tasks.histogram.reduction import (
     ReductionTables,
     Row,
@@ -117,13 +116,12 @@ class RoundedReduction:
 
         The maximum is one number for the whole row, so what it is cancels. `own` (n,) is a key that always takes part.
         """
-        at, u, tiny, once = self.at, self.at.stored.u, self.at.stored.tiny, self.at.growth(1, 1)
+        at, tiny, once = self.at, self.at.stored.tiny, self.at.growth(1, 1)
         rank = np.arange(len(own))
         found = softmax.Arguments.of(scores, at, is_always=np.arange(scores.mid.shape[1]) == own[:, None])
         is_top, is_own_largest = found.is_top, found.is_top[rank, own][:, None]
         with np.errstate(over="ignore"):
-            units = ULPS * u * self._exponential_unit(scores, exponentials, own, found.off)
-            relative = np.where(is_top, 0.0, np.expm1(units + found.off) * INFLATION)
+            relative = softmax.errors_by_units(found, scores, exponentials, own, at.stored)
         size = exponentials.magnitude
         wrong = times(relative, size)
         always = exponentials.lower[rank, own][:, None]
@@ -157,19 +155,6 @@ class RoundedReduction:
             return 0.0
         found = self.at.result(Ball(np.array(1 / N), np.array(2 * U / N)))
         return float(np.abs(np.array(ends(found)) * N - 1).max() + OF_FEW) * INFLATION
-
-    def _exponential_unit(self, scores: Ball, exponentials: Ball, own: np.ndarray, shift: Array) -> Array:
-        """The power of two at or below each exponential, relative to it: at most 1.
-
-        It is known where the own key has the largest score, as the exponentials are then near those of the row.
-        """
-        top = scores.mid.max(1, keepdims=True)
-        is_own_top = scores.mid[np.arange(len(own)), own][:, None] == top
-        moved = shift + scores.rad[np.arange(len(own)), own][:, None] + (scores.upper.max(1, keepdims=True) - top)
-        low, high = exponentials.lower * np.exp(-moved), exponentials.upper * np.exp(moved)
-        high = np.minimum(high, 1 - U)  # exp(0) is exact, and below the maximum it is below 1
-        unit = power_at_or_below(high) / low * INFLATION
-        return np.where(is_own_top & (low > 0) & (unit < 1), unit, 1.0)
 
     @cached_property
     def mixing(self) -> Ball:
