@@ -14,6 +14,7 @@ from scipy.optimize import linprog
 
 from constructions.errors import BadInput
 from constructions.exact_laws import on_kernel
+from constructions.inventory_counting import dot, lin
 from verify.arithmetic.linear_programs import Farkas, Solution, decide_system, is_farkas, is_solution
 from verify.frame.certificate import Verdict
 from verify.tasks.histogram.kernels import (
@@ -22,6 +23,7 @@ from verify.tasks.histogram.kernels import (
     block_space,
     decide_kernel,
     decide_regime,
+    free_vectors,
     is_certificate,
     rank_of,
 )
@@ -83,6 +85,16 @@ def test_a_wrong_certificate_is_refused():
     assert not is_certificate(basis, 3, uneven)
     outside = Uneven(0, (Fraction(1), *[Fraction(0)] * 7, Fraction(-1)))
     assert not is_certificate(basis, 4, outside)
+
+
+@pytest.mark.parametrize("build", [lin, dot])
+def test_an_empty_kernel_has_a_row_for_every_token(build):
+    """Nothing is free where the codes, or their products of pairs, are independent; a certificate may be too large."""
+    kernel = free_vectors(build(T=4, L=3))
+    assert kernel == [[]] * 4
+    zeros = ((Fraction(0),) * 4,) * 4
+    assert is_certificate(kernel, 3, Even(zeros))
+    assert not is_certificate(kernel, 3, Even(((Fraction(0), Fraction(1, 3), *zeros[0][2:]), *zeros[1:])))
 
 
 def test_blocks_are_even_exactly_up_to_their_size():

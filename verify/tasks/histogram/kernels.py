@@ -151,7 +151,7 @@ def decide_regime(T: int, L: int, d: int) -> Regime:
         found, basis = block_certificate(T, m), block_space(T, m)
         return _shown(T, L, d, f"{m + 1} blocks of {T // (m + 1)} tokens", basis, found)
     if smallest_kept("lin", T, L) == d:
-        kernel = kernel_of_code(T, L, d)
+        kernel = free_vectors(code("lin", T=T, L=L, d=d))
         decided = decide_kernel(kernel, L)
         if isinstance(decided, Even):
             return _shown(T, L, d, f"the kept code of d = {d}", kernel, decided)
@@ -207,7 +207,10 @@ def block_certificate(T: int, m: int) -> Even:
 
 
 def free_vectors(module: HistogramTransformer) -> list[list[Fraction]]:
-    """A basis of the u with sum u_s = 0 and sum u_s e_s = 0 (lin), or sum u_s e_s e_s^T = 0, in exact rationals."""
+    """A basis (T, m) of the u with sum u_s = 0 and sum u_s e_s = 0 (lin), or sum u_s e_s e_s^T = 0: exact rationals.
+
+    It has T rows also where m = 0, as the quadratic forms of many pairs leave none.
+    """
     E, T = fractions(module.E), module.T
     rows = [[Fraction(1)] * T, *E.T]
     if not module.is_linear:
@@ -221,12 +224,7 @@ def free_vectors(module: HistogramTransformer) -> list[list[Fraction]]:
         for i, pivot in enumerate(pivots):
             u[pivot] = -Fraction(int(reduced[i, free].p), int(reduced[i, free].q))
         basis.append(u)
-    return basis
-
-
-def kernel_of_code(T: int, L: int, d: int) -> list[list[Fraction]]:
-    """A basis (T, m) of the u with sum u_s = 0 and sum u_s e_s = 0, of the kept code's own stored numbers."""
-    return [list(row) for row in zip(*free_vectors(code("lin", T=T, L=L, d=d)), strict=True)]
+    return [[u[t] for u in basis] for t in range(T)]
 
 
 def cells(T: int, L: int) -> list[Regime]:

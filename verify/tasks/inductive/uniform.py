@@ -154,14 +154,16 @@ def taken(at: Allowed, attention: AttentionArrays, seen: Noisy, lanes: Lanes = s
 def weight(at: Allowed, N: np.ndarray) -> np.ndarray:
     """What the weights of N positions may be off by from 1/N, relatively and all together.
 
-    Their total is a sum of N ones; where that has a wider format, it may be stored before the quotient is taken.
+    Their total is a sum of N ones; where that has a wider format, it may be stored before the quotient is taken. Where
+    1/N is below the normal numbers it may become 0, and nothing is known; no smaller N is infinite.
     """
     if at.is_real:
         return np.full_like(N, 4 * U)
     inner = at.accumulate or at.stored
     assert inner is not None and at.stored is not None
     total = total_error(RoundedArithmetic.of(inner), N, N, 0.0, True) + np.where(2.0**at.stored.p >= N, 0.0, at.u)
-    return quotient_error(total, at.u + 4 * U + (0.0 if inner is at.stored else 2 * inner.u))
+    off = quotient_error(total, at.u + 4 * U + (0.0 if inner is at.stored else 2 * inner.u))
+    return np.where(at.stored.tiny * N <= 1, off, np.inf)
 
 
 def means(at: Allowed, values: Noisy) -> Noisy:
