@@ -9,8 +9,8 @@ from flint import arb
 from safetensors.torch import load_file, save_file
 
 from verify.checker.formats import BinaryFormat
-from verify.checker.reading import Refusal
-from verify.checker.rounded_runs import ReplayedRun
+from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
+from verify.checker.rounded_runs import ReplayedRun, check_run
 
 TOP = 2.0**127
 BUILT = {
@@ -91,3 +91,15 @@ def test_a_last_place_is_at_least_that_of_subnormal_numbers(size):
     else:
         with pytest.raises(Refusal):
             run.are_near([exact], [0.0])
+
+
+def test_a_margin_of_a_saved_run_that_overflows_is_not_checked():
+    """Its logits are finite, and their difference is not."""
+    c = {"run": {"numbers": [[0.0]], "logits": [-1.7e308, 1.7e308]}, "margin": -1.7976931348623157e308}
+    with pytest.raises(Refusal) as told:
+        check_run(c, 0, 1, 1)
+    assert told.value.code == NOT_CHECKABLE
+    c["run"]["logits"] = [-1.0, 1.0]
+    with pytest.raises(Refusal) as told:
+        check_run(c, 0, 1, 1)
+    assert told.value.code == FAILS

@@ -11,7 +11,7 @@ from flint import arb, arb_mat, ctx
 from verify.checker import formats
 from verify.checker.formats import BinaryFormat
 from verify.checker.linear import first_wrong, wrong_at
-from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.reading import FAILS, NOT_CHECKABLE, require
 from verify.checker.records import LineCertificate, LineParameters
 from verify.checker.recurrent import StoredNetwork, due_of, logistic
 from verify.checker.rounded import BITS, stored_network
@@ -54,9 +54,10 @@ def check_run(c: LineCertificate, right: int, wrong: int, n: int) -> None:
     rows, logits = c["run"]["numbers"], c["run"]["logits"]
     require(len(rows) == n and len(logits) > max(right, 1), f"run: must have {n} tokens, and a logit of each class")
     require(sum(map(len, rows)) <= MOST_NUMBERS, "the run is too long to follow", NOT_CHECKABLE)
-    found = {j: logits[right] - y for j, y in enumerate(logits) if j != right}
+    margin = min(logits[right] - y for j, y in enumerate(logits) if j != right)
     require(0 <= wrong < len(logits) and logits[wrong] == max(logits), "counterexample: another class is predicted")
-    require(c["margin"] == min(found.values()) <= 0, f"margin: is not {min(found.values())}, that of the run")
+    beyond = NOT_CHECKABLE if margin == -math.inf else FAILS
+    require(c["margin"] == margin <= 0, f"margin: is not {margin}, that of the run", beyond)
 
 
 class ReplayedRun:
@@ -195,8 +196,7 @@ class ReplayedRun:
         if near in (kept, math.inf, -math.inf):
             return near
         beyond = self.kept.fused(2.0, kept, -near)
-        is_half_way = self.once.tensor(beyond) == beyond
-        return kept if is_half_way else max(kept, near) if is_up else min(kept, near)
+        return kept if self.once.tensor(beyond) == beyond else max(kept, near) if is_up else min(kept, near)
 
 
 def floats(x: list[arb]) -> Vector:
