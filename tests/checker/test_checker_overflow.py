@@ -98,8 +98,8 @@ def test_a_margin_of_a_saved_run_that_overflows_is_not_checked():
     c = {"run": {"numbers": [[0.0]], "logits": [-1.7e308, 1.7e308]}, "margin": -1.7976931348623157e308}
     with pytest.raises(Refusal) as told:
         check_run(c, 0, 1, 1)
-    assert told.value.code == NOT_CHECKABLE
+    assert told.value.exit_code == NOT_CHECKABLE
     c["run"]["logits"] = [-1.0, 1.0]
     with pytest.raises(Refusal) as told:
         check_run(c, 0, 1, 1)
-    assert told.value.code == FAILS
+    assert told.value.exit_code == FAILS

@@ -210,7 +210,7 @@ FORGED = {  # a case, what is changed, and a fault in the checker with which it 
     "a sum": ("a run, rounded", logits_of(lambda x: [min(x) - 1, max(x)]), RUN, "sums", "y == total", "True"),
     "a margin of a run": (
         "a run, rounded", put("margin", value=-9.0), rounded_runs, "check_run",
-        'c["margin"] == min(found.values()) <= 0', "True",
+        'c["margin"] == margin <= 0', "True",
     ),
     "another class": (
         "a run, gru", put("counterexample", "predicted", value=lambda x: x % 10 + 1), rounded_runs, "check_run",
