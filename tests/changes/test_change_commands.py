@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from constructions import checkpoint, contextual_positions, relation_counting
 from constructions.errors import BadInput
@@ -119,3 +120,13 @@ def test_quiet_prints_the_verdict_alone(files, capsys, monkeypatch, line, code, 
     assert err.count("\n") == (code == 2)  # why it is impossible, and what else could change
     found, out, err = run(capsys, *line.split(), "--quiet", "--json")
     assert found == 2 and not out and err.count("\n") == 1 and "--json and --quiet" in err
+
+
+def test_hidden_numbers_beyond_all_floats_end_unknown(tmp_path, capsys):
+    """Their products are no numbers, of which no linear program is asked."""
+    assert run(capsys, "parity", "--T", "3", "--L", "3", "--save", str(tmp_path))[0] == 0
+    weights = load_file(tmp_path / "weights.safetensors")
+    weights["E"].view(-1)[1] = 2.0**600
+    save_file(weights, tmp_path / "large.safetensors")
+    argv = ("repair", str(tmp_path / "large.safetensors"), "--task", "parity", "--L", "3")
+    assert as_json(capsys, *argv)[1]["verdict"] == "UNKNOWN"

@@ -49,8 +49,11 @@ class NullCombination:
 
 def proposed(rows: Array) -> np.ndarray | None:
     """Weights of these vectors (m, n) that make their sum nothing in floats, few of them not 0; None where none do."""
-    scaled = rows / np.abs(rows).max(0, initial=1e-300)
-    scaled = scaled / np.abs(scaled).max(1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        scaled = rows / np.abs(rows).max(0, initial=1e-300)
+        scaled = scaled / np.abs(scaled).max(1, keepdims=True)
+    if not np.isfinite(scaled).all():
+        return None
     m, n = scaled.shape
     found = linprog(
         np.zeros(m), A_eq=np.vstack([scaled.T, np.ones(m)]), b_eq=np.append(np.zeros(n), 1.0), bounds=(0, None),

@@ -138,7 +138,10 @@ OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 
 
 
 def solved(cost: Array, A: object, b: Array, bounds: object, until: Deadline | None = None) -> OptimizeResult | None:
-    """What HiGHS finds for min cost . x, A x <= b; None where it finds none, or not in time."""
+    """What HiGHS finds for min cost . x, A x <= b; None where it finds none, not in time, or a number is none."""
+    numbers = A.data if isinstance(A, sparse.csr_matrix) else np.asarray(A)
+    if not all(np.isfinite(x).all() for x in (cost, numbers, b)):
+        return None
     for method in METHODS[::-1] if len(b) >= MANY else METHODS:
         limit = {} if until is None else {"time_limit": max(0.0, until.left())}
         found = linprog(cost, A_ub=A, b_ub=b, bounds=bounds, method=method, options=OPTIONS | limit)

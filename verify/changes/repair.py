@@ -426,8 +426,9 @@ def asked_of(changeable: Changeable, seed: int) -> tuple[Questions, bool]:
 
 def inseparable(rows: Array, deadline: Deadline) -> np.ndarray | None:
     """Which of these vectors no w has w . row > 0 for, in floats; None where a w is found, or the time is up."""
-    rows = rows / np.maximum(np.abs(rows).max(0), 1e-300)
-    rows = rows / np.abs(rows).max(1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # no program is solved with what is no number
+        rows = rows / np.maximum(np.abs(rows).max(0), 1e-300)
+        rows = rows / np.abs(rows).max(1, keepdims=True)
     chosen = np.unique(np.linspace(0, len(rows) - 1, AT_ONCE).astype(np.int64))
     n = rows.shape[1]
     while not deadline.is_up():
